@@ -58,7 +58,7 @@ def list_sources(connection: Connection) -> list[Source]:
 
 def is_of(name: str) -> ColumnElement[bool]:
     """Say that an exemplar is of a source, so that an index finds it."""
-    return (name[:BEGINNING] == _BEGINNING) & (exemplars.c.source == name)
+    return _BEGINNING.in_([name[:BEGINNING]]) & (exemplars.c.source == name)
 
 
 def _by_shelf(connection: Connection) -> Iterator[tuple[str, str, int]]:

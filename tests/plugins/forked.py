@@ -61,9 +61,12 @@ class Forked:
         return self._process.exitcode
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin to import, before a test has what it calls begin with less."""
-    if hasattr(session.config, "workerinput") and any("slow" in item.keywords for item in session.items):
+@pytest.fixture(scope="session", autouse=True)
+def _imports_begin(request: pytest.FixtureRequest) -> None:
+    """Begin before what a test calls begins with less; and once the output is captured."""
+    if hasattr(request.config, "workerinput") and any(
+        "slow" in item.keywords for item in request.session.items
+    ):
         ensure_running()
 
 

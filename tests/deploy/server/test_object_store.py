@@ -2,15 +2,16 @@
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from forked import Fork
 from s3_server import Line
 
+import deploy
 from deploy.app import create_app
 from deploy.doctor.diagnosis import examine
 from deploy.local.processes import free_port, start, stop
@@ -118,20 +119,15 @@ def test_a_server_whose_bucket_is_missing_runs_and_is_not_ready(
         assert problem is None if missing is None else missing in str(problem)
 
 
-def test_the_process_takes_no_url_of_another_kind(tmp_path: Path) -> None:
+def test_the_process_takes_no_url_of_another_kind(tmp_path: Path, fork: Fork) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")}
     for url, said in (("ftp2://x/y", "no kind of URL"), ("s3://", "the bucket is missing")):
-        done = subprocess.run(
-            [sys.executable, "-m", "deploy"],
-            cwd=tmp_path,
-            env=environment | {"FORGEWATCH_DEPLOY_ARTIFACTS_URL": url},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 2, done.stderr
-        assert "FORGEWATCH_DEPLOY_ARTIFACTS_URL" in done.stderr
-        assert said in done.stderr
+        artifacts = {"FORGEWATCH_DEPLOY_ARTIFACTS_URL": url}
+        process = fork(Path(deploy.__file__).with_name("__main__.py"), environment | artifacts, cwd=tmp_path)
+        (line,) = process.stderr
+        assert process.wait(60) == 2, line
+        assert "FORGEWATCH_DEPLOY_ARTIFACTS_URL" in line
+        assert said in line
 
 
 def test_a_process_on_a_bucket_answers_probes_and_ends_when_it_is_told(

@@ -88,6 +88,12 @@ def shoot(url: str) -> None:
             page.wait_for_load_state("networkidle")
             for passing in ("The index is being read", "not known: asking"):  # the view renews itself
                 page.get_by_text(passing).wait_for(state="detached")
+            if name == "try":
+                (sample,) = make_many(SEED, "after", [(plan.DEFAULT_UNSEEN, _AFTER)], processes=1)
+                tried = {"name": sample.name, "mimeType": "image/*", "buffer": sample.data}
+                page.get_by_label("Picture or video").set_input_files(tried)
+                page.get_by_role("button", name="Score").click()
+                page.get_by_role("status").wait_for()
             picture = Image.open(io.BytesIO(page.screenshot()))
             picture.quantize(_COLOURS).save(PICTURES / f"{name}.png", optimize=True)
         browser.close()
@@ -109,6 +115,7 @@ def views(url: str) -> dict[str, str]:
         "sources": "/page/sources",
         "dead-letters": "/page/dead-letters",
         "record": "/page/record",
+        "try": "/page/try",
     }
 
 

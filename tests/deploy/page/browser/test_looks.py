@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from fastapi.testclient import TestClient
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from verdicts import make_item, make_verdict
 
 from deploy.access.roles import Person, TokenRequest
@@ -24,6 +24,7 @@ from deploy.server import releases
 from deploy.server.dead_letters import DeadLetter
 from deploy.server.dead_letters import Page as Letters
 from deploy.server.services import Services
+from deploy.server.trying import Trier
 from detector.records import Neighbour
 from detector.release.artifact import Artifact
 from ingest.records import InRecord
@@ -122,6 +123,7 @@ def paths(
     with services.memory.note() as connection:
         note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
+    monkeypatch.setattr(Trier, "score", lambda *_: verdict)
     facts = dict.fromkeys(("topic", "partition", "offset", "stage", "reason", "message"), EVIL)
     letter = DeadLetter(0, 7, 1000, facts, EVIL, EVIL, 12, "0" * 64)
     monkeypatch.setattr(dead_letters, "read_page", lambda *_: Letters((letter,) * 3, {0: 7}))
@@ -153,6 +155,7 @@ def paths(
         "/page/source": f"/page/source?name={EVIL}",
         "/page/source/purge": f"/page/source/purge?name={EVIL}",
         "/page/record": "/page/record",
+        "/page/try": "/page/try",
         "/page/people": "/page/people",
         "/page/kept/{name}": "/page/kept/some",
         "/login": "/login",
@@ -173,7 +176,7 @@ def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(
 ) -> None:
     if not AXE.is_file():
         pytest.skip("tests/deploy/page/browser/tools.sh has not fetched axe-core")
-    axe, window, wrong = AXE.read_text(), open_page(), []
+    window, wrong = open_page(), []
     window.goto("/login")
     window.get_by_label("Your token").fill(tokens["ann"])
     window.get_by_role("button", name="Sign in").click()
@@ -181,22 +184,43 @@ def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(
         answer = window.goto(path)
         assert answer is not None
         assert answer.status == 200, path
-        window.wait_for_load_state("networkidle")
-        wrong += [f"{path}: {problem}" for problem in _unsafe(window)]
-        window.evaluate(axe)
-        for width, height in WIDTHS.items():
-            window.set_viewport_size({"width": width, "height": height})
-            if (wide := window.evaluate("document.documentElement.scrollWidth")) > width:
-                wrong.append(f"{path}: {wide} px wide at {width}")
-            for scheme in ("light", "dark"):
-                window.emulate_media(color_scheme=scheme)
-                found = window.evaluate("rules => axe.run({runOnly: rules})", RULES)
-                wrong += [
-                    f"{path} {width} {scheme}: {each['id']} {node['html'][:200]} {node['failureSummary']}"
-                    for each in found["violations"]
-                    for node in each["nodes"][:3]
-                ]
+        wrong += [f"{path}: {problem}" for problem in _problems(window)]
+
+    window.goto("/page/try")
+    tried = {"name": f"{EVIL.replace('/', '')}.png", "mimeType": "image/png", "buffer": b"some bytes"}
+    window.get_by_label("Picture or video").set_input_files(tried)
+    window.get_by_role("button", name="Score").click()
+    expect(window.get_by_role("status")).to_be_visible()
+    wrong += [f"what was tried: {problem}" for problem in _problems(window)]
+
+    window.goto(paths["/page/clusters/{cluster}"])
+    window.get_by_label("Call").fill(EVIL)
+    window.get_by_role("button", name="Label", exact=True).click()
+    expect(window.get_by_role("alert")).to_be_visible()
+    window.keyboard.press("?")
+    expect(window.get_by_role("dialog")).to_be_visible()
+    wrong += [f"a refused name, below the list of keys: {problem}" for problem in _problems(window)]
     assert not wrong, "\n".join(wrong)
+
+
+def _problems(window: Page) -> list[str]:
+    """What is wrong with what a window shows, at every width, light and dark."""
+    window.wait_for_load_state("networkidle")
+    problems = _unsafe(window)
+    window.evaluate(AXE.read_text())
+    for width, height in WIDTHS.items():
+        window.set_viewport_size({"width": width, "height": height})
+        if (wide := window.evaluate("document.documentElement.scrollWidth")) > width:
+            problems.append(f"{wide} px wide at {width}")
+        for scheme in ("light", "dark"):
+            window.emulate_media(color_scheme=scheme)
+            found = window.evaluate("rules => axe.run({runOnly: rules})", RULES)
+            problems += [
+                f"{width} {scheme}: {each['id']} {node['html'][:200]} {node['failureSummary']}"
+                for each in found["violations"]
+                for node in each["nodes"][:3]
+            ]
+    return problems
 
 
 def _unsafe(window: Page) -> list[str]:
