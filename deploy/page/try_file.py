@@ -18,6 +18,8 @@ from deploy.server.trying import MAX_BYTES, TryError
 router = APIRouter(route_class=GuardedRoute)
 
 _FORM_BYTES = 2**16
+_NO_SOURCE = "none"
+"""Else its source would be the folder that the server keeps it in meanwhile."""
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,5}")
 
 
@@ -49,7 +51,7 @@ def try_file(
     suffix = PurePath(name).suffix.lower()
     try:
         verdict = services.trier.score(
-            content, suffix if _SUFFIX.fullmatch(suffix) else "", live.digest, source.strip() or None
+            content, suffix if _SUFFIX.fullmatch(suffix) else "", live.digest, source.strip() or _NO_SOURCE
         )
     except TryError as error:
         raise HTTPException(422, str(error)) from error

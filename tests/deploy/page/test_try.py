@@ -66,6 +66,7 @@ def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
     assert "160 × 200" in shown.text
     assert live.version in shown.text
     assert "Unknown score" in shown.text
+    assert str(tmp_path) not in drop(page, picture(), "a.png").text
     assert "&lt;b&gt;" in shown.text
     assert "\u202e" not in shown.text
     assert [path.name for path in (tmp_path / "t").iterdir() if path.name.startswith("try-")] == []
