@@ -26,7 +26,7 @@ from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import make_many, write_folders
 
 HOME = Path(".forgewatch/screenshots")
-PICTURES = Path("deploy/page/pictures")
+PICTURES = Path(__file__).with_name("pictures")
 _SIZE = {"width": 1280, "height": 720}
 _COLOURS = 96
 _BEFORE, _AFTER = 420, 260
