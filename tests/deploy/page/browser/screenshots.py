@@ -121,6 +121,9 @@ def views(url: str) -> dict[str, str]:
 
 if __name__ == "__main__":
     with alone(HOME):
-        begin(HOME)
-        stream(HOME)
-        shoot(read_environment(HOME / "stack.env")["FORGEWATCH_DEPLOY_URL"])
+        try:
+            begin(HOME)
+            stream(HOME)
+            shoot(read_environment(HOME / "stack.env")["FORGEWATCH_DEPLOY_URL"])
+        finally:
+            commands.down(HOME)
