@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from deploy.access.guard import GuardedRoute
@@ -13,6 +13,7 @@ from deploy.lineage.ground import Ground
 from deploy.page.cluster import LOOKS, picture_of
 from deploy.page.visit import show
 from deploy.server.lineage import ground
+from deploy.server.pictures import timeline
 from deploy.server.services import Opened, Services
 from detector.records import Verdict
 from memory.clusters.pages import members
@@ -46,6 +47,17 @@ def get_verdict(
         "neighbours": [(near, picture_of(near.exemplar)) for near in found.neighbours],
     }
     return show(request, services, "verdict.html.j2", "Verdicts", context)
+
+
+@router.get("/page/verdicts/{id_}/timeline.png", response_class=Response, openapi_extra=least("viewer"))
+def get_timeline(
+    here: Annotated[Ground, Depends(ground)], id_: Annotated[str, Path(max_length=300)]
+) -> Response:
+    """When a video is forged, as its scan says, as a PNG made here."""
+    found = back.of_verdict(here, id_)
+    if found.verdict is None:
+        raise HTTPException(404, "; ".join(found.problems))
+    return Response(timeline(found.verdict), media_type="image/png", headers={"cache-control": "no-store"})
 
 
 def parts_of(verdict: Verdict) -> list[tuple[str, float]]:

@@ -8,7 +8,7 @@ from fastapi import HTTPException
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from deploy.client.pictures import draw_map
+from deploy.client.pictures import draw_map, draw_scan
 from detector.records import Verdict
 from memory.crops.crop_store import Views
 
@@ -51,6 +51,17 @@ def forgery_map(views: Views, verdict: str | None) -> bytes:
     else:
         whole = Image.fromarray(views.picture).resize((width, height))
     return _png(draw_map(np.asarray(whole), said.width, said.map))
+
+
+def timeline(verdict: Verdict) -> bytes:
+    """Return what the scan says of each frame of a video as PNG, left to right in time.
+
+    Without the frames, which are not kept. Raises HTTPException (404) where the verdict has no scan.
+    """
+    if verdict.scan is None:
+        raise HTTPException(404, "its verdict has no scan")
+    no_frames = [np.full((1, _MAP_PX, 3), 255, np.uint8)]
+    return _png(draw_scan(no_frames, verdict.scan, verdict.segments or ()))
 
 
 def _crop(views: Views, number: int) -> NDArray[np.uint8]:
