@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Form, HTTPException, Request
+from fastapi import APIRouter, Form, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from pydantic import BaseModel, ValidationError
 
@@ -17,7 +17,7 @@ from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.standing import fold
 from deploy.server import releases as api
-from deploy.server.lineage import list_figures
+from deploy.server.lineage import figures_of
 from deploy.server.releases import Digest
 from deploy.server.services import Opened, Services
 from memory.records import REAL
@@ -27,16 +27,21 @@ Body = TypeVar("Body", bound=BaseModel)
 
 router = APIRouter(route_class=GuardedRoute)
 
-_FLIPS, _ITEMS = 24, 12
-"""How many are shown: changed names, and items behind a finding."""
+_RELEASES, _FLIPS, _ITEMS = 50, 24, 12
+"""How many are shown: releases of a page, changed names, and items behind a finding."""
 
 
 @router.get("/page/releases", response_class=HTMLResponse, openapi_extra=least("viewer"))
-def get_releases(request: Request, services: Opened) -> HTMLResponse:
-    """Every release that was ever proposed, with AA and AF, the one that moved last first."""
-    measured = {row.release.digest: row.figures for row in list_figures(services)}
-    rows = [(release, measured.get(release.digest, {})) for release in api.list_releases(services)]
-    return show(request, services, "releases.html.j2", "Releases", {"rows": rows})
+def get_releases(
+    request: Request, services: Opened, page: Annotated[int, Query(ge=1, le=10**6)] = 1
+) -> HTMLResponse:
+    """A page of the releases that were ever proposed, with AA and AF, the one that moved last first."""
+    releases = api.list_releases(services)
+    shown = releases[(page - 1) * _RELEASES : page * _RELEASES]
+    measured = {row.release.digest: row.figures for row in figures_of(services, shown)}
+    rows = [(release, measured.get(release.digest, {})) for release in shown]
+    context = {"rows": rows, "page": page, "of": -(-len(releases) // _RELEASES)}
+    return show(request, services, "releases.html.j2", "Releases", context)
 
 
 @router.get("/page/releases/{digest}", response_class=HTMLResponse, openapi_extra=least("viewer"))

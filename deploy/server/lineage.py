@@ -1,6 +1,7 @@
 """The API on lineage: from verdicts back to people, from labels on to verdicts; and figures over releases."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated
 
@@ -18,12 +19,12 @@ from deploy.lineage.records import (
     SourceLineage,
     VerdictLineage,
 )
-from deploy.records import LedgerEntry
+from deploy.records import LedgerEntry, Release
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.standing import fold
 from deploy.server.releases import Digest, entry
-from deploy.server.services import Opened
+from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
 
 router = APIRouter(route_class=GuardedRoute)
@@ -92,8 +93,13 @@ def list_figures(services: Opened) -> list[ReleaseFigures]:
 
     Without those whose evaluation cannot be read, or is not the one that was proposed.
     """
+    return figures_of(services, fold(services.ledger.events()).releases.values())
+
+
+def figures_of(services: Services, releases: Iterable[Release]) -> list[ReleaseFigures]:
+    """What some releases were measured at; without those whose evaluation cannot be read."""
     found = []
-    for release in fold(services.ledger.events()).releases.values():
+    for release in releases:
         with suppress(StoreError, EvidenceError):
             measured = dict(services.evaluations.figures_of(release))
             found.append(ReleaseFigures(release=release, figures=measured))
