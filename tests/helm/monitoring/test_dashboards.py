@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
 from deploy.records import STATES, Action
+from deploy.record import metrics as record_metrics
 from deploy.releases import metrics as deploy_metrics
 from deploy.releases.evaluations import Evaluations
 from detector import metrics as detector_metrics
@@ -61,6 +62,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     url = f"sqlite:///{tmp_path_factory.mktemp('names')}/rows.sqlite"
     ingest_metrics.LAG_SECONDS.assigned([])
     memory_metrics.LAG_SECONDS.assigned([])
+    record_metrics.PUBLISHED.set(1)
     custom = [
         Disks({"tmp": Path("/tmp")}),
         memory_metrics.Fill(Store(url)),
