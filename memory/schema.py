@@ -1,5 +1,7 @@
 """The memory's tables, in SQL that SQLite and PostgreSQL both take. Changes are in migrations/."""
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -14,10 +16,18 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    text,
 )
 
 metadata = MetaData()
+
+SOURCE_START = 200
+"""Characters of a source's name by which it is found."""
+
+
+def _source_start(context: Any) -> str:
+    source: str = context.get_current_parameters()["source"]
+    return source[:SOURCE_START]
+
 
 revision = Table(
     "revision",
@@ -36,6 +46,8 @@ exemplars = Table(
     Column("crops_digest", String(64), index=True),
     Column("crop_count", Integer, nullable=False),
     Column("source", String(1000), nullable=False),
+    # What an index has of it: PostgreSQL takes no key as long as a source may be.
+    Column("source_start", String(SOURCE_START), default=_source_start),
     Column("group", String(300), nullable=False, index=True),
     Column("shelf", String(20), nullable=False),
     Column("family", String(64)),
@@ -53,7 +65,7 @@ exemplars = Table(
     ),  # of the write that brought the features or dropped it
     # With the id, so that what waits is read from the index alone.
     Index("by_shelf", "shelf", "family", "id"),
-    Index("exemplars_by_source", text("substr(source, 1, 200)"), "shelf"),
+    Index("by_source", "source_start", "shelf"),
 )
 
 labels = Table(

@@ -3,21 +3,16 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Connection, String, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from memory.records import Raised
-from memory.schema import alarms, exemplars
+from memory.schema import SOURCE_START, alarms, exemplars
 from memory.verdict_index import count_by_source
 
 LATELY = 20_000
 """Newest verdicts, of all sources together, that are counted."""
 
 _ALARMS = 1000
-
-BEGINNING = 200
-"""Characters of a source that the index has."""
-
-_BEGINNING: ColumnElement[str] = literal_column("substr(source, 1, 200)", String)
 
 
 @dataclass
@@ -58,20 +53,21 @@ def list_sources(connection: Connection) -> list[Source]:
 
 def is_of(name: str) -> ColumnElement[bool]:
     """Say that an exemplar is of a source, so that an index finds it."""
-    return _BEGINNING.in_([name[:BEGINNING]]) & (exemplars.c.source == name)
+    return (exemplars.c.source_start == name[:SOURCE_START]) & (exemplars.c.source == name)
 
 
 def _by_shelf(connection: Connection) -> Iterator[tuple[str, str, int]]:
     # From the index alone, which has the beginning of a name; those of long names are looked at one by one.
-    short = select(_BEGINNING, exemplars.c.shelf, func.count()).group_by(_BEGINNING, exemplars.c.shelf)
+    by = exemplars.c.source_start, exemplars.c.shelf
+    short = select(*by, func.count()).group_by(*by)
     long = []
     for name, shelf, count in connection.execute(short):
-        if len(name) < BEGINNING:
+        if len(name) < SOURCE_START:
             yield name, shelf, count
         else:
             long.append((name, shelf))
-    for beginning, shelf in long:
-        here = (beginning == _BEGINNING) & (exemplars.c.shelf == shelf)
+    for start, shelf in long:
+        here = (exemplars.c.source_start == start) & (exemplars.c.shelf == shelf)
         whole = select(exemplars.c.source, func.count()).where(here).group_by(exemplars.c.source)
         yield from ((name, shelf, count) for name, count in connection.execute(whole))
 
