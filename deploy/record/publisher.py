@@ -66,7 +66,7 @@ class HeadPublisher:
         Raises HeadsDifferError, TopicError, RecordError, and what bring_in does.
         """
         self._bring_in()
-        if self.newest is None or self.problem is not None:
+        if self.problem is not None:
             heads = self.read()
             compare(self._record, heads)
             self.newest = max(heads, key=lambda head: head.size, default=None)
