@@ -84,6 +84,8 @@ class Worker:
     heartbeat: Heartbeat
     spans: Spans | None = None
     budget: LookBudget = field(default_factory=LookBudget)
+    idle: threading.Event = field(default_factory=threading.Event)
+    """Set while no record waits: then a retraction may go on."""
 
     def run(self) -> None:
         """Take, judge, commit, until told to stop.
@@ -104,6 +106,7 @@ class Worker:
                     continue
                 began = time.monotonic()
                 taken, ahead = ahead, self._take(most, wait=ahead is None)
+                (self.idle.clear if taken or ahead else self.idle.set)()
                 self.serving.in_use = _releases(taken, ahead)
                 try:
                     # As many as were asked for have come: more may wait.

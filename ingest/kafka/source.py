@@ -1,11 +1,11 @@
-"""Reads the media topic: a member of a consumer group whose offsets are committed by the sink."""
+"""Reads the media topic, or the past of another: a member of a group whose offsets the sink commits."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import structlog
-from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
 from kafka.errors import (
     AuthorizationError,
     KafkaError,
@@ -14,54 +14,45 @@ from kafka.errors import (
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
 )
+from prometheus_client import Counter
 
 from ingest import metrics
 from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
+from ingest.kafka.committed import committed_reader, in_records
 from ingest.kafka.positions import SameTopic, TopicRenewedError, read_on
 from ingest.kafka.sink import CommitError
-from ingest.metrics import Place, Reach, reaches, records_behind
+from ingest.metrics import reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
-
-_SESSION_TIMEOUT_MS = 9_000
-"""what a killed consumer holds waits for this long"""
 
 log = structlog.get_logger()
 
 
-def committed_reader(settings: IngestSettings, group: str | None, fetch_bytes: int) -> KafkaConsumer:
-    """Give a consumer of committed records that places nothing and commits nothing by itself.
+@dataclass(frozen=True)
+class Past:
+    """Another topic than the media's, and where a group without offsets begins: Unix time, milliseconds.
 
-    fetch_bytes: the most that one fetch brings of a partition. Raises kafka.errors.KafkaError.
+    lost counts what was deleted before it was read.
     """
-    return KafkaConsumer(
-        **kafka_options(settings),
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset="none",  # else the client steps over deleted records without a word
-        isolation_level="read_committed",
-        allow_auto_create_topics=False,
-        request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-        bootstrap_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-        # The heartbeat is a thread of its own.
-        session_timeout_ms=_SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=_SESSION_TIMEOUT_MS // 3,
-        max_partition_fetch_bytes=fetch_bytes,
-    )
+
+    topic: str
+    since_ms: int
+    lost: Counter
 
 
 class Source:
     """A consumer that never commits by itself what was read; a context manager, for one thread.
 
-    It reads committed records only, from the group's offsets, or from the beginning where the group
-    has none, or has those of another topic that had this name. The offsets belong into the sink's
+    It reads committed records only, from the group's offsets, or from the beginning (of the past: its
+    time) where the group has none, or those of another topic of this name. The offsets belong into the sink's
     transaction, with `group_metadata()` taken in the same round as the records, so that the broker
     refuses them once a partition has moved on. What the topic deleted before it was read is counted,
     logged and stepped over, which is committed, so that the group counts it once.
     """
 
-    def __init__(self, settings: IngestSettings, group: str) -> None:
-        self._topic, self._options = settings.media_topic, kafka_options(settings)
+    def __init__(self, settings: IngestSettings, group: str, past: Past | None = None) -> None:
+        self._past, self._options = past, kafka_options(settings)
+        self._topic = settings.media_topic if past is None else past.topic
         self._timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         self._consumer = committed_reader(settings, group, 4 * settings.max_record_bytes)
         self._same_topic = SameTopic(self._consumer, self._topic, self._timeout_ms)
@@ -101,10 +92,11 @@ class Source:
             self._same_topic.ask()
         reached = reaches(self._consumer)
         records = in_records(polled, reached)
-        metrics.MEDIA.inc(len(records))
-        metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
-        metrics.LAG.set(records_behind(reached))
-        metrics.LAG_SECONDS.polled(records, reached)
+        if self._past is None:
+            metrics.MEDIA.inc(len(records))
+            metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
+            metrics.LAG.set(records_behind(reached))
+            metrics.LAG_SECONDS.polled(records, reached)
         return records
 
     def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], Position]:
@@ -126,6 +118,22 @@ class Source:
             after[at] = Position(max(before, record.next_offset), self._same_topic.topic_id)
         return after
 
+    def position(self) -> dict[tuple[str, int], Position]:
+        """Give, by (topic, partition), the position to commit when all that was polled is done.
+
+        Other than `offsets_after` it has the partitions, too, of which nothing came: their ends are known to
+        be reached. Waits and raises as that does.
+        """
+        self.offsets_after([])
+        if not self._placed:
+            return {}
+        assigned = self._consumer._subscription.assignment.items()
+        return {
+            (at.topic, at.partition): Position(state.position.offset, self._same_topic.topic_id)
+            for at, state in list(assigned)
+            if state.position is not None
+        }
+
     def group_metadata(self) -> Any:
         """Give the group membership that the sink hands to the broker."""
         return self._consumer.group_metadata()
@@ -144,7 +152,7 @@ class Source:
         for partition in self._consumer.assignment():
             found = self._committed(partition)
             if found is None:
-                self._consumer.seek_to_beginning(partition)
+                self._seek_to_start(partition)
             elif not Position(found.offset, found.metadata or None).is_of(self._same_topic.topic_id):
                 log.warning(
                     "the topic was made anew and is read from its beginning",
@@ -152,11 +160,20 @@ class Source:
                     partition=partition.partition,
                     committed=found.offset,
                 )
-                self._consumer.seek_to_beginning(partition)
+                self._seek_to_start(partition)
             else:
                 self._consumer.seek(partition, found.offset)
                 metrics.LAG_SECONDS.answered({(partition.topic, partition.partition): found.offset})
         self._placed = True
+
+    def _seek_to_start(self, partition: TopicPartition) -> None:
+        if self._past is None:
+            self._consumer.seek_to_beginning(partition)
+            return
+        end = self._consumer.end_offsets([partition], timeout_ms=self._timeout_ms)[partition]
+        since = {partition: self._past.since_ms}
+        first = self._consumer.offsets_for_times(since, timeout_ms=self._timeout_ms)[partition]
+        self._consumer.seek(partition, end if first is None else first.offset)
 
     def _committed(self, partition: TopicPartition) -> Any:
         return self._consumer.committed(partition, metadata=True, timeout_ms=self._timeout_ms)
@@ -168,7 +185,9 @@ class Source:
                 return
             found = {at: self._committed(at) for at in self._consumer.assignment()}
             kept = {at: None if one is None else one.offset for at, one in found.items()}
-            steps = read_on(self._consumer, error, kept, metrics.LOST)
+            steps = read_on(
+                self._consumer, error, kept, metrics.LOST if self._past is None else self._past.lost
+            )
         except KafkaTimeoutError as late:
             log.warning("the broker does not tell what the topic has, trying again", error=str(late))
             return
@@ -240,28 +259,8 @@ class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         log.info("partitions assigned", partitions=sorted(partition.partition for partition in assigned))
-        metrics.LAG_SECONDS.assigned((partition.topic, partition.partition) for partition in assigned)
+        if self._source._past is None:
+            metrics.LAG_SECONDS.assigned((partition.topic, partition.partition) for partition in assigned)
         self._source._placed = False
         if self._source._paused:
             self._source.pause()
-
-
-def in_records(
-    polled: Mapping[TopicPartition, Iterable[Any]], reached: Mapping[Place, Reach]
-) -> list[InRecord]:
-    """Give what a poll brought; `reached` says how far it went beyond the last record of each partition."""
-    records = []
-    for partition, batch in polled.items():
-        found = list(batch)
-        for record in found:
-            passed = 0
-            if record is found[-1] and (reach := reached.get((partition.topic, partition.partition))):
-                passed = max(0, reach.next - record.offset - 1)
-            headers = tuple(record.headers)
-            records.append(
-                InRecord(
-                    *(record.topic, record.partition, record.offset, record.timestamp),
-                    *(record.key, record.value, headers, passed),
-                )
-            )
-    return records

@@ -5,24 +5,20 @@ one SQL transaction, and what is announced is on record before: an alarm may be 
 same id, and is never left out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import groupby
 from uuid import uuid4
 
 import numpy as np
 import structlog
-from kafka import KafkaConsumer, TopicPartition
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
 from detector.release.contract import PICTURE
-from ingest.envelope import EnvelopeError, open_envelope
-from ingest.kafka.access import REQUEST_TIMEOUT_S
 from ingest.kafka.sink import TransactionalSink
-from ingest.kafka.source import committed_reader, in_records
-from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, OutRecord, PicturePlan
+from ingest.records import CropPlan, Decoded, MediaPlan, OutRecord, PicturePlan
+from ingest.reread import MediaReader
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -45,8 +41,6 @@ ALARM_TYPE = "io.forgewatch.shift-alarm"
 log = structlog.get_logger()
 
 DRAWS = 999
-_POLLS = 5
-"""A position that still has its record gives it at the first or second."""
 
 
 @dataclass(frozen=True)
@@ -123,57 +117,14 @@ def plan_like(store: Store, crops: CropStore, settings: MemorySettings) -> Media
 def reread(wanted: Sequence[Seen], ingest: IngestSettings, plan: MediaPlan) -> dict[Seen, Reread]:
     """Return those items whose media could be read, decoded and measured again. Raises as `shelve_all`."""
     found = {}
-    with Sandbox(ingest) as sandbox:
-        for item, media in refetch(wanted, ingest):
+    with Sandbox(ingest) as sandbox, MediaReader(ingest) as reader:
+        for item, media in reader.media(wanted):
             try:
                 decoded = sandbox.submit(media, plan).result()
                 found[item] = Reread(item, decoded, features_of(decoded.crops))
             except (DecodeError, ValueError) as error:
                 log.info("suspect cannot be decoded again", offset=item.offset, error=str(error))
     return found
-
-
-def refetch(wanted: Iterable[Seen], ingest: IngestSettings) -> Iterator[tuple[Seen, bytes]]:
-    """Yield what the topics still have of these items, one at a time, with its bytes.
-
-    Read again by its offset, and only if it is the very same. Left out is what retention deleted, what is
-    other media by its digest, and what a record refers to and is gone. Raises kafka.errors.KafkaError.
-    """
-    with closing(committed_reader(ingest, None, ingest.max_record_bytes)) as consumer:
-        places = sorted(wanted, key=lambda item: (item.topic, item.partition, item.offset))
-        for (topic, number), items in groupby(places, key=lambda item: (item.topic, item.partition)):
-            if number in (consumer.partitions_for_topic(topic) or ()):
-                yield from _of_partition(consumer, TopicPartition(topic, number), items, ingest)
-
-
-def _of_partition(
-    consumer: KafkaConsumer, partition: TopicPartition, items: Iterable[Seen], ingest: IngestSettings
-) -> Iterator[tuple[Seen, bytes]]:
-    consumer.assign([partition])
-    begin = consumer.beginning_offsets([partition])[partition]
-    end = consumer.end_offsets([partition])[partition]
-    for item in items:
-        if not begin <= item.offset < end:
-            continue
-        consumer.seek(partition, item.offset)
-        record = _next(consumer)
-        if record is None or record.offset != item.offset:
-            continue
-        try:
-            envelope, media = open_envelope(record, ingest)
-        except EnvelopeError as error:
-            log.info("media cannot be read again", offset=item.offset, error=str(error))
-            continue
-        if envelope.digest == item.digest:
-            yield item, media
-
-
-def _next(consumer: KafkaConsumer) -> InRecord | None:
-    for _ in range(_POLLS):
-        polled = consumer.poll(timeout_ms=int(REQUEST_TIMEOUT_S * 1000) // _POLLS, max_records=1)
-        if records := in_records(polled, {}):
-            return records[0]
-    return None
 
 
 def shelve(

@@ -24,7 +24,7 @@ from deploy.client.kafka import (
 from deploy.server.lag import LagError, group_lag
 from ingest.envelope import open_envelope
 from ingest.kafka.access import kafka_options
-from ingest.kafka.source import in_records
+from ingest.kafka.committed import in_records
 from ingest.records import MediaItem
 from ingest.settings import IngestSettings
 

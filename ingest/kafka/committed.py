@@ -1,0 +1,56 @@
+"""A consumer of committed records alone, and what it reads as this project's records."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+
+from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options
+from ingest.metrics import Place, Reach
+from ingest.records import InRecord
+from ingest.settings import IngestSettings
+
+_SESSION_TIMEOUT_MS = 9_000
+"""what a killed consumer holds waits for this long"""
+
+
+def committed_reader(settings: IngestSettings, group: str | None, fetch_bytes: int) -> KafkaConsumer:
+    """Give a consumer of committed records that places nothing and commits nothing by itself.
+
+    fetch_bytes: the most that one fetch brings of a partition. Raises kafka.errors.KafkaError.
+    """
+    return KafkaConsumer(
+        **kafka_options(settings),
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="none",  # else the client steps over deleted records without a word
+        isolation_level="read_committed",
+        allow_auto_create_topics=False,
+        request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+        bootstrap_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+        # The heartbeat is a thread of its own.
+        session_timeout_ms=_SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=_SESSION_TIMEOUT_MS // 3,
+        max_partition_fetch_bytes=fetch_bytes,
+    )
+
+
+def in_records(
+    polled: Mapping[TopicPartition, Iterable[Any]], reached: Mapping[Place, Reach]
+) -> list[InRecord]:
+    """Give what a poll brought; `reached` says how far it went beyond the last record of each partition."""
+    records = []
+    for partition, batch in polled.items():
+        found = list(batch)
+        for record in found:
+            passed = 0
+            if record is found[-1] and (reach := reached.get((partition.topic, partition.partition))):
+                passed = max(0, reach.next - record.offset - 1)
+            headers = tuple(record.headers)
+            records.append(
+                InRecord(
+                    *(record.topic, record.partition, record.offset, record.timestamp),
+                    *(record.key, record.value, headers, passed),
+                )
+            )
+    return records
