@@ -89,6 +89,21 @@ ROLLOUT_STATE = Gauge(
 UNCONFIRMED_ROLLOUTS = Counter(
     "forgewatch_detector_unconfirmed_rollouts", "Records of the releases topic that deploy did not confirm"
 )
+RETRACTION_BEHIND = Gauge(
+    "forgewatch_detector_retraction_behind",
+    "Offsets of the verdicts topic that this worker's retractions have not read yet; 0: none is under way",
+)
+RETRACTED = Counter(
+    "forgewatch_detector_retracted",
+    "Verdicts of releases that were taken back, by outcome; forged: not the release's that its header names",
+    ["outcome"],
+)
+RETRACTION_LOST = Counter(
+    "forgewatch_detector_retraction_lost", "Verdicts that their topic deleted before they were taken back"
+)
+RETRACTION_FAILURES = Counter(
+    "forgewatch_detector_retraction_failures", "Rounds of a retraction that failed and were done again"
+)
 
 # A counter that first shows with its first events has no increase that a rate would see.
 for _outcome in OUTCOMES:
@@ -98,6 +113,8 @@ for _outcome in ("made", "failed"):
     SCANS.labels(_outcome)
 for _look in ("scan", "map"):
     LEFT_OUT.labels(_look)
+for _outcome in ("same", "corrected", "withdrawn", "forged"):
+    RETRACTED.labels(_outcome)
 for _label in get_args(Label):
     TOLD_VIDEOS.labels(_label)
 for _stage, _reasons in _REASONS.items():

@@ -8,6 +8,7 @@ from kafka.errors import KafkaError
 from prometheus_client import REGISTRY
 
 from detector import metrics
+from detector.retraction import Retracting
 from detector.serving.loading import Holdings, Loader
 from detector.serving.rollout import Serving
 from detector.serving.rollout_source import ReleaseFollower, Wanted
@@ -64,7 +65,11 @@ def work(process: Process) -> None:
         )
         process.started(health=address, group=settings.group_id, transactional_id=transactional_id)
         beat, stop = process.heartbeat, process.stop
-        Worker(source, sandbox, torchserve, serving, sink, ingest, settings, stop, beat, spans).run()
+        worker = Worker(source, sandbox, torchserve, serving, sink, ingest, settings, stop, beat, spans)
+        own_id = f"{transactional_id}-retraction"
+        own = Retracting(sandbox, torchserve, serving, ingest, settings, own_id, worker.idle, stop)
+        parts.enter_context(own)
+        worker.run()
 
 
 def hindrance(ingest: IngestSettings, torchserve: TorchServe, serving: Serving) -> str | None:

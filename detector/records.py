@@ -150,14 +150,90 @@ class Verdict(Prediction):
         (), description="looks that were left out since records waited: their share of the time is bounded"
     )
     release: str = Field(description="digest of the release that said it")
+    supersedes: Digest | None = Field(
+        None,
+        description="of a correction: the release that was taken back, whose verdict of the same id this one"
+        " replaces",
+    )
     timings: Timings
 
 
+class Withdrawal(BaseModel):
+    """A verdict of a release that was taken back, whose media is gone: nothing holds of it any more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="the verdict's: topic-partition-offset of the item")
+    item: MediaItem
+    release: Digest = Field(description="the release that was taken back, which had said it")
+    reason: str = Field(description="why it cannot be scored anew, in one line")
+
+
+class Outcome(BaseModel):
+    """What became of one verdict of a release that was taken back. Each has exactly one."""
+
+    model_config = ConfigDict(frozen=True)
+
+    retraction: int = Field(description="number of the retraction: the ledger's sequence number")
+    release: Digest = Field(
+        description="the release that was taken back; a restored ledger gives numbers twice"
+    )
+    id: str = Field(description="the verdict's")
+    outcome: Literal["same", "corrected", "withdrawn"]
+    before: Label
+    after: Label | None = Field(description="None where it was withdrawn")
+
+
+class Said(BaseModel):
+    """What one of two releases said of a shared item; None throughout, but for why, where it could not."""
+
+    model_config = ConfigDict(frozen=True)
+
+    release: Digest
+    label: Label | None = None
+    family: str | None = None
+    fake_probability: float | None = None
+    energy: float | None = None
+    unknown_score: float | None = None
+    model_s: float = Field(0.0, description="seconds, its share of the request")
+    error: str | None = Field(None, description="why there is no verdict, in one line")
+
+
+class Comparison(BaseModel):
+    """One item that the champion (the stable release) and the challenger (the canary) both scored.
+
+    Written in the transaction of the item's answer.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="topic-partition-offset of the item")
+    source: str
+    digest: str = Field(description="SHA-256 of the media")
+    champion: Said
+    challenger: Said
+    answered: Literal["champion", "challenger"] = Field(description="whose word went out")
+
+
 VERDICTS, UNKNOWNS, RELEASES = "verdicts", "unknowns", "releases"
+COMPARISONS, RETRACTIONS = "comparisons", "retractions"
 """The topics that the detector writes and reads, by their names after the prefix."""
+
+MAX_COMPARISON_BYTES = 16_384
+"""Of a Comparison or an Outcome: a source has 1,024 characters at most, an error 1,000."""
 
 MAX_EPOCH = 2**53 - 1
 """The largest whole number that every reader of JSON keeps exactly."""
+
+
+class Retraction(BaseModel):
+    """A release whose verdicts are to be taken back: each is scored anew by the stable release."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int = Field(ge=1, le=MAX_EPOCH, description="sequence number of the ledger's row that began it")
+    release: Digest
+    since_ms: int = Field(description="none of its verdicts is older; Unix time, milliseconds")
 
 
 class Rollout(BaseModel):
@@ -177,13 +253,23 @@ class Rollout(BaseModel):
     sequence: int = Field(
         ge=0, le=MAX_EPOCH, description="the ledger's sequence number; grows with each change"
     )
-    stable: Digest = Field(description="the release that scores all that the canary does not")
-    canary: Digest | None = Field(None, description="the release that scores a share of the items")
-    canary_share: float = Field(0.0, ge=0, le=1, description="that share of the items; 0 without a canary")
+    stable: Digest = Field(description="the release that scores every item, the champion")
+    canary: Digest | None = Field(None, description="the release that is on trial, the challenger")
+    canary_share: float = Field(
+        0.0, ge=0, le=1, description="share of the items that the canary answers; 0 in shadow"
+    )
+    shared_share: float = Field(
+        0.0, ge=0, le=1, description="share of the items that both score, the canary's among them"
+    )
+    retractions: tuple[Retraction, ...] = Field((), description="what is to be taken back, oldest first")
     previous: Digest | None = Field(None, description="the release kept loaded for the rollback window")
 
     @model_validator(mode="after")
     def _no_share_without_a_canary(self) -> Self:
         if self.canary is None and self.canary_share > 0:
             raise ValueError("canary_share without a canary")
+        if self.canary is None and self.shared_share > 0:
+            raise ValueError("shared_share without a canary")
+        if self.shared_share < self.canary_share:
+            raise ValueError("shared_share is less than canary_share")
         return self

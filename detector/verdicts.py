@@ -205,6 +205,11 @@ def _neighbours(output: ModelOutput, items: int, artifact: Artifact) -> list[tup
     ]
 
 
+def source_of(release: str) -> str:
+    """Return the CloudEvents' source of a release's verdicts, by its digest."""
+    return f"/forgewatch/releases/{release}"
+
+
 def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[str, bytes]]:
     """The attributes of the CloudEvent (Kafka binding, binary mode) whose data is the verdict's JSON.
 
@@ -214,7 +219,7 @@ def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[
     attributes = {
         "ce_specversion": "1.0",
         "ce_id": verdict.id,
-        "ce_source": f"/forgewatch/releases/{verdict.release}",
+        "ce_source": source_of(verdict.release),
         "ce_type": VERDICT_TYPE,
         "ce_subject": verdict.item.media_id or verdict.id,
         "content-type": "application/json",

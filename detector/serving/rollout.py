@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -88,6 +88,7 @@ class Serving:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rollout")
         self._step: _Step | None = None
         self._ready: dict[str, Artifact] = {}
+        self._lost: deque[str] = deque()
         self._leaving: dict[str, float] = {}
         self._pauses: defaultdict[str, Pause] = defaultdict(Pause)
         self._settled: Settled | None = None
@@ -100,8 +101,15 @@ class Serving:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown(cancel_futures=True)
 
+    @property
+    def rollout(self) -> Rollout | None:
+        """What should be served, by deploy's last word."""
+        return self._wanted.rollout
+
     def tick(self) -> None:
         """Read what is wanted and take the next step towards it; returns at once."""
+        while self._lost:
+            self._ready.pop(self._lost.popleft(), None)
         newest = self._follower.poll()
         if self._step is not None and self._step[0].done():
             (future, done), self._step = self._step, None
@@ -113,8 +121,8 @@ class Serving:
             self._step = self._next(newest)
 
     def heal(self, artifact: Artifact) -> None:
-        """Register a release again that TorchServe may have lost, as after a restart of its own."""
-        self._ready.pop(artifact.digest, None)
+        """Have the next tick register a release again that TorchServe may have lost; any thread may ask."""
+        self._lost.append(artifact.digest)
 
     def _next(self, newest: Rollout | None) -> _Step | None:
         """Begin the next step, if there is one: deploy's word first, then what scores, then order."""

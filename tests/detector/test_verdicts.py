@@ -232,6 +232,9 @@ SAID = {"ledger": "0" * 32, "epoch": 0, "sequence": 3, "stable": "a" * 64}
         {"canary": "b" * 64, "canary_share": 1.5},
         {"canary": "b" * 64, "canary_share": float("nan")},
         {"canary_share": 0.5},
+        {"shared_share": 0.5},
+        {"canary": "b" * 64, "canary_share": 0.5, "shared_share": 0.25},
+        {"retractions": [{"number": 0, "release": "b" * 64, "since_ms": 0}]},
     ],
 )
 def test_a_rollout_names_digests_and_nothing_else(wrong):
@@ -254,5 +257,14 @@ def test_a_record_of_a_version_without_ledger_ids_is_no_rollout():
 
 
 def test_a_rollout_survives_the_topic():
-    rollout = Rollout.model_validate(SAID | {"canary": "b" * 64, "canary_share": 0.1, "previous": "c" * 64})
+    rollout = Rollout.model_validate(
+        SAID
+        | {
+            "canary": "b" * 64,
+            "canary_share": 0.1,
+            "shared_share": 0.25,
+            "previous": "c" * 64,
+            "retractions": [{"number": 7, "release": "d" * 64, "since_ms": 1}],
+        }
+    )
     assert Rollout.model_validate_json(rollout.model_dump_json()) == rollout

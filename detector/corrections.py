@@ -1,0 +1,138 @@
+"""Verdicts of a release that was taken back: which are listed, and what is sent for each. Pure."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from detector.batch import Judged
+from detector.records import RETRACTIONS, UNKNOWNS, VERDICTS, Outcome, Retraction, Verdict, Withdrawal
+from detector.verdicts import VERDICT_TYPE, source_of, verdict_headers
+from ingest.dead_letters import told
+from ingest.records import InRecord, OutRecord
+from ingest.settings import IngestSettings
+
+WITHDRAWAL_TYPE = "io.forgewatch.withdrawal"
+
+
+class ForgedVerdictError(Exception):
+    """A record whose headers name the release that was taken back, and whose body does not bear it out."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A verdict that is taken back, and the record that holds it."""
+
+    record: InRecord
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What became of a listed verdict, and all that is sent for it: the outcome, and what corrects it."""
+
+    listed: Listed
+    outcome: Outcome
+    sent: tuple[OutRecord, ...]
+
+
+def listed(record: InRecord, retraction: Retraction, ingest: IngestSettings) -> Listed | None:
+    """Return the verdict of the release that a record holds; None of any other. Raises ForgedVerdictError.
+
+    A correction bears the header of the release that made it, so that it is listed only once that is taken
+    back in its turn.
+    """
+    headers = dict(record.headers)
+    if headers.get("ce_source") != source_of(retraction.release).encode():
+        return None
+    if headers.get("ce_type") != VERDICT_TYPE.encode():
+        return None
+    try:
+        verdict = Verdict.model_validate_json(record.value or b"")
+    except ValidationError as error:
+        raise ForgedVerdictError(f"no verdict: {str(error).splitlines()[0]}") from error
+    item = verdict.item
+    if verdict.release != retraction.release:
+        raise ForgedVerdictError(f"its body names the release {verdict.release}")
+    if (
+        verdict.id != f"{ingest.media_topic}-{item.partition}-{item.offset}"
+        or item.topic != ingest.media_topic
+    ):
+        raise ForgedVerdictError(f"its id is {verdict.id}, and its item lies elsewhere")
+    if headers.get("ce_id") != verdict.id.encode():
+        raise ForgedVerdictError(f"its body has the id {verdict.id}")
+    return Listed(record, verdict)
+
+
+def same(before: Verdict, after: Verdict) -> bool:
+    """Whether two releases say the same of an item: label and family are equal.
+
+    The label is the gate's decision, too. Scores are of each release's own scale, and are not compared.
+    """
+    return (before.label, before.family) == (after.label, after.family)
+
+
+def settle(listed: Listed, judged: Judged | None, retraction: Retraction, ingest: IngestSettings) -> Settled:
+    """Return what becomes of a verdict whose media was judged anew; None: its topic has that no more."""
+    before = listed.verdict
+    if judged is None:
+        return withdrawn(listed, "the topic has the media no more", retraction, ingest)
+    if judged.verdict is None:
+        assert judged.error is not None
+        return withdrawn(listed, f"{judged.error.reason}: {told(judged.error)}", retraction, ingest)
+    if judged.verdict.item.digest != before.item.digest:
+        return withdrawn(listed, "other media lies in its place", retraction, ingest)
+    if same(before, judged.verdict):
+        return _settled(listed, "same", judged.verdict, (), retraction, ingest)
+    after = judged.verdict.model_copy(update={"supersedes": before.release})
+    headers = tuple(verdict_headers(after, judged.trace))
+    data = after.model_dump_json().encode()
+    sent = [OutRecord(ingest.topic(VERDICTS), listed.record.key, data, headers)]
+    if judged.unknown is not None:
+        onwards = tuple(judged.trace.headers()) if judged.trace else ()
+        sent.append(OutRecord(ingest.topic(UNKNOWNS), after.id.encode(), judged.unknown, onwards))
+    return _settled(listed, "corrected", after, tuple(sent), retraction, ingest)
+
+
+def withdrawn(listed: Listed, reason: str, retraction: Retraction, ingest: IngestSettings) -> Settled:
+    """Return what becomes of a verdict that cannot be scored anew, for a reason in one line."""
+    before = listed.verdict
+    withdrawal = Withdrawal(id=before.id, item=before.item, release=before.release, reason=reason)
+    attributes = {
+        "ce_specversion": "1.0",
+        "ce_id": before.id,
+        # Not the release's, of which the verdict is: source and id together name one event.
+        "ce_source": f"/forgewatch/retractions/{retraction.number}",
+        "ce_type": WITHDRAWAL_TYPE,
+        "ce_subject": before.item.media_id or before.id,
+        "ce_time": datetime.now(UTC).isoformat(),
+        "content-type": "application/json",
+    }
+    headers = tuple((name, value.encode()) for name, value in attributes.items())
+    data = withdrawal.model_dump_json().encode()
+    sent = OutRecord(ingest.topic(VERDICTS), listed.record.key, data, headers)
+    return _settled(listed, "withdrawn", None, (sent,), retraction, ingest)
+
+
+def _settled(
+    listed: Listed,
+    what: str,
+    after: Verdict | None,
+    sent: tuple[OutRecord, ...],
+    retraction: Retraction,
+    ingest: IngestSettings,
+) -> Settled:
+    before = listed.verdict
+    outcome = Outcome.model_validate(
+        {
+            "retraction": retraction.number,
+            "release": retraction.release,
+            "id": before.id,
+            "outcome": what,
+            "before": before.label,
+            "after": None if after is None else after.label,
+        }
+    )
+    data = outcome.model_dump_json().encode()
+    told = OutRecord(ingest.topic(RETRACTIONS), before.id.encode(), data)
+    return Settled(listed, outcome, (*sent, told))

@@ -1,0 +1,240 @@
+"""A release is taken back: what it said is scored anew by the stable one, beside the stream and behind it.
+
+A verdict's outcome, its correction and the offsets are one transaction: each has exactly one outcome,
+whatever is killed.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Self
+
+import structlog
+
+from detector import metrics
+from detector.batch import BatchAbandonedError, judge, open_batch
+from detector.corrections import ForgedVerdictError, Listed, Settled, listed, settle, withdrawn
+from detector.records import VERDICTS, Retraction
+from detector.release.artifact import Artifact, version_of
+from detector.release.tensors import ModelOutput, Request
+from detector.second_look import looked_again, second_looks
+from detector.serving.rollout import Route, Serving
+from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
+from detector.settings import DetectorSettings
+from detector.unknowns import MAX_MESSAGE_BYTES
+from detector.verdicts import JudgedItem
+from ingest.dead_letters import about
+from ingest.kafka.sink import RecordTooLargeError, TransactionalSink
+from ingest.kafka.source import Past, Source
+from ingest.records import InRecord, Position
+from ingest.reread import MediaReader
+from ingest.sandbox.sandbox import Sandbox
+from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
+
+CLOCKS_APART_MS = 300_000
+"""Verdicts bear a worker's time and a retraction deploy's: it is read from so much earlier on."""
+
+_LOOK_INTERVAL_S = 1.0
+_RETRY_INTERVAL_S = 2.0
+_POLL_TIMEOUT_S = 0.5
+_FAREWELL_S = 5.0
+_COMMIT_INTERVAL_S = 2.0
+"""Between two transactions that only say how far it is, since no verdict in between was the release's."""
+
+_MOST_ITEMS = 32
+_BATCH_DURATION_S = 0.5
+"""So long a request of the stream waits at most for one of a retraction."""
+_SHARE = 9
+"""While records wait, a retraction rests so many times as long as it worked: it takes a tenth."""
+_LONGEST_REST_S = 60.0
+"""A member of a group that does not poll for five minutes is put out."""
+
+log = structlog.get_logger()
+
+
+def group_of(group_id: str, retraction: Retraction) -> str:
+    """Return the consumer group of a retraction. group_id is the detector's.
+
+    It names the release, since a ledger that was restored from a backup gives a number twice.
+    """
+    return f"{group_id}-retraction-{retraction.number}-{version_of(retraction.release)}"
+
+
+@dataclass
+class _Progress:
+    """How far one retraction is: its source, and what was committed last and when."""
+
+    source: Source
+    committed: dict[tuple[str, int], Position] = field(default_factory=dict)
+    at_s: float = 0.0
+
+
+class Retracting:
+    """One worker's part in every retraction, in a thread of its own while it is entered."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        torchserve: TorchServe,
+        serving: Serving,
+        ingest: IngestSettings,
+        settings: DetectorSettings,
+        transactional_id: str,
+        idle: threading.Event,
+        stop: threading.Event,
+    ) -> None:
+        """idle is set while the worker has no record to judge; transactional_id is of this thread alone."""
+        self._sandbox, self._torchserve, self._serving = sandbox, torchserve, serving
+        self._ingest, self._settings = ingest, settings
+        self._transactional_id = transactional_id
+        self._idle, self._stop = idle, stop
+        self._most, self._rest_s = 1, 0.0
+        self._thread = threading.Thread(target=self.run, name="retraction", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._idle.set()
+        self._thread.join(_FAREWELL_S)
+
+    def due(self) -> tuple[Retraction, ...]:
+        """What this worker helps to take back: it serves the release that is restored, and not the other."""
+        rollout, route = self._serving.rollout, self._serving.route
+        if rollout is None or route is None or route.stable.digest != rollout.stable:
+            return ()
+        return tuple(each for each in rollout.retractions if each.release not in route.releases)
+
+    def run(self) -> None:
+        """Take back what is due until told to stop; a fault costs only a round, which is done again."""
+        while not self._stop.is_set():
+            if not self.due():
+                self._stop.wait(_LOOK_INTERVAL_S)
+                continue
+            try:
+                with (
+                    TransactionalSink(self._ingest, self._transactional_id) as sink,
+                    MediaReader(self._ingest) as media,
+                    ExitStack() as sources,
+                ):
+                    self._retract(sink, media, sources)
+            except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again
+                metrics.RETRACTION_FAILURES.inc()
+                log.warning("verdicts not taken back, done again", error=f"{type(error).__name__}: {error}")
+                self._stop.wait(_RETRY_INTERVAL_S)
+
+    def _retract(self, sink: TransactionalSink, media: MediaReader, sources: ExitStack) -> None:
+        under_way: dict[Retraction, _Progress] = {}
+        while not self._stop.is_set() and (due := self.due()):
+            for over in under_way.keys() - set(due):
+                under_way.pop(over).source.close()
+            for retraction in due:
+                if retraction not in under_way:
+                    source = Source(
+                        self._ingest, group_of(self._settings.group_id, retraction), self._past(retraction)
+                    )
+                    under_way[retraction] = _Progress(sources.enter_context(source))
+                    log.info(
+                        "verdicts are taken back",
+                        release=version_of(retraction.release),
+                        number=retraction.number,
+                    )
+                self._round(retraction, under_way[retraction], sink, media)
+            metrics.RETRACTION_BEHIND.set(sum(progress.source.lag() for progress in under_way.values()))
+        metrics.RETRACTION_BEHIND.set(0)
+
+    def _past(self, retraction: Retraction) -> Past:
+        since_ms = max(0, retraction.since_ms - CLOCKS_APART_MS)
+        return Past(self._ingest.topic(VERDICTS), since_ms, metrics.RETRACTION_LOST)
+
+    def _round(
+        self, retraction: Retraction, progress: _Progress, sink: TransactionalSink, media: MediaReader
+    ) -> None:
+        """Read on, score anew what the release said, and commit both."""
+        source = progress.source
+        records = source.poll(self._most, _POLL_TIMEOUT_S)
+        position, membership = source.position(), source.group_metadata()
+        verdicts = [
+            verdict for record in records if (verdict := self._listed(record, retraction)) is not None
+        ]
+        settled = self._settled(verdicts, retraction, media) if verdicts else []
+        due = (
+            bool(position)
+            and position != progress.committed
+            and time.monotonic() > progress.at_s + _COMMIT_INTERVAL_S
+        )
+        if settled or due:
+            self._commit(settled, retraction, sink, position, membership)
+            progress.committed, progress.at_s = position, time.monotonic()
+
+    def _listed(self, record: InRecord, retraction: Retraction) -> Listed | None:
+        try:
+            return listed(record, retraction, self._ingest)
+        except ForgedVerdictError as error:
+            metrics.RETRACTED.labels("forged").inc()
+            log.warning("a verdict is not the release's that it names", error=str(error), **about(record))
+            return None
+
+    def _settled(
+        self, verdicts: Sequence[Listed], retraction: Retraction, media: MediaReader
+    ) -> list[Settled]:
+        """Judge the media of these verdicts anew, once the stream leaves room for it."""
+        self._idle.wait(self._rest_s)
+        route = self._serving.route
+        if retraction not in self.due() or route is None:
+            raise BatchAbandonedError("what is served has changed")
+        began = time.monotonic()
+        found = dict(media.records(each.verdict.item for each in verdicts))
+        batch = open_batch([*found.values()], Route(route.stable), self._sandbox, self._ingest)
+        unknown_bytes = min(MAX_MESSAGE_BYTES, self._ingest.max_record_bytes - HEADER_ROOM_BYTES)
+        judged = judge(batch, self._score, self._settings, unknown_bytes, again=self._look_again)
+        if (now := self._serving.route) is None or now.stable.digest != route.stable.digest:
+            raise BatchAbandonedError("the stable release has changed")
+        took_s = time.monotonic() - began
+        self._most = max(1, min(_MOST_ITEMS, int(_BATCH_DURATION_S * len(verdicts) / max(took_s, 1e-6))))
+        self._rest_s = min(_LONGEST_REST_S, _SHARE * took_s)
+        anew = dict(zip(found, judged, strict=True))
+        return [settle(each, anew.get(each.verdict.item), retraction, self._ingest) for each in verdicts]
+
+    def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
+        try:
+            return self._torchserve.predict(artifact, request)
+        except TorchServeUnavailableError as error:
+            self._serving.heal(artifact)
+            raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
+
+    def _look_again(self, artifact: Artifact, items: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
+        ask = partial(self._torchserve.predict, artifact)
+        looks = second_looks(artifact, ask, max_request_bytes=self._settings.max_request_bytes)
+        return looked_again(items, looks, self._sandbox.submit)
+
+    def _commit(
+        self,
+        settled: Sequence[Settled],
+        retraction: Retraction,
+        sink: TransactionalSink,
+        position: dict[tuple[str, int], Position],
+        membership: Any,
+    ) -> None:
+        while True:
+            try:
+                sink.commit([record for each in settled for record in each.sent], position, membership)
+                break
+            except RecordTooLargeError as error:
+                if not any(
+                    record is error.record for each in settled if each.outcome.after for record in each.sent
+                ):
+                    raise
+                settled = [
+                    withdrawn(each.listed, f"record_too_large: {error}", retraction, self._ingest)
+                    if any(record is error.record for record in each.sent)
+                    else each
+                    for each in settled
+                ]
+        for each in settled:
+            metrics.RETRACTED.labels(each.outcome.outcome).inc()
