@@ -9,7 +9,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from deploy.record.heads import HEADS
 from deploy.releases.ledger import Ledger, LedgerError
 from deploy.settings import DeploySettings
-from detector.records import RELEASES, UNKNOWNS, VERDICTS
+from detector.records import (
+    COMPARISONS,
+    MAX_COMPARISON_BYTES,
+    RELEASES,
+    RETRACTIONS,
+    UNKNOWNS,
+    VERDICTS,
+)
 from detector.unknowns import MAX_MESSAGE_BYTES
 from ingest.kafka.topics import Topic, ingest_topics
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
@@ -101,6 +108,8 @@ def all_topics(ingest: IngestSettings, partitions: int) -> tuple[Topic, ...]:
         *ingest_topics(ingest, partitions),
         Topic(ingest.topic(VERDICTS), ingest.max_record_bytes, partitions),
         Topic(ingest.topic(UNKNOWNS), MAX_MESSAGE_BYTES + HEADER_ROOM_BYTES, partitions),
+        Topic(ingest.topic(COMPARISONS), MAX_COMPARISON_BYTES, partitions),
+        Topic(ingest.topic(RETRACTIONS), MAX_COMPARISON_BYTES),
         Topic(ingest.topic(ALARMS), MAX_ALARM_BYTES),
         Topic(ingest.topic(RELEASES), ingest.max_media_bytes, compacted=True),
         Topic(ingest.topic(HEADS), HEADER_ROOM_BYTES, compacted=True),

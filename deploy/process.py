@@ -54,6 +54,7 @@ def work(process: Process) -> None:
         listener = opened.enter_context(_listener(settings.host, settings.port))
         opened.enter_context(services.publisher)
         opened.enter_context(services.heads)
+        opened.enter_context(services.conductor)
         config = uvicorn.Config(
             create_app(settings, services),
             log_config=None,

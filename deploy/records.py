@@ -1,131 +1,14 @@
-"""A release on its way to live, and what the API takes and answers. Light: every client imports it."""
+"""What the API takes and answers. Light: every client imports it."""
 
 from collections import Counter
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from deploy.cluster_records import Version
-from updater.records import Candidate, UpdateRun
-
-State = Literal[
-    "proposed",
-    "proposed with findings",
-    "approved",
-    "rejected",
-    "expired",
-    "live",
-    "retired",
-    "rolled back",
-]
-
-STATES: Mapping[State, str] = {
-    "proposed": "It waits for an operator.",
-    "proposed with findings": "It waits for an operator who says why each finding is accepted.",
-    "approved": "An operator agreed to exactly these bytes; it does not score yet.",
-    "rejected": "An operator said no, for good.",
-    "expired": "What it was measured against no longer scores; it may be proposed again once that is back.",
-    "live": "It scores.",
-    "retired": "A later release took its place; a rollback may bring it back.",
-    "rolled back": "An operator took it out of service; it may be proposed again.",
-}
-"""Every state of a release, in one sentence each."""
-
-PROPOSED: tuple[State, ...] = ("proposed", "proposed with findings")
-"""What waits for an operator's first word."""
-WAITING: tuple[State, ...] = (*PROPOSED, "approved")
-"""What waits for a person: to be approved, by another one too, or to be taken live."""
-
-Action = Literal["propose", "approve", "promote", "reject", "expire", "rollback", "raise epoch"]
-"""propose: a candidate asks. approve: a person agreed to these bytes. promote: it goes live.
-reject: a person said no. expire: another release than its parent is live now. rollback: the live release is
-taken out and the one before it returns. raise epoch: no release moves; the releases topic held another
-rollout, which this ledger's is to outrank."""
-
-
-class Bound(BaseModel):
-    """What an approval binds beside the artifact's and the evaluation's digest, and until when it counts."""
-
-    model_config = ConfigDict(frozen=True)
-
-    ledger: str = Field(description="hash of the ledger's row that proposed the release: of all until then")
-    snapshot: str | None = Field(
-        description="SHA-256 of the training snapshot; null where the artifact has none"
-    )
-    expires_at: AwareDatetime = Field(description="from then on it counts for nothing")
-    labelled: int = Field(description="labels of the approver that the release learnt from")
-
-
-class Approval(Bound):
-    """One person's approval of a release."""
-
-    actor: str
-    at: AwareDatetime
-    artifact: str = Field(description="the release's digest")
-    evaluation: str = Field(description="SHA-256 of its evaluation.json")
-
-
-class Release(BaseModel):
-    """One artifact with its candidate record, its state and the person who last moved it."""
-
-    model_config = ConfigDict(frozen=True)
-
-    digest: str
-    state: State
-    candidate: Candidate
-    since: AwareDatetime
-    actor: str = Field(description="who moved it into this state")
-    reason: str | None = None
-    sequence: int = Field(description="the ledger's sequence number of that move")
-    requested_by: str | None = Field(None, description="who asked for its update; null where nobody did")
-    proposed_by: str = Field("", description="who put it to the ledger: the updater, or a person")
-    ledger: str = Field("", description="hash of the ledger's row that proposed it, which an approval binds")
-    approvals: tuple[Approval, ...] = Field(
-        (), description="since it was proposed; one that has expired counts for nothing"
-    )
-
-
-class Approve(BaseModel):
-    """What an approval binds besides the release's digest."""
-
-    evaluation_digest: str = Field(
-        pattern="^[0-9a-f]{64}$", description="SHA-256 of the evaluation.json that you looked at"
-    )
-    accept: dict[str, Annotated[str, Field(min_length=1, max_length=1000)]] = Field(
-        {}, description="for each finding, by the name of its gate, why you accept it"
-    )
-    ledger: str | None = Field(
-        None,
-        pattern="^[0-9a-f]{64}$",
-        description="the release's `ledger` when you looked at it; 409 where it was proposed anew since",
-    )
-    promote: bool = Field(True, description="take it live too, once it has as many approvals as it needs")
-
-
-class Because(BaseModel):
-    """Why a person does it."""
-
-    reason: str = Field(min_length=1, max_length=1000)
-
-
-class LedgerEntry(BaseModel):
-    """One event of the ledger."""
-
-    sequence: int
-    at: datetime
-    actor: str
-    action: Action
-    digest: str = Field(description="of the release that moved; empty where the epoch was raised")
-    reason: str | None
-    accepted: dict[str, str] | None = Field(
-        None, description="of an approval: the findings that it took, and why"
-    )
-    requested_by: str | None = Field(None, description="of a proposal: who asked for its update")
-    bound: Bound | None = Field(
-        None, description="of an approval: what it binds; null of those before there was this"
-    )
+from deploy.release_records import LedgerEntry, Release
+from updater.records import UpdateRun
 
 
 class RecordEntry(BaseModel):
@@ -155,13 +38,6 @@ class DifferenceAccepted(BaseModel):
     """Whether there was a difference from the published heads, which is settled now."""
 
     accepted: bool
-
-
-class ReleaseDetail(Release):
-    """A release with every event that names it, oldest first."""
-
-    history: tuple[LedgerEntry, ...]
-    lacking: int = Field(1, description="so many more approvals it takes, each of another person, to go live")
 
 
 class LabelRequest(BaseModel):

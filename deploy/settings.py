@@ -1,10 +1,12 @@
 """What deploy reads from the environment: FORGEWATCH_DEPLOY_…"""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, IPvAnyNetwork, SecretStr
+from pydantic import Field, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from deploy.rollout_records import Plan
 
 PersonRole = Literal["viewer", "reviewer", "approver", "admin"]
 """What a person may do (see deploy.access.roles); each may all that those before it may."""
@@ -40,6 +42,17 @@ class DeploySettings(BaseSettings):
         True, description="whether a person may approve a release that learnt from labels of theirs"
     )
     approval_days: float = Field(7.0, gt=0, le=365, description="how long an approval counts, days")
+    plan: str = Field(
+        "25,5,25,100",
+        description="how a release goes live: the share of items that shadow scores twice, then those that"
+        " the canary answers, in percent; `now`: at once",
+    )
+    plan_step_minutes: float = Field(
+        10.0, ge=0, description="a step of a rollout lasts at least so long, minutes"
+    )
+    plan_step_answers: int = Field(
+        500, ge=0, description="a step of a canary has at least so many answers by the challenger"
+    )
     host: str = Field(
         "127.0.0.1", description="address the server listens on; others than loopback need a token or a proxy"
     )
@@ -74,3 +87,12 @@ class DeploySettings(BaseSettings):
         description="a Prometheus with the rules of helm/forgewatch, for `forgewatch status` and `doctor` to "
         "ask what fires; none by default",
     )
+
+    @model_validator(mode="after")
+    def _plan_is_one(self) -> Self:
+        self.plan_of(None)
+        return self
+
+    def plan_of(self, text: str | None) -> Plan:
+        """Return the plan that a text says, or the setting's. Raises ValueError, in one line."""
+        return Plan.parse(text or self.plan, self.plan_step_minutes, self.plan_step_answers)

@@ -18,6 +18,12 @@ from sqlalchemy import create_engine, text
 from deploy.local.processes import free_port
 
 
+@pytest.fixture(scope="session", autouse=True)
+def plan_now() -> None:
+    """Releases go live at once, but in tests of rollouts, which say their own plan."""
+    os.environ["FORGEWATCH_DEPLOY_PLAN"] = "now"
+
+
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
     """The URL of a PostgreSQL server of these tests alone; it refuses to run as root, so `nobody` does."""

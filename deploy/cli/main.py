@@ -20,6 +20,7 @@ from deploy.cli import (
     protocols,
     record,
     releases,
+    rollouts,
     sources,
     stack,
     stream,
@@ -86,6 +87,7 @@ benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 app.add_typer(label_studio.app, name="label-studio", rich_help_panel="The memory")
 app.add_typer(sources.app, name="memory", rich_help_panel="The memory")
+app.add_typer(rollouts.app, name="rollout", rich_help_panel="Releases")
 app.add_typer(experts.app, rich_help_panel="Releases")
 app.add_typer(tokens.app, name="token", rich_help_panel="Look")
 app.add_typer(record.app, name="record", rich_help_panel="Look")

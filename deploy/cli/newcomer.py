@@ -18,7 +18,7 @@ from deploy.cli.memory import SourceOption, follow_update, import_, show_outlook
 from deploy.cli.output import ActorOption, CommandError, client, print_table, progress_bar, say, short, warn
 from deploy.cli.releases import asked_reasons, show_findings, still_lacks
 from deploy.client.http import Client
-from deploy.records import ReleaseDetail
+from deploy.release_records import ReleaseDetail
 from memory.records import REAL
 from updater.records import UpdateRun
 
@@ -228,7 +228,7 @@ def _approved(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> 
         if not yes and not (asks and typer.confirm(f"Take {name} live{_with(len(findings))}?")):
             say(f"It waits: forgewatch approve {name} takes it live, forgewatch reject {name} does not.")
             return False
-        release = api.approve(release, asked_reasons(findings))
+        release = api.approve(release, asked_reasons(findings), plan="now")
         if release.state != "live":
             say(f"{name} is approved; {still_lacks(release)}.")
             return False

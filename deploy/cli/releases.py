@@ -17,7 +17,7 @@ from deploy.cli.output import (
     say,
     short,
 )
-from deploy.records import LedgerEntry, Release, ReleaseDetail
+from deploy.release_records import LedgerEntry, Release, ReleaseDetail
 from detector.release.artifact import EVALUATION, MODEL_CARD
 from updater.gate_records import Gate
 
@@ -85,12 +85,16 @@ def approve(
     digest: Digest,
     accept: Accept = None,
     promote: Annotated[
-        bool, typer.Option(" /--only", help="approve it and no more: `forgewatch promote` takes it live")
+        bool, typer.Option(" /--only", help="approve it and no more: `forgewatch promote` begins its rollout")
     ] = True,
+    plan: Annotated[
+        str | None,
+        typer.Option(help="how it goes live, such as 25,5,25,100 or now; by default as the server is set"),
+    ] = None,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Approve a proposed release and take it live. Binds the digests of exactly these bytes.
+    """Approve a proposed release and begin its rollout. Binds the digests of exactly these bytes.
 
     A release with findings needs a reason for each: --accept "FINDING=WHY", or as it is asked for. Whoever
     asked for its update cannot approve it, once people have tokens. An approval expires (7 days by default).
@@ -102,14 +106,14 @@ def approve(
             lacking = [finding for finding in detail.candidate.findings if finding.name not in reasons]
             show_findings(lacking)
             reasons |= asked_reasons(lacking)
-        done = api.approve(detail, reasons, promote=promote)
+        done = api.approve(detail, reasons, promote=promote, plan=plan)
     _show(done, as_json)
     if not as_json and done.state == "approved":
         say(f"it does not score yet: {still_lacks(done)}")
 
 
 def promote(digest: Digest, actor: ActorOption = None, as_json: JsonFlag = False) -> None:
-    """Take an approved release live, while its approvals count."""
+    """Begin an approved release's rollout, while its approvals count."""
     with client(actor) as api:
         done = api.promote(api.full_digest(digest))
     _show(done, as_json)
@@ -119,7 +123,7 @@ def still_lacks(release: ReleaseDetail) -> str:
     """What an approved release lacks before it scores, in words."""
     short_digest = short(release.digest)
     if not release.lacking:
-        return f"`forgewatch promote {short_digest}` takes it live"
+        return f"`forgewatch promote {short_digest}` begins its rollout"
     return f"another person must approve it too (`forgewatch approve {short_digest}`)"
 
 
@@ -131,11 +135,24 @@ def reject(digest: Digest, reason: Reason, actor: ActorOption = None, as_json: J
 
 
 def rollback(
-    reason: Reason = "no reason given", actor: ActorOption = None, as_json: JsonFlag = False
+    reason: Reason = "no reason given",
+    digest: Annotated[
+        str | None,
+        typer.Argument(help="the release to take out; by default the one on trial, or the live one"),
+    ] = None,
+    retract: Annotated[
+        bool, typer.Option(" /--keep-verdicts", help="let what it answered stand, and score nothing anew")
+    ] = True,
+    actor: ActorOption = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Take the live release out and bring the one before it back."""
+    """Take the release on trial out, or the live one; the one before scores its verdicts anew."""
     with client(actor) as api:
-        done = api.rollback(reason)
+        # What was looked at is taken out, and no other: a failed check may have been quicker.
+        rollout = api.rollout()
+        served = None if rollout is None else rollout.canary or rollout.stable
+        out = api.full_digest(digest) if digest else served
+        done = api.rollback(reason, out, retract=retract)
     _show(done, as_json)
 
 

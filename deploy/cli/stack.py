@@ -25,7 +25,8 @@ from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
 from deploy.local.processes import StackError
 from deploy.local.record import kept_alive
 from deploy.local.supervisor import Kept
-from deploy.records import ProcessHealth, Release, Status
+from deploy.records import ProcessHealth, Status
+from deploy.release_records import Release
 from deploy.settings import DeploySettings
 
 Report = Annotated[Path | None, typer.Option("--report", help="write the results there as JSON")]

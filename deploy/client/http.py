@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
 from deploy.client.connection import Connection, ServerRefusedError
+from deploy.client.rollouts import RolloutCalls
 from deploy.cluster_records import ClusterDetail, Clustering, ClusterSummary
 from deploy.labelstudio.records import AnnotationsTaken, LabelStudioProject
 from deploy.lineage.records import (
@@ -26,13 +27,11 @@ from deploy.records import (
     ImportDone,
     LabelDone,
     LabelEntry,
-    LedgerEntry,
     RecordEntry,
     RecordHead,
-    Release,
-    ReleaseDetail,
     Status,
 )
+from deploy.release_records import LedgerEntry, Release, ReleaseDetail
 from deploy.settings import DeploySettings
 from detector.records import Rollout
 from updater.candidate.outlook import Outlook
@@ -49,6 +48,7 @@ class Client:
         """actor is who does what is asked, where no token says so."""
         self._connection = Connection(settings, actor)
         self._ask = self._connection.ask
+        self.rollouts = RolloutCalls(self._connection)
 
     def __enter__(self) -> Self:
         return self
@@ -90,27 +90,32 @@ class Client:
         """One file of a release's artifact."""
         return self._ask("GET", f"/artifacts/{digest}/{name}").content
 
-    def approve(self, release: Release, accept: Mapping[str, str], *, promote: bool = True) -> ReleaseDetail:
-        """Approve a release as it was looked at, and take it live once enough people did.
+    def approve(
+        self, release: Release, accept: Mapping[str, str], *, promote: bool = True, plan: str | None = None
+    ) -> ReleaseDetail:
+        """Approve a release as it was looked at, and begin its rollout once enough people did.
 
-        accept: the reason for each finding, by its gate.
+        accept: the reason for each finding, by its gate. plan: by which steps; None: by the server's setting.
         """
         seen = {"evaluation_digest": release.candidate.evaluation_digest, "ledger": release.ledger or None}
-        body = seen | {"accept": dict(accept), "promote": promote}
+        body = seen | {"accept": dict(accept), "promote": promote, "plan": plan}
         answer = self._ask("POST", f"/releases/{release.digest}/approve", body)
         return ReleaseDetail.model_validate_json(answer.content)
 
     def promote(self, digest: str) -> Release:
-        """Take an approved release live."""
+        """Begin an approved release's rollout."""
         return self._move(f"/releases/{digest}/promote", {})
 
     def reject(self, digest: str, reason: str) -> Release:
         """Refuse a proposed release for good."""
         return self._move(f"/releases/{digest}/reject", {"reason": reason})
 
-    def rollback(self, reason: str) -> Release:
-        """Bring the release before the live one back; returns it."""
-        return self._move("/rollback", {"reason": reason})
+    def rollback(self, reason: str, digest: str | None = None, *, retract: bool = True) -> Release:
+        """Take the release on trial or the live one out; returns the one that answers everything then.
+
+        digest: which is meant. retract: whether what it answered is scored anew.
+        """
+        return self._move("/rollback", {"reason": reason, "digest": digest, "retract": retract})
 
     def outlook(self) -> Outlook:
         """What an update of today's labels would rest on, and what it would and would not know."""

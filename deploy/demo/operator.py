@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from deploy.client.http import Client
-from deploy.records import PROPOSED
+from deploy.release_records import PROPOSED
 from deploy.settings import DeploySettings
 
 
@@ -110,7 +110,7 @@ class Operator:
                 f"release {digest[:12]} is proposed with findings, which a person decides on: `forgewatch"
                 f" release {digest[:12]}` shows them, `forgewatch approve {digest[:12]}` takes it"
             )
-        self.run("approve", digest[:12], *self.named())
+        self.run("approve", digest[:12], "--plan", "now", *self.named())
         return digest
 
     def named(self) -> tuple[str, ...]:

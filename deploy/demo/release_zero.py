@@ -26,7 +26,7 @@ from deploy.local.commands import await_verdicts
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, read_environment, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
-from deploy.records import PROPOSED
+from deploy.release_records import PROPOSED
 from ingest.durable import folder_aside
 from memory.records import REAL
 from updater.benchmark.synthetic.in_part import make_clips

@@ -7,7 +7,7 @@ from deploy.client.http import Client
 from deploy.client.prometheus import scored_by
 from deploy.doctor.host import CheckError
 from deploy.doctor.stack import open_api
-from deploy.records import LedgerEntry
+from deploy.release_records import LedgerEntry
 from deploy.releases.publish import RECHECK_INTERVAL_S, read_topic
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from deploy.lineage.records import VerdictRef
-from deploy.records import LedgerEntry, Release
+from deploy.release_records import LedgerEntry, Release
 from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.evidence import EvidenceError

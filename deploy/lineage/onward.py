@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from deploy.lineage.ground import Ground
 from deploy.lineage.labels import label_entries
 from deploy.lineage.records import ExemplarLineage, LabelLineage, Learner, SourceLineage
-from deploy.records import Release
+from deploy.release_records import Release
 from memory.labels import labels_of
 from memory.records import Exemplar
 from memory.rows import UnknownExemplarError, exemplars_of

@@ -9,7 +9,7 @@ from deploy.access.guard import answering
 from deploy.access.roles import PEOPLE
 from deploy.access.tokens import SHARED
 from deploy.page.visit import Visitor
-from deploy.records import Release
+from deploy.release_records import Release
 from deploy.releases.approval import expiries
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
@@ -44,6 +44,7 @@ def approval_of(
         "lacking": lacking(release, here, now),
         "goes_live": person.name not in given and lacking(release, here, now) == 1,
         "needed": here.needed,
+        "plan": here.plan,
         "approvals": [(approval, approval.expires_at <= now) for approval in release.approvals],
         "others": [name for name in _approvers(services, now) if name != person.name and may(name)],
         "expiring": [standing.releases[move.digest] for move in expired],

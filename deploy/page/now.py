@@ -7,7 +7,7 @@ from deploy.access.guard import GuardedRoute
 from deploy.access.roles import anyone, least
 from deploy.page.render import static_files
 from deploy.page.visit import show
-from deploy.records import WAITING
+from deploy.release_records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Opened
 from deploy.server.surroundings import Watch

@@ -12,7 +12,7 @@ from deploy.access.roles import least
 from deploy.page.approvals import approval_of
 from deploy.page.cluster import picture_of
 from deploy.page.visit import show, visitor
-from deploy.records import STATES, Approve, Because, Release
+from deploy.release_records import STATES, Approve, Because, Release, TakeOut
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.standing import fold
@@ -70,7 +70,7 @@ def decide(
     actor = visitor(request).name
     match do:
         case "approve" | "approve and take live":
-            wanted = _given(
+            wanted = given_as(
                 Approve,
                 evaluation_digest=evaluation_digest,
                 accept={name: text.strip() for name, text in given.items() if text.strip()},
@@ -81,14 +81,14 @@ def decide(
         case "take live":
             api.promote(services, actor, digest)
         case "reject":
-            api.reject(services, actor, digest, _given(Because, reason=reason.strip()))
+            api.reject(services, actor, digest, given_as(Because, reason=reason.strip()))
         case "roll back":
-            api.rollback(services, actor, _given(Because, reason=reason.strip()))
+            api.rollback(services, actor, given_as(TakeOut, reason=reason.strip(), digest=digest))
     return RedirectResponse(f"/page/releases/{digest}", 303)
 
 
-def _given(kind: type[Body], **fields: object) -> Body:
-    """What a form gave, as the API takes it. Raises HTTPException (422) where it is none."""
+def given_as(kind: type[Body], **fields: object) -> Body:
+    """Return what a form gave, as the API takes it. Raises HTTPException (422) where it is none."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -116,6 +116,7 @@ def _release(
         "reasons": reasons or {},
         "reason": reason,
         "is_live": standing.live is not None and standing.live.digest == digest,
+        "on_trial": standing.trial is not None and standing.trial.release == digest,
         "previous": standing.previous,
         "live": standing.live,
         "problem": problem,

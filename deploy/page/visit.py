@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from deploy.access.guard import Access, person_of
 from deploy.access.roles import PEOPLE
 from deploy.page.render import render
-from deploy.records import WAITING
+from deploy.release_records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Services
 from memory.schema import exemplars
@@ -86,7 +86,7 @@ def frame(request: Request, services: Services) -> Frame:
     with services.memory.read() as connection:
         unknown = connection.scalar(select(func.count()).where(exemplars.c.shelf == "unknown")) or 0
     running = sum(run.state in ("queued", "running") for run in services.runs.newest(5))
-    person = visitor(request)
+    person, needed = visitor(request), services.conductor.view().needs_person
     return Frame(
         person,
         (
@@ -106,6 +106,7 @@ def frame(request: Request, services: Services) -> Frame:
                     Entry("Clusters", "/page/clusters", unknown),
                     Entry("Updates", "/page/updates", running),
                     Entry("Releases", "/page/releases", undecided),
+                    Entry("Rollout", "/page/rollout", int(needed)),
                 ),
             ),
             (

@@ -9,12 +9,13 @@ release alone can make.
 from collections.abc import Sequence
 from datetime import datetime
 
-from deploy.records import Approve, Release
+from deploy.release_records import Approve, Release, TakeOut
 from deploy.releases import four_eyes
 from deploy.releases.evidence import Evidence, require_gates, require_same_bytes
 from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import Event, Move
 from deploy.releases.standing import LIFE, Standing, fold, go_on, next_state
+from deploy.rollout_records import Check, Plan, Turn
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
@@ -65,11 +66,13 @@ def approve(
     labelled: int,
     terms: Terms,
     now: datetime,
+    plan: Plan | None = None,
 ) -> list[Move]:
     """Moves by which a person approves a release that waits; none where they did and it counts still.
 
     wanted: what they looked at, why they take each finding, and whether it goes live too once enough people
-    approved. labelled: how many labels of theirs it learnt from. Raises UnknownReleaseError, ApprovalError
+    approved. labelled: how many labels of theirs it learnt from. plan: by which steps; None: by the terms'.
+    Raises UnknownReleaseError, ApprovalError
     where it does not wait, they may not approve it, its parent is not live or a finding has no reason, and
     EvidenceError where one byte or gate differs from what was proposed.
     """
@@ -82,7 +85,7 @@ def approve(
         raise ApprovalError("it was proposed anew since you looked at it: look again")
     _require_parent_live(release.candidate, standing.live)
     require_gates(release.candidate, evidence, standing.live, bounds)
-    bound = four_eyes.bind(release, evidence, actor, labelled, terms, now)
+    bound = four_eyes.bind(release, evidence, actor, labelled, terms, now, plan or terms.plan)
     moves = []
     if actor not in {approval.actor for approval in four_eyes.counting(release, now)}:
         four_eyes.require_reasons(release.candidate, wanted.accept)
@@ -97,24 +100,37 @@ def approve(
 def promote(
     history: Sequence[Event], digest: str, evidence: Evidence, actor: str, terms: Terms, now: datetime
 ) -> list[Move]:
-    """Moves that take an approved release live, and let expire what was measured against another.
+    """Moves by which an approved release goes live by its plan, or begins to.
 
-    Raises UnknownReleaseError, ApprovalError where it is not approved, too few approvals count or its parent
-    is not live, and EvidenceError where one byte differs from what was approved.
+    Raises UnknownReleaseError, ApprovalError where it is not approved, too few approvals count, they name
+    several plans, its parent is not live or another release is on trial, and EvidenceError where one byte
+    differs from what was approved.
     """
-    return _promote(fold(history), find(history, digest), evidence, actor, terms, now)
+    release = find(history, digest)
+    if (release.state, "begin") not in LIFE:
+        raise ApprovalError(f"it is {release.state}; promote is for a release that is approved")
+    return _promote(fold(history), release, evidence, actor, terms, now)
 
 
 def _promote(
     standing: Standing, release: Release, evidence: Evidence, actor: str, terms: Terms, now: datetime
 ) -> list[Move]:
     digest, evaluation_digest = release.digest, release.candidate.evaluation_digest
-    next_state(release.state, "promote")
     _require_parent_live(release.candidate, standing.live)
     require_same_bytes(evidence, digest, evaluation_digest)
-    four_eyes.require_approved(release, evidence, terms, now)
-    moves = [Move(actor, "promote", digest, evaluation_digest)]
-    return moves + expiries(standing, leaving=digest, live=digest, actor=actor)
+    plan = four_eyes.require_approved(release, evidence, terms, now)
+    if standing.trial is not None:
+        raise ApprovalError(f"release {standing.trial.release[:12]} is on trial: one rollout at a time")
+    if plan.now or standing.live is None:
+        return go_live(standing, release, actor)
+    return [Move(actor, "begin", digest, evaluation_digest, rollout=Turn(plan=plan))]
+
+
+def go_live(standing: Standing, release: Release, actor: str, turn: Turn | None = None) -> list[Move]:
+    """Moves that make a release the live one, and let expire what was measured against another."""
+    about = (release.digest, release.candidate.evaluation_digest)
+    moves = [Move(actor, "promote", *about, rollout=turn)]
+    return moves + expiries(standing, leaving=release.digest, live=release.digest, actor=actor)
 
 
 def reject(history: Sequence[Event], digest: str, reason: str, actor: str) -> list[Move]:
@@ -127,27 +143,44 @@ def reject(history: Sequence[Event], digest: str, reason: str, actor: str) -> li
     return [Move(actor, "reject", digest, release.candidate.evaluation_digest, reason)]
 
 
-def rollback_target(history: Sequence[Event]) -> Release:
-    """The release that a rollback would bring back; raises ApprovalError where there is none."""
-    standing = fold(history)
-    if standing.previous is None:
-        raise ApprovalError("there is no earlier release to roll back to")
-    return standing.releases[standing.previous]
+def to_take_out(history: Sequence[Event], digest: str | None) -> tuple[Release, Release]:
+    """The release that a rollback takes out, and the one that answers everything then.
 
-
-def rollback(history: Sequence[Event], evidence: Evidence, reason: str, actor: str) -> list[Move]:
-    """Moves that take the live release out and bring the one before it back.
-
-    evidence is of the release that comes back: it was approved byte by byte, and so it returns.
-    Raises ApprovalError and EvidenceError.
+    It is the one on trial, and the live one where none is; digest says which of both is meant. Raises
+    ApprovalError.
     """
-    target = rollback_target(history)
-    require_same_bytes(evidence, target.digest, target.candidate.evaluation_digest)
     standing = fold(history)
     live = standing.live
-    assert live is not None
-    moves = [Move(actor, "rollback", live.digest, live.candidate.evaluation_digest, reason)]
-    return moves + expiries(standing, leaving=live.digest, live=target.digest, actor=actor)
+    if standing.trial is not None and digest in (None, standing.trial.release):
+        return standing.releases[standing.trial.release], standing.releases[standing.trial.champion]
+    if live is None or standing.previous is None:
+        raise ApprovalError("there is no earlier release to roll back to")
+    if digest not in (None, live.digest):
+        raise ApprovalError(
+            f"release {digest[:12]} neither answers nor is on trial: {live.digest[:12]} is live; look again"
+        )
+    return live, standing.releases[standing.previous]
+
+
+def rollback(
+    history: Sequence[Event],
+    wanted: TakeOut,
+    evidence: Evidence,
+    actor: str,
+    checks: tuple[Check, ...] | None = None,
+) -> list[Move]:
+    """Moves that take a release out of service, so that the one before it answers everything.
+
+    evidence is of the release that answers then: it was approved byte by byte, and so it returns. checks:
+    what a rollback by the evidence rests on. Raises ApprovalError and EvidenceError.
+    """
+    out, back = to_take_out(history, wanted.digest)
+    require_same_bytes(evidence, back.digest, back.candidate.evaluation_digest)
+    standing = fold(history)
+    turn = Turn(retract=wanted.retract, checks=checks)
+    about = (out.digest, out.candidate.evaluation_digest)
+    moves = [Move(actor, "rollback", *about, wanted.reason, rollout=turn)]
+    return moves + expiries(standing, leaving=out.digest, live=back.digest, actor=actor)
 
 
 def find(history: Sequence[Event], digest: str) -> Release:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from pydantic import ValidationError
 
-from deploy.records import Release
+from deploy.release_records import Release
 from deploy.releases.evidence import EvidenceError
 from updater.candidate.report import figures
 from updater.evaluation_parts import Measure

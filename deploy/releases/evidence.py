@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from deploy.records import Release
+from deploy.release_records import Release
 from updater.candidate.gates import make_gates
 from updater.gate_records import Gate
 from updater.records import Candidate, Evaluation

@@ -4,13 +4,14 @@ Four eyes: whoever asked for a release's update, or proposed it themselves, appr
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from deploy.records import Approval, Bound, Release
+from deploy.release_records import Approval, Bound, Release
 from deploy.releases.evidence import Evidence
 from deploy.releases.ledger import Event
+from deploy.rollout_records import Plan
 from updater.gate_records import said_of_findings
 from updater.records import Candidate
 
@@ -32,6 +33,7 @@ class Terms:
     needed: int
     labellers: bool
     lasts: timedelta
+    plan: Plan = field(default_factory=Plan)
 
 
 def consent(before: Release | None, event: Event) -> Mapping[str, Any]:
@@ -75,7 +77,7 @@ def require_reasons(candidate: Candidate, accepted: Mapping[str, str]) -> None:
 
 
 def bind(
-    release: Release, evidence: Evidence, actor: str, labelled: int, terms: Terms, now: datetime
+    release: Release, evidence: Evidence, actor: str, labelled: int, terms: Terms, now: datetime, plan: Plan
 ) -> Bound:
     """What this person's approval of a release binds. Raises ApprovalError where it may not be theirs.
 
@@ -88,6 +90,7 @@ def bind(
         snapshot=evidence.snapshot,
         expires_at=now + terms.lasts,
         labelled=labelled,
+        plan=plan,
     )
 
 
@@ -113,8 +116,11 @@ def lacking(release: Release, terms: Terms, now: datetime) -> int:
     return max(0, terms.needed - len(counting(release, now)))
 
 
-def require_approved(release: Release, evidence: Evidence, terms: Terms, now: datetime) -> None:
-    """Raise ApprovalError unless enough people approved exactly these bytes, and not too long ago."""
+def require_approved(release: Release, evidence: Evidence, terms: Terms, now: datetime) -> Plan:
+    """Return the plan that enough people approved exactly these bytes by, and not too long ago.
+
+    Raises ApprovalError.
+    """
     stored = (release.ledger, evidence.digest, evidence.evaluation_digest, evidence.snapshot)
     given = [a for a in counting(release, now) if (a.ledger, a.artifact, a.evaluation, a.snapshot) == stored]
     if len(given) < terms.needed:
@@ -124,3 +130,10 @@ def require_approved(release: Release, evidence: Evidence, terms: Terms, now: da
             + (f" ({over} expired)" if over else "")
             + ": `forgewatch approve` gives one"
         )
+    plans = {str(plan): plan for plan in (a.plan or terms.plan for a in given[-terms.needed :])}
+    if len(plans) > 1:
+        raise ApprovalError(
+            f"its approvals name several plans ({' and '.join(sorted(plans))}): one of you approves again"
+        )
+    (plan,) = plans.values()
+    return plan

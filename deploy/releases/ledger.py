@@ -40,7 +40,8 @@ from deploy.record.chain import (
     metadata,
     prove,
 )
-from deploy.records import Action, Bound
+from deploy.release_records import Action, Bound
+from deploy.rollout_records import Turn
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 from updater.records import Candidate
 
@@ -60,6 +61,7 @@ ledger = Table(
     Column("accepted", Text),
     Column("requested_by", String(200)),
     Column("bound", Text),
+    Column("rollout", Text),
 )
 
 
@@ -77,7 +79,7 @@ class Move:
 
     candidate and requested_by come with `propose` alone, epoch with `raise epoch` alone, whose digests are
     empty. accepted and bound come with `approve`: the reason for each finding, by the name of its gate, and
-    what the approval binds.
+    what the approval binds. rollout is what a move of a rollout says besides.
     """
 
     actor: str
@@ -90,6 +92,7 @@ class Move:
     accepted: Mapping[str, str] | None = None
     requested_by: str | None = None
     bound: Bound | None = None
+    rollout: Turn | None = None
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,7 @@ def _to_act(event: Event) -> Act:
         "accepted": dict(move.accepted) if move.accepted else None,
         "requested_by": move.requested_by,
         "bound": move.bound and move.bound.model_dump(mode="json"),
+        "rollout": move.rollout and move.rollout.model_dump(mode="json", exclude_none=True),
     }
     given = {name: value for name, value in details.items() if value is not None}
     return Act(move.actor, move.action, move.digest, given, at=event.at)
@@ -246,6 +250,7 @@ def _to_row(move: Move, at: datetime) -> dict[str, Any]:
         "candidate": move.candidate and move.candidate.model_dump_json(),
         "accepted": json.dumps(move.accepted) if move.accepted else None,
         "bound": move.bound and move.bound.model_dump_json(),
+        "rollout": move.rollout and move.rollout.model_dump_json(exclude_none=True),
     }
 
 
@@ -254,5 +259,7 @@ def _from_row(row: dict[str, Any]) -> Event:
     columns = {field.name: row[field.name] for field in fields(Move)}
     accepted = json.loads(row["accepted"]) if row["accepted"] else None
     bound = Bound.model_validate_json(row["bound"]) if row["bound"] else None
-    move = Move(**columns | {"candidate": candidate, "accepted": accepted, "bound": bound})
+    rollout = Turn.model_validate_json(row["rollout"]) if row["rollout"] else None
+    read = {"candidate": candidate, "accepted": accepted, "bound": bound, "rollout": rollout}
+    move = Move(**columns | read)
     return Event(row["sequence"], datetime.fromisoformat(row["at"]), move, row["hash"])

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from deploy.records import STATES, WAITING, Action
+from deploy.release_records import STATES, WAITING, Action
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.evidence import EvidenceError
@@ -54,8 +54,11 @@ for _action in get_args(Action):
 def show(events: Sequence[Event]) -> None:
     """Bring the gauges to the ledger's state."""
     standing = fold(events)
-    live = standing.live_history[-1] if standing.live_history else None
-    served = {("stable", version_of(live))} if live else set()
+    slots = {
+        "stable": standing.live_history[-1] if standing.live_history else None,
+        "canary": standing.trial.release if standing.trial else None,
+    }
+    served = {(slot, version_of(digest)) for slot, digest in slots.items() if digest}
     shown = {(sample.labels["slot"], sample.labels["release"]) for sample in _samples(SERVE)}
     for slot, release in shown - served:
         SERVE.remove(slot, release)

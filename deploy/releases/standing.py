@@ -5,13 +5,15 @@ LIFE alone says which state follows; the rules of deploy.releases.approval can o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
-from deploy.records import Action, Release, State
-from deploy.releases import four_eyes
+from deploy.release_records import ON_TRIAL, Action, Release, State
+from deploy.releases import four_eyes, trial
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import DamagedLedgerError, Event
-from detector.records import Rollout
+from deploy.rollout_records import Trial
+from detector.records import Retraction, Rollout
 
 Consequence = Literal["propose with findings", "retire", "restore"]
 """What a move does besides: a proposal of which a gate does not hold is one with findings; promote retires
@@ -34,6 +36,24 @@ LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
     ("proposed with findings", "expire"): "expired",
     ("approved", "expire"): "expired",
     ("approved", "promote"): "live",
+    ("approved", "begin"): "shadow",
+    ("shadow", "step"): "canary",
+    ("canary", "step"): "canary",
+    ("canary", "back to shadow"): "shadow",
+    ("shadow", "inconclusive"): "shadow",
+    ("canary", "inconclusive"): "shadow",
+    ("canary", "promote"): "live",
+    ("shadow", "rollback"): "rolled back",
+    ("canary", "rollback"): "rolled back",
+    ("shadow", "expire"): "expired",
+    ("canary", "expire"): "expired",
+    **{(state, action): state for state in ON_TRIAL for action in trial.STAYS},
+    ("rolled back", "retracted"): "rolled back",
+    ("proposed", "retracted"): "proposed",
+    ("proposed with findings", "retracted"): "proposed with findings",
+    ("approved", "retracted"): "approved",
+    ("rejected", "retracted"): "rejected",
+    ("expired", "retracted"): "expired",
     ("live", "retire"): "retired",
     ("retired", "restore"): "live",
     ("live", "rollback"): "rolled back",
@@ -46,13 +66,18 @@ class Standing:
     """Where every release stands.
 
     releases: by digest, in the order they were first proposed. live_history: digests that went live
-    and were not rolled back, oldest first; the last one is live. turned: the sequence number of the
-    last event that changed which one is live, 0 where none did. epoch: how often the ledger had to
+    and were not rolled back, oldest first; the last one is live. trial: of the release on trial beside
+    that one. answered: since when each release has answered, but what was taken back. retractions: what is
+    taken back now. turned: the sequence number of the last event that changed what is served, 0 where none
+    did. epoch: how often the ledger had to
     outrank another's record on the releases topic, or more.
     """
 
     releases: Mapping[str, Release] = field(default_factory=dict)
     live_history: tuple[str, ...] = ()
+    trial: Trial | None = None
+    answered: Mapping[str, datetime] = field(default_factory=dict)
+    retractions: tuple[Retraction, ...] = ()
     turned: int = 0
     epoch: int = 0
 
@@ -70,11 +95,16 @@ class Standing:
         """What every worker is to serve by the ledger of this id; None before a promotion."""
         if not self.live_history:
             return None
+        shared, answered = self.trial.shares if self.trial else (0.0, 0.0)
         return Rollout(
             ledger=ledger,
             epoch=self.epoch,
             sequence=self.turned,
             stable=self.live_history[-1],
+            canary=self.trial.release if self.trial else None,
+            canary_share=answered,
+            shared_share=shared,
+            retractions=self.retractions,
             previous=self.previous,
         )
 
@@ -113,7 +143,9 @@ def go_on(before: Standing, events: Iterable[Event]) -> Standing:
     """The standing after these events, which follow where another stands. Raises DamagedLedgerError."""
     releases = dict(before.releases)
     history = list(before.live_history)
+    on_trial, answered, retractions = before.trial, dict(before.answered), list(before.retractions)
     turned, epoch = before.turned, before.epoch
+    served = _served(history, on_trial, retractions)
 
     def move(digest: str, action: Action | Consequence, event: Event) -> None:
         known = releases.get(digest)
@@ -145,13 +177,28 @@ def go_on(before: Standing, events: Iterable[Event]) -> Standing:
             move(digest, action, event)
             if action == "promote":
                 history.append(digest)
-                turned = event.sequence
-            elif action == "rollback":
+            elif action == "rollback" and not (on_trial and on_trial.release == digest):
                 history.pop()
-                turned = event.sequence
                 move(history[-1] if history else "", "restore", event)
+            if action == "rollback" and (since := answered.pop(digest, None)):
+                if event.move.rollout is not None and event.move.rollout.retract:
+                    since_ms = int(since.timestamp() * 1000)
+                    retractions.append(Retraction(number=event.sequence, release=digest, since_ms=since_ms))
+            elif action == "retracted":
+                retractions = [each for each in retractions if each.release != digest]
+            on_trial = trial.after(on_trial, event, history[-1] if history else None)
+            if action == "promote" or (on_trial and on_trial.release == digest and on_trial.step):
+                answered.setdefault(digest, event.at)
+            serving = _served(history, on_trial, retractions)
+            if serving != served:
+                served, turned = serving, event.sequence
         except ApprovalError as error:
             raise DamagedLedgerError(
                 f"row {event.sequence} of the ledger breaks the rules: {error}"
             ) from error
-    return Standing(releases, tuple(history), turned, epoch)
+    return Standing(releases, tuple(history), on_trial, answered, tuple(retractions), turned, epoch)
+
+
+def _served(history: Sequence[str], on_trial: Trial | None, retractions: Sequence[Retraction]) -> object:
+    live = history[-1] if history else None
+    return live, on_trial and (on_trial.release, on_trial.shares), tuple(retractions)

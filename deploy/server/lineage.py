@@ -19,7 +19,7 @@ from deploy.lineage.records import (
     SourceLineage,
     VerdictLineage,
 )
-from deploy.records import LedgerEntry, Release
+from deploy.release_records import LedgerEntry, Release
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.standing import fold

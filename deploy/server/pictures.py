@@ -1,12 +1,13 @@
 """Pictures of what the memory keeps, encoded here: no byte of a producer's media leaves by them."""
 
 import io
+from textwrap import wrap
 from typing import Literal
 
 import numpy as np
 from fastapi import HTTPException
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter
+from PIL import Image, ImageDraw, ImageFilter
 
 from deploy.client.pictures import draw_map, draw_scan
 from detector.records import Verdict
@@ -18,7 +19,7 @@ _KV = (-1, 2, -2, 2, -1, 2, -6, 8, -6, 2, -2, 8, -12, 8, -2, 2, -6, 8, -6, 2, -1
 _KV_SCALE = 12
 _GAIN = 32
 """A residual of four grey levels is black or white."""
-_MAP_PX = 512
+_MAP_PX, _SQUARE_PX = 512, 256
 _GREY = 200
 
 
@@ -62,6 +63,18 @@ def timeline(verdict: Verdict) -> bytes:
         raise HTTPException(404, "its verdict has no scan")
     no_frames = [np.full((1, _MAP_PX, 3), 255, np.uint8)]
     return _png(draw_scan(no_frames, verdict.scan, verdict.segments or ()))
+
+
+def whole(picture: NDArray[np.uint8]) -> bytes:
+    """Return a picture, uint8 RGB [H, W, 3], as PNG."""
+    return _png(Image.fromarray(picture))
+
+
+def words(text: str) -> bytes:
+    """Return a grey square that says why there is no picture, as PNG."""
+    square = Image.new("RGB", (_SQUARE_PX, _SQUARE_PX), (_GREY,) * 3)
+    ImageDraw.Draw(square).text((12, 12), "\n".join(wrap(text[:200], 24)), fill=(0, 0, 0), font_size=16)
+    return _png(square)
 
 
 def _crop(views: Views, number: int) -> NDArray[np.uint8]:

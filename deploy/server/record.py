@@ -8,7 +8,8 @@ from pydantic import AwareDatetime
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.record.heads import accept, compare
-from deploy.records import Because, DifferenceAccepted, RecordEntry, RecordHead
+from deploy.records import DifferenceAccepted, RecordEntry, RecordHead
+from deploy.release_records import Because
 from deploy.server.services import Opened
 from ingest.kafka.compacted import TopicError
 

@@ -13,12 +13,14 @@ from starlette.concurrency import run_in_threadpool
 from deploy.access.guard import UNLIMITED, Actor, GuardedRoute, answering
 from deploy.access.roles import least
 from deploy.record.acts import Act
-from deploy.records import Approve, Because, LedgerEntry, Release, ReleaseDetail
+from deploy.release_records import Approve, Because, LedgerEntry, Release, ReleaseDetail, TakeOut
 from deploy.releases import approval, metrics
 from deploy.releases.four_eyes import Terms, lacking
 from deploy.releases.ledger import Decide, Event, Move
+from deploy.releases.moving import make_moves
 from deploy.releases.purged import require_kept
 from deploy.releases.standing import fold
+from deploy.rollout_records import Plan
 from deploy.server.services import Opened, Services
 from detector.records import Rollout
 from memory.labels import labelled_counts
@@ -74,7 +76,7 @@ def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
     if evidence.snapshot is not None:
         require_kept(services.memory, services.artifacts, candidate.digest)
     requested_by = _requested_by(services, candidate)
-    return _move(
+    return move(
         services,
         candidate.digest,
         lambda history: approval.propose(history, candidate, evidence, services.updater, actor, requested_by),
@@ -83,7 +85,7 @@ def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
 
 @router.post("/releases/{digest}/approve", tags=["releases"], openapi_extra=least("approver"))
 def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> ReleaseDetail:
-    """Approve exactly these bytes; once enough people did they go live, and the release before retires.
+    """Approve exactly these bytes; once enough people did their rollout begins, by the plan that they name.
 
     Every file of the artifact is read anew. 409 where one byte is not what was proposed, where you asked for
     its update, where it was proposed anew since you looked, where the release that it was compared with is no
@@ -93,34 +95,37 @@ def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Re
     if evidence.snapshot is not None:
         require_kept(services.memory, services.artifacts, digest)
     labelled = labelled_by(services, approval.find(services.ledger.events(), digest), actor)
-    rules = (services.updater, actor, labelled, terms(services), now)
-    _move(services, digest, lambda history: approval.approve(history, digest, body, evidence, *rules))
+    rules = (services.updater, actor, labelled, terms(services), now, _plan(services, body.plan))
+    move(services, digest, lambda history: approval.approve(history, digest, body, evidence, *rules))
     return get_release(services, digest)
 
 
 @router.post("/releases/{digest}/promote", tags=["releases"], openapi_extra=least("approver"))
 def promote(services: Opened, actor: Actor, digest: Digest) -> Release:
-    """Take an approved release live. 409 where too few approvals count: they expire."""
+    """Begin an approved release's rollout by its plan. 409 where too few approvals count: they expire."""
     evidence, now = services.artifacts.evidence(digest), datetime.now(UTC)
     rules = terms(services), now
-    return _move(services, digest, lambda history: approval.promote(history, digest, evidence, actor, *rules))
+    return move(services, digest, lambda history: approval.promote(history, digest, evidence, actor, *rules))
 
 
 @router.post("/releases/{digest}/reject", tags=["releases"], openapi_extra=least("approver"))
 def reject(services: Opened, actor: Actor, digest: Digest, body: Because) -> Release:
     """Refuse a proposed release, or one that is approved and not live, for good."""
-    return _move(services, digest, lambda history: approval.reject(history, digest, body.reason, actor))
+    return move(services, digest, lambda history: approval.reject(history, digest, body.reason, actor))
 
 
 @router.post("/rollback", tags=["releases"], openapi_extra=least("approver"))
-def rollback(services: Opened, actor: Actor, body: Because) -> Release:
-    """Take the live release out and bring the one before it back; answers with the one that is live now."""
+def rollback(services: Opened, actor: Actor, body: TakeOut) -> Release:
+    """Take the release on trial out, or the live one; answers with the one that answers everything now.
+
+    What it answered is scored anew (/retractions), but where `retract` is false.
+    """
 
     def decide(history: tuple[Event, ...]) -> list[Move]:
-        evidence = services.artifacts.evidence(approval.rollback_target(history).digest)
-        return approval.rollback(history, evidence, body.reason, actor)
+        _, back = approval.to_take_out(history, body.digest)
+        return approval.rollback(history, body, services.artifacts.evidence(back.digest), actor)
 
-    _move(services, None, decide)
+    move(services, None, decide)
     live = fold(services.ledger.events()).live
     assert live is not None
     return live
@@ -173,7 +178,15 @@ def terms(services: Services) -> Terms:
         needed=settings.approvals,
         labellers=settings.labellers_may_approve,
         lasts=timedelta(days=settings.approval_days),
+        plan=settings.plan_of(None),
     )
+
+
+def _plan(services: Services, text: str | None) -> Plan:
+    try:
+        return services.access.settings.plan_of(text)
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from error
 
 
 def labelled_by(services: Services, release: Release, actor: str) -> int:
@@ -198,24 +211,13 @@ def _requested_by(services: Services, candidate: Candidate) -> str | None:
     return run.requested_by if run.trigger == "manual" else None
 
 
-def _move(services: Services, digest: str | None, decide: Decide) -> Release:
-    appended = services.ledger.append(decide)
-    for event in appended:
-        metrics.MOVES.labels(event.move.action).inc()
-        log.info(
-            "release moved",
-            sequence=event.sequence,
-            action=event.move.action,
-            digest=event.move.digest,
-            actor=event.move.actor,
-            reason=event.move.reason,
-            accepted=event.move.accepted,
-        )
-    events = services.ledger.events()
-    if appended:
-        services.publisher.wake()
-        metrics.show(events)
-    return approval.find(events, digest or appended[-1].move.digest)
+def move(services: Services, digest: str | None, decide: Decide) -> Release:
+    """Let `decide` look at the ledger, append its moves and tell of them; returns the release that moved.
+
+    digest: of the release to return; None: of the first that moved. Raises what `decide` and the ledger do.
+    """
+    appended = make_moves(services.ledger, services.publisher, decide)
+    return approval.find(services.ledger.events(), digest or appended[0].move.digest)
 
 
 def entry(event: Event) -> LedgerEntry:
@@ -231,6 +233,7 @@ def entry(event: Event) -> LedgerEntry:
         accepted=None if move.accepted is None else dict(move.accepted),
         requested_by=move.requested_by,
         bound=move.bound,
+        rollout=move.rollout,
     )
 
 

@@ -24,6 +24,8 @@ from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
+from deploy.rollouts.conductor import Conductor
+from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier
 from deploy.settings import DeploySettings
 from detector.records import RELEASES
@@ -128,12 +130,14 @@ class Services:
     heads: HeadPublisher
     artifacts: ArtifactStore
     publisher: Publisher
+    conductor: Conductor
     memory: Store
     memory_settings: MemorySettings
     crops: CropStore
     runs: RunTable
     importer: Importer
     trier: Trier
+    shared_media: SharedMedia
     ingest: IngestSettings
     detector: DetectorSettings
     updater: UpdaterSettings
@@ -153,7 +157,7 @@ class Services:
 def open_services(settings: DeploySettings) -> Iterator[Services]:
     """Open what this and the other packages' settings name.
 
-    Publishing begins when `publisher` and `heads` are entered.
+    Publishing and conducting begin when `publisher`, `heads` and `conductor` are entered.
     Raises ServicesError, LedgerError, RecordError.
     """
     ingest, detector = IngestSettings(), DetectorSettings()
@@ -185,6 +189,8 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         stack.callback(importer.close)
         trier = Trier(artifacts, ingest, detector)
         stack.callback(trier.close)
+        shared_media = SharedMedia(ingest)
+        stack.callback(shared_media.close)
         publisher = Publisher(
             ledger,
             kafka_options(ingest),
@@ -192,6 +198,10 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             interval_s=RECHECK_INTERVAL_S,
             timeout_s=settings.kafka_timeout_s,
         )
+        keys = [
+            token.get_secret_value().encode() for token in (settings.detector_token, settings.token) if token
+        ]
+        conductor = Conductor(ledger, publisher, artifacts.evidence, ingest, keys)
         memory_acts = MemoryActs(store, record)
         heads = HeadPublisher(
             record,
@@ -209,12 +219,14 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             heads,
             artifacts,
             publisher,
+            conductor,
             store,
             memory,
             crops,
             runs,
             importer,
             trier,
+            shared_media,
             ingest,
             detector,
             updater,

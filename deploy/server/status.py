@@ -12,7 +12,8 @@ from prometheus_client.samples import Sample
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.records import WAITING, ProcessHealth, Shelved, Status
+from deploy.records import ProcessHealth, Shelved, Status
+from deploy.release_records import WAITING
 from deploy.releases.epoch import recent_raises
 from deploy.releases.standing import fold
 from deploy.server.lag import lag_of_stream

@@ -93,7 +93,8 @@ def sample(name: str, field: dict[str, Any]) -> Any:
         return {"other": field["additionalProperties"]["enum"][-1]}
     if kind == "object":
         return {"other": "http://127.0.0.1:1/metrics"}
-    return "0 3 * * *" if name == "schedule" else "http://127.0.0.1:1234" if name.endswith("url") else "other"
+    given = {"schedule": "0 3 * * *", "plan": "50,10,100"}
+    return given.get(name, "http://127.0.0.1:1234" if name.endswith("url") else "other")
 
 
 def test_each_setting_can_be_given_and_arrives_as_it_was_given(render: Any, chart: Any, find: Any) -> None:

@@ -29,12 +29,13 @@ if (back && !document.querySelector("[role=alert]") && back.path === location.pa
 document.querySelector("[role=alert]")?.focus();
 
 // What is typed outlives a reload and a session that ended, in this tab alone.
-all("[data-keep]").forEach(field => {
-  const name = `keep ${location.pathname} ${field.name}`;
+const keep = within => all("[data-keep]", within).forEach(field => {
+  const name = `keep ${location.pathname} ${field.id || field.name}`;
   if (!field.value && stored.get(name)) field.value = stored.get(name);
   field.addEventListener("input", () => stored.set(name, field.value));
   field.form?.addEventListener("submit", () => sessionStorage.removeItem(name));
 });
+keep(document);
 
 // Parts that renew themselves while somebody looks: only what changed is put in. What has the focus keeps it, and what
 // is looked at stays where it is, though more comes before it.
@@ -58,6 +59,7 @@ const renew = async () => {
       .map(link => [link.getAttribute("href"), top(link)]);
     const held = scrolls ? part.scrollTop : scrollY;
     part.replaceChildren(...other.childNodes);
+    keep(part);
     // The first of what was in sight that is still there.
     const [href, before] = looked.find(([href]) => find(part, href)) ?? [];
     if (scrolls) part.scrollTop = held;

@@ -36,7 +36,7 @@ def test_to_approve_alone_and_to_promote_are_two_commands(
 ) -> None:
     short = proposed().digest[:12]
     said = answered.ok("approve", short, "--only", "--as", "ada")
-    assert f"`forgewatch promote {short}` takes it live" in said
+    assert f"`forgewatch promote {short}` begins its rollout" in said
     assert f"{short} (approved by ada, not live)" in answered.ok("status")
     assert "counts until" in answered.ok("release", short)
     assert f"{short} is live" in answered.ok("promote", short, "--as", "bea")

@@ -1,9 +1,12 @@
 """A browser without a browser, and a memory with clusters, written as the memory's process would."""
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +16,16 @@ from httpx import Response
 from sqlalchemy import insert
 
 from deploy.app import create_app
+from deploy.release_records import Approve
 from deploy.releases import approval
+from deploy.releases.standing import fold
+from deploy.rollouts import conductor
+from deploy.server import releases
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
+from detector.records import Comparison, Said
 from detector.release.artifact import MANIFEST, Artifact
+from detector.serving.rollout import in_share
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters
@@ -86,6 +95,110 @@ def proposed(
         return artifact
 
     return propose
+
+
+_BEGAN_S = 1_700_000_000
+
+
+@dataclass
+class OnTrial:
+    """A rollout that goes on in these services, and the comparisons that are on its topic."""
+
+    services: Services
+    champion: Artifact
+    challenger: Artifact
+    written: list[tuple[bytes, list[tuple[str, bytes]], float]]
+    slow: bool = False
+    """the topic gives nothing yet"""
+
+    def compare(self, champion: str, challenger: str, count: int, source: str = "camera") -> None:
+        """Let detectors write so many shared items of which both said this, one every 10 seconds."""
+        shared = (n for n in itertools.count(self._items) if in_share(self._id(n), 0.25))
+        for number in itertools.islice(shared, count):
+            self._items = number + 1
+            comparison = Comparison(
+                id=self._id(number),
+                source=source,
+                digest="0" * 64,
+                champion=said(self.champion.digest, champion),
+                challenger=said(self.challenger.digest, challenger),
+                answered="champion",
+            )
+            at_s = _BEGAN_S + 10.0 * len(self.written)
+            self.written.append((comparison.model_dump_json().encode(), [], at_s))
+        self.services.conductor.tick()
+
+    _items: int = 0
+
+    def _id(self, number: int) -> str:
+        return f"{self.services.ingest.media_topic}-0-{number}"
+
+
+def said(release: str, what: str) -> Said:
+    """What a release says in one word: real, unknown, error, or a family."""
+    if what == "error":
+        return Said(release=release, error="it does not answer", model_s=0.1)
+    label = what if what in ("real", "unknown") else "fake"
+    family = what if label == "fake" else None
+    sure = 0.95 if family else 0.1
+    return Said(
+        release=release,
+        label=label,
+        family=family,
+        fake_probability=sure,
+        energy=-1.0,
+        unknown_score=0.0,
+        model_s=0.1,
+    )
+
+
+@pytest.fixture
+def begin_rollout(services: Services, monkeypatch: pytest.MonkeyPatch) -> Callable[..., OnTrial]:
+    """Begins the rollout of a proposed release against the live one."""
+
+    def begin(champion: Artifact, challenger: Artifact) -> OnTrial:
+        approve(services, challenger)
+        trial = OnTrial(services, champion, challenger, [])
+        monkeypatch.setattr(conductor, "Comparisons", partial(_Topic, trial))
+        services.conductor.tick()
+        return trial
+
+    return begin
+
+
+@pytest.fixture
+def on_trial(
+    services: Services, proposed: Callable[..., Artifact], begin_rollout: Callable[..., OnTrial]
+) -> OnTrial:
+    """A rollout in shadow, of a release that learnt `resampled` and that ann asked for."""
+    champion = proposed()
+    approve(services, champion)
+    return begin_rollout(champion, proposed("ann", parent=champion, new=("resampled",)))
+
+
+def approve(services: Services, artifact: Artifact) -> None:
+    """Approve a release by a plan with steps; the first is live then."""
+    candidate = fold(services.ledger.events()).releases[artifact.digest].candidate
+    accept = {finding.name: "known" for finding in candidate.findings}
+    wanted = Approve(evaluation_digest=candidate.evaluation_digest, accept=accept, plan="25,5,25,100")
+    releases.approve(services, "bea", artifact.digest, wanted)
+
+
+class _Topic:
+    """The reader of a topic that lies in memory."""
+
+    def __init__(self, trial: OnTrial, *_: object) -> None:
+        self._trial, self._next = trial, 0
+
+    def poll(self) -> Iterator[tuple[bytes, list[tuple[str, bytes]], float]]:
+        new = [] if self._trial.slow else self._trial.written[self._next :]
+        self._next += len(new)
+        return iter(new)
+
+    def read_until(self, now_s: float) -> tuple[float, bool]:
+        return _BEGAN_S + 10.0 * self._next + 2, not self._trial.slow  # all units before have ended
+
+    def close(self) -> None: ...
 
 
 def _row(services: Services, name: str, source: str, rng: np.random.Generator) -> NewRow:

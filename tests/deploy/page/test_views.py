@@ -44,7 +44,7 @@ def test_a_release_is_looked_at_approved_and_taken_back(
     approve(page, first, services)
     second = proposed(parent=first)
     second_path = f"/page/releases/{second.digest}"
-    assert "retires and can come back by a rollback" in page.get(second_path).text
+    assert "retires then and can come back by a rollback" in page.get(second_path).text
     assert "Who moved it" in approve(page, second, services).text
     assert live(services) == second.digest
     back = page.submit(second_path, do="roll back", reason="worse on our reals")

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from deploy.records import Approve
+from deploy.release_records import Approve, TakeOut
 from deploy.releases import approval
 from deploy.releases.evidence import Evidence
 from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import Event, Move
 from deploy.releases.standing import fold
+from deploy.rollout_records import Plan
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
 
@@ -28,7 +29,9 @@ class History:
         self._evaluations: dict[str, bytes] = {}
         self.bounds = UpdaterSettings()
         self.events: tuple[Event, ...] = ()
-        self.terms = Terms(four_eyes=True, needed=1, labellers=True, lasts=timedelta(days=7))
+        self.terms = Terms(
+            four_eyes=True, needed=1, labellers=True, lasts=timedelta(days=7), plan=Plan.parse("now", 0, 0)
+        )
         self.now = AT
         self.requested_by: str | None = None
         """who asks for the updates of what is proposed"""
@@ -68,12 +71,13 @@ class History:
         *,
         labelled: int = 0,
         evidence: Evidence | None = None,
+        plan: Plan | None = None,
         **wanted: Any,
     ) -> list[Move]:
         """What the rules answer to an approval of what lies in the store; wanted: fields of Approve."""
         found = self.evidence(digest)
         given = Approve(**{"evaluation_digest": found.evaluation_digest, "promote": False} | wanted)
-        about = (self.bounds, actor, labelled, self.terms, self.now)
+        about = (self.bounds, actor, labelled, self.terms, self.now, plan)
         return approval.approve(self.events, digest, given, evidence or found, *about)
 
     def promote(self, digest: str, evidence: Evidence | None = None) -> list[Move]:
@@ -97,8 +101,9 @@ class History:
             case "reject":
                 return approval.reject(self.events, digest, "no", "ada")
             case _:
-                target = approval.rollback_target(self.events).digest
-                return approval.rollback(self.events, self.evidence(target), "worse", "ada")
+                wanted = TakeOut(reason="worse")
+                _, back = approval.to_take_out(self.events, None)
+                return approval.rollback(self.events, wanted, self.evidence(back.digest), "ada")
 
     def wish(self, action: str, digest: str, parent: str | None = None) -> bool:
         """Do it if the rules allow it; returns whether something was written."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.records import STATES, Action
+from deploy.release_records import STATES, Action, TakeOut
 from deploy.releases import approval
 from deploy.releases.approval import UnknownReleaseError
 from deploy.releases.evidence import EvidenceError
@@ -238,7 +238,7 @@ def test_a_rollback_to_changed_bytes_is_refused(new_history: NewHistory, part: s
     history = new_history(*go_live(A), *go_live(B))
     changed = replace(history.evidence(A), **{part: "0" * 64})
     with pytest.raises(EvidenceError, match="bytes give 000"):
-        approval.rollback(history.events, changed, "worse", "ada")
+        approval.rollback(history.events, TakeOut(reason="worse"), changed, "ada")
 
 
 def test_approving_another_evaluation_than_the_proposed_one_is_refused(new_history: NewHistory) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.records import Release
+from deploy.release_records import Release
 from deploy.releases.evidence import Evidence, EvidenceError, require_gates
 from updater.gate_records import Gate
 from updater.records import Candidate, Evaluation

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from deploy.records import STATES, Release
+from deploy.release_records import STATES, Release
 from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
 from detector.records import Rollout, Verdict
 from memory import database

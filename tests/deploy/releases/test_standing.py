@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.records import STATES, Action
+from deploy.release_records import STATES, Action
 from deploy.releases import standing
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.standing import LIFE, Consequence, Standing, fold, next_state

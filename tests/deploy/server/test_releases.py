@@ -42,6 +42,8 @@ def test_a_candidate_is_put_proposed_approved_and_rolled_back(
         "stable": second.digest,
         "canary": None,
         "canary_share": 0,
+        "shared_share": 0,
+        "retractions": [],
         "previous": first.digest,
     }
     assert http.post("/rollback", json={"reason": "worse"}).json()["digest"] == first.digest

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
 from deploy.record import metrics as record_metrics
-from deploy.records import STATES, Action
+from deploy.release_records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
 from deploy.releases.evaluations import Evaluations
 from detector import metrics as detector_metrics

@@ -85,6 +85,7 @@ class Deploy:
             stable=stable.digest,
             canary=canary and canary.digest,
             canary_share=share,
+            shared_share=share,
         )
         (self.site / "rollout").write_text(rollout.model_dump_json())
         return rollout

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
@@ -18,12 +20,16 @@ from verdicts import make_item, make_verdict
 from deploy.access.roles import Person, TokenRequest
 from deploy.lineage import back
 from deploy.page import dead_letters, kept
-from deploy.records import Approve
+from deploy.release_records import Approve
+from deploy.releases.moving import make_moves
 from deploy.releases.standing import fold
+from deploy.rollouts import moves
+from deploy.rollouts.checks import REALS_LOST
 from deploy.server import releases
 from deploy.server.dead_letters import DeadLetter
 from deploy.server.dead_letters import Page as Letters
 from deploy.server.services import Services
+from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier
 from detector.records import Neighbour
 from detector.release.artifact import Artifact
@@ -48,6 +54,7 @@ EVIL = (
     "\u202e\x07<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u0634\u0628\u0643\u0629 " + "w" * 90
 )
 """An override of direction, a bell, markup, letters that run from right to left, no place to break a line."""
+FAMILY = EVIL[2:62]
 SPLITS = ("train", "calibration", "test")
 
 
@@ -89,6 +96,7 @@ def paths(
     services: Services,
     fill: Callable[..., list[str]],
     proposed: Callable[..., Artifact],
+    begin_rollout: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> dict[str, str]:
     """A view of each kind by its route, over a memory, releases and updates of which strangers named all."""
@@ -107,6 +115,21 @@ def paths(
     evaluation = fold(services.ledger.events()).releases[live.digest].candidate.evaluation_digest
     releases.approve(services, EVIL, live.digest, Approve(evaluation_digest=evaluation))
     weak = proposed(EVIL, parent=live, new=("resampled",), rows=rows, named=0.2)
+    trial = begin_rollout(live, proposed(EVIL, parent=live, new=(FAMILY,), rows=rows))
+    for challenger, count in (("real", 60), (FAMILY, 30), ("unknown", 2), ("error", 1)):
+        trial.compare("real", challenger, count, source=EVIL)
+    trial.compare("blend", "real", 1)
+    seen = fold(services.ledger.events()).trial
+    assert seen is not None
+    for move in (
+        lambda history: moves.by_person(history, seen.release, "hold", EVIL, EVIL),
+        lambda history: moves.judge(
+            history, seen.release, {f"{services.ingest.media_topic}-0-1": EVIL}, EVIL
+        ),
+        lambda history: moves.waive(history, seen.release, REALS_LOST, EVIL, "bea", four_eyes=False),
+    ):
+        make_moves(services.ledger, services.publisher, move)
+    services.conductor.tick()
     for number in range(3):
         services.runs.request(f"slot {number}", "manual", EVIL)
         lease = services.runs.claim("runner")
@@ -123,6 +146,7 @@ def paths(
     with services.memory.note() as connection:
         note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
+    monkeypatch.setattr(SharedMedia, "picture", lambda *_: np.full((48, 64, 3), 90, np.uint8))
     monkeypatch.setattr(Trier, "score", lambda *_: verdict)
     facts = dict.fromkeys(("topic", "partition", "offset", "stage", "reason", "message"), EVIL)
     letter = DeadLetter(0, 7, 1000, facts, EVIL, EVIL, 12, "0" * 64)
@@ -148,6 +172,8 @@ def paths(
         "/page/updates/{run}": "/page/updates/3",
         "/page/releases": "/page/releases",
         "/page/releases/{digest}": f"/page/releases/{weak.digest}",
+        "/page/rollout": "/page/rollout",
+        "/page/rollout/items": f"/page/rollout/items?champion=real&challenger={quote(FAMILY)}",
         "/page/verdicts": "/page/verdicts",
         "/page/verdicts/{id_}": f"/page/verdicts/{verdict.id}",
         "/page/dead-letters": "/page/dead-letters",

@@ -1,0 +1,141 @@
+"""`forgewatch rollout`: how the release on trial stands, and what a person does with it."""
+
+from typing import Annotated
+
+import typer
+
+from deploy.cli.output import (
+    ActorOption,
+    CommandError,
+    JsonFlag,
+    UsageError,
+    client,
+    print_json,
+    print_table,
+    say,
+    short,
+)
+from deploy.release_records import Release
+from deploy.rollout_records import Check, RolloutView, Trial
+
+app = typer.Typer(help="Look at the release on trial, hold it, label what both differ on, waive a check.")
+
+Reason = Annotated[str, typer.Option("--reason", help="why, for the record")]
+
+
+@app.command()
+def show(as_json: JsonFlag = False) -> None:
+    """Show its steps, its checks, and the table of both verdicts on the same items."""
+    with client() as api:
+        view = api.rollouts.view()
+    if as_json:
+        return print_json(view)
+    if view.trial is None:
+        return say(view.says)
+    _say_steps(view, view.trial)
+    print_table(
+        "checks (each interval holds at any time at 95 %)",
+        ["check", "against", "for", "items", "units", "share", "from", "to", "tolerated", "state"],
+        [[c.name, c.counted, c.counter or None, c.items, c.units, *_shares(c), c.state] for c in view.checks],
+    )
+    columns = sorted({called for others in view.table.values() for called in others})
+    print_table(
+        "the same items (rows: champion, columns: challenger)",
+        ["", *columns],
+        [[one, *(others.get(other, 0) for other in columns)] for one, others in view.table.items()],
+    )
+
+
+def _say_steps(view: RolloutView, trial: Trial) -> None:
+    shared, answered = trial.shares
+    where = "shadow" if not trial.step else f"canary, step {trial.step} of {len(trial.plan.canary)}"
+    say(
+        f"{short(trial.release)} against {short(trial.champion)}, plan {trial.plan}: {where}\n"
+        f"both score {shared:.0%}, it answers {answered:.0%}; {view.shared} items so far"
+        f"{f', {view.left_out} left out' if view.left_out else ''}\n{view.says}"
+    )
+    if view.problem is not None:
+        say(f"problem: {view.problem}")
+
+
+@app.command()
+def items(
+    champion: Annotated[str, typer.Argument(help="what the champion said: real, unknown, error or a family")],
+    challenger: Annotated[str, typer.Argument(help="what the challenger said")],
+    as_json: JsonFlag = False,
+) -> None:
+    """List the newest shared items of which one said this and the other that."""
+    with client() as api:
+        found = api.rollouts.items(champion, challenger)
+    if as_json:
+        return print_json(found)
+    rows = [[each.id, each.source, each.label] for each in found]
+    print_table(f"champion {champion}, challenger {challenger}", ["item", "source", "called"], rows)
+
+
+@app.command()
+def label(
+    what: Annotated[str, typer.Argument(help="real, or a family")],
+    item: Annotated[list[str], typer.Argument(help="ids of shared items")],
+    actor: ActorOption = None,
+) -> None:
+    """Say what shared items are on which the releases differ."""
+    with client(actor) as api:
+        _said(api.rollouts.judge(_trial(api.rollouts.view()).release, dict.fromkeys(item, what)))
+
+
+@app.command()
+def hold(reason: Reason = "no reason given", actor: ActorOption = None) -> None:
+    """Hold it at its step."""
+    _turn("hold", reason, actor)
+
+
+@app.command()
+def resume(reason: Reason = "no reason given", actor: ActorOption = None) -> None:
+    """Let it go on."""
+    _turn("resume", reason, actor)
+
+
+@app.command()
+def back(reason: Reason = "no reason given", actor: ActorOption = None) -> None:
+    """Take it back to shadow: none of its answers goes out any more."""
+    _turn("back to shadow", reason, actor)
+
+
+@app.command()
+def extend(reason: Reason = "no reason given", actor: ActorOption = None) -> None:
+    """Give an inconclusive one more time, which may be done once."""
+    _turn("extend", reason, actor)
+
+
+@app.command()
+def waive(
+    check: Annotated[str, typer.Argument(help="the check's name, as `forgewatch rollout show` has it")],
+    reason: Annotated[str, typer.Option("--reason", help="why it is not asked for")],
+    actor: ActorOption = None,
+) -> None:
+    """Take a check away. Whoever asked for the release cannot."""
+    if not reason.strip():
+        raise UsageError("--reason says nothing: the record keeps why a check was waived")
+    with client(actor) as api:
+        _said(api.rollouts.waive(_trial(api.rollouts.view()).release, check, reason))
+
+
+def _turn(action: str, reason: str, actor: str | None) -> None:
+    with client(actor) as api:
+        _said(api.rollouts.turn(_trial(api.rollouts.view()).release, action, reason))
+
+
+def _trial(view: RolloutView) -> Trial:
+    if view.trial is None:
+        raise CommandError("no release is on trial: `forgewatch approve` begins a rollout")
+    return view.trial
+
+
+def _said(done: Release) -> None:
+    say(f"{short(done.digest)} is in {done.state} (ledger #{done.sequence}, by {done.actor})")
+
+
+def _shares(check: Check) -> list[str | None]:
+    shares = (check.share, check.low, check.high, check.tolerated)
+    return [None if share is None else f"{share:.2%}" for share in shares]

@@ -1,0 +1,62 @@
+"""The release on trial, as the ledger's events move it. Pure."""
+
+from deploy.release_records import Action
+from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.ledger import Event
+from deploy.rollout_records import Trial, Turn
+
+STAYS: tuple[Action, ...] = ("hold", "resume", "extend", "waive", "judge")
+"""They change how a trial goes on, and not the release's state."""
+
+
+def after(trial: Trial | None, event: Event, live: str | None) -> Trial | None:
+    """The trial after an event; None where no release is on trial. live: the champion after it.
+
+    Raises ApprovalError where the event is none of a trial that goes on.
+    """
+    action, turn = event.move.action, event.move.rollout or Turn()
+    if action == "begin":
+        if trial is not None or live is None or turn.plan is None:
+            raise ApprovalError("a rollout begins with a plan, beside a live release, one at a time")
+        return Trial(release=event.move.digest, champion=live, plan=turn.plan, began=event.at, since=event.at)
+    if trial is None or event.move.digest != trial.release:
+        return trial if trial is None or trial.champion == live else None
+    if action in ("promote", "rollback", "expire"):
+        return None
+    return trial.model_copy(update=_changes(trial, event, turn))
+
+
+def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
+    match event.move.action:
+        case "step":
+            if turn.step != trial.step + 1 or turn.step > len(trial.plan.canary):
+                raise ApprovalError(f"its rollout has no step {turn.step} after {trial.step}")
+            return {
+                "step": turn.step,
+                "since": event.at,
+                "answered_since": trial.answered_since or event.at,
+            }
+        case "hold":
+            return {"held": True}
+        case "resume":
+            return {"held": False}
+        case "back to shadow":
+            return {"step": 0, "since": event.at}
+        case "inconclusive":
+            return {"step": 0, "since": event.at, "inconclusive": event.move.reason}
+        case "extend":
+            return {"since": event.at, "extended": True, "inconclusive": None}
+        case "waive" if turn.check:
+            waived = {**trial.waived, turn.check: event.move.reason or ""}
+            return {"since": event.at, "waived": waived, "inconclusive": None}
+        case "judge" if turn.labels:
+            # Labels settle an inconclusive rollout once there are as many as the evidence asks for.
+            labels = {**trial.labels, **turn.labels}
+            settled = len(labels) >= LABELS_WANTED
+            return {"labels": labels} | ({"since": event.at, "inconclusive": None} if settled else {})
+        case _:
+            return {}
+
+
+LABELS_WANTED = 20
+"""Of disagreements: so many decide on a check that asks for them, and settle what is inconclusive."""

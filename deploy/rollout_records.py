@@ -1,0 +1,182 @@
+"""What the API says of a rollout: its plan, where it stands, what its checks say. Light: every client imports
+it."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Plan(BaseModel):
+    """By which steps a release comes to answer everything. Part of what an approval binds.
+
+    Its text form: the share that shadow scores twice, then the shares that the canary answers, in percent,
+    such as `25,5,25,100`; `now` has no step at all.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    shadow: Share = Field(0.25, description="share of the items that both releases score, at least")
+    canary: tuple[Share, ...] = Field(
+        (0.05, 0.25, 1.0), description="share of the items that the challenger answers, step by step"
+    )
+    minutes: float = Field(10.0, ge=0, description="a step lasts at least so long")
+    answers: int = Field(500, ge=0, description="a step of the canary has at least so many answers by it")
+
+    @property
+    def now(self) -> bool:
+        """Whether it takes a release live at once."""
+        return not self.canary
+
+    def shares(self, step: int) -> tuple[float, float]:
+        """Which share both score at a step, and which the challenger answers. 0: the shadow."""
+        answered = self.canary[step - 1] if step else 0.0
+        return max(self.shadow, answered), answered
+
+    @classmethod
+    def parse(cls, text: str, minutes: float, answers: int) -> Self:
+        """Return the plan that a text says. Raises ValueError, in one line."""
+        if text.strip() == "now":
+            return cls(shadow=1.0, canary=(), minutes=0, answers=0)
+        try:
+            shadow, *canary = (float(part) / 100 for part in text.split(","))
+        except ValueError:
+            shadow, canary = 0.0, []
+        shares = (shadow, *canary)
+        rising = all(one < other for one, other in pairwise(canary))
+        if not canary or not rising or canary[-1] != 1 or not all(0 < share <= 1 for share in shares):
+            raise ValueError(
+                f"{text!r} is no plan: give `now`, or the shadow's share and the canary's rising ones up to"
+                " 100, in percent, such as 25,5,25,100"
+            )
+        return cls(shadow=shadow, canary=tuple(canary), minutes=minutes, answers=answers)
+
+    def __str__(self) -> str:
+        return ",".join(f"{100 * share:g}" for share in (self.shadow, *self.canary)) if self.canary else "now"
+
+
+CheckState = Literal["passed", "undecided", "failed", "inconclusive", "not measured", "look", "waived"]
+"""passed: below its bound at 95 %. undecided: more items will say. failed: above it, at its part of 1 in 100.
+inconclusive: only the largest source says so. not measured: too few such items came. look: a person's labels
+decide. waived: an approver said why it is not asked for."""
+
+
+class Check(BaseModel):
+    """One share, or difference of shares, of the shared items, and what the evidence says of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    counted: int = Field(description="items that count for it; of a difference, against the challenger")
+    counter: int = Field(0, description="of a difference: items that count for the challenger")
+    items: int = Field(description="items that it looks at")
+    units: int = Field(description="so many stretches of 10 seconds of one source they came in")
+    share: float | None = Field(None, description="mean over those; null before the first")
+    low: float = Field(description="the share is at least so high; holds at any time at 95 %")
+    high: float = Field(description="the share is at most so high; holds at any time at 95 %")
+    tolerated: float
+    state: CheckState
+    reason: str | None = Field(None, description="why it was waived, or what only its largest source shows")
+
+    @property
+    def changed(self) -> bool:
+        """Whether the share was not the same all the time: no share is left that would explain what came."""
+        return self.low > self.high
+
+
+class Trial(BaseModel):
+    """The release on trial, by the ledger: the challenger of the one that is live."""
+
+    model_config = ConfigDict(frozen=True)
+
+    release: str
+    champion: str
+    plan: Plan
+    began: AwareDatetime
+    step: int = Field(0, description="0: shadow. n: the n-th share of the plan's canary")
+    since: AwareDatetime = Field(description="when this step, or its last extension, began")
+    answered_since: AwareDatetime | None = Field(None, description="when its first word went out")
+    held: bool = Field(False, description="a person holds it at its step")
+    extended: bool = Field(False, description="a person gave it more time, which may be done once")
+    inconclusive: str | None = Field(None, description="why it waits for a person, back in shadow")
+    waived: Mapping[str, str] = Field({}, description="checks that an approver waived, with the reason")
+    labels: Mapping[str, str] = Field({}, description="what people called shared items, by id: real or not")
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Which share both score, and which the challenger answers."""
+        return self.plan.shares(self.step)
+
+
+class Turn(BaseModel):
+    """What a move of a rollout says besides: only what belongs to the move is not null."""
+
+    model_config = ConfigDict(frozen=True)
+
+    plan: Plan | None = Field(None, description="of `begin`")
+    step: int | None = Field(None, description="of `step`: the one that begins")
+    checks: tuple[Check, ...] | None = Field(None, description="what the move rests on")
+    check: str | None = Field(None, description="of `waive`: the check's name")
+    labels: Mapping[str, str] | None = Field(None, description="of `judge`: by the item's id")
+    retract: bool | None = Field(None, description="of `rollback`: whether its verdicts are taken back")
+    outcomes: Mapping[str, int] | None = Field(None, description="of `retracted`: verdicts by outcome")
+
+
+class Disagreement(BaseModel):
+    """A shared item: where it lies and what both said of it."""
+
+    id: str
+    source: str
+    digest: str = Field("", description="SHA-256 of its media, hexadecimal")
+    champion: str = Field(description="real, unknown, error, or a family")
+    challenger: str
+    label: str | None = Field(None, description="what a person called it")
+
+
+class RolloutView(BaseModel):
+    """A rollout as it stands: what the ledger says, and what the comparisons show."""
+
+    trial: Trial | None = Field(description="null where no release is on trial")
+    says: str = Field(description="what it waits for, or does next, in one sentence")
+    problem: str | None = Field(None, description="why the comparisons cannot be read now")
+    checks: tuple[Check, ...] = ()
+    shared: int = Field(0, description="comparisons since it began")
+    answered: int = Field(0, description="of this step, answers by the challenger")
+    left_out: int = Field(0, description="comparisons that came too late, or were not to be believed")
+    table: Mapping[str, Mapping[str, int]] = Field(
+        {}, description="shared items by what the champion and then the challenger said"
+    )
+    model_s: Mapping[str, tuple[float, float]] = Field(
+        {}, description="seconds of the model an item, by champion and challenger: median and 95th percentile"
+    )
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether it does not go on before a person labels, waives, extends or rolls back."""
+        asked = any(check.state == "look" for check in self.checks)
+        return self.trial is not None and (asked or self.trial.inconclusive is not None)
+
+
+class Act(BaseModel):
+    """What a person does with the rollout."""
+
+    digest: str = Field(pattern="^[0-9a-f]{64}$", description="the release on trial that you looked at")
+    reason: str = Field(min_length=1, max_length=1000)
+
+
+class Waive(Act):
+    """A check that is not asked for, and why."""
+
+    check: str = Field(min_length=1, max_length=300)
+
+
+class Judge(BaseModel):
+    """What a person calls shared items on which the releases differ."""
+
+    digest: str = Field(pattern="^[0-9a-f]{64}$", description="the release on trial that you looked at")
+    labels: dict[str, Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        min_length=1, max_length=1000, description="real, or a family, by the item's id"
+    )

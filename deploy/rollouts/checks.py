@@ -1,0 +1,128 @@
+"""What a challenger is checked for on shared items, and which of them say what. Pure.
+
+Together the checks roll a challenger back that is within all bounds in at most 1 of 100 rollouts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from detector.records import Comparison, Said
+
+SURE = 0.9
+"""A champion that is sure of a family gives at least this fake_probability."""
+SLOW = 2.0
+"""A release is slow on an item where it takes over so many times as long as the other one."""
+
+ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A comparison, and what a person called the item, real or not; None: nobody did."""
+
+    comparison: Comparison
+    new: frozenset[str]
+    """families that the champion does not know"""
+    label: str | None = None
+
+
+Say = Callable[[Shared], int | None]
+"""1: it counts against the challenger. 0: it does not. -1: of a difference, against the champion. None: the
+check does not look at it."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A check: what it looks at, the share that it tolerates, and its part of 1 in 100.
+
+    alpha: 0 asks for labels instead, at 1 in 1,000. net: it is a difference of two shares. by_item: to pass,
+    each item is a bet of its own. rare: where too few such items come it is not measured.
+    """
+
+    name: str
+    say: Say
+    tolerated: float
+    alpha: float
+    net: bool = False
+    by_item: bool = False
+    rare: bool = False
+
+
+REALS_LOST = "real → unknown or a known fake"
+REAL_TO_NEW = "real → a new family"
+LOOK_ALPHA = 0.001
+
+
+def called(said: Said) -> str:
+    """What a release said in one word: real, unknown, a family, or error."""
+    if said.error is not None or said.label is None:
+        return ERROR
+    return (said.family or "fake") if said.label == "fake" else said.label
+
+
+def rules(known: Sequence[str]) -> tuple[Rule, ...]:
+    """The checks of a champion that knows these families.
+
+    Of what it tolerates and how the 1 in 100 is dealt, see deploy/README.md.
+    """
+    families = tuple(
+        Rule(f"sure {family} → real", _family_lost(family), 0.10, 0.004 / len(known), rare=True)
+        for family in known
+    )
+    return (
+        Rule(REALS_LOST, _real_lost, 0.03, 0.004),
+        *families,
+        Rule("unknown, more than before", _unknown_more, 0.03, 0.001, net=True),
+        # A failure that passes here costs no answer: the champion gives it as long as the rollout lasts.
+        Rule("could not score, net", _could_not, 0.005, 0.0005, net=True, by_item=True),
+        Rule("over twice as slow, net", _slower, 0.05, 0.0005, net=True),
+        Rule(REAL_TO_NEW, _real_to_new, 0.01, 0),
+    )
+
+
+def _both(shared: Shared) -> tuple[str, str] | None:
+    champion, challenger = called(shared.comparison.champion), called(shared.comparison.challenger)
+    return None if ERROR in (champion, challenger) else (champion, challenger)
+
+
+def _real_lost(shared: Shared) -> int | None:
+    both = _both(shared)
+    if both is None or both[0] != "real" or (shared.label is not None and shared.label != "real"):
+        return None
+    if both[1] in shared.new:
+        return None if shared.label is None else 1
+    return int(both[1] != "real")
+
+
+def _family_lost(family: str) -> Say:
+    def say(shared: Shared) -> int | None:
+        both, sure = _both(shared), shared.comparison.champion.fake_probability or 0.0
+        if both is None or both[0] != family or sure < SURE or shared.label == "real":
+            return None
+        return int(both[1] == "real")
+
+    return say
+
+
+def _unknown_more(shared: Shared) -> int | None:
+    both = _both(shared)
+    return None if both is None else (both[1] == "unknown") - (both[0] == "unknown")
+
+
+def _could_not(shared: Shared) -> int | None:
+    champion, challenger = called(shared.comparison.champion), called(shared.comparison.challenger)
+    return (challenger == ERROR) - (champion == ERROR)
+
+
+def _slower(shared: Shared) -> int | None:
+    if _both(shared) is None:
+        return None
+    champion, challenger = shared.comparison.champion.model_s, shared.comparison.challenger.model_s
+    return (challenger > SLOW * champion) - (champion > SLOW * challenger)
+
+
+def _real_to_new(shared: Shared) -> int | None:
+    both = _both(shared)
+    if both is None or both[0] != "real" or shared.label is not None:
+        return None
+    return int(both[1] in shared.new)

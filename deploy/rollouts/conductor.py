@@ -1,0 +1,247 @@
+"""Takes rollouts on: reads the comparisons, looks at the checks, and makes the move that follows.
+
+The ledger alone says where a rollout stands, and the topic what was seen. So a server that was killed, or a
+second one, comes to the same move, and it is made once.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from deploy.release_records import TakeOut
+from deploy.releases import approval
+from deploy.releases.artifacts import StoreError
+from deploy.releases.evidence import Evidence as Stored
+from deploy.releases.evidence import EvidenceError
+from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.ledger import Ledger, LedgerError
+from deploy.releases.moving import make_moves
+from deploy.releases.publish import Publisher
+from deploy.releases.standing import Standing, fold
+from deploy.rollout_records import Disagreement, RolloutView, Trial
+from deploy.rollouts import metrics, moves
+from deploy.rollouts.comparisons import Comparisons, UnbelievableError, believed
+from deploy.rollouts.decide import Decision, Facts, decide
+from deploy.rollouts.evidence import Evidence
+from ingest.kafka.compacted import TopicError
+from ingest.settings import IngestSettings
+
+INTERVAL_S = 1.0
+_ON_REASON = 1000
+
+log = structlog.get_logger()
+
+
+@dataclass
+class _Reading:
+    """The evidence of one rollout, and the reader that goes on with it."""
+
+    trial: Trial
+    comparisons: Comparisons
+    evidence: Evidence
+    before: Evidence | None = None
+    """what was read by fewer labels, which is shown until all is read anew"""
+    left_out: int = 0
+    newest_s: float | None = None
+    complete: bool = False
+
+    @property
+    def shown(self) -> Evidence:
+        """What people see."""
+        return self.evidence if self.complete or self.before is None else self.before
+
+
+class Conductor:
+    """Conducts in a thread of its own, while it is entered. `view` says how it stands, at any time."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        publisher: Publisher,
+        stored: Callable[[str], Stored],
+        ingest: IngestSettings,
+        keys: Sequence[bytes],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        """stored: what lies in the store of artifacts, by digest. keys: what comparisons are signed with."""
+        self._ledger, self._publisher, self._stored = ledger, publisher, stored
+        self._ingest, self._keys, self._interval_s = ingest, keys, interval_s
+        self._reading: _Reading | None = None
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="conductor", daemon=True)
+        self._decision = Decision("wait", "It waits until its comparisons are read.")
+        self.problem: str | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def view(self) -> RolloutView:
+        """How the rollout stands by the ledger and the comparisons. Raises LedgerError."""
+        trial = fold(self._ledger.events()).trial
+        if trial is None:
+            return RolloutView(trial=None, says="No release is on trial.")
+        with self._lock:
+            reading = self._reading
+            if reading is None or not _is_on(trial, reading.trial):
+                return RolloutView(trial=trial, says="Its comparisons are being read.", problem=self.problem)
+            evidence = reading.shown
+            return RolloutView(
+                trial=trial,
+                says=self._decision.says,
+                problem=self.problem,
+                checks=evidence.checks(trial.waived),
+                shared=evidence.shared,
+                answered=evidence.answered_since(trial.since.timestamp()),
+                left_out=evidence.late + reading.left_out,
+                table={one: dict(others) for one, others in evidence.table.items()},
+                model_s=evidence.model_s(),
+            )
+
+    def items(self, champion: str, challenger: str) -> list[Disagreement]:
+        """The newest shared items of which the one said this and the other that."""
+        with self._lock:
+            return [] if self._reading is None else self._reading.shown.items(champion, challenger)
+
+    def kept(self) -> frozenset[str]:
+        """Ids of all items that can be opened."""
+        with self._lock:
+            return frozenset() if self._reading is None else self._reading.shown.kept()
+
+    def tick(self) -> None:
+        """Read what is new and make the move that follows.
+
+        Raises LedgerError, TopicError, StoreError, EvidenceError and ApprovalError: then nothing was moved.
+        """
+        standing = fold(self._ledger.events())
+        trial = standing.trial
+        metrics.show(trial)
+        if trial is None:
+            return self._forget()
+        if self._reading is None or not _same(self._reading.trial, trial):
+            before = self._reading.shown if self._reading and _is_on(trial, self._reading.trial) else None
+            self._forget()
+            self._begin(standing, trial, before)
+        assert self._reading is not None
+        self._read(self._reading, trial)
+        facts = _facts(self._reading, trial)
+        metrics.show_checks(facts.checks)
+        self._decision = decide(trial, facts, datetime.now(UTC))
+        self._act(trial, facts)
+
+    def _begin(self, standing: Standing, trial: Trial, before: Evidence | None) -> None:
+        champion, challenger = (
+            standing.releases[digest].candidate.classes[1:] for digest in (trial.champion, trial.release)
+        )
+        comparisons = Comparisons(self._ingest, int(trial.began.timestamp() * 1000))
+        reading = _Reading(trial, comparisons, Evidence(champion, challenger, trial.labels), before)
+        with self._lock:
+            self._reading = reading
+
+    def _forget(self) -> None:
+        reading = self._reading
+        with self._lock:
+            self._reading = None
+        if reading is not None:
+            reading.comparisons.close()
+
+    def _read(self, reading: _Reading, trial: Trial) -> None:
+        records = list(reading.comparisons.poll())
+        now_s = time.time()
+        until_s, reading.complete = reading.comparisons.read_until(now_s)
+        with self._lock:
+            for value, headers, at_s in records:
+                try:
+                    found = believed(value, headers, at_s, trial, self._ingest.media_topic, self._keys, now_s)
+                except UnbelievableError as error:
+                    reading.left_out += 1
+                    metrics.UNBELIEVABLE.inc()
+                    log.warning("a comparison is not believed", error=str(error))
+                    continue
+                if found is not None:
+                    reading.evidence.add(found, at_s)
+                    reading.newest_s = max(at_s, reading.newest_s or 0.0)
+            reading.evidence.close(until_s)
+
+    def _act(self, trial: Trial, facts: Facts) -> None:
+        turn, says, checks = self._decision.turn, self._decision.says, tuple(facts.checks)
+        if turn == "wait":
+            return
+        if turn == "rollback":
+            wanted = TakeOut(reason=f"failed: {says}"[:_ON_REASON], digest=trial.release)
+            back = self._stored(trial.champion)
+            make_moves(
+                self._ledger,
+                self._publisher,
+                lambda history: (
+                    approval.rollback(history, wanted, back, moves.ROLLOUT, checks)
+                    if _is_on(fold(history).trial, trial)
+                    else []
+                ),
+            )
+        elif turn == "inconclusive":
+            make_moves(
+                self._ledger,
+                self._publisher,
+                lambda history: moves.inconclusive(history, trial, checks, says),
+            )
+        else:
+            stored = self._stored(trial.release)
+            make_moves(
+                self._ledger, self._publisher, lambda history: moves.step_on(history, trial, checks, stored)
+            )
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.tick()
+                problem = None
+            except (LedgerError, TopicError, StoreError, EvidenceError, ApprovalError) as error:
+                problem = str(error)
+                if problem != self.problem:
+                    log.warning("the rollout does not go on", problem=problem)
+                if isinstance(error, TopicError):
+                    self._forget()
+            except Exception as error:  # nobody watches a thread: the next round tries again
+                problem = f"{type(error).__name__}: {error}"
+                log.exception("the rollout does not go on")
+                self._forget()
+            self.problem = problem
+            metrics.PROBLEM.set(problem is not None)
+            self._stop.wait(self._interval_s)
+        with suppress(TopicError):
+            self._forget()
+
+
+def _same(read: Trial, now: Trial) -> bool:
+    """Whether what was read is of this rollout, and by the labels that there are now."""
+    return (read.release, read.began, read.labels) == (now.release, now.began, now.labels)
+
+
+def _is_on(trial: Trial | None, read: Trial) -> bool:
+    return trial is not None and (trial.release, trial.began) == (read.release, read.began)
+
+
+def _facts(reading: _Reading, trial: Trial) -> Facts:
+    evidence, since_s = reading.evidence, trial.since.timestamp()
+    return Facts(
+        checks=evidence.checks(trial.waived),
+        shared=evidence.shared_since(since_s),
+        answered=evidence.answered_since(since_s),
+        newest=None if reading.newest_s is None else datetime.fromtimestamp(reading.newest_s, UTC),
+        complete=reading.complete,
+    )

@@ -1,0 +1,61 @@
+"""The API on the rollout that goes on: how it stands, its items, and what people do with it."""
+
+from typing import Annotated, Literal
+
+import structlog
+from fastapi import APIRouter, HTTPException, Query
+
+from deploy.access.guard import Actor, GuardedRoute
+from deploy.access.roles import least
+from deploy.release_records import Release
+from deploy.rollout_records import Act, Disagreement, Judge, RolloutView, Waive
+from deploy.rollouts import moves
+from deploy.server.releases import move, terms
+from deploy.server.services import Opened
+
+log = structlog.get_logger()
+router = APIRouter(tags=["rollouts"], route_class=GuardedRoute)
+
+Said = Annotated[str, Query(max_length=200, description="real, unknown, error, or a family")]
+ByPerson = Literal["hold", "resume", "back to shadow", "extend"]
+
+
+@router.get("/rollouts", openapi_extra=least("viewer"))
+def get_rollout_view(services: Opened) -> RolloutView:
+    """How the rollout that goes on stands: its step, its checks, both verdicts on the same items."""
+    return services.conductor.view()
+
+
+@router.get("/rollouts/items", openapi_extra=least("viewer"))
+def list_items(services: Opened, champion: Said, challenger: Said) -> list[Disagreement]:
+    """The newest shared items of which the champion said this and the challenger that."""
+    return services.conductor.items(champion, challenger)
+
+
+@router.post("/rollouts/turn", openapi_extra=least("approver"))
+def turn(services: Opened, actor: Actor, body: Act, action: ByPerson) -> Release:
+    """Hold the rollout at its step, let it go on, take it back to shadow, or give it more time, once."""
+    return move(
+        services,
+        body.digest,
+        lambda history: moves.by_person(history, body.digest, action, body.reason, actor),
+    )
+
+
+@router.post("/rollouts/waive", openapi_extra=least("approver"))
+def waive(services: Opened, actor: Actor, body: Waive) -> Release:
+    """Take a check away, with a reason. 409 where you asked for the release's update."""
+    apart = terms(services).four_eyes
+    return move(
+        services,
+        body.digest,
+        lambda history: moves.waive(history, body.digest, body.check, body.reason, actor, four_eyes=apart),
+    )
+
+
+@router.post("/rollouts/labels", openapi_extra=least("reviewer"))
+def judge(services: Opened, actor: Actor, body: Judge) -> Release:
+    """Say what shared items are on which the releases differ: real, or a family. 404 for another item."""
+    if other := sorted(set(body.labels) - services.conductor.kept()):
+        raise HTTPException(404, f"{other[0][:300]} is no shared item of this rollout that can be opened")
+    return move(services, body.digest, lambda history: moves.judge(history, body.digest, body.labels, actor))

@@ -1,0 +1,207 @@
+"""What the view of a rollout shows, and what its forms do."""
+
+import io
+from html import unescape
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from deploy.access.roles import Person, TokenRequest
+from deploy.releases.moving import make_moves
+from deploy.releases.standing import fold
+from deploy.rollouts import moves
+from deploy.server.services import Services
+from deploy.server.shared_media import NoPictureError
+
+LOOK = "/page/rollout/items?champion=real&challenger=resampled"
+
+
+def trial(services: Services) -> Any:
+    return fold(services.ledger.events()).trial
+
+
+def undecided(services: Services, why: str) -> None:
+    seen = trial(services)
+    make_moves(
+        services.ledger, services.publisher, lambda history: moves.inconclusive(history, seen, (), why)
+    )
+
+
+def ids(shown: Any) -> list[str]:
+    return [line.partition('"')[0] for line in shown.text.split('name="ids" value="')[1:]]
+
+
+def test_without_a_rollout_one_sentence_says_so(page: Any) -> None:
+    shown = page.get("/page/rollout")
+    assert "No release is on trial." in shown.text
+    assert "<button" not in shown.text.partition("<main")[2].partition("</main>")[0]
+
+
+def test_a_rollout_is_shown_with_its_steps_its_checks_and_both_verdicts(page: Any, on_trial: Any) -> None:
+    assert "No item was scored by both yet." in page.get("/page/rollout").text
+    on_trial.compare("real", "real", 150)
+    on_trial.compare("real", "unknown", 2)
+    on_trial.compare("blend", "resampled", 40)
+    on_trial.compare("error", "real", 1)
+    shown = page.get("/page/rollout").text
+    assert ("Shadow 25 %" in shown, "Canary 5 %" in shown, 'aria-current="step"' in shown) == (True,) * 3
+    assert ">2</a>" in shown
+    assert "of 193 items that both scored" in shown
+    for check in ("real → unknown or a known fake", "sure blend → real", "could not score, net"):
+        assert check in shown
+    assert '<span class="tag ok">passed</span>' in shown
+    assert "It waits for evidence on" in shown
+    assert "It needs a person." not in shown
+    assert (
+        'href="/page/rollout"'
+        in page.get(f"/page/releases/{on_trial.challenger.digest}").text.partition("<main")[2]
+    )
+
+
+def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(
+    page: Any, on_trial: Any, services: Services
+) -> None:
+    on_trial.compare("real", "real", 60)
+    on_trial.compare("real", "resampled", 25)
+    shown = page.get("/page/rollout").text
+    assert 'class="note" role="status"' in shown
+    assert LOOK.replace("&", "&amp;") in shown
+    items = ids(page.get(LOOK))
+    assert len(items) == 24
+    assert len(ids(page.get(f"{LOOK}&page=2"))) == 1
+    assert ids(page.get(LOOK.replace("resampled", "real"))) == []  # both agree: nothing is labelled
+    digest = on_trial.challenger.digest
+
+    def submit(**fields: Any) -> Any:
+        held = page.get(LOOK).text.partition('name="form_token" value="')[2].partition('"')[0]
+        return page.post(LOOK, data={"form_token": held, "digest": digest, **fields})
+
+    nothing = submit(called="real")
+    assert (nothing.status_code, "select items first" in nothing.text) == (422, True)
+    unnamed = submit(ids=items[:2], called="", family=" ")
+    assert (unnamed.status_code, "say what they are" in unnamed.text) == (422, True)
+    assert [unnamed.text.count(f'value="{id_}" checked') for id_ in items[:3]] == [1, 1, 0]
+    other = submit(ids=["forgewatch.media-9-9"], called="real")
+    assert (other.status_code, "is no shared item of this rollout" in other.text) == (404, True)
+    assert submit(ids=items[:19], called="", family="resampled").status_code == 200
+    assert submit(ids=items[19], called="real").status_code == 200
+    labels = trial(services).labels
+    assert sorted(labels.values()) == ["real", *["resampled"] * 19]
+    assert "called <b>" in page.get(LOOK).text
+    services.conductor.tick()
+    assert 'class="note"' not in page.get("/page/rollout").text
+
+
+def test_items_stay_open_while_the_comparisons_are_read_anew_by_new_labels(
+    page: Any, on_trial: Any, services: Services
+) -> None:
+    on_trial.compare("real", "resampled", 2)
+    first, second = ids(page.get(LOOK))
+    on_trial.slow = True
+    for item in (first, second):
+        labels = {item: "real"}
+        moved = page.post(
+            "/rollouts/labels",
+            json={"digest": on_trial.challenger.digest, "labels": labels},
+            headers={"X-Forgewatch-Actor": "eve"},
+        )
+        assert moved.status_code == 200, moved.text
+        services.conductor.tick()
+        assert ids(page.get(LOOK)) == [first, second]
+    on_trial.slow = False
+    services.conductor.tick()
+    assert [item.label for item in services.conductor.items("real", "resampled")] == ["real", "real"]
+
+
+def test_hold_resume_and_roll_back_take_a_reason_and_the_release_that_was_seen(
+    page: Any, on_trial: Any, services: Services
+) -> None:
+    digest = on_trial.challenger.digest
+    silent = page.submit("/page/rollout", do="hold", digest=digest, reason=" ")
+    assert (silent.status_code, "reason: " in silent.text) == (422, True)
+    other = page.submit("/page/rollout", do="roll back", digest="0" * 64, reason="<b>too slow</b>")
+    assert other.status_code == 409
+    assert 'value="&lt;b&gt;too slow&lt;/b&gt;"' in other.text  # what was typed stays
+    held = page.submit("/page/rollout", do="hold", digest=digest, reason="holiday")
+    assert ("Let it go on" in held.text, "holiday" in held.text) == (True, True)
+    assert trial(services).held
+    assert "Hold here" in page.submit("/page/rollout", do="resume", digest=digest, reason="back").text
+    gone = page.submit("/page/rollout", do="roll back", digest=digest, reason="<i>worse</i>")
+    assert "No release is on trial." in gone.text
+    assert ("taken out" in gone.text, "&lt;i&gt;worse&lt;/i&gt;" in gone.text) == (True, True)
+    late = page.get("/page/rollout")
+    assert late.status_code == 200
+    assert trial(services) is None
+
+
+def test_what_the_evidence_took_out_is_shown_with_its_checks(page: Any, on_trial: Any) -> None:
+    on_trial.compare("real", "real", 60)
+    on_trial.compare("real", "blend", 60)
+    shown = page.get("/page/rollout").text
+    assert "No release is on trial." in shown
+    assert "taken out" in shown
+    assert '<span class="tag bad">failed</span>' in shown
+    assert "60" in shown.partition("real → unknown or a known fake")[2]
+
+
+def test_an_inconclusive_rollout_offers_its_ways_on(page: Any, on_trial: Any, services: Services) -> None:
+    undecided(services, "no traffic")
+    services.conductor.tick()
+    shown = page.get("/page/rollout").text
+    assert ("Ways on" in shown, 'class="note" role="status"' in shown) == (True, True)
+    assert 'Rollout <span class="n wait">1' in page.get("/").text
+    digest, check = on_trial.challenger.digest, "over twice as slow, net"
+    waived = page.submit("/page/rollout", do="waive", digest=digest, reason="another machine", check=check)
+    assert "another machine" in waived.text
+    assert trial(services).waived == {check: "another machine"}
+    wrong = page.submit("/page/rollout", do="waive", digest=digest, reason="again", check=check)
+    assert (wrong.status_code, "was waived before" in wrong.text) == (409, True)
+    undecided(services, "still none")
+    assert "Give it more time" in page.get("/page/rollout").text
+    page.submit("/page/rollout", do="extend", digest=digest, reason="a quiet day")
+    undecided(services, "none at all")
+    shown = page.get("/page/rollout").text
+    assert ("Ways on" in shown, "Give it more time" in shown) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("role", "labels", "turns"), [("viewer", 0, 0), ("reviewer", 1, 0), ("approver", 1, 1)]
+)
+def test_who_may_not_act_has_no_form(
+    page: Any, on_trial: Any, services: Services, role: Any, labels: int, turns: int
+) -> None:
+    on_trial.compare("real", "resampled", 1)
+    root = Person("root", frozenset({"admin"}), "token")
+    made = services.access.tokens.add(TokenRequest(name="vic", role=role, days=1), root)
+    page.headers["Authorization"] = f"Bearer {made.token}"
+    assert page.get(LOOK).text.count('id="do-real"') == labels
+    assert page.get("/page/rollout").text.count('id="do-hold"') == turns
+    refused = page.post("/page/rollout", data={"do": "hold"}).status_code
+    assert (refused == 403) == (not turns)
+
+
+def test_an_item_s_media_is_shown_or_why_not_and_of_other_items_nothing(
+    page: Any, on_trial: Any, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_trial.compare("real", "resampled", 2)
+    asked = []
+
+    def picture(item: str, digest: str) -> np.ndarray:
+        asked.append((item, digest))
+        if len(asked) > 1:
+            raise NoPictureError("its topic no longer has it")
+        return np.zeros((4, 6, 3), np.uint8)
+
+    monkeypatch.setattr(services.shared_media, "picture", picture)
+    paths = [
+        unescape(line.partition('"')[0]) for line in page.get(LOOK).text.split('<img class="whole" src="')[1:]
+    ]
+    shown, gone = (Image.open(io.BytesIO(page.get(path).content)) for path in paths)
+    assert (shown.size, gone.size) == ((6, 4), (256, 256))
+    assert asked[0][1] == "0" * 64
+    other = page.get(
+        "/page/rollout/items/picture.png", params={"id": "forgewatch.media-0-9", "digest": "0" * 64}
+    )
+    assert (other.status_code, len(asked)) == (404, 2)

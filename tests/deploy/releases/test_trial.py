@@ -1,0 +1,207 @@
+"""A rollout by the ledger: its steps, what is served at each, and what is taken back."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from deploy.release_records import TakeOut
+from deploy.releases import approval
+from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.ledger import Move
+from deploy.releases.standing import fold
+from deploy.rollout_records import Plan, Turn
+from deploy.rollouts import moves
+
+A, B, C = (letter * 64 for letter in "abc")
+LEDGER = "0" * 32
+NewHistory = Callable[..., Any]
+
+
+@pytest.fixture
+def begun(new_history: NewHistory) -> Any:
+    """A is live, and the rollout of B has begun; C waits."""
+    history = new_history(("propose", A), ("approve", A), ("promote", A), ("propose", B), ("propose", C))
+    assert history.wish("approve", C)
+    history.force(*history.approve(B, plan=Plan()))
+    assert history.wish("promote", B)
+    return history
+
+
+def on(history: Any, **expected: Any) -> None:
+    rollout = fold(history.events).rollout(LEDGER)
+    assert rollout is not None
+    found = rollout.model_dump(include=set(expected))
+    assert found == expected
+
+
+def step(history: Any) -> None:
+    standing = fold(history.events)
+    assert standing.trial is not None
+    history.force(*moves.step_on(history.events, standing.trial, (), history.evidence(B)))
+
+
+def state(history: Any, digest: str) -> str:
+    return str(fold(history.events).releases[digest].state)
+
+
+def test_a_rollout_goes_from_shadow_by_its_steps_to_live(begun: Any) -> None:
+    assert state(begun, B) == "shadow"
+    on(begun, stable=A, canary=B, canary_share=0, shared_share=0.25)
+    for answered, shared in ((0.05, 0.25), (0.25, 0.25), (1.0, 1.0)):
+        before = fold(begun.events).turned
+        step(begun)
+        assert state(begun, B) == "canary"
+        on(begun, stable=A, canary=B, canary_share=answered, shared_share=shared)
+        assert fold(begun.events).turned > before
+    step(begun)
+    on(begun, stable=B, canary=None, previous=A, canary_share=0, shared_share=0)
+    assert [state(begun, digest) for digest in (A, B, C)] == ["retired", "live", "expired"]
+
+
+def test_the_plan_now_is_a_swap_and_so_is_the_first_release(new_history: NewHistory) -> None:
+    history = new_history(("propose", A))
+    history.force(*history.approve(A, plan=Plan()))
+    assert history.wish("promote", A)
+    assert state(history, A) == "live"
+
+
+def test_two_rollouts_do_not_go_on_at_once(begun: Any) -> None:
+    with pytest.raises(ApprovalError, match="is on trial: one rollout at a time"):
+        begun.promote(C)
+
+
+def test_the_evidence_steps_once_however_often_it_is_looked_at(begun: Any) -> None:
+    trial = fold(begun.events).trial
+    step(begun)
+    assert moves.step_on(begun.events, trial, (), begun.evidence(B)) == []
+    assert moves.inconclusive(begun.events, trial, (), "late") == []
+
+
+def test_hold_resume_extend_and_waive_change_the_trial_and_nothing_that_is_served(begun: Any) -> None:
+    served = fold(begun.events).rollout(LEDGER)
+    begun.force(*moves.by_person(begun.events, B, "hold", "holiday", "ada"))
+    assert fold(begun.events).trial.held
+    with pytest.raises(ApprovalError, match="holds it already"):
+        moves.by_person(begun.events, B, "hold", "again", "ada")
+    begun.force(*moves.by_person(begun.events, B, "resume", "back", "ada"))
+    with pytest.raises(ApprovalError, match="not inconclusive"):
+        moves.by_person(begun.events, B, "extend", "more", "ada")
+    assert fold(begun.events).rollout(LEDGER) == served
+
+
+def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun: Any) -> None:
+    step(begun)
+    trial = fold(begun.events).trial
+    begun.force(*moves.inconclusive(begun.events, trial, (), "24 hours did not decide reals"))
+    assert state(begun, B) == "shadow"
+    on(begun, canary_share=0, shared_share=0.25)
+    begun.force(*moves.by_person(begun.events, B, "extend", "a quiet day", "ada"))
+    trial = fold(begun.events).trial
+    assert (trial.inconclusive, trial.extended) == (None, True)
+    begun.force(*moves.inconclusive(begun.events, trial, (), "again"))
+    with pytest.raises(ApprovalError, match="more time once"):
+        moves.by_person(begun.events, B, "extend", "more", "ada")
+
+
+def test_twenty_labels_settle_what_is_inconclusive(begun: Any) -> None:
+    trial = fold(begun.events).trial
+    begun.force(*moves.inconclusive(begun.events, trial, (), "reals"))
+    begun.force(*moves.judge(begun.events, B, {f"m-0-{n}": "real" for n in range(19)}, "eve"))
+    assert fold(begun.events).trial.inconclusive == "reals"
+    begun.force(*moves.judge(begun.events, B, {"m-0-19": "gan"}, "eve"))
+    assert fold(begun.events).trial.inconclusive is None
+    assert len(fold(begun.events).trial.labels) == 20
+
+
+def test_a_check_is_waived_by_name_once_and_not_by_who_asked(begun: Any) -> None:
+    name = "real → unknown or a known fake"
+    with pytest.raises(ApprovalError, match="is no check; they are"):
+        moves.waive(begun.events, B, "reals", "why", "ada", four_eyes=True)
+    with pytest.raises(ApprovalError, match="another person must waive"):
+        moves.waive(begun.events, B, name, "why", "updater", four_eyes=True)
+    begun.force(*moves.waive(begun.events, B, name, "a new camera", "ada", four_eyes=True))
+    assert fold(begun.events).trial.waived == {name: "a new camera"}
+    with pytest.raises(ApprovalError, match="was waived before: a new camera"):
+        moves.waive(begun.events, B, name, "why", "bob", four_eyes=True)
+
+
+def test_a_person_takes_its_answers_back_and_the_steps_begin_anew(begun: Any) -> None:
+    step(begun)
+    step(begun)
+    begun.force(*moves.by_person(begun.events, B, "back to shadow", "odd", "ada"))
+    assert fold(begun.events).trial.step == 0
+    step(begun)
+    on(begun, canary_share=0.05)
+
+
+def test_a_rollback_takes_the_release_on_trial_and_the_live_one_only_by_its_name(begun: Any) -> None:
+    step(begun)
+    out, back = approval.to_take_out(begun.events, None)
+    assert (out.digest, back.digest) == (B, A)
+    with pytest.raises(ApprovalError, match="neither answers nor is on trial"):
+        approval.to_take_out(begun.events, C) if fold(begun.events).previous else approval.to_take_out(
+            with_previous(begun), C
+        )
+    begun.force(*approval.rollback(begun.events, TakeOut(reason="odd", digest=B), begun.evidence(A), "ada"))
+    assert (state(begun, A), state(begun, B)) == ("live", "rolled back")
+    on(begun, stable=A, canary=None, canary_share=0, shared_share=0)
+    with pytest.raises(ApprovalError, match="no earlier release"):
+        approval.to_take_out(begun.events, B)
+
+
+def with_previous(history: Any) -> Any:
+    step(history), step(history), step(history)
+    return history.events
+
+
+def test_what_a_canary_answered_is_taken_back_from_its_first_word_on(begun: Any) -> None:
+    step(begun)
+    first = begun.events[-1].at
+    begun.now += timedelta(hours=1)
+    step(begun)
+    begun.force(*approval.rollback(begun.events, TakeOut(reason="odd"), begun.evidence(A), "ada"))
+    (retraction,) = fold(begun.events).rollout(LEDGER).retractions
+    assert (retraction.release, retraction.number) == (B, begun.events[-1].sequence)
+    assert retraction.since_ms == int(first.timestamp() * 1000)
+    begun.force(Move("rollout", "retracted", B, "0" * 64, rollout=Turn(outcomes={"same": 3})))
+    assert fold(begun.events).rollout(LEDGER).retractions == ()
+
+
+def test_a_release_that_answered_nothing_and_one_whose_verdicts_stand_are_not_taken_back(begun: Any) -> None:
+    shadowed = begun.events
+    begun.force(*approval.rollback(shadowed, TakeOut(reason="odd"), begun.evidence(A), "ada"))
+    assert fold(begun.events).retractions == ()
+    begun.events = shadowed
+    step(begun)
+    wanted = TakeOut(reason="odd", retract=False)
+    begun.force(*approval.rollback(begun.events, wanted, begun.evidence(A), "ada"))
+    assert fold(begun.events).retractions == ()
+
+
+def test_the_trial_ends_with_the_champion_that_it_was_measured_against(new_history: NewHistory) -> None:
+    history = new_history(
+        *(
+            wish
+            for digest in (A, C)
+            for wish in (("propose", digest), ("approve", digest), ("promote", digest))
+        ),
+        ("propose", B),
+    )
+    history.force(*history.approve(B, plan=Plan()))
+    assert history.wish("promote", B)
+    wanted = TakeOut(reason="worse", digest=C)
+    history.force(*approval.rollback(history.events, wanted, history.evidence(A), "ada"))
+    assert [state(history, digest) for digest in (A, C, B)] == ["live", "rolled back", "expired"]
+    on(history, stable=A, canary=None)
+    assert fold(history.events).trial is None
+
+
+def test_two_approvals_name_one_plan(new_history: NewHistory) -> None:
+    history = new_history(("propose", A))
+    history.terms = history.terms.__class__(**vars(history.terms) | {"needed": 2})
+    history.force(*history.approve(A, "ada", plan=Plan()))
+    history.force(*history.approve(A, "bob", plan=Plan.parse("now", 0, 0)))
+    with pytest.raises(ApprovalError, match=r"several plans \(25,5,25,100 and now\)"):
+        history.promote(A)

@@ -1,0 +1,107 @@
+"""What follows from the checks: failing first, nothing for want of data, never a promotion by time."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from deploy.rollout_records import Check, CheckState, Plan, Trial
+from deploy.rollouts.decide import Facts, decide
+from tests.deploy.rollouts.conftest import BEGAN
+
+
+def check(state: CheckState, **given: Any) -> Check:
+    return Check(
+        **{
+            "name": "reals",
+            "counted": 1,
+            "items": 9,
+            "units": 5,
+            "share": 0.1,
+            "low": 0,
+            "high": 1,
+            "tolerated": 0.03,
+        }
+        | given,
+        state=state,
+    )
+
+
+def facts(*checks: Check, **given: Any) -> Facts:
+    return Facts(
+        **{"checks": checks, "shared": 900, "answered": 0, "newest": BEGAN, "complete": True} | given
+    )
+
+
+SOON, LATER = BEGAN + timedelta(minutes=9), BEGAN + timedelta(minutes=11)
+
+
+def at(trial: Trial, **changed: Any) -> Trial:
+    return trial.model_copy(update=changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "given", "turn", "says"),
+    [
+        ({}, {}, "step", "All checks passed"),
+        ({"step": 1}, {"answered": 499}, "wait", "499 of 500 answers"),
+        ({"step": 1}, {"answered": 500}, "step", "All checks"),
+        ({"step": 3}, {"answered": 500}, "promote", "every step"),
+        ({"held": True}, {}, "wait", "holds it"),
+        ({"inconclusive": "too few"}, {}, "wait", "waits for a person: too few"),
+        ({}, {"complete": False}, "wait", "are read"),
+    ],
+)
+def test_passed_checks_step_on_once_time_and_answers_are_there(
+    trial: Trial, changed: Any, given: Any, turn: str, says: str
+) -> None:
+    decision = decide(at(trial, **changed), facts(check("passed"), **given), LATER)
+    assert decision.turn == turn
+    assert says in decision.says
+    assert decide(at(trial, **changed), facts(check("passed"), **given), SOON).turn == "wait"
+
+
+@pytest.mark.parametrize("state", ["undecided", "look"])
+def test_what_is_not_decided_waits_and_after_a_day_is_inconclusive(trial: Trial, state: CheckState) -> None:
+    assert decide(trial, facts(check(state)), LATER).turn == "wait"
+    day = BEGAN + timedelta(hours=24)
+    assert decide(trial, facts(check(state), newest=day), day).turn == "inconclusive"
+    assert decide(trial, facts(check(state), shared=50_000), LATER).turn == "inconclusive"
+    assert decide(trial, facts(check("passed"), newest=day), day).turn == "inconclusive"
+
+
+def test_an_hour_without_any_shared_item_is_inconclusive_and_never_a_pass(trial: Trial) -> None:
+    hour = BEGAN + timedelta(hours=1)
+    for state in ("passed", "undecided"):
+        decision = decide(trial, facts(check(state), newest=None), hour)
+        assert (decision.turn, decision.says) == ("inconclusive", "no item was scored by both for an hour")
+
+
+@pytest.mark.parametrize("changed", [{}, {"held": True}, {"inconclusive": "x"}, {"step": 2}])
+def test_a_failed_check_takes_it_out_wherever_it_stands(trial: Trial, changed: Any) -> None:
+    decision = decide(at(trial, **changed), facts(check("failed"), complete=False), SOON)
+    assert decision.turn == "rollback"
+    assert "reals: 10.0% (1 of 9 items" in decision.says
+
+
+def test_what_only_one_source_shows_takes_it_back_to_shadow_and_no_further(trial: Trial) -> None:
+    doubtful = check("inconclusive", low=0.05, reason="only odd shows it")
+    assert decide(at(trial, step=2), facts(doubtful), LATER).turn == "inconclusive"
+    assert decide(trial, facts(check("inconclusive", low=0.0)), LATER).turn == "wait"
+
+
+@pytest.mark.parametrize(
+    ("text", "canary"), [("25,5,25,100", (0.05, 0.25, 1)), ("now", ()), ("100, 100", (1,))]
+)
+def test_a_plan_is_read_as_it_is_written(text: str, canary: tuple[float, ...]) -> None:
+    plan = Plan.parse(text, 10, 500)
+    assert plan.canary == canary
+    assert str(plan) == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "25", "25,5", "25,50,5,100", "0,5,100", "25,5,101", "a,b", "25,,100", "nan,100"]
+)
+def test_a_plan_that_does_not_rise_to_everything_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no plan: give `now`"):
+        Plan.parse(text, 10, 500)

@@ -1,0 +1,130 @@
+"""Comparisons add up to checks by units of one source's 10 seconds."""
+
+from typing import Any
+
+import pytest
+
+from deploy.rollouts.checks import REAL_TO_NEW, REALS_LOST, rules
+from deploy.rollouts.evidence import Evidence
+
+KNOWN, NEW = ("blend", "swap"), "gan"
+
+
+def evidence(labels: dict[str, str] | None = None) -> Evidence:
+    return Evidence(KNOWN, (*KNOWN, NEW), labels or {})
+
+
+def check(found: Evidence, name: str, **waived: str) -> Any:
+    return next(each for each in found.checks(waived) if each.name == name)
+
+
+def fill(
+    found: Evidence, compared: Any, units: int, says: list[tuple[str, str]], *, first: int = 0, **given: Any
+) -> None:
+    """So many units of 10 seconds, each with these items; what was read is bet on."""
+    for unit in range(first, first + units):
+        for place, (champion, challenger) in enumerate(says):
+            number = 1000 * unit + place
+            found.add(compared(number, champion, challenger, **given), 10.0 * unit + place % 10)
+    found.close(10.0 * (first + units) + 2)
+
+
+def test_the_parts_of_one_in_a_hundred_sum_to_it() -> None:
+    assert sum(rule.alpha for rule in rules(KNOWN)) == pytest.approx(0.01)
+
+
+def test_reals_that_are_lost_fail_and_reals_that_stay_pass(compared: Any) -> None:
+    good, bad = evidence(), evidence()
+    fill(good, compared, 250, [("real", "real")] * 4)
+    assert (check(good, REALS_LOST).state, check(good, REALS_LOST).share) == ("passed", 0)
+    fill(bad, compared, 12, [("real", "real")] * 4 + [("real", "unknown")])
+    failed = check(bad, REALS_LOST)
+    assert (failed.state, failed.counted, failed.items, failed.units) == ("failed", 12, 60, 12)
+    assert failed.low > failed.tolerated
+
+
+def test_a_burst_of_alike_items_is_one_unit(compared: Any) -> None:
+    found = evidence()
+    fill(found, compared, 1, [("real", "unknown")] * 500)
+    lost = check(found, REALS_LOST)
+    assert (lost.state, lost.units, lost.items) == ("undecided", 1, 500)
+
+
+def test_a_family_that_goes_blind_fails_and_one_that_is_rare_is_not_measured(compared: Any) -> None:
+    found = evidence()
+    fill(found, compared, 12, [("blend", "real"), ("real", "real")])
+    assert check(found, "sure blend → real").state == "failed"
+    assert check(found, "sure swap → real").state == "not measured"
+
+
+def test_a_champion_that_is_not_sure_says_nothing_of_a_family(compared: Any) -> None:
+    found = evidence()
+    fill(found, compared, 12, [("blend", "real")], sure=0.85)
+    assert check(found, "sure blend → real").items == 0
+
+
+def test_more_unknowns_are_counted_net(compared: Any) -> None:
+    found = evidence()
+    fill(found, compared, 300, [("real", "unknown"), ("unknown", "real")] + [("real", "real")] * 8)
+    more = check(found, "unknown, more than before")
+    assert (more.counted, more.counter, more.share, more.state) == (300, 300, 0, "passed")
+
+
+def test_failing_and_slowness_are_counted_net(compared: Any) -> None:
+    found = evidence()
+    fill(found, compared, 40, [("real", "error"), ("real", "real")])
+    assert check(found, "could not score, net").state == "failed"
+    slow = evidence()
+    fill(slow, compared, 200, [("real", "real")], challenger_s=0.3)
+    assert check(slow, "over twice as slow, net").state == "failed"
+
+
+def test_a_new_family_asks_for_labels_and_those_that_are_real_count_as_lost(compared: Any) -> None:
+    items = [("real", NEW)] + [("real", "real")] * 9
+    asking = evidence()
+    fill(asking, compared, 60, items)
+    assert check(asking, REAL_TO_NEW).state == "look"
+    assert check(asking, REALS_LOST).counted == 0
+    judged = evidence({f"forgewatch.media-0-{1000 * unit}": "real" for unit in range(20)})
+    fill(judged, compared, 60, items)
+    assert check(judged, REAL_TO_NEW).state == "passed"
+    assert check(judged, REALS_LOST).counted == 20
+    forged = evidence({f"forgewatch.media-0-{1000 * unit}": NEW for unit in range(20)})
+    fill(forged, compared, 60, items)
+    assert check(forged, REALS_LOST).counted == 0
+
+
+def test_what_only_the_largest_source_shows_is_inconclusive(compared: Any) -> None:
+    found = evidence()
+    for unit in range(40):
+        for number in range(3):
+            found.add(compared(10 * unit + number, "real", "unknown", "odd"), 10.0 * unit)
+        if unit:
+            found.add(compared(10 * unit + 5, "real", "real", "camera"), 10.0 * unit)
+    found.close(500)
+    lost = check(found, REALS_LOST)
+    assert (lost.state, lost.reason) == ("inconclusive", "only odd shows it")
+
+
+def test_a_waived_check_is_not_asked_for(compared: Any) -> None:
+    found = evidence()
+    fill(found, compared, 30, [("real", "unknown")])
+    assert check(found, REALS_LOST, **{REALS_LOST: "known"}).state == "waived"
+
+
+def test_a_unit_is_bet_on_once_and_what_comes_after_is_left_out(compared: Any) -> None:
+    found = evidence()
+    fill(found, compared, 3, [("real", "real")])
+    found.add(compared(5, "real", "unknown"), 5.0)
+    found.close(100)
+    assert (found.late, found.shared, check(found, REALS_LOST).units) == (1, 3, 3)
+
+
+def test_each_cell_of_the_table_opens_its_items(compared: Any) -> None:
+    found = evidence({"forgewatch.media-0-0": "real"})
+    fill(found, compared, 2, [("real", "unknown")])
+    assert [(item.id, item.label) for item in found.items("real", "unknown")] == [
+        ("forgewatch.media-0-1000", None),
+        ("forgewatch.media-0-0", "real"),
+    ]
+    assert found.items("real", "real") == []
