@@ -210,3 +210,44 @@ verdicts = Table(
     Index("verdicts_by_time", "at_ms"),
     Index("verdicts_by_release", "release", "at_ms", "label"),  # all that is counted lies in the index
 )
+
+estimate_sums = Table(
+    "estimate_sums",
+    metadata,
+    # What verdicts' probabilities p to be right sum to; memory.estimate.sums. Old days leave.
+    Column("day", Integer, primary_key=True, autoincrement=False),  # since 1970, UTC
+    Column("release", String(64), primary_key=True),
+    Column("source", String(SOURCE_START), primary_key=True),  # its beginning; empty: of too many a day
+    Column("called", String(64), primary_key=True),  # real, unknown, or a family
+    Column("items", BigInteger, nullable=False),
+    Column("right", Float, nullable=False),  # sum of p
+    Column("variance", Float, nullable=False),  # sum of p (1 - p)
+    Column("lowest_chance", Float, nullable=False),  # of an audit; 0 where there was none
+)
+
+audits = Table(
+    "audits",
+    metadata,
+    # Verdicts that were drawn for an audit, and what a person then said.
+    Column("id", String(300), primary_key=True),
+    Column("day", Integer, nullable=False),
+    Column("release", String(64), nullable=False),
+    Column("source", String(SOURCE_START), nullable=False),
+    Column("called", String(64), nullable=False),
+    Column("probability", Float, nullable=False),  # to be right
+    Column("chance", Float, nullable=False),  # with which it was drawn
+    Column("at_ms", BigInteger, nullable=False),
+    Column("media_digest", String(64), nullable=False),
+    Column("label", String(64)),  # real, a family, or cannot-say; NULL while it waits
+    Column("actor", String(200)),
+    Column("labelled_ms", BigInteger),
+    Index("audits_by_release", "release", "day"),
+    Index("audits_by_time", "at_ms"),
+)
+
+audit_key = Table(
+    "audit_key",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="only_one_key"), primary_key=True),
+    Column("key", LargeBinary, nullable=False),
+)

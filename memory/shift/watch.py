@@ -24,6 +24,7 @@ from ingest.records import InRecord
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 from memory import metrics
+from memory.estimate.sums import note_estimates
 from memory.records import Raised
 from memory.settings import MemorySettings
 from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, next_number, put_raised, save
@@ -142,6 +143,7 @@ class Watch:
                 save(connection, watched)
             dropped = drop_beyond(connection, MAX_SOURCES)
             note_verdicts(connection, said)
+            note_estimates(connection, said, self._settings.audit_items)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.WATCH_LAG_SECONDS.answered(after)
