@@ -10,6 +10,7 @@ import structlog
 import typer
 
 from deploy.cli import (
+    accuracy,
     benchmark,
     distortions,
     experts,
@@ -57,7 +58,7 @@ _STOPPED = 130
 
 _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
-    "Look": (stack.status, stack.doctor, stream.verdicts, lineage.lineage),
+    "Look": (stack.status, stack.doctor, stream.verdicts, lineage.lineage, accuracy.accuracy),
     "Media": (stream.send, stream.score),
     "The memory": (
         memory.clusters,
@@ -65,6 +66,7 @@ _PANELS = {
         memory.label,
         memory.undo,
         memory.labels,
+        accuracy.audit,
     ),
     "Releases": (
         memory.update,

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, Row, select
 
 from memory.estimate.audits import CANNOT_SAY
 from memory.estimate.drawing import DAY_MS
-from memory.estimate.intervals import Residual, Share, corrected, from_probabilities
+from memory.estimate.intervals import Residual, corrected, from_probabilities
+from memory.estimate.records import Accuracy, Estimate
 from memory.estimate.sums import Sum
 from memory.records import Raised
 from memory.schema import SOURCE_START, alarms, audits, estimate_sums
@@ -17,40 +18,6 @@ _ALARMS = 1000
 """Newest alarms that are looked at."""
 
 _MOST_SOURCES = 100
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Of some verdicts, the share whose class is the very right one. None: there is no such verdict."""
-
-    items: int
-    probabilities: Share | None
-    """by the calibrated probabilities alone (CBPE)"""
-    broken_since: datetime | None
-    """since when a shift alarm stands, so that `probabilities` does not hold; None: none does"""
-    audited: int
-    cannot_say: int
-    """of the audited"""
-    audited_items: int
-    """of the verdicts, how many the audit speaks for"""
-    corrected: Share | None
-    """by the audit; None: it is off, or nothing that it speaks for is complete"""
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """A release's verdicts of some days. Unknown ones are counted apart: they are rejected, not right or wrong."""
-
-    release: str
-    since: datetime
-    through: datetime | None
-    """the end of the last day of which all that was drawn is labelled; None: there is none"""
-    unknown: int
-    over_all: Estimate
-    classes: dict[str, Estimate]
-    """by what was said: of those called real, the share that is real"""
-    sources: dict[str, Estimate]
-    """those with most verdicts; "" has what came from too many sources a day"""
 
 
 @dataclass
@@ -64,7 +31,7 @@ def accuracy(connection: Connection, release: str, now_ms: int, days: int) -> Ac
     """Estimate the accuracy of a release's verdicts of today and the days before; in UTC."""
     first = now_ms // DAY_MS - (days - 1)
     table = estimate_sums.c
-    rows = connection.execute(select(table).where(table.release == release, table.day >= first)).all()
+    rows = connection.execute(select(estimate_sums).where(table.release == release, table.day >= first)).all()
     found = audits.c
     drawn = connection.execute(
         select(found.day, found.source, found.called, found.probability, found.chance, found.label).where(

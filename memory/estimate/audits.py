@@ -1,4 +1,4 @@
-"""The audit: verdicts that were drawn wait for a person, who is not told what was said until it is labelled."""
+"""The audit: drawn verdicts wait for a person, who is told what was said once the item is labelled."""
 
 from dataclasses import dataclass
 
@@ -53,7 +53,14 @@ def count_waiting(connection: Connection) -> int:
     return connection.scalar(select(func.count()).where(audits.c.label.is_(None))) or 0
 
 
-def waiting_media(connection: Connection, id_: str) -> str | None:
+def newest_audited(connection: Connection, most: int) -> list[Audited]:
+    """Return what was labelled, the newest first."""
+    columns = audits.c.id, audits.c.release, audits.c.called, audits.c.probability, audits.c.label
+    query = select(*columns).where(audits.c.label.is_not(None)).order_by(audits.c.labelled_ms.desc())
+    return [Audited(*row) for row in connection.execute(query.limit(most))]
+
+
+def drawn_media(connection: Connection, id_: str) -> str | None:
     """Return the digest of the media of a drawn verdict; None where that was not drawn."""
     return connection.scalar(select(audits.c.media_digest).where(audits.c.id == id_))
 

@@ -10,20 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.estimate.records import Share
+
 LEVEL = 0.95
 _LOG_40 = math.log(2 / (1 - LEVEL))
 """of each end's error, in logs"""
 
 _STAKES = np.array([0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95])
-
-
-@dataclass(frozen=True)
-class Share:
-    """A share in 0..1, and an interval around it."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -51,14 +44,14 @@ def from_probabilities(items: int, right: float, variance: float) -> Share:
 
 
 def corrected(items: int, right: float, audited: Sequence[Residual], lowest_chance: float) -> Share:
-    """Estimate it by the probabilities and an audit that corrects them; holds at any time, without calibration.
+    """Estimate it by probabilities that an audit corrects; holds at any time, calibrated or not.
 
     lowest_chance: of all items, whether drawn or not. The estimate is prediction-powered (Angelopoulos et
     al., Prediction-powered inference, 2023): the sum of the probabilities plus that of residual / chance of
     the audited. Only the draw is random: nothing is asked of the stream. Against "the residuals of all items
     sum to R" a capital is the product of 1 + G c residual / chance over the audited, times exp(-G c R), where
-    c is the lowest chance. An item's factor has the mean 1 + G c residual <= exp(G c residual), so the capital
-    is a supermartingale while R is true, and Ville's inequality bounds it at any time (Waudby-Smith and
+    c is the lowest chance. An item's factor has the mean 1 + G c residual <= exp(G c residual), so the
+    capital is a supermartingale while R is true, and Ville's inequality bounds it at any time (Waudby-Smith and
     Ramdas, Estimating means of bounded random variables by betting, 2024). Each G bets an equal part.
     """
     chances = np.array([each.chance for each in audited])

@@ -1,8 +1,9 @@
-"""What the verdicts' probabilities sum to, by day, release, source and class; and which are drawn for an audit.
+"""What verdicts' probabilities sum to, by day, release, source and class; and which are audited.
 
 The thread that watches the verdicts writes both in the transaction of its offsets, so each counts once.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from detector.records import Verdict
 from ingest.records import InRecord
 from memory.estimate.drawing import DAY_MS, drawn, key_of
+from memory.estimate.records import KEPT_DAYS
 from memory.schema import SOURCE_START, audits, estimate_sums
 
-KEPT_DAYS = 90
 MAX_SOURCES = 200
 """Of a release and day: those that come later are counted together, under no name."""
 
@@ -27,7 +28,7 @@ Key = tuple[int, str, str, str]
 
 @dataclass
 class Sum:
-    """Of some verdicts: how many, their probabilities p to be right, p (1 - p), the lowest chance of a draw."""
+    """Of verdicts: how many, their probabilities p to be right, p (1 - p), the lowest chance of a draw."""
 
     items: int = 0
     right: float = 0.0
@@ -48,9 +49,7 @@ def note_estimates(connection: Connection, found: Sequence[tuple[InRecord, Verdi
     Corrections are left out: they are on items that counted when they were first answered. So is what has
     no finite probability.
     """
-    said = [
-        (record, verdict) for record, verdict in found if verdict.supersedes is None and _usable(verdict)
-    ]
+    said = [(record, verdict) for record, verdict in found if verdict.supersedes is None and _usable(verdict)]
     if not said:
         return
     today = max(record.timestamp_ms for record, _ in said) // DAY_MS
@@ -99,7 +98,7 @@ def right_of(verdict: Verdict) -> float:
 
 
 def _usable(verdict: Verdict) -> bool:
-    return right_of(verdict) == right_of(verdict)  # not NaN
+    return not math.isnan(right_of(verdict))
 
 
 def _chance(connection: Connection, said: Sequence[tuple[InRecord, Verdict]], weekly: int) -> float:
