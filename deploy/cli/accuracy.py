@@ -39,9 +39,7 @@ def accuracy(
             " would not be called real, as the release measured; no estimate knows those"
         )
     else:
-        say(
-            "how many forgeries of families never seen pass, no estimate knows and the release did not measure"
-        )
+        say("how many forgeries of unseen families pass, no estimate knows; the release did not measure")
 
 
 def audit(

@@ -26,7 +26,7 @@ class AccuracyGauges(Collector):
         gauge = GaugeMetricFamily(
             "forgewatch_deploy_accuracy",
             f"Share of the live release's verdicts of the last {_DAYS} days that are right, by what they "
-            "said (empty: all): by probabilities, or corrected by the audit; the estimate and its 95 % interval",
+            "said (empty: all): by probabilities, or corrected by the audit; with its 95 % interval",
             labels=["class", "by", "bound"],
         )
         holds = GaugeMetricFamily(

@@ -51,8 +51,8 @@ def corrected(items: int, right: float, audited: Sequence[Residual], lowest_chan
     the audited. Only the draw is random: nothing is asked of the stream. Against "the residuals of all items
     sum to R" a capital is the product of 1 + G c residual / chance over the audited, times exp(-G c R), where
     c is the lowest chance. An item's factor has the mean 1 + G c residual <= exp(G c residual), so the
-    capital is a supermartingale while R is true, and Ville's inequality bounds it at any time (Waudby-Smith and
-    Ramdas, Estimating means of bounded random variables by betting, 2024). Each G bets an equal part.
+    capital is a supermartingale while R is true, and Ville's inequality bounds it at any time (Waudby-Smith
+    and Ramdas, Estimating means of bounded random variables by betting, 2024). Each G bets an equal part.
     """
     chances = np.array([each.chance for each in audited])
     low = np.array([each.low for each in audited]) / chances

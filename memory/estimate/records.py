@@ -36,7 +36,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Of a release's verdicts of some days. Unknown ones are counted apart: they are neither right nor wrong."""
+    """Of a release's verdicts of some days. Unknown ones are counted apart: neither right nor wrong."""
 
     release: str
     since: datetime

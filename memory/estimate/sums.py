@@ -3,7 +3,6 @@
 The thread that watches the verdicts writes both in the transaction of its offsets, so each counts once.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,10 +45,9 @@ class Sum:
 def note_estimates(connection: Connection, found: Sequence[tuple[InRecord, Verdict]], weekly: int) -> None:
     """Add verdicts to the sums, and draw some so that about `weekly` a week are audited; 0: none.
 
-    Corrections are left out: they are on items that counted when they were first answered. So is what has
-    no finite probability.
+    Corrections are left out: they are on items that counted when they were first answered.
     """
-    said = [(record, verdict) for record, verdict in found if verdict.supersedes is None and _usable(verdict)]
+    said = [(record, verdict) for record, verdict in found if verdict.supersedes is None]
     if not said:
         return
     today = max(record.timestamp_ms for record, _ in said) // DAY_MS
@@ -90,15 +88,11 @@ def called_of(verdict: Verdict) -> str:
 
 
 def right_of(verdict: Verdict) -> float:
-    """Return the probability that the verdict's class is the very right one; 0 of an unknown one."""
+    """Return the probability that the verdict's class is right; 0 of an unknown one, and of NaN."""
     if verdict.label == "unknown":
         return 0.0
     p = 1 - verdict.fake_probability if verdict.label == "real" else verdict.family_probability or 0.0
-    return min(1.0, max(0.0, p))
-
-
-def _usable(verdict: Verdict) -> bool:
-    return not math.isnan(right_of(verdict))
+    return min(1.0, max(0.0, p))  # in this order NaN becomes 0
 
 
 def _chance(connection: Connection, said: Sequence[tuple[InRecord, Verdict]], weekly: int) -> float:
