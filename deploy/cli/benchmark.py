@@ -201,7 +201,7 @@ def _cut(chosen: Learning) -> dict[str, Any]:
 @app.command()
 def estimate(
     windows: Annotated[int, typer.Option(min=1, help="windows of each case that are simulated")] = 40,
-    audited: Annotated[int, typer.Option(min=1, max=20_000, help="of a window, on average")] = 100,
+    audited: Annotated[int, typer.Option(min=1, max=4000, help="of a window, on average")] = 100,
     seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
