@@ -105,7 +105,7 @@ def _chance(connection: Connection, said: Sequence[tuple[InRecord, Verdict]], we
     ).one()
     begun_ms = DAY_MS * (now_ms // DAY_MS if begun is None else begun)
     days = max(now_ms - begun_ms, DAY_MS / 24) / DAY_MS
-    return min(1.0, weekly * days / (_WEEK * (len(said) + (before or 0))))
+    return min(1.0, weekly * days / (_WEEK * (len(said) + int(before or 0))))
 
 
 class _Names:
