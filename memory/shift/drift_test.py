@@ -5,6 +5,7 @@ chance that any of the three raises a false alarm is at most the budget, however
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self, get_args
 
@@ -57,7 +58,11 @@ class DriftTest:
         if digest in self.media:
             return
         self.media = np.append(self.media, digest)[-NEWEST:]
-        for name, value in statistics_of(verdict).items():
+        self.take(statistics_of(verdict))
+
+    def take(self, values: Mapping[Statistic, float]) -> None:
+        """Take the next item's statistics in."""
+        for name, value in values.items():
             p = self.tests[name].observe(value)
             if p is not None:
                 self.p_values[name] = np.append(self.p_values[name], np.float32(p))[-NEWEST:]

@@ -50,12 +50,12 @@ def test_what_shifts_further_takes_fewer_items_and_the_closed_form_is_dprime_squ
     weak, strong = found
     assert strong.median < weak.median
     assert strong.low <= strong.median <= strong.high
-    assert json.loads(shift_power.shift_json(found, [], 200, 6, 0))["power"][1]["item_auc"] == 0.9
+    assert json.loads(shift_power.shift_json(found, [], [], [], 200, 6, 0))["power"][1]["item_auc"] == 0.9
 
 
 def test_streams_without_an_alarm_are_null_in_the_report() -> None:
     none = shift_power.Power(0.1, 0.6, 1250.0, 700.0, math.inf, math.inf)
-    row = json.loads(shift_power.shift_json([none], [], 200, 6, 0))["power"][0]
+    row = json.loads(shift_power.shift_json([none], [], [], [], 200, 6, 0))["power"][0]
     assert (row["low"], row["median"], row["high"]) == (700.0, None, None)
 
 
