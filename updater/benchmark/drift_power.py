@@ -34,7 +34,8 @@ _MOST = 3000
 class FalseDrifts:
     """How many of so many streams of items without a drift raised an alarm.
 
-    low, high: 95 %, Clopper and Pearson. length, correlation: as items come in bursts. highest: of all streams and moments, ln of the evidence.
+    low, high: 95 %, Clopper and Pearson. length, correlation: as items come in bursts. highest:
+    ln of the evidence, of all streams and moments.
     """
 
     items: int
