@@ -259,8 +259,8 @@ def shift(
     )
     print_table(
         f"items until the alarm of drift, after {before} of the source's own",
-        ("the release's test of drift", "one statistic drifts by", "10 %", "median", "90 %", "median, drawn"),
-        ((d.number, f"{d.shift:+.1f} sd", d.low, d.median, d.high, bar(d.median)) for d in drifts),
+        ("the release's test of drift", "one statistic drifts by", "10 %", "median", "90 %", "within 100"),
+        ((d.number, f"{d.shift:+.1f} sd", d.low, d.median, d.high, f"{d.within_100:.0%}") for d in drifts),
     )
     if report:
         facts = shift_json(power, bursts, drifts, false_drifts, before, streams, seed)

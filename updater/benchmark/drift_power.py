@@ -50,13 +50,17 @@ class FalseDrifts:
 
 @dataclass(frozen=True)
 class DriftPower:
-    """Items until the alarm, by the test's number: quantiles over the streams; inf: more than _MOST."""
+    """Items until the alarm, by the test's number: quantiles over the streams; inf: more than _MOST.
+
+    within_100: the share of streams that raise it within 100 items.
+    """
 
     number: int
     shift: float
     low: float
     median: float
     high: float
+    within_100: float
 
 
 def false_drifts(streams: int, seed: int, progress: Progress) -> Iterator[FalseDrifts]:
@@ -98,7 +102,8 @@ def drift_power(before: int, streams: int, seed: int, progress: Progress) -> Ite
             taken.append(_run(copy.deepcopy(test), values, number)[0])
             progress(f"a drift by {shift:+.1f}, test {number}", stream + 1, streams)
         low, median, high = np.quantile(taken, (0.1, 0.5, 0.9), method="inverted_cdf")
-        yield DriftPower(number, shift, float(low), float(median), float(high))
+        soon = float(np.mean(np.array(taken) <= 100))
+        yield DriftPower(number, shift, float(low), float(median), float(high), soon)
 
 
 def _begin(rng: np.random.Generator) -> DriftTest:
