@@ -108,6 +108,13 @@ def test_the_same_media_sent_again_and_again_is_one_item(store, settings):
     assert watch(store, settings, [(source, again)] * 300) == []
 
 
+def test_a_verdict_whose_digest_is_none_is_an_item_like_any_other(store, settings):
+    item = make_item(1, digest="no digest \u20ac")
+    watch(store, settings, [("camera", make_verdict(item)), ("camera", make_verdict(item)), *verdicts(2, 1)])
+    with store.read() as connection:
+        assert load(connection, "a" * 64, "camera", settings).test.tests["energy"].seen == 2
+
+
 def test_a_statistic_that_a_release_does_not_give_or_that_is_not_finite_is_left_out(store, settings):
     some = verdicts(0, 150, unknown_parts=None, energy=float("inf"))
     watch(store, settings, some)
