@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0013", "0012"
+revision, down_revision = "0014", "0013"
 
 
 def upgrade() -> None:
