@@ -11,8 +11,8 @@ from memory.estimate.drawing import DAY_MS
 from memory.estimate.intervals import Residual, corrected, from_probabilities
 from memory.estimate.records import Accuracy, Estimate
 from memory.estimate.sums import Sum
-from memory.records import Raised
-from memory.schema import SOURCE_START, alarms, audits, estimate_sums
+from memory.records import Drift, Raised
+from memory.schema import SOURCE_START, alarms, audits, drift_alarms, estimate_sums
 
 _ALARMS = 1000
 """Newest alarms that are looked at."""
@@ -69,7 +69,10 @@ def accuracy(connection: Connection, release: str, now_ms: int, days: int) -> Ac
         unknown=unknown,
         over_all=_estimate(whole, first_alarm),
         classes={name: _estimate(classes[name], first_alarm) for name in sorted(classes)},
-        sources={name: _estimate(sources[name], raised.get(name, raised.get(""))) for name in shown},
+        sources={
+            name: _estimate(sources[name], min((raised[n] for n in (name, "") if n in raised), default=None))
+            for name in shown
+        },
     )
 
 
@@ -104,12 +107,14 @@ def _estimate(group: _Group, broken_since: datetime | None) -> Estimate:
 
 def _standing(connection: Connection, release: str) -> dict[str, datetime]:
     """When the first alarm of a release rose, by source; it stands for as long as the release does."""
-    newest = select(alarms.c.raised).order_by(alarms.c.id.desc()).limit(_ALARMS)
     found: dict[str, datetime] = {}
-    for text in connection.scalars(newest):
-        raised = Raised.model_validate_json(text)
+    shifts = select(alarms.c.raised).order_by(alarms.c.id.desc()).limit(_ALARMS)
+    drifts = select(drift_alarms.c.found).order_by(drift_alarms.c.id.desc()).limit(_ALARMS)
+    standing: list[Raised | Drift] = [*map(Raised.model_validate_json, connection.scalars(shifts))]
+    standing += map(Drift.model_validate_json, connection.scalars(drifts))
+    for raised in standing:
         if raised.release == release:
-            source = (raised.source or "")[:SOURCE_START]
+            source = (raised.source or "")[:SOURCE_START]  # of all together: of each
             found[source] = min(raised.at, found.get(source, raised.at))
     return found
 
