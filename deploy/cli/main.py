@@ -74,6 +74,7 @@ _PANELS = {
         releases.promote,
         releases.reject,
         releases.rollback,
+        rollouts.retractions,
     ),
     "Research": (distortions.distort,),
 }
