@@ -137,8 +137,8 @@ def retractions(as_json: JsonFlag = False) -> None:
                 f"{each.began:%Y-%m-%d %H:%M}",
                 *map(each.outcomes.get, OUTCOMES),
                 each.left,
+                each.state,
             ]
-            + [each.state]
             for each in found
         ],
     )

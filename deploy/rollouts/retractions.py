@@ -56,7 +56,7 @@ class _Followed:
     quiet_since: float = field(default_factory=time.monotonic)
     """since when no outcome has come and nothing kept us from seeing one; by the monotonic clock"""
     to_reach: dict[int, int] | None = None
-    """the topic's ends, by partition, once it was quiet for long enough: what lies beyond is not the release's"""
+    """the ends of the topic, by partition, once it was quiet: what lies beyond is not the release's"""
 
     def counts(self) -> dict[str, int]:
         counted = Counter(self.by_id.values())
@@ -186,7 +186,7 @@ class Retractions:
         if release == "shadow":
             return (
                 "waiting",
-                "It waits: the release is on trial again, and no worker takes it back meanwhile.",
+                "It waits: the release is on trial again, and is not taken back meanwhile.",
             )
         if followed is None or followed.left is None:
             return "waiting", "It waits until its outcomes are read."
