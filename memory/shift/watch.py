@@ -18,7 +18,8 @@ import structlog
 from kafka.errors import KafkaError
 from pydantic import ValidationError
 
-from detector.records import VERDICTS, Verdict
+from detector.reading import parse_record
+from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.kafka.sink import SinkError
 from ingest.records import InRecord
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -31,7 +32,8 @@ from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
 from memory.store import ExemplarMemoryError, Store, save_offsets
-from memory.verdict_index import forget_before, note_verdicts
+from memory.taken_back import ignore_taken_back
+from memory.verdict_index import forget_before, note_verdicts, release_taken_back
 
 SUSPECT_P = 0.2
 """Suspects are items since the shift began whose score is above all but this share of the source's own."""
@@ -120,13 +122,20 @@ class Watch:
                 forget_before(connection, partition, first)
 
     def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
-        """Bet on a batch; sources, alarms and offsets are one transaction. Raises StoreUnavailableError."""
+        """Bet on a batch, but for corrections, whose items were bet on before.
+
+        Sources, alarms and offsets are one transaction. Raises StoreUnavailableError.
+        """
         if not records:
             return
-        said = [(record, verdict) for record in records if (verdict := verdict_of(record)) is not None]
-        reals = [found for _, verdict in said if (found := called_real(verdict)) is not None]
+        said = [(record, verdict) for record in records if (verdict := said_in(record)) is not None]
+        bet_on = [
+            verdict for _, verdict in said if isinstance(verdict, Verdict) and verdict.supersedes is None
+        ]
+        reals = [found for verdict in bet_on if (found := called_real(verdict)) is not None]
         reals.sort(key=itemgetter(0, 1))  # stable: within a source they stay in order
-        with self.store.note() as connection:
+        taken_back = [each.id for _, each in said if release_taken_back(each) is not None]
+        with self.store.write() if taken_back else self.store.note() as connection:
             raised = 0
             for (release, source), items in groupby(reals, key=itemgetter(0, 1)):
                 watched = load(connection, release, source, self._settings)
@@ -142,6 +151,7 @@ class Watch:
                 save(connection, watched)
             dropped = drop_beyond(connection, MAX_SOURCES)
             note_verdicts(connection, said)
+            ignore_taken_back(connection, taken_back)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.WATCH_LAG_SECONDS.answered(after)
@@ -150,21 +160,23 @@ class Watch:
         metrics.SOURCES_DROPPED.inc(dropped)
 
 
-def verdict_of(record: InRecord) -> Verdict | None:
-    """Return the verdict that a record holds; None of what is none."""
+def said_in(record: InRecord) -> Verdict | Withdrawal | None:
+    """Return the verdict or the withdrawal that a record holds; None of what is neither."""
     try:
-        return Verdict.model_validate_json(record.value or b"")
+        return parse_record(record.value, record.headers)
     except ValidationError as error:
         metrics.UNREADABLE.inc()
         log.warning("record is no verdict", item=record.id, error=str(error).splitlines()[0])
         return None
 
 
-def called_real(verdict: Verdict) -> tuple[str, str, Seen] | None:
-    """Return (release, source, item) of a verdict that says real; None of any other.
+def called_real(verdict: Verdict | Withdrawal) -> tuple[str, str, Seen] | None:
+    """Return (release, source, item) of a verdict that says real; None of any other, and of a correction.
 
     The source is the item's, cut to what the database takes.
     """
+    if isinstance(verdict, Withdrawal) or verdict.supersedes is not None:
+        return None
     if verdict.label != "real" or not math.isfinite(verdict.unknown_score):
         return None
     item = verdict.item

@@ -76,23 +76,19 @@ class Scene:
             Source(self.ingest, self.settings.group_id) as source,
         ):
             worker = Worker(
-                *(
-                    source,
-                    self._sandbox,
-                    model,
-                    self.serving(by or self.bad),
-                    sink,
-                    self.ingest,
-                    self.settings,
-                ),
-                *(threading.Event(), Heartbeat(60)),
+                *(source, self._sandbox, model, self.serving(by or self.bad), sink),
+                *(self.ingest, self.settings, threading.Event(), Heartbeat(60)),
             )
             thread = threading.Thread(target=worker.run)
-            before = len(self.verdicts())
+            before = self.answered()
             thread.start()
-            await_that(lambda: len(self.verdicts()) >= before + items)
+            await_that(lambda: self.answered() >= before + items, 1200)
             worker.stop.set()
             thread.join(30)
+
+    def answered(self) -> int:
+        """How many items have a verdict, corrections aside."""
+        return sum(b'"supersedes":null' in (record.value or b"") for record in self.verdicts())
 
     def roll_back(self, number: int = 2) -> Retraction:
         back = Retraction(number=number, release=self.bad.digest, since_ms=0)

@@ -33,6 +33,9 @@ class Outcomes:
         self.counted = Counter[str]()
         self.kinds = Counter[str]()
 
+    def close(self) -> None:
+        self._reader.close()
+
     def read(self) -> int:
         for records in self._reader.poll(timeout_ms=200).values():
             for record in records:
@@ -75,6 +78,7 @@ def test_each_verdict_has_one_outcome_though_workers_are_killed_while_the_stream
     finally:
         process.kill()
         process.join()
+        outcomes.close()
     assert Counter(outcomes.counted.values()) == {1: LISTED}
     took_s = time.monotonic() - began
     print(f"{LISTED} verdicts, {KILLS} kills, {took_s:.0f} s, outcomes {dict(outcomes.kinds)}")
