@@ -26,9 +26,9 @@ from deploy.releases.standing import fold
 from deploy.retraction_records import OUTCOMES, RetractionState, RetractionView
 from deploy.rollout_records import Turn
 from deploy.rollouts import metrics
+from deploy.rollouts.group_lag import LagError
 from deploy.rollouts.moves import ROLLOUT
 from deploy.rollouts.reader import TopicReader
-from deploy.server.group_lag import LagError
 from detector.records import RETRACTIONS, Outcome, Retraction
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
@@ -211,13 +211,14 @@ class Retractions:
             if problem is not None:
                 if problem != self.problem:
                     log.warning("retractions are not followed", problem=problem)
-                self._forget()  # what was missed may be an outcome: it is quiet from the next look on
+                self.close()  # what was missed may be an outcome: it is quiet from the next look on
             self.problem = problem
             metrics.RETRACTION_PROBLEM.set(problem is not None)
             self._stop.wait(self._interval_s)
-        self._forget()
+        self.close()
 
-    def _forget(self) -> None:
+    def close(self) -> None:
+        """Leave the topics; a later tick reads them anew."""
         followed, self._followed = self._followed, {}
         for each in followed.values():
             with suppress(TopicError):

@@ -25,8 +25,8 @@ from deploy.releases.evaluations import Evaluations
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.rollouts.conductor import Conductor
+from deploy.rollouts.group_lag import group_lag
 from deploy.rollouts.retractions import Retractions
-from deploy.server.group_lag import group_lag
 from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier
 from deploy.settings import DeploySettings

@@ -13,8 +13,8 @@ from taken_back import ITEMS, Scene, send
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.standing import fold
 from deploy.rollout_records import Turn
+from deploy.rollouts.group_lag import group_lag
 from deploy.rollouts.retractions import Retractions
-from deploy.server.group_lag import group_lag
 from detector.records import RETRACTIONS, VERDICTS
 from detector.release.artifact import Artifact
 from detector.retraction import group_of
@@ -113,3 +113,5 @@ def test_the_end_is_written_once_with_each_outcome_counted_once(
     assert fold(ledger.events()).retractions == ()
     (view,) = second.view()
     assert (view.state, view.outcomes) == ("done", turn.outcomes)
+    for each in (first, second, patient):
+        each.close()
