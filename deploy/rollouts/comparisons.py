@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from deploy.rollout_records import Trial
+from detector.comparison import SIGNATURE, sign
 from detector.records import Comparison
 from detector.serving.rollout import in_share
-
-SIGNATURE = "signature"
-"""Header of a comparison: HMAC-SHA256 of its value, by the token that its detector sends to deploy."""
 
 _AHEAD_S = 60.0
 """A clock may be ahead by so much."""
@@ -64,8 +62,3 @@ def believed(
     if at_s > now_s + _AHEAD_S:
         raise UnbelievableError("it is from the future")
     return comparison
-
-
-def sign(key: bytes, value: bytes) -> bytes:
-    """The signature of a comparison's value: HMAC-SHA256, hexadecimal, ASCII."""
-    return hmac.new(key, value, "sha256").hexdigest().encode()
