@@ -170,7 +170,28 @@ watched_releases = Table(
     "watched_releases",
     metadata,
     Column("release", String(64), primary_key=True),
-    Column("tests", Integer, nullable=False),  # how many have bet, those that are no more among them
+    # How many have bet, those that are no more among them: tests of shift, and of drift.
+    Column("tests", Integer, nullable=False, default=0),
+    Column("drift_tests", Integer, nullable=False, default=0, server_default="0"),
+)
+
+drift_watched = Table(
+    "drift_watched",
+    metadata,
+    # A source whose verdicts, of any label, are watched for drift. The empty source: all of the release.
+    Column("release", String(64), primary_key=True),
+    Column("source", String(1000), primary_key=True),
+    Column("number", Integer, nullable=False),  # among the release's tests of drift that have bet; or 0
+    Column("test", LargeBinary, nullable=False),  # memory.shift.drift_test.DriftTest, as safetensors
+    Column("seen_ms", BigInteger, nullable=False, index=True),
+)
+
+drift_alarms = Table(
+    "drift_alarms",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("found", Text, nullable=False),  # JSON: memory.records.Drift
+    Column("announced", Boolean, nullable=False),
 )
 
 blocked = Table(

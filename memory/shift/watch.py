@@ -27,6 +27,7 @@ from ingest.settings import IngestSettings
 from memory import metrics
 from memory.records import Raised
 from memory.settings import MemorySettings
+from memory.shift import drift
 from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, next_number, put_raised, save
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
@@ -150,6 +151,8 @@ class Watch:
                         raised += 1
                 save(connection, watched)
             dropped = drop_beyond(connection, MAX_SOURCES)
+            verdicts = [(verdict.item.source[:_MAX_SOURCE_CHARS], verdict) for _, verdict in said]
+            drifts = drift.watch_drift(connection, verdicts, MAX_SOURCES, self._settings)
             note_verdicts(connection, said)
             ignore_taken_back(connection, taken_back)
             after = {(r.topic, r.partition): r.next_offset for r in records}
@@ -157,6 +160,8 @@ class Watch:
         metrics.WATCH_LAG_SECONDS.answered(after)
         metrics.WATCHED.inc(len(reals))
         metrics.SHIFT_ALARMS.inc(raised)
+        for drifted in drifts:
+            metrics.DRIFT_ALARMS.labels(drifted.statistic).inc()
         metrics.SOURCES_DROPPED.inc(dropped)
 
 
@@ -200,8 +205,11 @@ def observe(watched: Watched, item: Seen) -> bool:
 
 
 def crossed(watched: Watched, budget: float) -> Raised | None:
-    """Return what is to be said where the evidence of a test that has bet has reached its limit."""
-    limit = -math.log(budget * share_of_budget(watched.number))
+    """Return what is to be said where the evidence of a test that has bet has reached its limit.
+
+    Of the budget's shares these tests have the odd ones, and those of drift the others.
+    """
+    limit = -math.log(budget * share_of_budget(2 * watched.number - 1))
     if watched.test.log_e < limit:
         return None
     bet_on = [seen.p for seen in watched.seen if seen.p is not None]
