@@ -151,7 +151,7 @@ class Watch:
                         raised += 1
                 save(connection, watched)
             dropped = drop_beyond(connection, MAX_SOURCES)
-            verdicts = [(verdict.item.source[:_MAX_SOURCE_CHARS], verdict) for _, verdict in said]
+            verdicts = [(verdict.item.source[:_MAX_SOURCE_CHARS], verdict) for verdict in bet_on]
             drifts = drift.watch_drift(connection, verdicts, MAX_SOURCES, self._settings)
             note_verdicts(connection, said)
             ignore_taken_back(connection, taken_back)
@@ -175,13 +175,11 @@ def said_in(record: InRecord) -> Verdict | Withdrawal | None:
         return None
 
 
-def called_real(verdict: Verdict | Withdrawal) -> tuple[str, str, Seen] | None:
-    """Return (release, source, item) of a verdict that says real; None of any other, and of a correction.
+def called_real(verdict: Verdict) -> tuple[str, str, Seen] | None:
+    """Return (release, source, item) of a verdict that says real; None of any other.
 
     The source is the item's, cut to what the database takes.
     """
-    if isinstance(verdict, Withdrawal) or verdict.supersedes is not None:
-        return None
     if verdict.label != "real" or not math.isfinite(verdict.unknown_score):
         return None
     item = verdict.item
