@@ -77,6 +77,7 @@ _PANELS = {
         releases.promote,
         releases.reject,
         releases.rollback,
+        rollouts.retractions,
     ),
     "Research": (distortions.distort,),
 }

@@ -25,11 +25,14 @@ from deploy.releases.evaluations import Evaluations
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.rollouts.conductor import Conductor
+from deploy.rollouts.group_lag import group_lag
+from deploy.rollouts.retractions import Retractions
 from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier
 from deploy.settings import DeploySettings
-from detector.records import RELEASES
+from detector.records import RELEASES, VERDICTS
 from detector.release.artifact import EVALUATION
+from detector.retraction import group_of
 from detector.settings import DetectorSettings
 from ingest.kafka.access import kafka_options
 from ingest.records import MediaPlan
@@ -131,6 +134,7 @@ class Services:
     artifacts: ArtifactStore
     publisher: Publisher
     conductor: Conductor
+    retractions: Retractions
     memory: Store
     memory_settings: MemorySettings
     crops: CropStore
@@ -157,7 +161,8 @@ class Services:
 def open_services(settings: DeploySettings) -> Iterator[Services]:
     """Open what this and the other packages' settings name.
 
-    Publishing and conducting begin when `publisher`, `heads` and `conductor` are entered.
+    Publishing and conducting begin when `publisher`, `heads`, `conductor` and
+    `retractions` are entered.
     Raises ServicesError, LedgerError, RecordError.
     """
     ingest, detector = IngestSettings(), DetectorSettings()
@@ -202,6 +207,17 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             token.get_secret_value().encode() for token in (settings.detector_token, settings.token) if token
         ]
         conductor = Conductor(ledger, publisher, artifacts.evidence, ingest, keys)
+        retractions = Retractions(
+            ledger,
+            publisher,
+            lambda each: group_lag(
+                kafka_options(ingest),
+                group_of(detector.group_id, each),
+                ingest.topic(VERDICTS),
+                settings.kafka_timeout_s,
+            ),
+            ingest,
+        )
         memory_acts = MemoryActs(store, record)
         heads = HeadPublisher(
             record,
@@ -220,6 +236,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             artifacts,
             publisher,
             conductor,
+            retractions,
             store,
             memory,
             crops,
