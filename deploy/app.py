@@ -32,7 +32,18 @@ from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import LedgerError
 from deploy.releases.standing import fold
-from deploy.server import clusters, label_studio, lineage, memory, purge, record, releases, rollouts, status
+from deploy.server import (
+    clusters,
+    label_studio,
+    lineage,
+    memory,
+    notices,
+    purge,
+    record,
+    releases,
+    rollouts,
+    status,
+)
 from deploy.server.services import Services
 from deploy.server.surroundings import Watch, ask
 from deploy.settings import DeploySettings
@@ -96,6 +107,7 @@ def healthz() -> dict[str, str]:
 _ROUTERS = (
     releases.router,
     rollouts.router,
+    notices.router,
     clusters.router,
     memory.router,
     purge.router,

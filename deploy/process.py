@@ -55,6 +55,7 @@ def work(process: Process) -> None:
         opened.enter_context(services.publisher)
         opened.enter_context(services.heads)
         opened.enter_context(services.conductor)
+        opened.enter_context(services.notices)
         config = uvicorn.Config(
             create_app(settings, services),
             log_config=None,

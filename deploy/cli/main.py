@@ -17,6 +17,7 @@ from deploy.cli import (
     lineage,
     memory,
     newcomer,
+    notices,
     protocols,
     record,
     releases,
@@ -91,6 +92,7 @@ app.add_typer(rollouts.app, name="rollout", rich_help_panel="Releases")
 app.add_typer(experts.app, rich_help_panel="Releases")
 app.add_typer(tokens.app, name="token", rich_help_panel="Look")
 app.add_typer(record.app, name="record", rich_help_panel="Look")
+app.add_typer(notices.app, name="notices", rich_help_panel="Look")
 # `import` and `try` are words of Python, so the functions are called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)
 app.command("try", rich_help_panel="The stack")(newcomer.try_)

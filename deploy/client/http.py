@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
 from deploy.client.connection import Connection, ServerRefusedError
+from deploy.client.notices import NoticeCalls
 from deploy.client.rollouts import RolloutCalls
 from deploy.cluster_records import ClusterDetail, Clustering, ClusterSummary
 from deploy.labelstudio.records import AnnotationsTaken, LabelStudioProject
@@ -49,6 +50,7 @@ class Client:
         self._connection = Connection(settings, actor)
         self._ask = self._connection.ask
         self.rollouts = RolloutCalls(self._connection)
+        self.notices = NoticeCalls(self._connection)
 
     def __enter__(self) -> Self:
         return self
