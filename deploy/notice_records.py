@@ -1,7 +1,6 @@
 """What webhooks are told, and how each webhook stands. Light: the settings and every client import it."""
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -45,7 +44,7 @@ def key_of(secret: str) -> bytes:
     """The key that a secret of Standard Webhooks holds. Raises ValueError, in one line."""
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
-    except binascii.Error:
+    except ValueError:  # what is no base64, or no ASCII
         key = b""
     if not secret.startswith(_PREFIX) or not _LEAST <= len(key) <= _MOST:
         raise ValueError(

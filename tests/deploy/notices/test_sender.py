@@ -203,7 +203,9 @@ def test_a_redirect_leads_to_no_other_host(
     assert bool(elsewhere.got) == follows
 
 
-def test_of_two_servers_one_sends(url: str, receiver, record: Record, act: Callable[[int], list[str]]) -> None:
+def test_of_two_servers_one_sends(
+    url: str, receiver, record: Record, act: Callable[[int], list[str]]
+) -> None:
     other = Record(url)
     with telling(record, receiver.webhook()), telling(other, receiver.webhook()):
         ids = act(ACTS)
