@@ -20,6 +20,7 @@ from deploy.cli import (
     notices,
     protocols,
     record,
+    release,
     releases,
     rollouts,
     sources,
@@ -70,7 +71,6 @@ _PANELS = {
     "Releases": (
         memory.update,
         releases.releases,
-        releases.release,
         releases.approve,
         releases.promote,
         releases.reject,
@@ -88,6 +88,7 @@ benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 app.add_typer(label_studio.app, name="label-studio", rich_help_panel="The memory")
 app.add_typer(sources.app, name="memory", rich_help_panel="The memory")
+app.add_typer(release.app, name="release", rich_help_panel="Releases")
 app.add_typer(rollouts.app, name="rollout", rich_help_panel="Releases")
 app.add_typer(experts.app, rich_help_panel="Releases")
 app.add_typer(tokens.app, name="token", rich_help_panel="Look")

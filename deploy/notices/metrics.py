@@ -12,3 +12,9 @@ WAITING_SINCE = Gauge(
     "When the oldest notice that a webhook has not taken was written, Unix time; 0: none waits",
     ["webhook"],
 )
+
+
+def show(webhook: str) -> None:
+    """Have a webhook's metrics there before its first notice: what was not there has no increase."""
+    for metric in (TAKEN, FAILED, LEFT_OUT, WAITING_SINCE):
+        metric.labels(webhook)

@@ -54,6 +54,7 @@ class Sender:
         self._outbox = Outbox(record, webhook, lease)
         self._seen = 0  # up to this act there is nothing that is still to be sent
         self._woken = asyncio.Event()
+        metrics.show(str(number))
 
     def open(self) -> None:
         """Begin the cursor of a webhook that is new. Raises RecordError."""

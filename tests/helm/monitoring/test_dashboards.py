@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
+from deploy.notices import metrics as notice_metrics
 from deploy.record import metrics as record_metrics
 from deploy.release_records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
@@ -63,6 +64,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     ingest_metrics.LAG_SECONDS.assigned([])
     memory_metrics.LAG_SECONDS.assigned([])
     record_metrics.PUBLISHED.set(1)
+    notice_metrics.show("1")
     custom = [
         Disks({"tmp": Path("/tmp")}),
         memory_metrics.Fill(Store(url)),
