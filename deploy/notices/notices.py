@@ -1,6 +1,7 @@
 """Tells the webhooks while the server runs, in a thread of its own, and puts on record what waits."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -41,6 +42,8 @@ class Notices:
         for sender in self._senders:
             sender.open()
         if self._senders:
+            # It logs the URL of each request, which is a secret here.
+            logging.getLogger("httpx").setLevel(logging.WARNING)
             self._loop = asyncio.new_event_loop()
             self._task = self._loop.create_task(self._tell())
             self._thread.start()

@@ -19,6 +19,7 @@ from deploy.notices.outbox import Outbox
 from deploy.notices.sender import KEPT, Sender
 from deploy.record.acts import Act
 from deploy.record.record import Record
+from deploy.rollout_records import Plan
 
 KEY = bytes(range(32))
 ACTS = 40
@@ -201,6 +202,35 @@ def test_a_redirect_leads_to_no_other_host(
         if follows:
             elsewhere.until_got(1)
     assert bool(elsewhere.got) == follows
+
+
+def test_no_log_shows_a_url_whatever_its_level(
+    record: Record, receiver, act: Callable[[int], list[str]], caplog: pytest.LogCaptureFixture, capfd
+) -> None:
+    caplog.set_level("DEBUG")
+    receiver.answer = lambda number: [500, 302, "drop", 204][number]
+    with telling(record, receiver.webhook("/topsecret")) as notices:
+        act(1)
+        receiver.until_got(4)
+        while notices.states()[0].waiting:
+            pass
+    said = caplog.text + "".join(capfd.readouterr())
+    assert "it answers 500" in said
+    assert "topsecret" not in said
+
+
+def test_a_step_is_told_with_the_share_of_its_own_rollout_s_plan(record: Record, receiver) -> None:
+    def begin(plan: str) -> Act:
+        return Act("ada", "begin", "0" * 64, {"rollout": {"plan": Plan.parse(plan, 10, 500).model_dump()}})
+
+    def step(number: int) -> Act:
+        return Act("rollout", "step", "0" * 64, {"rollout": {"step": number}})
+
+    with telling(record, receiver.webhook()):
+        record.append(begin("25,5,25,100"), step(1), begin("25,0.5,100"), step(1), step(2))
+        receiver.until_got(5)
+    steps = [json.loads(body)["data"]["step"] for _, _, body in receiver.got]
+    assert steps == ["shadow", "5 %", "shadow", "0.5 %", "100 %"]
 
 
 def test_of_two_servers_one_sends(
