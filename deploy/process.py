@@ -58,6 +58,7 @@ def work(process: Process) -> None:
         opened.enter_context(services.heads)
         opened.enter_context(services.conductor)
         opened.enter_context(services.retractions)
+        opened.enter_context(services.notices)
         config = uvicorn.Config(
             create_app(settings, services),
             log_config=None,

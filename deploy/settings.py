@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from deploy.notice_records import Webhook, key_of
 from deploy.rollout_records import Plan
 
 PersonRole = Literal["viewer", "reviewer", "approver", "admin"]
@@ -15,7 +16,7 @@ PersonRole = Literal["viewer", "reviewer", "approver", "admin"]
 class DeploySettings(BaseSettings):
     """Settings of the deploy server and of the command line that talks to it."""
 
-    model_config = SettingsConfigDict(env_prefix="FORGEWATCH_DEPLOY_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="FORGEWATCH_DEPLOY_", frozen=True, hide_input_in_errors=True)
 
     url: str = Field("http://127.0.0.1:8700", description="where clients reach the deploy server")
     token: SecretStr | None = Field(
@@ -88,9 +89,43 @@ class DeploySettings(BaseSettings):
         "ask what fires; none by default",
     )
 
+    webhooks: list[Webhook] = Field(
+        [],
+        description='where notices go, as JSON: `[{"url": "https://…", "form": "cloudevents"}]`, or `slack`',
+    )
+    webhook_hosts: list[str] = Field([], description="the hosts that webhooks may name, as JSON; no other is")
+    webhook_secret: SecretStr | None = Field(
+        None,
+        description="what CloudEvents are signed with: `whsec_` and the base64 of 24 to 64 random bytes",
+    )
+
     @model_validator(mode="after")
     def _plan_is_one(self) -> Self:
         self.plan_of(None)
+        return self
+
+    @model_validator(mode="after")
+    def _webhooks_are_allowed(self) -> Self:
+        allowed, urls = {host.lower() for host in self.webhook_hosts}, set()
+        for number, webhook in enumerate(self.webhooks, 1):
+            if webhook.host not in allowed:
+                raise ValueError(
+                    f"webhook {number} goes to {webhook.host}, which FORGEWATCH_DEPLOY_WEBHOOK_HOSTS does not"
+                    " list: add it there"
+                )
+            if webhook.url in urls:
+                raise ValueError(f"webhook {number} is there twice: leave one out")
+            urls.add(webhook.url)
+        if self.webhook_secret is not None:
+            try:
+                key_of(self.webhook_secret.get_secret_value())
+            except ValueError as error:
+                raise ValueError(f"FORGEWATCH_DEPLOY_WEBHOOK_SECRET: {error}") from None
+        elif any(webhook.form == "cloudevents" for webhook in self.webhooks):
+            raise ValueError(
+                "FORGEWATCH_DEPLOY_WEBHOOK_SECRET is needed to sign CloudEvents: make one with"
+                ' echo "whsec_$(openssl rand -base64 32)"'
+            )
         return self
 
     def plan_of(self, text: str | None) -> Plan:

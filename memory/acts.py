@@ -1,4 +1,4 @@
-"""What people do in the memory, for the record of all rooms: written in the transaction of the act.
+"""What people do in the memory, and its alarms, for the record of all rooms, in the transaction of the act.
 
 Deploy's server brings these rows into its hash-chained record (deploy.record), by the uid each one once.
 """
@@ -15,6 +15,9 @@ from sqlalchemy import Connection, insert, select
 
 from memory.rows import now_ms
 from memory.schema import acts
+
+MEMORY = "memory"
+"""Whose act it is that no person did."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,10 @@ from deploy.cli import (
     lineage,
     memory,
     newcomer,
+    notices,
     protocols,
     record,
+    release,
     releases,
     rollouts,
     sources,
@@ -72,7 +74,6 @@ _PANELS = {
     "Releases": (
         memory.update,
         releases.releases,
-        releases.release,
         releases.approve,
         releases.promote,
         releases.reject,
@@ -92,10 +93,12 @@ benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 app.add_typer(label_studio.app, name="label-studio", rich_help_panel="The memory")
 app.add_typer(sources.app, name="memory", rich_help_panel="The memory")
+app.add_typer(release.app, name="release", rich_help_panel="Releases")
 app.add_typer(rollouts.app, name="rollout", rich_help_panel="Releases")
 app.add_typer(experts.app, rich_help_panel="Releases")
 app.add_typer(tokens.app, name="token", rich_help_panel="Look")
 app.add_typer(record.app, name="record", rich_help_panel="Look")
+app.add_typer(notices.app, name="notices", rich_help_panel="Look")
 # `import` and `try` are words of Python, so the functions are called otherwise.
 app.command("import", rich_help_panel="The memory")(memory.import_)
 app.command("try", rich_help_panel="The stack")(newcomer.try_)

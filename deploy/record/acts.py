@@ -23,7 +23,7 @@ record = Table(
     Column("action", String(40), nullable=False),
     Column("subject", String(300), nullable=False),
     Column("details", Text, nullable=False),
-    # Of an act that another database holds too: what tells it from every other. Brought in twice is once.
+    # Of an act that several tries or servers would put here: what tells it from every other. Twice is once.
     Column("origin", String(32), unique=True),
     Column("hash", String(64), nullable=False),
     Index("deploy_record_by_actor", "actor", "sequence"),

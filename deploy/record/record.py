@@ -1,7 +1,7 @@
 """The record as one process has it open: proves, appends and reads acts."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.record.acts import Act, append, record
-from deploy.record.chain import Head, identity, look_back, prove
+from deploy.record.chain import Head, head_of, identity, look_back, prove
 from deploy.records import RecordEntry
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 
@@ -56,6 +56,17 @@ class Record:
         """Put acts on record in a transaction of their own. Raises RecordError."""
         with self.write() as connection:
             append(connection, *acts)
+
+    def append_once(self, *acts: Act) -> int:
+        """Put acts on record whose `origin` is not there yet; return how many. Raises RecordError."""
+        with self.read() as connection:
+            if not _lacking(connection, acts):
+                return 0
+        with self.write() as connection:
+            head_of(connection, record)  # from here on no other server puts the same acts there
+            lacking = _lacking(connection, acts)
+            append(connection, *lacking)
+        return len(lacking)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -134,6 +145,12 @@ class Record:
             query = query.where(record.c.at >= since.astimezone(UTC).isoformat(timespec="microseconds"))
         with self.read() as connection:
             return [_entry(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def _lacking(connection: Connection, acts: Sequence[Act]) -> list[Act]:
+    origins = select(record.c.origin).where(record.c.origin.in_([act.origin for act in acts]))
+    present = set(connection.scalars(origins))
+    return [act for act in acts if act.origin not in present]
 
 
 def _entry(row: dict[str, Any]) -> RecordEntry:

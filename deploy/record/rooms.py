@@ -1,14 +1,10 @@
 """Brings the acts of rooms that keep them in databases of their own into the record, each one once."""
 
 import threading
-from collections.abc import Sequence
 
-from sqlalchemy import Connection, select
-
-from deploy.record.acts import Act, append, record
-from deploy.record.chain import head_of
+from deploy.record.acts import Act
 from deploy.record.record import Record
-from memory.acts import MemoryAct, acts_after
+from memory.acts import acts_after
 from memory.store import Store
 
 _ACTS_AT_ONCE = 500
@@ -35,24 +31,7 @@ class MemoryActs:
                     acts = acts_after(connection, self._newest, _ACTS_AT_ONCE)
                 if not acts:
                     return brought
-                brought += self._append(acts)
+                brought += self._record.append_once(
+                    *(Act(act.actor, act.action, act.subject, act.details, act.at, act.uid) for act in acts)
+                )
                 self._newest = acts[-1].id
-
-    def _append(self, acts: Sequence[MemoryAct]) -> int:
-        with self._record.read() as connection:
-            if not _lacking(connection, acts):
-                return 0
-        with self._record.write() as connection:
-            head_of(connection, record)  # from here on no other server brings the same acts in
-            lacking = _lacking(connection, acts)
-            append(
-                connection,
-                *(Act(act.actor, act.action, act.subject, act.details, act.at, act.uid) for act in lacking),
-            )
-        return len(lacking)
-
-
-def _lacking(connection: Connection, acts: Sequence[MemoryAct]) -> list[MemoryAct]:
-    uids = select(record.c.origin).where(record.c.origin.in_([act.uid for act in acts]))
-    present = set(connection.scalars(uids))
-    return [act for act in acts if act.uid not in present]

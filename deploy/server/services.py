@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated
@@ -16,6 +17,10 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.access.guard import Access, AccessError, open_access
+from deploy.notice_records import key_of
+from deploy.notices.notices import Notices
+from deploy.notices.sender import Sender
+from deploy.notices.waiting import waits
 from deploy.record.heads import HEADS
 from deploy.record.publisher import INTERVAL_S, HeadPublisher
 from deploy.record.record import Record
@@ -24,6 +29,7 @@ from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
+from deploy.releases.standing import fold
 from deploy.rollouts.conductor import Conductor
 from deploy.rollouts.group_lag import group_lag
 from deploy.rollouts.retractions import Retractions
@@ -135,6 +141,7 @@ class Services:
     publisher: Publisher
     conductor: Conductor
     retractions: Retractions
+    notices: Notices
     memory: Store
     memory_settings: MemorySettings
     crops: CropStore
@@ -161,8 +168,8 @@ class Services:
 def open_services(settings: DeploySettings) -> Iterator[Services]:
     """Open what this and the other packages' settings name.
 
-    Publishing and conducting begin when `publisher`, `heads`, `conductor` and
-    `retractions` are entered.
+    Publishing, conducting and telling begin when `publisher`, `heads`, `conductor`, `retractions` and
+    `notices` are entered.
     Raises ServicesError, LedgerError, RecordError.
     """
     ingest, detector = IngestSettings(), DetectorSettings()
@@ -218,6 +225,13 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             ),
             ingest,
         )
+        secret = settings.webhook_secret
+        key = None if secret is None else key_of(secret.get_secret_value())
+        notices = Notices(
+            record,
+            [Sender(record, number, webhook, key) for number, webhook in enumerate(settings.webhooks, 1)],
+            lambda: waits(ledger.id, fold(ledger.events()), conductor.view(), datetime.now(UTC)),
+        )
         memory_acts = MemoryActs(store, record)
         heads = HeadPublisher(
             record,
@@ -237,6 +251,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             publisher,
             conductor,
             retractions,
+            notices,
             store,
             memory,
             crops,

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
 
+from memory import acts
 from memory.records import Raised, ShiftAlarm
 from memory.rows import now_ms
 from memory.schema import alarms, watched, watched_releases
 from memory.settings import MemorySettings
 from memory.shift.shift_test import ShiftTest
+
+DRIFT = "drift"
+"""What the record calls an alarm."""
 
 SEEN = 200
 """Newest items of a source that are remembered by where they are: suspects are sought among them."""
@@ -146,7 +150,8 @@ def waits(connection: Connection, alarm: int) -> bool:
 
 
 def put_shelved(connection: Connection, found: ShiftAlarm) -> None:
-    """Write what an alarm is about once its suspects are shelved."""
+    """Write what an alarm is about once its suspects are shelved, and put it on record (`Store.write`)."""
+    acts.append(connection, acts.MEMORY, DRIFT, found.source, found.model_dump(mode="json"))
     connection.execute(update(alarms).where(alarms.c.id == found.id).values(evidence=found.model_dump_json()))
 
 

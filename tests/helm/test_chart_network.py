@@ -113,6 +113,17 @@ def test_deploy_reaches_the_prometheus_that_it_is_told_of(render: Any) -> None:
     assert not leaves(render(over=told), "memory", 9090, None)
 
 
+def test_deploy_alone_reaches_webhooks_and_only_where_there_are_any(render: Any) -> None:
+    found = render("production")
+    assert leaves(found, "deploy", 8443, None)
+    assert not leaves(render(), "deploy", 8443, None)
+    assert not leaves(found, "memory", 8443, None)
+    places = {"networkPolicy": {"webhooksTo": [{"podSelector": {"matchLabels": {"app": "relay"}}}]}}
+    closed = render("production", over=places)
+    assert leaves(closed, "deploy", 8443, {"app": "relay"})
+    assert not leaves(closed, "deploy", 8443, None)
+
+
 def test_places_of_the_values_close_the_rest(render: Any) -> None:
     found = render("production")
     assert not leaves(found, "detector", 9093, None)

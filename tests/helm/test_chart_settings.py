@@ -27,13 +27,19 @@ READ: dict[str, tuple[type[BaseSettings], ...]] = {
     "setup/topics": SETTINGS,
 }
 SECRET = "postgresql://user:password@host/name"
+WEBHOOKS = {
+    "FORGEWATCH_DEPLOY_WEBHOOKS": '[{"url": "https://hooks.example/x"}]',
+    "FORGEWATCH_DEPLOY_WEBHOOK_SECRET": "whsec_" + "A" * 43 + "=",
+}
 PROCESSORS = "3"
 
 
 def environment(container: Any) -> dict[str, str]:
     """What the container's variables are, with what a Secret may hold for those that come from one."""
     return {
-        each["name"]: PROCESSORS if is_resource(each) else each.get("value", SECRET)
+        each["name"]: PROCESSORS
+        if is_resource(each)
+        else each.get("value", WEBHOOKS.get(each["name"], SECRET))
         for each in container["env"]
     }
 
@@ -125,6 +131,7 @@ def test_secrets_come_from_secrets_alone(render: Any, scenario: str) -> None:
             secret = variable["name"].endswith(
                 ("USERNAME", "PASSWORD", "TOKEN", "DATABASE_URL", "ACCESS_KEY", "ACCESS_KEY_ID")
             )
+            secret |= variable["name"] in WEBHOOKS
             assert secret == ("secretKeyRef" in variable.get("valueFrom", {})), f"{name}: {variable['name']}"
 
 
@@ -254,3 +261,12 @@ def test_no_pod_of_a_model_holds_the_admin_s_token_and_each_holds_its_own(
     assert admin == {"deploy/deploy"}
     assert detector == {"deploy/deploy", "detector/worker"}
     assert updater == {"deploy/deploy", "updater/updater", "run/run"}
+
+
+def test_deploy_alone_holds_the_webhooks_and_what_notices_are_signed_with(render: Any) -> None:
+    containers = dict(render("production").containers())
+    holding = {
+        name for name, each in containers.items() if WEBHOOKS.keys() & {v["name"] for v in each["env"]}
+    }
+    assert holding == {"deploy/deploy"}
+    assert WEBHOOKS.keys() <= {variable["name"] for variable in containers["deploy/deploy"]["env"]}

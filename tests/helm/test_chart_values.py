@@ -43,7 +43,16 @@ DECIDED = {
     },
     "memory": {"database_url", "crops_url", "index_path"},
     "updater": {"database_url", "deploy_url", "deploy_token", "work_dir", "job_template"},
-    "deploy": {"token", "detector_token", "updater_token", "database_url", "artifacts_url", "cache_dir"},
+    "deploy": {
+        "token",
+        "detector_token",
+        "updater_token",
+        "database_url",
+        "artifacts_url",
+        "cache_dir",
+        "webhooks",
+        "webhook_secret",
+    },
 }
 """Settings that another value decides, such as the name of a Secret: there is one place for each."""
 
@@ -180,6 +189,8 @@ def test_what_another_value_decides_is_set(render: Any) -> None:
     everything = {
         "kafka": {"clientCertificate": True, "keyPasswordKey": "password"},
         "claimCheck": {"existingClaim": "media"},
+        "webhooks": {"secret": "hooks"},
+        "settings": {"deploy": {"webhook_hosts": ["hooks.example"]}},
     }
     found = render("tls-sasl", over=everything)
     has = {variable["name"] for _, each in found.containers() for variable in each["env"]}

@@ -2,7 +2,7 @@
 
 {{- define "forgewatch.checks" -}}
 {{- $wrong := list }}
-{{- range list "required" "env" "kafka" "scale" "deploy" }}
+{{- range list "required" "env" "kafka" "scale" "deploy" "webhooks" }}
 {{- $wrong = concat $wrong (include (printf "forgewatch.checks.%s" .) $ | fromYamlArray) }}
 {{- end }}
 {{- with $wrong }}
@@ -109,5 +109,11 @@
 {{- if and .httpRoute.enabled (not .httpRoute.parentRefs) }}
 - "deploy.httpRoute.parentRefs is empty: deploy.httpRoute.enabled is true"
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "forgewatch.checks.webhooks" -}}
+{{- if and .Values.webhooks.secret (not .Values.settings.deploy.webhook_hosts) }}
+- "settings.deploy.webhook_hosts is missing: webhooks.secret names webhooks, and a host that is not listed is refused"
 {{- end }}
 {{- end }}

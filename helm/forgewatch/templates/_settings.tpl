@@ -178,6 +178,14 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- end }}
 {{- end }}
 
+{{/* Where deploy sends notices, and what it signs them with. */}}
+{{- define "forgewatch.env.webhooks" -}}
+{{- with .Values.webhooks.secret }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_WEBHOOKS" . "webhooks") }}
+{{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_WEBHOOK_SECRET" . "signing") }}
+{{- end }}
+{{- end }}
+
 {{/* The updater's process and its runs read the same. */}}
 {{- define "forgewatch.env.updater" -}}
 {{- include "forgewatch.env" (list . "process" "memory" "updater") }}

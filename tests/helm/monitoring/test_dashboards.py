@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
+from deploy.notices import metrics as notice_metrics
 from deploy.record import metrics as record_metrics
 from deploy.release_records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
@@ -65,6 +66,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     memory_metrics.LAG_SECONDS.assigned([])
     record_metrics.PUBLISHED.set(1)
     rollout_metrics.PROBLEM.set(0)
+    notice_metrics.show("1")
     custom = [
         Disks({"tmp": Path("/tmp")}),
         memory_metrics.Fill(Store(url)),

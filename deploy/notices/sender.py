@@ -1,0 +1,150 @@
+"""Sends one webhook its notices: in their order, each at least once, with the same id at each try.
+
+No redirect is followed, and no proxy of the environment asked: what is sent goes to the host that was
+listed. Which address its name has is the resolver's word, which is not checked.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import structlog
+
+from deploy.notice_records import Notice, Webhook, WebhookState
+from deploy.notices import forms, metrics
+from deploy.notices.outbox import LEASE, Outbox
+from deploy.notices.telling import notice_of
+from deploy.record.record import Record, RecordError
+
+INTERVAL_S = 1.0
+"""Between two looks whether there is a new notice."""
+LONGEST_PAUSE_S = 300.0
+"""Between two tries of one notice: they double from INTERVAL_S up to it."""
+TRY_S = 10.0
+"""A try ends after so long, however slowly its answer drips."""
+KEPT = timedelta(days=7)
+"""A notice that was not taken by then is left out: a webhook that is gone holds up nothing for ever."""
+
+log = structlog.get_logger()
+
+
+class NotTakenError(Exception):
+    """A webhook did not take a notice; retryable. The text says why, without its URL."""
+
+
+class Sender:
+    """Sends to one webhook, while `run` runs. number: its place among all, from 1."""
+
+    def __init__(
+        self,
+        record: Record,
+        number: int,
+        webhook: Webhook,
+        key: bytes | None,
+        *,
+        interval_s: float = INTERVAL_S,
+        try_s: float = TRY_S,
+        lease: timedelta = LEASE,
+    ) -> None:
+        """key: what CloudEvents are signed with."""
+        self._record, self._number, self._webhook, self._key = record, number, webhook, key
+        self._interval_s, self._try_s = interval_s, try_s
+        self._outbox = Outbox(record, webhook, lease)
+        self._seen = 0  # up to this act there is nothing that is still to be sent
+        self._woken = asyncio.Event()
+        metrics.show(str(number))
+
+    def open(self) -> None:
+        """Begin the cursor of a webhook that is new. Raises RecordError."""
+        self._outbox.open()
+
+    def state(self) -> WebhookState:
+        """How the webhook stands, by any server's word. Raises RecordError."""
+        return self._outbox.state(self._number, self._webhook)
+
+    def wake(self) -> None:
+        """Try now and not after the pause (of the loop's thread alone)."""
+        self._woken.set()
+
+    async def run(self, client: httpx.AsyncClient) -> None:
+        """Send what there is and what comes, until cancelled."""
+        pause_s, problem, label = self._interval_s, None, str(self._number)
+        try:
+            while True:
+                try:
+                    while await self._pass_one(client):
+                        pause_s, problem = self._interval_s, None
+                except (NotTakenError, RecordError) as error:
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                    metrics.FAILED.labels(label).inc()
+                    if str(error) != problem:
+                        log.warning("a notice is not taken", webhook=self._number, problem=str(error))
+                    problem = str(error)
+                except Exception:  # nobody watches a task: the next round tries again
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                    log.exception("a notice is not sent", webhook=self._number)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), pause_s)
+                self._woken.clear()
+        finally:
+            with suppress(RecordError):
+                self._outbox.release()
+
+    async def _pass_one(self, client: httpx.AsyncClient) -> bool:
+        """Send the next notice, or leave it out where it is too old; False where there is none for us.
+
+        Raises NotTakenError, RecordError.
+        """
+        label, head = str(self._number), self._record.head().size
+        act = self._outbox.next(max(self._outbox.until(), self._seen))
+        metrics.WAITING_SINCE.labels(label).set(act.at.timestamp() if act else 0)
+        if act is None:
+            self._seen = head
+            return False
+        now = datetime.now(UTC)
+        until = self._outbox.claim(now)
+        if until is None:
+            return False  # another server sends it
+        if until >= act.sequence:
+            return True  # another server sent it meanwhile
+        if now - act.at > KEPT:
+            metrics.LEFT_OUT.labels(label).inc()
+            log.error("a notice is left out", webhook=self._number, act=act.sequence, action=act.action)
+            self._outbox.pass_on(act.sequence, taken=None)
+            return True
+        try:
+            await self._post(client, notice_of(act))
+        except NotTakenError as error:
+            self._outbox.fail(str(error))
+            raise
+        self._outbox.pass_on(act.sequence, taken=datetime.now(UTC))
+        metrics.TAKEN.labels(label).inc()
+        return True
+
+    async def _post(self, client: httpx.AsyncClient, notice: Notice) -> None:
+        if self._webhook.form == "slack":
+            body, headers = forms.slack(notice), {"content-type": "application/json"}
+        else:
+            assert self._key is not None, "the settings ask for one"
+            body = forms.cloud_event(notice)
+            headers = dict(forms.signed(notice, body, self._key, int(time.time())))
+        url = self._webhook.url.get_secret_value()
+        try:
+            # Of an answer its status alone is read: whatever follows it may be endless.
+            async with (
+                asyncio.timeout(self._try_s),
+                client.stream("POST", url, content=body, headers=headers) as answer,
+            ):
+                status = answer.status_code
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise NotTakenError(f"no answer within {self._try_s:g} s") from error
+        except httpx.ConnectError as error:
+            raise NotTakenError(f"cannot be reached: {error}") from error
+        except httpx.HTTPError as error:
+            raise NotTakenError(f"no answer: {type(error).__name__}") from error
+        if 300 <= status < 400:
+            raise NotTakenError(f"it answers {status}: redirects are not followed")
+        if not 200 <= status < 300:
+            raise NotTakenError(f"it answers {status}")

@@ -1,0 +1,95 @@
+"""What is told of an act of the record: which acts are notices, and the sentence that each says. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from deploy.notice_records import Notice, NoticeData
+from deploy.rollout_records import Plan, Turn
+from memory.purge import PURGE
+from memory.shift.alarms import DRIFT
+
+WAITING, TEST = "waiting", "test notices"
+"""Acts of this package: something waits for a person; somebody tries the webhooks."""
+
+TYPES: Mapping[str, str] = {
+    "propose": "io.forgewatch.release.proposed",
+    WAITING: "io.forgewatch.release.waiting",
+    "approve": "io.forgewatch.release.approved",
+    "begin": "io.forgewatch.release.step",
+    "step": "io.forgewatch.release.step",
+    "back to shadow": "io.forgewatch.release.step",
+    "promote": "io.forgewatch.release.step",
+    "inconclusive": "io.forgewatch.release.inconclusive",
+    "rollback": "io.forgewatch.release.rolled-back",
+    DRIFT: "io.forgewatch.source.drift",
+    PURGE: "io.forgewatch.source.purge",
+    TEST: "io.forgewatch.notices.test",
+}
+"""The CloudEvents' type of each act that webhooks are told of."""
+
+_SAYS = {
+    "propose": "release {release} is proposed by {by}: it waits for an operator",
+    WAITING: "release {release} waits for a person: {reason}",
+    "approve": "release {release} is approved by {by}",
+    "begin": "release {release} is in shadow: {by} began its rollout",
+    "step": "release {release} answers {step} of the items: {by} took it a step on",
+    "back to shadow": "release {release} is back in shadow: {by} took its answers back: {reason}",
+    "promote": "release {release} is live: {by} took it there",
+    "inconclusive": "the rollout of release {release} is inconclusive and waits for a person: {reason}",
+    "rollback": "release {release} is rolled back by {by}: {reason}",
+    DRIFT: "source {subject!r} has drifted",
+    PURGE: "source {subject!r} is purged from the memory by {by}",
+    TEST: "{by} tries the webhooks: this one takes notices",
+}
+_LONGEST = 1000
+
+
+@dataclass(frozen=True)
+class ToldAct:
+    """An act of the record that webhooks are told of.
+
+    plan: of a step, the one that its rollout began with.
+    """
+
+    sequence: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    details: Mapping[str, Any]
+    id: str
+    plan: Plan | None = None
+
+
+def notice_of(act: ToldAct) -> Notice:
+    """What webhooks are told of an act, the same however often it is asked for."""
+    turn = Turn.model_validate(act.details.get("rollout") or {})
+    reason, step = act.details.get("reason"), _step(act, turn)
+    says = _SAYS[act.action].format(
+        release=act.subject[:12], subject=act.subject, by=act.actor, step=step, reason=reason
+    )
+    data = NoticeData(
+        says=says[:_LONGEST],
+        by=act.actor,
+        act=act.sequence,
+        reason=reason,
+        step=step,
+        checks=turn.checks,
+        accepted=act.details.get("accepted"),
+        details=act.details if act.action in (DRIFT, PURGE) else None,
+    )
+    return Notice(id=act.id, type=TYPES[act.action], time=act.at, subject=act.subject, data=data)
+
+
+def _step(act: ToldAct, turn: Turn) -> str | None:
+    match act.action:
+        case "begin" | "back to shadow":
+            return "shadow"
+        case "promote":
+            return "live"
+        case "step" if act.plan is not None and turn.step is not None:
+            return f"{100 * act.plan.shares(turn.step)[1]:g} %"
+        case _:
+            return None

@@ -1,0 +1,145 @@
+"""A folder of releases is read by MLflow as a registry, and its model says what the release says."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deploy.cli.main import main
+from deploy.client.mlflow import export
+from deploy.server.services import Services
+from deploy.settings import DeploySettings
+from detector.records import Rollout
+from detector.release.artifact import MODEL, PROBE, Artifact
+from detector.release.tensors import read_probe
+
+OTHER, THIRD = "b" * 64, "c" * 64
+
+
+def rollout(stable: str, canary: str | None = None, previous: str | None = None) -> Rollout:
+    return Rollout(ledger="f" * 32, epoch=0, sequence=1, stable=stable, canary=canary, previous=previous)
+
+
+def aliases(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (folder / "models/forgewatch/aliases").glob("*")}
+
+
+def test_each_release_is_one_version_and_the_aliases_are_those_of_what_serves_now(
+    tmp_path: Path, untrained_artifact: Artifact
+) -> None:
+    first, second = untrained_artifact, replace(untrained_artifact, digest=OTHER)
+    assert export(first, tmp_path, rollout(first.digest), "live") == 1
+    assert aliases(tmp_path) == {"champion": "1"}
+    assert export(second, tmp_path, rollout(first.digest, canary=OTHER), "shadow") == 2
+    assert aliases(tmp_path) == {"champion": "1", "challenger": "2"}
+    assert export(first, tmp_path, rollout(OTHER, previous=first.digest), "retired") == 1
+    assert aliases(tmp_path) == {"champion": "2", "previous": "1"}
+    version = tmp_path / "models/forgewatch/version-1"
+    assert (version / "tags/state").read_text() == "retired"
+    assert (version / "tags/digest").read_text() == first.digest
+    # What serves is not in the folder, and so no alias names it.
+    export(first, tmp_path, rollout(THIRD), "expired")
+    assert aliases(tmp_path) == {}
+    export(first, tmp_path, None, "proposed")
+    assert {path.name for path in (tmp_path / "models/forgewatch").glob("version-*")} == {
+        "version-1",
+        "version-2",
+    }
+
+
+def test_a_version_holds_the_graph_its_signature_and_what_follows_from_its_scores(
+    tmp_path: Path, untrained_artifact: Artifact
+) -> None:
+    export(untrained_artifact, tmp_path, None, "proposed")
+    model = tmp_path / "models/forgewatch/version-1/model"
+    assert (model / "model.onnx").read_bytes() == (untrained_artifact.folder / MODEL).read_bytes()
+    about = json.loads((model / "MLmodel").read_text())
+    assert about["flavors"]["onnx"]["data"] == "model.onnx"
+    assert about["metadata"] == {
+        "release": untrained_artifact.digest,
+        "classes": ["real", "blend", "upsampling"],
+    }
+    inputs = {each["name"]: each["tensor-spec"] for each in json.loads(about["signature"]["inputs"])}
+    assert inputs == {
+        "crops": {"dtype": "uint8", "shape": [-1, 64, 64, 3]},
+        "pooling": {"dtype": "float32", "shape": [-1, -1]},
+    }
+    assert json.loads((model / "manifest.json").read_text())["gate"]["unknown_threshold"] == 2
+
+
+def test_what_is_interrupted_leaves_no_half_version(
+    tmp_path: Path, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("deploy.client.mlflow._write_version", full)
+        with pytest.raises(OSError, match="No space left"):
+            export(untrained_artifact, tmp_path, None, "live")
+    assert list((tmp_path / "models/forgewatch").iterdir()) == []
+    assert export(untrained_artifact, tmp_path, None, "live") == 1
+
+
+@pytest.fixture
+def settings(settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_MAX_FILE_BYTES", str(2**30))
+    return DeploySettings()
+
+
+def test_a_release_is_exported_shown_and_shown_as_before(
+    tmp_path: Path,
+    served: str,
+    services: Services,
+    put: Callable[[Artifact], None],
+    propose: Callable[[Artifact], None],
+    untrained_artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    propose(untrained_artifact)
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
+    short = untrained_artifact.digest[:12]
+    assert main(["release", "export", short, "--mlflow", "out"]) == 0
+    assert f"{short} is version 1 of the model forgewatch in out" in capsys.readouterr().out
+    assert (Path("out") / "models/forgewatch/version-1/model/MLmodel").is_file()
+    for arguments in ([short, "--json"], ["--json", short], ["show", short, "--json"]):
+        assert main(["release", *arguments]) == 0
+        assert json.loads(capsys.readouterr().out)["digest"] == untrained_artifact.digest
+    Path("file").touch()
+    assert main(["release", "export", short, "--mlflow", "file"]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_mlflow_loads_it_by_its_alias_and_scores_as_the_release_does(
+    tmp_path: Path, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An oracle that is not among the locked packages: it brings 60 others. Tried with 3.17.2."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    onnx = pytest.importorskip("mlflow.onnx", reason="mlflow is not installed")
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    from onnxruntime import InferenceSession
+
+    export(untrained_artifact, tmp_path, rollout(untrained_artifact.digest), "live")
+    client: Any = mlflow.MlflowClient(tracking_uri=str(tmp_path), registry_uri=str(tmp_path))
+    version = client.get_model_version_by_alias("forgewatch", "champion")
+    assert (version.version, version.tags["digest"], version.status) in (
+        ("1", untrained_artifact.digest, "READY"),
+        (1, untrained_artifact.digest, "READY"),
+    )
+    assert [found.version for found in client.search_model_versions("name='forgewatch'")] == [version.version]
+    mlflow.set_tracking_uri(str(tmp_path))
+    mlflow.set_registry_uri(str(tmp_path))
+    asked, expected = read_probe(untrained_artifact.folder / PROBE, untrained_artifact.manifest.contract)
+    graph = onnx.load_model("models:/forgewatch@champion")
+    session = InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    by_graph = dict(zip((o.name for o in session.get_outputs()), session.run(None, dict(asked)), strict=True))
+    by_function = mlflow.pyfunc.load_model("models:/forgewatch@champion").predict(dict(asked))
+    for said in (by_graph, by_function):
+        for name in ("logits", "energy", "unknown_score"):
+            np.testing.assert_allclose(np.asarray(said[name]), expected[name], atol=1e-4, rtol=1e-4)

@@ -1,0 +1,133 @@
+"""A real receiver of webhooks on loopback, and a record of the test's own."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from pydantic import SecretStr
+
+from deploy.notice_records import Form, Webhook
+from deploy.record.acts import Act
+from deploy.record.record import Record
+
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Receiver:
+    """What a receiver got, in order; `answer` says, by the number of requests before, what it answers.
+
+    A status is answered; "hang" is no answer, "drip" one whose headers never end, "drop" an end without one.
+    """
+
+    port: int = 0
+    answer: Callable[[int], int | str] = lambda _: 204
+    headers: Mapping[str, str] = field(default_factory=dict)
+    got: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def webhook(self, path: str = "/take", form: Form = "cloudevents") -> Webhook:
+        return Webhook(url=SecretStr(f"http://127.0.0.1:{self.port}{path}"), form=form)
+
+    def until(self, true: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(true, PATIENCE_S)
+
+    def until_got(self, count: int) -> None:
+        self.until(lambda: len(self.got) >= count)
+
+    @property
+    def ids(self) -> list[str]:
+        return [headers["webhook-id"] for _, headers, _ in self.got]
+
+
+def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            with receiver.changed:
+                answer = receiver.answer(len(receiver.got))
+                receiver.got.append((self.path, headers, body))
+                receiver.changed.notify_all()
+            self.close_connection = True
+            if isinstance(answer, int):
+                self.send_response(answer)
+                for name, value in receiver.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+            elif answer == "hang":
+                receiver.over.wait(PATIENCE_S)
+            elif answer == "drip":
+                self._drip()
+
+        def _drip(self) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
+            while not receiver.over.wait(0.02):
+                try:
+                    self.wfile.write(b".")
+                except OSError:
+                    return
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+@pytest.fixture
+def make_receiver() -> Iterator[Callable[[], Receiver]]:
+    opened: list[tuple[Receiver, ThreadingHTTPServer, threading.Thread]] = []
+
+    def make() -> Receiver:
+        receiver = Receiver()
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(receiver))
+        receiver.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        opened.append((receiver, server, thread))
+        return receiver
+
+    yield make
+    for receiver, server, thread in opened:
+        receiver.over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def receiver(make_receiver: Callable[[], Receiver]) -> Receiver:
+    return make_receiver()
+
+
+@pytest.fixture
+def url(tmp_path: object) -> str:
+    return f"sqlite:///{tmp_path}/deploy.sqlite"
+
+
+@pytest.fixture
+def record(url: str) -> Iterator[Record]:
+    opened = Record(url)
+    yield opened
+    opened.close()
+
+
+def put_acts(record: Record, count: int) -> list[str]:
+    """Put acts on record that webhooks are told of, one a transaction; return their ids."""
+    for number in range(count):
+        record.append(Act("ada", "approve", f"{number:012}{0:052}"), Act("ada", "label", "label 1"))
+    return [entry.hash for entry in reversed(record.entries(count, action="approve"))]
+
+
+@pytest.fixture
+def act_in() -> Callable[[Record, int], list[str]]:
+    return put_acts
+
+
+@pytest.fixture
+def act(record: Record) -> Callable[[int], list[str]]:
+    return lambda count: put_acts(record, count)

@@ -1,0 +1,131 @@
+"""Each act that webhooks are told of is one notice, always the same; nothing in it is markup to Slack."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.notice_records import Notice, NoticeData, key_of
+from deploy.notices import forms
+from deploy.notices.telling import TYPES, ToldAct, notice_of
+from deploy.rollout_records import Plan
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DIGEST = "0123456789ab" + "c" * 52
+
+
+def told(action: str, subject: str = DIGEST, plan: Plan | None = None, **details: object) -> Notice:
+    return notice_of(ToldAct(7, AT, "ada", action, subject, details, "e" * 64, plan))
+
+
+@pytest.mark.parametrize(
+    ("action", "details", "type_", "says"),
+    [
+        (
+            "propose",
+            {},
+            "release.proposed",
+            "release 0123456789ab is proposed by ada: it waits for an operator",
+        ),
+        ("approve", {}, "release.approved", "release 0123456789ab is approved by ada"),
+        ("begin", {}, "release.step", "release 0123456789ab is in shadow: ada began its rollout"),
+        (
+            "step",
+            {"rollout": {"step": 2}},
+            "release.step",
+            "release 0123456789ab answers 25 % of the items: ada took it a step on",
+        ),
+        ("promote", {}, "release.step", "release 0123456789ab is live: ada took it there"),
+        (
+            "inconclusive",
+            {"reason": "24 hours did not decide it"},
+            "release.inconclusive",
+            "the rollout of release 0123456789ab is inconclusive and waits for a person:"
+            " 24 hours did not decide it",
+        ),
+        (
+            "rollback",
+            {"reason": "failed: reals"},
+            "release.rolled-back",
+            "release 0123456789ab is rolled back by ada: failed: reals",
+        ),
+    ],
+)
+def test_a_move_is_told_in_one_sentence(action: str, details: dict, type_: str, says: str) -> None:
+    notice = told(action, plan=Plan(), **details)
+    assert (notice.type, notice.data.says) == (f"io.forgewatch.{type_}", says)
+    assert (notice.subject, notice.time, notice.id) == (DIGEST, AT, "e" * 64)
+    assert notice.data.step == {"begin": "shadow", "step": "25 %", "promote": "live"}.get(action)
+
+
+def test_figures_findings_and_what_a_purge_took_are_in_the_data() -> None:
+    check = {
+        "name": "real is called fake",
+        "counted": 9,
+        "items": 100,
+        "units": 40,
+        "share": 0.09,
+        "low": 0.04,
+        "high": 0.2,
+        "tolerated": 0.03,
+        "state": "failed",
+    }
+    back = told("rollback", reason="failed", rollout={"checks": [check], "retract": True})
+    assert back.data.checks is not None
+    assert back.data.checks[0].high == 0.2
+    assert told("approve", accepted={"power": "new reals"}).data.accepted == {"power": "new reals"}
+    purge = told("purge source", "camera", exemplars={"unknown": 3}, blocks=False)
+    assert (purge.type, purge.data.details) == (
+        TYPES["purge source"],
+        {"exemplars": {"unknown": 3}, "blocks": False},
+    )
+
+
+SOURCES = st.text(max_size=300)
+
+
+@given(SOURCES)
+def test_no_source_speaks_to_slack(source: str) -> None:
+    """Which reads `<`, `>` and `&` as links, mentions and entities, and breaks lines."""
+    for action in ("drift", "purge source"):
+        body = json.loads(forms.slack(told(action, source)))
+        text = body["text"]
+        assert not set(text) & set("<>\n\r")
+        assert text.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "").count("&") == 0
+        assert body["mrkdwn"] is False
+
+
+def test_a_mention_in_a_source_is_shown_as_it_is() -> None:
+    text = json.loads(forms.slack(told("drift", "<!channel> & <http://e.com|x>")))["text"]
+    assert text == "Forgewatch: source '&lt;!channel&gt; &amp; &lt;http://e.com|x&gt;' has drifted"
+
+
+@given(SOURCES, st.integers(0, 2**40))
+def test_a_notice_is_the_same_at_each_try(source: str, now_s: int) -> None:
+    one, other = told("drift", source), told("drift", source)
+    assert forms.cloud_event(one) == forms.cloud_event(other)
+    body = forms.cloud_event(one)
+    assert json.loads(body)["subject"] == source
+    at_first, later = (forms.signed(one, body, bytes(24), now_s + late) for late in (0, 60))
+    assert at_first["webhook-id"] == later["webhook-id"] == one.id
+    assert at_first["webhook-signature"] != later["webhook-signature"]
+
+
+def test_a_signature_is_as_the_specification_has_it() -> None:
+    """Computed by openssl: HMAC-SHA256 under 32 bytes of 0, over `id.1700000000.{}`."""
+    notice = Notice(
+        id="id", type="t", time=AT + timedelta(), subject="s", data=NoticeData(says="", by="", act=1)
+    )
+    headers = forms.signed(notice, b"{}", bytes(32), 1_700_000_000)
+    assert headers["webhook-signature"] == "v1,4RWsN79G9FSaBB4pzPIUiUyxrYK6zWhaJ5s1Xcq2c5E="
+
+
+@pytest.mark.parametrize(
+    "secret", ["", "whsec_", "whsec_c2hvcnQ=", "x" * 40, "whsec_" + "A" * 200, "whsec_é"]
+)
+def test_a_secret_that_is_none_is_refused_in_one_line(secret: str) -> None:
+    with pytest.raises(ValueError, match="openssl rand") as refused:
+        key_of(secret)
+    assert secret == "" or secret not in str(refused.value).replace("whsec_ and", "").replace('"whsec_', "")
