@@ -45,6 +45,12 @@ class Bets:
         self._above, self._below = np.zeros(shape), np.zeros(shape)
         self._late = np.full(shape, -np.inf)
 
+    def add_row(self, of: "Bets", at: int) -> None:
+        """Begin one more bet, at the bound and with all that another one has seen in its row `at`."""
+        for name in ("bounds", "seen", "_above", "_late", "_below"):
+            row = getattr(of, name)[at : at + 1]
+            setattr(self, name, np.concatenate((getattr(self, name), row)))
+
     def bet(self, x: float | NDArray[np.float64]) -> None:
         """Take the next x in: one for all bounds, or (M,) one for each, of which NaN says that there is none.
 
@@ -55,6 +61,7 @@ class Bets:
 
     def bet_above(self, x: float | NDArray[np.float64]) -> None:
         """Bet on a mean above the bounds alone."""
+        x = np.asarray(x)
         pays = _log_pays(x, self.bounds, self.low, 1.0)
         there = np.broadcast_to(~np.isnan(x), self.seen.shape)
         self.seen = self.seen + there
@@ -64,9 +71,10 @@ class Bets:
             self._late = np.logaddexp(self._late, np.log(begins)[:, None]) + pays
         self._above = self._above + pays
 
-    def bet_below(self, x: float | NDArray[np.float64], times: int = 1) -> None:
-        """Bet on a mean below the bounds alone; times: on so many equal x."""
-        self._below = self._below + times * _log_pays(x, self.bounds, self.low, -1.0)
+    def bet_below(self, x: float | NDArray[np.float64], times: int | NDArray[np.int64] = 1) -> None:
+        """Bet on a mean below the bounds alone; times: on so many equal x, one number or (M,)."""
+        pays = _log_pays(np.asarray(x), self.bounds, self.low, -1.0)
+        self._below = self._below + np.reshape(times, (-1, 1)) * pays
 
     @property
     def log_above(self) -> NDArray[np.float64]:
@@ -82,7 +90,7 @@ class Bets:
 
 
 def _log_pays(
-    x: float | NDArray[np.float64], bounds: NDArray[np.float64], low: float, side: float
+    x: NDArray[np.float64], bounds: NDArray[np.float64], low: float, side: float
 ) -> NDArray[np.float64]:
     room = bounds - low if side > 0 else 1.0 - bounds
     pays = np.log1p(side * ((x - bounds) / room)[:, None] * _G)
