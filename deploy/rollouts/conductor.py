@@ -107,7 +107,7 @@ class Conductor:
                 checks=evidence.checks(trial.waived),
                 shared=evidence.shared,
                 answered=evidence.answered_since(trial.since.timestamp()),
-                left_out=evidence.late + reading.left_out,
+                left_out=evidence.late + evidence.repeated + reading.left_out,
                 table={one: dict(others) for one, others in evidence.table.items()},
                 model_s=evidence.model_s(),
             )
@@ -116,6 +116,11 @@ class Conductor:
         """The newest shared items of which the one said this and the other that."""
         with self._lock:
             return [] if self._reading is None else self._reading.shown.items(champion, challenger)
+
+    def disagreements(self) -> frozenset[str]:
+        """Ids of those on which the releases differ."""
+        with self._lock:
+            return frozenset() if self._reading is None else self._reading.shown.kept(differing=True)
 
     def kept(self) -> frozenset[str]:
         """Ids of all items that can be opened."""
@@ -137,6 +142,7 @@ class Conductor:
             self._forget()
             self._begin(standing, trial, before)
         assert self._reading is not None
+        self._reading.evidence.steps_began([at.timestamp() for at in trial.steps])
         self._read(self._reading, trial)
         facts = _facts(self._reading, trial)
         metrics.show_checks(facts.checks)

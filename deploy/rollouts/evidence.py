@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from deploy.rollout_records import Check, Disagreement
-from deploy.rollouts.checks import Shared, called, rules, settles
+from deploy.rollouts.checks import ERROR, Shared, called, rules, settles
 from deploy.rollouts.tallies import Tally
 from detector.records import Comparison
 
@@ -28,6 +28,9 @@ class Evidence:
         self._new = frozenset(challenger) - frozenset(champion)
         self._labels = labels
         self.tallies = [Tally(rule) for rule in rules(champion)]
+        self._steps: Sequence[int] = ()
+        self._begun = 0
+        """in which units steps of the canary began, and of how many the bets know"""
         self._open: dict[tuple[int, str], list[Shared]] = {}
         self._ended = -1
         self.shared = self.late = self.repeated = 0
@@ -61,6 +64,10 @@ class Evidence:
         shared = Shared(comparison, self._new, self._labels.get(comparison.id))
         self._open.setdefault((unit, comparison.source), []).append(shared)
 
+    def steps_began(self, at_s: Sequence[float]) -> None:
+        """Say when steps of the canary began, Unix time in seconds: a challenger may turn bad there."""
+        self._steps = [int(at // UNIT_S) for at in at_s]
+
     def _was_seen(self, id: str) -> bool:
         """Whether an item, by its id of topic, partition and offset, was seen before; it is from now on."""
         partition, _, offset = id.rpartition("-")
@@ -73,6 +80,10 @@ class Evidence:
         """Bet on the units that ended before a time up to which all comparisons were read."""
         before = int((until_s - SLACK_S) // UNIT_S)
         for unit, source in sorted(key for key in self._open if key[0] < before):
+            for _ in range(self._begun, sum(step <= unit for step in self._steps)):
+                self._begun += 1
+                for tally in self.tallies:
+                    tally.begin_step()
             items = self._open.pop((unit, source))
             for tally in self.tallies:
                 tally.labels += sum(settles(tally.rule, item) for item in items)
@@ -98,9 +109,14 @@ class Evidence:
             for each in reversed(self._kept.get((champion, challenger), ()))
         ]
 
-    def kept(self) -> frozenset[str]:
-        """Ids of the items of all cells."""
-        return frozenset(each.id for cell in self._kept.values() for each in cell)
+    def kept(self, differing: bool = False) -> frozenset[str]:
+        """Ids of the items of all cells, or of those in which both scored an item and differ."""
+        cells = (
+            cell
+            for called, cell in self._kept.items()
+            if not differing or (called[0] != called[1] and ERROR not in called)
+        )
+        return frozenset(each.id for cell in cells for each in cell)
 
     def shared_since(self, at_s: float) -> int:
         """How many comparisons were written since a Unix time in seconds, to 10 seconds."""

@@ -7,6 +7,7 @@ singly they would break each bet.
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import log
 
 import numpy as np
@@ -17,17 +18,16 @@ from deploy.rollout_records import Check, CheckState
 from deploy.rollouts.bets import LOG_20, Bets, interval
 from deploy.rollouts.checks import LOOK_ALPHA, Rule
 
-FEW_UNITS = 30
-"""Of a family: with fewer it is shown as not measured, and holds nothing up. Without a loss, 35 pass."""
-
 _MOST_SOURCES = 64
 """So many, the first that come, may turn out as the largest."""
 
 _BOUNDS = np.unique(np.concatenate((np.geomspace(0.0005, 0.9, 48), (0.03, 0.1, 0.05, 0.005, 0.01))))
 _NET_BOUNDS = np.unique(np.concatenate((-_BOUNDS, [0.0], _BOUNDS)))
 
+_ROUNDING = 1e-9
+
 FAILED, ONLY_ABOVE, PASSED, ONLY_BELOW, NOT_MEASURED, UNDECIDED = range(6)
-_STATES: tuple[CheckState, ...] = (
+STATES: tuple[CheckState, ...] = (
     "failed",
     "inconclusive",
     "passed",
@@ -52,12 +52,24 @@ def shows(
     """
     fails = np.asarray(above) >= log(1 / rule.alpha)
     passes = np.asarray(below) >= LOG_20
-    few = np.logical_and(rule.rare, np.asarray(units) < FEW_UNITS)
+    loses_above, loses_below = (np.less(rest, -_ROUNDING) for rest in (rest_above, rest_below))
+    few = rule.rare & (np.asarray(units) < _units_to_pass(rule.tolerated))
     return np.select(
-        [fails & np.less(rest_above, 0), fails, passes & np.less(rest_below, 0), passes, few],
+        [fails & loses_above, fails, passes & loses_below, passes, few],
         [ONLY_ABOVE, FAILED, ONLY_BELOW, PASSED, NOT_MEASURED],
         UNDECIDED,
     ).astype(np.int8)
+
+
+@cache
+def _units_to_pass(tolerated: float) -> int:
+    """How many units pass of which none has a loss. Fewer of a rare family measure nothing."""
+    bets = Bets(np.array([tolerated]))
+    units = 0
+    while bets.log_below[0] < LOG_20:
+        bets.bet_below(0.0)
+        units += 1
+    return units
 
 
 @dataclass
@@ -88,6 +100,11 @@ class Tally:
         self._at = int(np.searchsorted(self.bets.bounds, self.rule.tolerated))
         self._rest = Bets(np.empty(0), self.bets.low)
 
+    def begin_step(self) -> None:
+        """A step of the rollout begins with the next unit."""
+        for bets in (self.bets, self._rest):
+            bets.begin_step()
+
     def take(self, source: str, said: Sequence[int]) -> None:
         """Bet on one unit, what a source's items of 10 seconds say."""
         counts, mean = Counter(said), sum(said) / len(said)
@@ -97,7 +114,7 @@ class Tally:
         self.sums[source] += mean
         if source not in self._rows and len(self._rows) < _MOST_SOURCES:
             self._rows.append(source)
-            self._rest.add_row(self.bets, self._at)
+            self._rest.add_rows(self.bets, [self._at])
         others = np.array([row != source for row in self._rows])
         for bets, there in ((self.bets, True), (self._rest, others)):
             bets.bet_above(np.where(there, mean, np.nan))
@@ -130,11 +147,13 @@ class Tally:
             return "waived", None
         if not self.rule.alpha:
             asks = self.bets.log_above[self._at] >= log(1 / LOOK_ALPHA) and self.labels < LABELS_WANTED
-            return ("look", f"label {LABELS_WANTED - self.labels} of them") if asks else ("passed", None)
+            if asks:
+                return "look", f"label {LABELS_WANTED - self.labels} of them"
+            return "passed" if self.items else "not measured", None
         shown = FAILED if self.failed else self._shown()
         largest = self._rows[self._largest()] if self._rows else ""
         why = {ONLY_ABOVE: f"only {largest} shows it", ONLY_BELOW: f"only {largest} is below it"}.get(shown)
-        return _STATES[shown], why
+        return STATES[shown], why
 
     def _shown(self) -> int:
         above, below = self.bets.log_above[self._at], self.bets.log_below[self._at]

@@ -67,7 +67,9 @@ def test_what_is_not_decided_waits_and_after_a_day_is_inconclusive(trial: Trial,
     day = BEGAN + timedelta(hours=24)
     assert decide(trial, facts(check(state), newest=day), day).turn == "inconclusive"
     assert decide(trial, facts(check(state), shared=50_000), LATER).turn == "inconclusive"
-    assert decide(trial, facts(check("passed"), newest=day), day).turn == "inconclusive"
+    few = facts(check("passed"), newest=day, answered=499)
+    assert decide(at(trial, step=1), few, day).turn == "inconclusive"
+    assert decide(trial, facts(check("passed"), newest=day), day).turn == "step"
 
 
 def test_an_hour_without_any_shared_item_is_inconclusive_and_never_a_pass(trial: Trial) -> None:
