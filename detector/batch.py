@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import structlog
 
 from detector.looks.scan_places import clips, judged_apart
-from detector.records import Reason, Stage, Timings, Verdict
+from detector.records import Comparison, Reason, Stage, Timings, Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import PICTURE, body_bytes, request_for
 from detector.release.tensors import ModelOutput, Request
@@ -70,13 +70,14 @@ class Media:
 
 @dataclass(frozen=True)
 class Opened:
-    """A record of the media topic whose media is being decoded for a release."""
+    """A record of the media topic whose media is being decoded for a release; shared: both score it."""
 
     record: InRecord
     artifact: Artifact
     media: Media
     decoding: "Future[Decoded]"
     since: float
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,9 @@ class Judged:
     trace: TraceContext | None
     """Where the producer says that it is in a trace."""
     release: str
-    """Short name of the release that it was routed to."""
+    """Short name of the release that answers."""
+    comparison: Comparison | None = None
+    """Of a shared item: what both releases said."""
 
     @classmethod
     def failed(
@@ -103,14 +106,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Batch:
-    """Records that are committed in one transaction, each scored by the release that it was routed to."""
+    """Records that are committed in one transaction, each scored by the stable release."""
 
     opened: tuple[Opened, ...]
-
-    @property
-    def releases(self) -> set[str]:
-        """Digests of the releases that are to score."""
-        return {opened.artifact.digest for opened in self.opened}
 
 
 def open_batch(
@@ -119,9 +117,9 @@ def open_batch(
     """Have the sandbox open each record's envelope and decode its media; returns while that goes on."""
 
     def opened(record: InRecord) -> Opened:
-        artifact, media = route.pick(record.id), Media(record, settings)
-        decoding = sandbox.submit(media, artifact.manifest.contract.media_plan)
-        return Opened(record, artifact, media, decoding, time.perf_counter())
+        media, plan = Media(record, settings), route.stable.manifest.contract.media_plan
+        decoding = sandbox.submit(media, plan)
+        return Opened(record, route.stable, media, decoding, time.perf_counter(), route.shares(record.id))
 
     return Batch(tuple(opened(record) for record in records))
 
@@ -130,7 +128,7 @@ def open_batch(
 class Ready:
     """An item that waits for its scores: its place in the batch, who scores it, what it is.
 
-    media opens it again, for a second look.
+    media opens it again, for a second look. shared: both releases score it.
     """
 
     place: int
@@ -140,16 +138,17 @@ class Ready:
     decoded: Decoded
     decode_s: float
     media: Callable[[], bytes]
+    shared: bool = False
 
 
 def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator[list[Ready]]:
-    """Split items into requests, each to one release and within both limits, or of a single item.
+    """Split items into requests within both limits, or of a single item; the items of each stay in order.
 
-    The items of one release stay in their order.
+    Shared items go in requests of their own: both releases are asked the same, so their seconds compare.
     """
-    for digest in dict.fromkeys(item.artifact.digest for item in ready):
+    for shared in dict.fromkeys(item.shared for item in ready):
         part: list[Ready] = []
-        for item in (item for item in ready if item.artifact.digest == digest):
+        for item in (item for item in ready if item.shared == shared):
             longer = [*part, item]
             if part and (_crops(longer) > max_crops or request_bytes(longer) > max_bytes):
                 yield part
@@ -200,7 +199,8 @@ def judge(
         else:
             item, decode_s = opened.media.item, time.perf_counter() - opened.since
             assert item is not None
-            ready.append(Ready(place, opened.record, opened.artifact, item, decoded, decode_s, opened.media))
+            about_it = (opened.record, opened.artifact, item, decoded, decode_s, opened.media, opened.shared)
+            ready.append(Ready(place, *about_it))
     for part in requests(ready, MOST_CROPS, settings.max_request_bytes):
         judged |= _judge_apart(part, score, again, unknown_bytes)
     return [judged[place] for place in range(len(batch.opened))]

@@ -89,6 +89,11 @@ ROLLOUT_STATE = Gauge(
 UNCONFIRMED_ROLLOUTS = Counter(
     "forgewatch_detector_unconfirmed_rollouts", "Records of the releases topic that deploy did not confirm"
 )
+SHARED = Counter(
+    "forgewatch_detector_shared_items",
+    "Items that two releases were to score: compared, failed (the challenger gave no verdict), or left_out",
+    ["outcome"],
+)
 RETRACTION_BEHIND = Gauge(
     "forgewatch_detector_retraction_behind",
     "Offsets of the verdicts topic that this worker's retractions have not read yet; 0: none is under way",
@@ -113,6 +118,8 @@ for _outcome in ("made", "failed"):
     SCANS.labels(_outcome)
 for _look in ("scan", "map"):
     LEFT_OUT.labels(_look)
+for _outcome in ("compared", "failed", "left_out"):
+    SHARED.labels(_outcome)
 for _outcome in ("same", "corrected", "withdrawn", "forged"):
     RETRACTED.labels(_outcome)
 for _label in get_args(Label):

@@ -22,6 +22,8 @@ def count_committed(judged: Sequence[Judged]) -> None:
     metrics.CONSUMED.inc(len(judged))
     for result in judged:
         metrics.END_TO_END.observe(max(0.0, now_s - result.record.timestamp_ms / 1000))
+        if result.comparison is not None:
+            metrics.SHARED.labels("failed" if result.comparison.challenger.error else "compared").inc()
         verdict = result.verdict
         if verdict is None:
             assert result.error is not None

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import structlog
@@ -20,11 +20,13 @@ from detector.batch import (
     judge,
     open_batch,
 )
+from detector.challenger import Challenger
+from detector.comparison import compared, comparison_record
 from detector.records import UNKNOWNS, VERDICTS
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.second_look import LookBudget, looked_again, second_looks
-from detector.serving.rollout import Serving
+from detector.serving.rollout import Route, Serving
 from detector.serving.rollout_source import FIRST_PAUSE_S
 from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
@@ -34,6 +36,7 @@ from detector.verdicts import JudgedItem, verdict_headers
 from ingest.dead_letters import dead_letter
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.kafka.source import Source
+from ingest.metrics import LAG_SECONDS
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord, OutRecord
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
@@ -43,6 +46,8 @@ from ingest.tracing import Span, Spans
 
 _POLL_TIMEOUT_S = 0.1
 """The wait for records where none are there; a request to stop is met after it."""
+_MOST_LAG_S = 10.0
+"""While records wait and the oldest is older, none is scored by two releases."""
 
 log = structlog.get_logger()
 
@@ -56,6 +61,7 @@ class Taken:
 
     records: list[InRecord]
     batch: Batch
+    route: Route
     group_metadata: Any
     began_ns: int
 
@@ -87,6 +93,12 @@ class Worker:
     idle: threading.Event = field(default_factory=threading.Event)
     """Set while no record waits: then a retraction may go on."""
 
+    @cached_property
+    def challenger(self) -> Challenger:
+        """Who scores shared items beside the champion."""
+        parts = (self.sandbox, self.torchserve, self.serving, self.ingest, self.settings)
+        return Challenger(*parts, self._unknown_bytes())
+
     def run(self) -> None:
         """Take, judge, commit, until told to stop.
 
@@ -111,7 +123,7 @@ class Worker:
                 try:
                     # As many as were asked for have come: more may wait.
                     waiting = ahead is not None and len(ahead.records) >= most
-                    judged = self._judge(taken.batch, waiting=waiting) if taken else []
+                    judged = self._judge(taken, waiting=waiting) if taken else []
                     if committing is not None:
                         committing.result()
                     committing = committer.submit(self._commit, taken, judged) if taken else None
@@ -143,14 +155,22 @@ class Worker:
             return None
         began_ns = time.time_ns()
         assert self.serving.route is not None
-        batch = open_batch(records, self.serving.route, self.sandbox, self.ingest)
-        return Taken(records, batch, self.source.group_metadata(), began_ns)
+        route = self.serving.route
+        batch = open_batch(records, route, self.sandbox, self.ingest)
+        return Taken(records, batch, route, self.source.group_metadata(), began_ns)
 
-    def _judge(self, batch: Batch, *, waiting: bool) -> list[Judged]:
-        room = self.ingest.max_record_bytes - HEADER_ROOM_BYTES
-        unknown_bytes = min(MAX_MESSAGE_BYTES, room)
+    def _judge(self, taken: Taken, *, waiting: bool) -> list[Judged]:
+        began, batch = time.monotonic(), taken.batch
+        behind = waiting and (LAG_SECONDS.seconds() or 0.0) > _MOST_LAG_S
+        beside = self.challenger.begin(batch, taken.route, waiting=waiting, behind=behind)
         again = partial(self._look_again, waiting=waiting)
-        return judge(batch, self._score, self.settings, unknown_bytes, self.heartbeat.beat, again)
+        judged = judge(batch, self._score, self.settings, self._unknown_bytes(), self.heartbeat.beat, again)
+        for place, said in self.challenger.end(beside, time.monotonic() - began).items():
+            judged[place] = compared(judged[place], batch.opened[place], said, taken.route)
+        return judged
+
+    def _unknown_bytes(self) -> int:
+        return min(MAX_MESSAGE_BYTES, self.ingest.max_record_bytes - HEADER_ROOM_BYTES)
 
     def _look_again(
         self, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
@@ -181,6 +201,7 @@ class Worker:
                         return self.torchserve.predict(artifact, request)
                 except TorchServeUnavailableError as error:
                     metrics.MODEL_RETRIES.inc()
+                    self.challenger.excuse()
                     log.warning(
                         "TorchServe does not answer, trying again",
                         release=artifact.version,
@@ -227,13 +248,17 @@ class Worker:
         return self._answer(failed, answer.span)
 
     def _outputs(self, judged: Judged, trace: TraceContext | None) -> list[OutRecord]:
-        verdict = judged.verdict
+        verdict, token = judged.verdict, self.settings.deploy_token
+        records: list[OutRecord] = []
+        if judged.comparison is not None:
+            key = None if token is None else token.get_secret_value().encode()
+            records.append(comparison_record(judged.comparison, key, self.ingest))
         if verdict is None:
             assert judged.error is not None
-            return [dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
+            return [*records, dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
         headers = tuple(verdict_headers(verdict, trace))
         data = verdict.model_dump_json().encode()
-        records = [OutRecord(self.ingest.topic(VERDICTS), judged.record.key, data, headers)]
+        records.append(OutRecord(self.ingest.topic(VERDICTS), judged.record.key, data, headers))
         if judged.unknown is not None:
             onwards = tuple(trace.headers()) if trace else ()
             records.append(
@@ -266,4 +291,4 @@ class Worker:
 
 def _releases(*batches: Taken | None) -> set[str]:
     """Digests of the releases that are to score these batches."""
-    return {digest for taken in batches if taken for digest in taken.batch.releases}
+    return {digest for taken in batches if taken for digest in taken.route.releases}

@@ -12,6 +12,7 @@ from kafka.errors import KafkaError
 from pydantic import ValidationError
 
 from deploy.rollout_records import Trial
+from detector.comparison import SIGNATURE, sign
 from detector.records import COMPARISONS, MAX_COMPARISON_BYTES, Comparison
 from detector.serving.rollout import in_share
 from ingest.kafka.access import REQUEST_TIMEOUT_S
@@ -19,9 +20,6 @@ from ingest.kafka.committed import committed_reader
 from ingest.kafka.compacted import TopicError
 from ingest.metrics import reaches
 from ingest.settings import IngestSettings
-
-SIGNATURE = "signature"
-"""Header of a comparison: HMAC-SHA256 of its value, by the token that its detector sends to deploy."""
 
 _POLL_S = 0.2
 _MOST = 2000
@@ -141,8 +139,3 @@ def believed(
     if at_s > now_s + _AHEAD_S:
         raise UnbelievableError("it is from the future")
     return comparison
-
-
-def sign(key: bytes, value: bytes) -> bytes:
-    """The signature of a comparison's value: HMAC-SHA256, hexadecimal, ASCII."""
-    return hmac.new(key, value, "sha256").hexdigest().encode()

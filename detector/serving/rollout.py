@@ -29,25 +29,35 @@ from detector.serving.torchserve import ProbeError, StartError, TorchServeError
 from detector.settings import DetectorSettings
 
 _PLACES = 2**64
+_MOST_STARTS = 3
+"""After so many starts that failed, it is the release that does not start."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """The releases that score now: the canary takes canary_share of the items, the stable one the rest."""
+    """The releases that score now: the stable one every item, the canary a share of them too.
+
+    refused: digest of a canary that cannot be brought, and why; then shared items say so in its place.
+    """
 
     stable: Artifact
     canary: Artifact | None = None
     canary_share: float = 0.0
+    shared_share: float = 0.0
+    refused: tuple[str, str] | None = None
 
-    def pick(self, item_id: str) -> Artifact:
-        """The release that scores the item of this id (a verdict's `id`)."""
-        if self.canary is not None and in_share(item_id, self.canary_share):
-            return self.canary
-        return self.stable
+    def shares(self, item_id: str) -> bool:
+        """Whether both releases are to score the item of this id (a verdict's `id`)."""
+        rolling = self.canary is not None or self.refused is not None
+        return rolling and in_share(item_id, self.shared_share)
+
+    def canary_answers(self, item_id: str) -> bool:
+        """Whether the canary's word on the item goes out, if it has one."""
+        return in_share(item_id, self.canary_share)
 
     @property
     def releases(self) -> dict[str, Artifact]:
-        """What this route may pick, by digest."""
+        """What this route asks, by digest."""
         both = (self.stable,) if self.canary is None else (self.stable, self.canary)
         return {artifact.digest: artifact for artifact in both}
 
@@ -94,6 +104,7 @@ class Serving:
         self._settled: Settled | None = None
         self._settling = Pause()
         self._unserved: dict[str, str] = {}
+        self._faults: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -158,12 +169,15 @@ class Serving:
         try:
             self._ready[digest] = coming.result()
             pause.rest(0.0)
+            self._faults.pop(digest, None)
         except ProbeError as error:
             self._refused(digest, error)
         except (FetchError, OSError, TorchServeError) as error:
             metrics.SWAPS.labels("retried").inc()
             slow = isinstance(error, StartError)  # each start that fails takes processor time from scoring
             pause.failed(REFUSED_PAUSE_S if slow else LONGEST_PAUSE_S)
+            if slow and pause.failures >= _MOST_STARTS:
+                self._faults[digest] = f"it does not start: {error}"
             log.warning("release not ready yet, trying again", release=release, error=str(error))
         except Exception as error:
             self._refused(digest, error)
@@ -176,6 +190,7 @@ class Serving:
             discard(digest, self._loader.cache)
         self._settled = None  # TorchServe may have loaded it
         told = f"{type(error).__name__}: {error}"
+        self._faults[digest] = told
         log.error("release refused", release=version_of(digest), error=told)
 
     def _reroute(self, rollout: Rollout) -> None:
@@ -190,7 +205,10 @@ class Serving:
         if stable is None:
             return
         canary = None if rollout.canary is None else at_hand.get(rollout.canary)
-        self.route = Route(stable, canary, rollout.canary_share if canary else 0.0)
+        self.route = Route(
+            *(stable, canary, rollout.canary_share, rollout.shared_share),
+            refused=None if canary else self._fault(rollout.canary),
+        )
         now, routed = time.monotonic(), self.route.releases
         for digest in before.keys() - routed.keys():
             self._leaving[digest] = now + self._settings.rollback_window_s
@@ -206,6 +224,10 @@ class Serving:
             if digest not in self.in_use:
                 del self._leaving[digest]
                 metrics.forget_release(version_of(digest))
+
+    def _fault(self, digest: str | None) -> tuple[str, str] | None:
+        """Why a release cannot be brought, where that is its own fault and not for want of deploy."""
+        return (digest, self._faults[digest]) if digest is not None and digest in self._faults else None
 
     def _tell(self, rollout: Rollout) -> None:
         """Show since when a slot does not serve what it should."""

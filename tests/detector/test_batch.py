@@ -1,7 +1,6 @@
 """One item's trouble is its own: whatever fails, the others of its batch get their verdicts."""
 
 import errno
-import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -23,10 +22,10 @@ from detector.batch import (
     requests,
 )
 from detector.looks.map_look import PictureMap, forgery_map
-from detector.release.artifact import Artifact, load, seal
+from detector.release.artifact import Artifact
 from detector.release.contract import request_for
 from detector.release.tensors import ModelOutput, Request, encode
-from detector.serving.rollout import Route, in_share
+from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
@@ -212,19 +211,16 @@ def test_what_a_closed_sandbox_cancels_makes_no_dead_letter(untrained_artifact):
         judge(batch, Model(untrained_artifact), DetectorSettings(), 900_000)
 
 
-def test_each_item_of_a_batch_is_scored_by_the_release_that_its_id_is_routed_to(untrained_artifact, tmp_path):
-    shutil.copytree(untrained_artifact.folder, tmp_path / "canary")
-    manifest = load(tmp_path / "canary").manifest
-    canary = seal(tmp_path / "canary", manifest.model_copy(update={"parent": untrained_artifact.digest}))
+def test_shared_items_are_asked_about_apart_and_the_stable_release_scores_all(untrained_artifact):
     model = Model(untrained_artifact)
-    batch = opened(40, Route(untrained_artifact, canary, 0.3))
-    judged = judge(batch, model, DetectorSettings(), 900_000)
-    expected = [
-        (canary if in_share(result.record.id, 0.3) else untrained_artifact).digest for result in judged
-    ]
-    assert [result.verdict.release for result in judged if result.verdict] == expected
-    assert {digest for digest, _ in model.requests} == set(expected) == batch.releases
-    assert len(set(expected)) == 2
+    route = Route(untrained_artifact, untrained_artifact, 0.1, 0.3)
+    judged = judge(opened(40, route), model, DetectorSettings(), 900_000)
+    assert [result.verdict.release for result in judged if result.verdict] == [untrained_artifact.digest] * 40
+    assert len(model.requests) == 2
+    judge(
+        opened(40, Route(untrained_artifact)), alone := Model(untrained_artifact), DetectorSettings(), 900_000
+    )
+    assert len(alone.requests) == 1
 
 
 def ready(artifact: Artifact, counts: list[int]) -> list[Ready]:

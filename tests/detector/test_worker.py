@@ -10,7 +10,8 @@ import pytest
 from verdicts import make_item, make_verdict
 
 from detector.batch import Batch, Judged
-from detector.records import Verdict
+from detector.comparison import SIGNATURE, sign
+from detector.records import Comparison, Said, Verdict
 from detector.second_look import LookBudget
 from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
@@ -143,18 +144,23 @@ class Topics:
         self.committed.extend(records)
 
 
-def committed(limit_bytes: int, verdicts: list[Verdict]) -> list[OutRecord]:
+NO_ROUTE: Any = None
+
+
+def committed(
+    limit_bytes: int, verdicts: list[Verdict], comparison: Comparison | None = None, **given: Any
+) -> list[OutRecord]:
     none: Any = None
     sink: Any = Topics(limit_bytes)
     stream: Any = Stream(0, threading.Event())
-    ingest, settings = IngestSettings(), DetectorSettings()
+    ingest, settings = IngestSettings(), DetectorSettings(**given)
     worker = Worker(stream, none, none, none, sink, ingest, settings, threading.Event(), Heartbeat(60))
     records = [InRecord("media", 0, offset, 0, b"key", b"file", ()) for offset in range(len(verdicts))]
     judged = [
-        Judged(record, verdict, b"crops", None, "score", verdict.item.trace, "a" * 12)
+        Judged(record, verdict, b"crops", None, "score", verdict.item.trace, "a" * 12, comparison)
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    worker._commit(Taken(records, Batch(()), None, 0), judged)
+    worker._commit(Taken(records, Batch(()), NO_ROUTE, None, 0), judged)
     return sink.committed
 
 
@@ -193,3 +199,21 @@ def test_the_producers_place_in_a_trace_goes_with_the_verdict_and_with_the_unkno
     assert Verdict.model_validate_json(said.value or b"").item.traceparent == PARENT
     assert dict(kept.headers) == {"traceparent": PARENT.encode(), "tracestate": b"vendor=1"}
     assert not [name for name, _ in untraced.headers if "trace" in name]
+
+
+def test_a_comparison_goes_with_the_answer_in_one_transaction_and_is_signed_where_there_is_a_token():
+    said = Said(release="a" * 64, label="real")
+    both = Comparison(
+        id="media-0-0", source="camera", digest="0" * 64, champion=said, challenger=said, answered="champion"
+    )
+    compared, *answer = committed(9000, [verdict("short")], both, deploy_token="secret")
+    assert [record.topic for record in (compared, *answer)] == [
+        "forgewatch.comparisons",
+        "forgewatch.verdicts",
+        "forgewatch.unknowns",
+    ]
+    assert compared.value is not None
+    assert Comparison.model_validate_json(compared.value) == both
+    assert compared.headers == ((SIGNATURE, sign(b"secret", compared.value)),)
+    unsigned, *_ = committed(9000, [verdict("short")], both)
+    assert unsigned.headers == ()

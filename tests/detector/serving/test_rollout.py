@@ -181,12 +181,15 @@ def test_a_share_is_taken_within_binomial_bounds(topic, partition, share):
     assert abs(taken - count * share) <= 5 * math.sqrt(count * share * (1 - share)) + 1
 
 
-def test_a_route_gives_the_canary_its_share_and_the_stable_release_the_rest():
+def test_what_the_canary_answers_is_shared_and_without_a_canary_nothing_is():
     stable: Any = SimpleNamespace(digest="a" * 64)
     canary: Any = SimpleNamespace(digest="b" * 64)
     ids = [f"media-0-{offset}" for offset in range(500)]
-    route = Route(stable, canary, 0.3)
-    assert [route.pick(each) is canary for each in ids] == [in_share(each, 0.3) for each in ids]
+    route = Route(stable, canary, 0.1, 0.3)
+    assert [route.shares(each) for each in ids] == [in_share(each, 0.3) for each in ids]
+    assert all(route.shares(each) for each in ids if route.canary_answers(each))
     assert set(route.releases) == {stable.digest, canary.digest}
-    assert {id(Route(stable).pick(each)) for each in ids} == {id(stable)}
-    assert {id(Route(stable, canary, 0.0).pick(each)) for each in ids} == {id(stable)}
+    assert not any(Route(stable, None, 0.1, 0.3).shares(each) for each in ids)
+    refused = Route(stable, None, 0.1, 0.3, refused=(canary.digest, "no"))
+    assert [refused.shares(each) for each in ids] == [route.shares(each) for each in ids]
+    assert set(refused.releases) == {stable.digest}

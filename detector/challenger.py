@@ -1,0 +1,160 @@
+"""The challenger scores shared items beside the champion, in its own thread, which nobody waits for long.
+
+It changes no answer of the champion, and delays a batch by at most `_PATIENCE` times what the champion took.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import structlog
+
+from detector import metrics
+from detector.batch import Batch, BatchAbandonedError, Judged, Media, Opened, judge
+from detector.comparison import Challenged
+from detector.release.artifact import Artifact
+from detector.release.tensors import ModelOutput, Request
+from detector.second_look import LookBudget, looked_again, second_looks
+from detector.serving.rollout import Route, Serving
+from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
+from detector.settings import DetectorSettings
+from detector.verdicts import JudgedItem
+from ingest.sandbox.sandbox import Sandbox
+from ingest.settings import IngestSettings
+
+_PATIENCE = 3.0
+_LEAST_PATIENCE_S = 1.0
+"""So long it may take more than the champion: a healthy one is loaded as that is, and asked the same."""
+_EXCUSE_S = 60.0
+_EXCUSED_EVERY_S = 600.0
+"""When TorchServe was away from the champion too, its restart is no fault of the challenger's: for a minute,
+and once in ten, for a challenger may be what takes TorchServe down."""
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Beside:
+    """The shared items of one batch while the challenger scores them."""
+
+    route: Route
+    places: tuple[int, ...]
+    scoring: "Future[list[Judged]] | None" = None
+    """None: it scores none of them"""
+    why_not: str | None = None
+    """what it says in their place then; None: they are left out"""
+
+
+@dataclass
+class Challenger:
+    """The part of one worker that asks the challenger."""
+
+    sandbox: Sandbox
+    torchserve: TorchServe
+    serving: Serving
+    ingest: IngestSettings
+    settings: DetectorSettings
+    unknown_bytes: int
+    _budget: LookBudget = field(default_factory=LookBudget)
+    _under_way: "Future[list[Judged]] | None" = None
+    _excused_until: float = 0.0
+    _excused_next: float = 0.0
+
+    def begin(self, batch: Batch, route: Route, *, waiting: bool, behind: bool) -> Beside:
+        """Have the challenger score the batch's shared items; returns at once.
+
+        waiting: more records wait. behind: so long that none of them is shared.
+        """
+        places = tuple(place for place, opened in enumerate(batch.opened) if opened.shared)
+        beside = Beside(route, places)
+        if not places:
+            return beside
+        if behind:
+            metrics.SHARED.labels("left_out").inc(len(places))
+        elif route.canary is None:
+            beside.why_not = route.refused and route.refused[1]
+        elif self._under_way is not None and not self._under_way.done():
+            beside.why_not = self._fault("it is still scoring earlier items")
+        else:
+            shared = Batch(tuple(self._opened(batch.opened[place], route.canary) for place in places))
+            beside.scoring = self._under_way = _in_thread(partial(self._judge, shared, waiting=waiting))
+        return beside
+
+    def end(self, beside: Beside, took_s: float) -> dict[int, Challenged]:
+        """Return by its place what became of each shared item that is compared.
+
+        took_s: how long the champion took, seconds.
+        """
+        if beside.scoring is not None:
+            patience_s = max(_LEAST_PATIENCE_S, _PATIENCE * took_s)
+            wait([beside.scoring], patience_s)
+            if not beside.scoring.done():
+                beside.why_not = self._fault(f"no answer {patience_s:.1f} s after the champion's")
+            elif (error := beside.scoring.exception()) is None:
+                return dict(zip(beside.places, beside.scoring.result(), strict=True))
+            else:
+                beside.why_not = self._fault(f"{error}")
+        if beside.why_not is not None:
+            return dict.fromkeys(beside.places, beside.why_not)
+        if beside.scoring is not None:
+            metrics.SHARED.labels("left_out").inc(len(beside.places))
+        return {}
+
+    def excuse(self) -> None:
+        """TorchServe does not answer the champion either."""
+        now = time.monotonic()
+        if now >= self._excused_next:
+            self._excused_until, self._excused_next = now + _EXCUSE_S, now + _EXCUSED_EVERY_S
+
+    def _fault(self, why: str) -> str | None:
+        """What is said of the challenger where it does not answer; None where that is excused."""
+        if time.monotonic() < self._excused_until:
+            return None
+        log.warning("the challenger does not answer", error=why)
+        return why
+
+    def _opened(self, opened: Opened, canary: Artifact) -> Opened:
+        """The same record for the challenger; decoded anew only where its plan differs."""
+        plan = canary.manifest.contract.media_plan
+        if plan == opened.artifact.manifest.contract.media_plan:
+            return replace(opened, artifact=canary)
+        media = Media(opened.record, self.ingest)
+        return Opened(opened.record, canary, media, self.sandbox.submit(media, plan), opened.since, True)
+
+    def _judge(self, batch: Batch, *, waiting: bool) -> list[Judged]:
+        again = partial(self._look_again, waiting=waiting)
+        return judge(batch, self._score, self.settings, self.unknown_bytes, again=again)
+
+    def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
+        try:
+            return self.torchserve.predict(artifact, request)
+        except TorchServeUnavailableError as error:
+            self.serving.heal(artifact)
+            raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
+
+    def _look_again(
+        self, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
+    ) -> Sequence[JudgedItem]:
+        ask = partial(self.torchserve.predict, artifact)
+        looks = second_looks(artifact, ask, max_request_bytes=self.settings.max_request_bytes)
+        seconds = self._budget.seconds(waiting=waiting)
+        again = looked_again(items, looks, self.sandbox.submit, seconds=seconds)
+        self._budget.spent()
+        return again
+
+
+def _in_thread(work: "partial[list[Judged]]") -> "Future[list[Judged]]":
+    """Run it in a thread of its own, which holds up no end of the process: it may wait for TorchServe."""
+    future: Future[list[Judged]] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # whatever it is, it is told where the items are
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="challenger", daemon=True).start()
+    return future

@@ -1,0 +1,77 @@
+"""What both releases said of a shared item, and whose word goes out. Pure."""
+
+import hmac
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from detector.batch import Judged, Opened
+from detector.records import COMPARISONS, Comparison, Said
+from detector.serving.rollout import Route
+from ingest.dead_letters import told
+from ingest.records import OutRecord
+from ingest.settings import IngestSettings
+
+SIGNATURE = "signature"
+"""Header of a comparison: HMAC-SHA256 of its value, by the token that its detector sends to deploy."""
+
+Challenged = Judged | str
+"""What the challenger made of an item, or in one line why it said nothing."""
+
+
+def compared(champion: Judged, opened: Opened, challenger: Challenged, route: Route) -> Judged:
+    """Return what goes out for a shared item, with the comparison; the champion's where that cannot be.
+
+    Media that cannot be opened or decoded says nothing of a release: it is not compared.
+    """
+    item = opened.media.item
+    release = route.canary.digest if route.canary else route.refused[0] if route.refused else None
+    if item is None or release is None or champion.stage in ("envelope", "decode"):
+        return champion
+    others = _said(challenger, release)
+    answers = others.error is None and route.canary_answers(champion.record.id)
+    comparison = Comparison(
+        id=champion.record.id,
+        source=item.source,
+        digest=item.digest,
+        champion=_said(champion, route.stable.digest),
+        challenger=others,
+        answered="challenger" if answers else "champion",
+    )
+    word = challenger if answers and isinstance(challenger, Judged) else champion
+    return replace(word, comparison=comparison)
+
+
+def _said(judged: Challenged, release: str) -> Said:
+    if isinstance(judged, str):
+        return Said(release=release, error=judged)
+    verdict = judged.verdict
+    if verdict is None:
+        assert judged.error is not None
+        return Said(release=release, error=told(judged.error))
+    scores: Mapping[str, float] = {
+        "fake_probability": verdict.fake_probability,
+        "energy": verdict.energy,
+        "unknown_score": verdict.unknown_score,
+    }
+    if not all(map(math.isfinite, scores.values())):
+        return Said(release=release, error=f"it answers {scores}")
+    return Said(
+        release=release,
+        label=verdict.label,
+        family=verdict.family,
+        model_s=verdict.timings.model_s,
+        **scores,
+    )
+
+
+def comparison_record(comparison: Comparison, key: bytes | None, ingest: IngestSettings) -> OutRecord:
+    """Return the record of a comparison; key signs it, None: nothing does."""
+    value = comparison.model_dump_json().encode()
+    headers = () if key is None else ((SIGNATURE, sign(key, value)),)
+    return OutRecord(ingest.topic(COMPARISONS), comparison.id.encode(), value, headers)
+
+
+def sign(key: bytes, value: bytes) -> bytes:
+    """Return the signature of a comparison's value: HMAC-SHA256, hexadecimal, ASCII."""
+    return hmac.new(key, value, "sha256").hexdigest().encode()

@@ -1,0 +1,239 @@
+"""The challenger is asked beside the champion, whose answers it neither changes nor holds up."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client import REGISTRY
+
+from detector import challenger as module
+from detector.batch import Judged, judge, open_batch
+from detector.challenger import Challenger
+from detector.comparison import compared
+from detector.records import Comparison
+from detector.release.artifact import Artifact, load, seal
+from detector.release.contract import MediaInput
+from detector.release.tensors import ModelOutput, Request
+from detector.serving.rollout import Route
+from detector.serving.session import open_session
+from detector.serving.torchserve import TorchServeUnavailableError
+from detector.settings import DetectorSettings
+from ingest.picture_hash import PICTURE_BYTES
+from ingest.records import Decoded, InRecord, Region
+from ingest.sandbox.decode import DecodeError
+from ingest.settings import IngestSettings
+
+pytestmark = pytest.mark.slow
+
+PNG = b"\x89PNG\r\n\x1a\n"
+ITEMS, BAD = 12, 3
+
+
+class Sandbox:
+    """Every item is a picture by its number, and one cannot be decoded; counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.plans: list[object] = []
+
+    def submit(self, media: Callable[[], bytes], plan: object) -> Future[Decoded]:
+        self.plans.append(plan)
+        future: Future[Decoded] = Future()
+        number = media()[len(PNG)]
+        if number == BAD:
+            future.set_exception(DecodeError("broken", "no picture"))
+            return future
+        pixels = np.random.default_rng(number).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
+        face = Region("face", (0, 0, 64, 64), 0, None, (1,))
+        hashes = bytes(PICTURE_BYTES)
+        future.set_result(Decoded("image", "PNG", 64, 64, 1, pixels, (face,), picture_hashes=hashes))
+        return future
+
+
+class Model:
+    """TorchServe's place. `challenger` is what a release other than the champion does when it is asked."""
+
+    def __init__(self, champion: Artifact) -> None:
+        self._champion, self._session = champion, open_session(champion, threads=1)
+        self._one_at_a_time = threading.Lock()
+        self.challenger: Callable[[ModelOutput], ModelOutput] = lambda output: output
+
+    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+        with self._one_at_a_time:
+            output = self._session.score(request)
+        return output if artifact.digest == self._champion.digest else self.challenger(output)
+
+
+class Scene:
+    """One worker's challenger, and batches of a dozen items of which the fourth is broken."""
+
+    def __init__(self, champion: Artifact, canary: Artifact) -> None:
+        self.champion, self.canary = champion, canary
+        self.model, self.sandbox = Model(champion), Sandbox()
+        self.healed: list[str] = []
+        parts: Any = self.sandbox, self.model
+        serving: Any = SimpleNamespace(heal=lambda artifact: self.healed.append(artifact.digest))
+        settings = DetectorSettings()
+        self.challenger = Challenger(*parts, serving, IngestSettings(), settings, 900_000)
+
+    def judged(self, route: Route, *, behind: bool = False) -> list[Judged]:
+        records = [InRecord("media", 0, i, 0, None, PNG + bytes([i]), ()) for i in range(ITEMS)]
+        sandbox: Any = self.sandbox
+        batch = open_batch(records, route, sandbox, IngestSettings())
+        beside = self.challenger.begin(batch, route, waiting=behind, behind=behind)
+        found = judge(batch, self.model.predict, DetectorSettings(), 900_000)
+        for place, said in self.challenger.end(beside, 0.0).items():
+            found[place] = compared(found[place], batch.opened[place], said, route)
+        return found
+
+    def shadow(self, **given: Any) -> list[Comparison]:
+        """What is compared in shadow, where the champion has answered everything."""
+        found = self.judged(self.route(0.0), **given)
+        assert self.releases(found) == {self.champion.digest}
+        assert [result.verdict is None for result in found] == [place == BAD for place in range(ITEMS)]
+        return comparisons(found)
+
+    def route(self, canary_share: float) -> Route:
+        return Route(self.champion, self.canary, canary_share, 1.0)
+
+    @staticmethod
+    def releases(found: list[Judged]) -> set[str]:
+        return {result.verdict.release for result in found if result.verdict}
+
+
+def comparisons(found: list[Judged]) -> list[Comparison]:
+    return [result.comparison for result in found if result.comparison]
+
+
+def left_out() -> float:
+    return REGISTRY.get_sample_value("forgewatch_detector_shared_items_total", {"outcome": "left_out"}) or 0.0
+
+
+@pytest.fixture
+def scene(untrained_artifact: Artifact, tmp_path: Any) -> Scene:
+    folder = tmp_path / "canary"
+    shutil.copytree(untrained_artifact.folder, folder)
+    manifest = load(folder).manifest.model_copy(update={"parent": untrained_artifact.digest})
+    return Scene(untrained_artifact, seal(folder, manifest))
+
+
+def test_in_shadow_both_say_something_of_each_item_and_the_champion_answers(scene: Scene) -> None:
+    found = scene.shadow()
+    assert [each.id for each in found] == [f"media-0-{i}" for i in range(ITEMS) if i != BAD]
+    assert {each.answered for each in found} == {"champion"}
+    for each in found:
+        assert (each.champion.label, each.champion.energy) == (each.challenger.label, each.challenger.energy)
+        assert (each.champion.release, each.challenger.release) == (
+            scene.champion.digest,
+            scene.canary.digest,
+        )
+    assert len(scene.sandbox.plans) == ITEMS
+
+
+def test_a_canary_answers_its_share_and_no_other(scene: Scene) -> None:
+    route = scene.route(0.5)
+    found = scene.judged(route)
+    for result in found:
+        if result.verdict is None or result.comparison is None:
+            continue
+        canary = route.canary_answers(result.record.id)
+        assert result.verdict.release == (scene.canary if canary else scene.champion).digest
+        assert result.comparison.answered == ("challenger" if canary else "champion")
+    assert scene.releases(found) == {scene.champion.digest, scene.canary.digest}
+
+
+def refuse(output: ModelOutput) -> ModelOutput:
+    raise TorchServeUnavailableError("its worker died")
+
+
+def not_a_number(output: ModelOutput) -> ModelOutput:
+    return {**output, "energy": np.full_like(output["energy"], np.nan)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"), [(refuse, "its worker died"), (not_a_number, "nan"), (lambda _: {}, "KeyError")]
+)
+def test_where_the_challenger_fails_the_champion_answers_and_the_comparison_says_why(
+    scene: Scene, fault: Callable[[ModelOutput], ModelOutput], says: str
+) -> None:
+    scene.model.challenger = fault
+    found = scene.judged(scene.route(1.0))
+    assert scene.releases(found) == {scene.champion.digest}
+    for each in comparisons(found):
+        assert says in (each.challenger.error or "")
+        assert (each.answered, each.champion.error) == ("champion", None)
+    assert len(comparisons(found)) == ITEMS - 1
+    assert (scene.canary.digest in scene.healed) == (fault is refuse)
+
+
+def test_a_challenger_that_hangs_is_waited_for_once_and_not_asked_again_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LEAST_PATIENCE_S", 0.05)
+    go_on, asked = threading.Event(), []
+
+    def hang(output: ModelOutput) -> ModelOutput:
+        asked.append(1)
+        go_on.wait(60)
+        return output
+
+    scene.model.challenger = hang
+    assert {each.challenger.error for each in scene.shadow()} == {"no answer 0.1 s after the champion's"}
+    assert {each.challenger.error for each in scene.shadow()} == {"it is still scoring earlier items"}
+    assert asked == [1]
+    go_on.set()
+    under_way = scene.challenger._under_way
+    assert under_way is not None
+    under_way.result(60)
+    monkeypatch.undo()
+    assert {each.challenger.error for each in scene.shadow()} == {None}
+
+
+def test_an_outage_of_torchserve_is_excused_once_in_ten_minutes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    scene.model.challenger = refuse
+    before = left_out()
+    scene.challenger.excuse()
+    assert scene.shadow() == []
+    assert left_out() - before == ITEMS
+    clock[0] += 61
+    scene.challenger.excuse()
+    assert len(scene.shadow()) == ITEMS - 1
+    clock[0] += 600
+    scene.challenger.excuse()
+    assert scene.shadow() == []
+
+
+def test_a_release_that_cannot_be_loaded_says_so_in_its_place(scene: Scene) -> None:
+    route = Route(scene.champion, None, 0.0, 1.0, refused=(scene.canary.digest, "ProbeError: scores differ"))
+    found = comparisons(scene.judged(route))
+    assert {(each.challenger.error, each.challenger.release) for each in found} == {
+        ("ProbeError: scores differ", scene.canary.digest)
+    }
+    assert len(found) == ITEMS - 1
+
+
+def test_what_waits_too_long_is_scored_by_the_champion_alone_and_counted(scene: Scene) -> None:
+    before = left_out()
+    assert scene.shadow(behind=True) == []
+    assert left_out() - before == ITEMS
+
+
+def test_a_challenger_of_another_crop_plan_has_the_media_decoded_for_it(scene: Scene) -> None:
+    manifest = scene.canary.manifest
+    (crops, *others) = manifest.contract.inputs
+    assert isinstance(crops, MediaInput)
+    another = crops.model_copy(update={"view": manifest.contract.crop_plan.model_copy(update={"patches": 5})})
+    contract = manifest.contract.model_copy(update={"inputs": (another, *others)})
+    scene.canary = replace(scene.canary, manifest=manifest.model_copy(update={"contract": contract}))
+    assert {each.challenger.error for each in scene.shadow()} == {None}
+    assert len(scene.sandbox.plans) == 2 * ITEMS
+    assert len({repr(each) for each in scene.sandbox.plans}) == 2

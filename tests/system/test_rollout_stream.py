@@ -1,0 +1,234 @@
+"""A rollout on a real broker: a worker that scores both releases in this process, and deploy's conductor.
+
+Each item is of a source of its own: a check needs some twenty units of one source's 10 seconds.
+"""
+
+import io
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka import KafkaProducer
+from PIL import Image
+from streams import all_of, await_that, reader_of
+
+from deploy.layouts import all_topics
+from deploy.releases.evidence import Evidence
+from deploy.releases.ledger import Ledger, Move
+from deploy.releases.standing import Standing, fold
+from deploy.rollout_records import Plan, Turn
+from deploy.rollouts.conductor import Conductor
+from detector.records import COMPARISONS, VERDICTS, Comparison, Verdict
+from detector.release.artifact import Artifact, seal
+from detector.release.tensors import ModelOutput, Request
+from detector.serving.rollout import Route
+from detector.serving.session import open_session
+from detector.serving.torchserve import TorchServeUnavailableError
+from detector.settings import DetectorSettings
+from detector.worker import Worker
+from ingest.kafka.sink import TransactionalSink
+from ingest.kafka.source import Source
+from ingest.kafka.topics import ensure_topics
+from ingest.process.health import Heartbeat
+from ingest.sandbox.sandbox import Sandbox
+from ingest.settings import IngestSettings
+from updater.records import Candidate
+
+pytestmark = pytest.mark.system
+
+KEY = b"the detector's token"
+FEW, MANY = 60, 1080
+"""Items that show a bad challenger, and that let a good one pass."""
+EVALUATION = "e" * 64
+PLAN = Plan(shadow=1.0, canary=(0.5, 1.0), minutes=0, answers=10_000)
+"""Its canary stays at its first step."""
+
+
+class Model:
+    """TorchServe's place. `fault` is what befalls the challenger's answers."""
+
+    def __init__(self, champion: Artifact) -> None:
+        self._champion, self._session = champion, open_session(champion, threads=1)
+        self._one_at_a_time = threading.Lock()
+        self.fault: Callable[[ModelOutput], ModelOutput] = lambda output: output
+
+    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+        with self._one_at_a_time:
+            output = self._session.score(request)
+        return output if artifact.digest == self._champion.digest else self.fault(output)
+
+
+def unknown(output: ModelOutput) -> ModelOutput:
+    return {**output, "unknown_score": np.full_like(output["unknown_score"], 1e6)}
+
+
+def away(output: ModelOutput) -> ModelOutput:
+    raise TorchServeUnavailableError("its worker died")
+
+
+class Scene:
+    """A champion that calls nothing unknown, and a challenger that scores alike, on trial."""
+
+    def __init__(self, ingest: IngestSettings, artifact: Artifact, folder: Path) -> None:
+        self.ingest, self.folder, self.sent = ingest, folder, 0
+        gate = artifact.manifest.gate.model_copy(update={"unknown_threshold": 1e5, "fake_threshold": 1.1})
+        shutil.copytree(artifact.folder, folder / "champion")
+        shutil.copytree(artifact.folder, folder / "challenger")
+        manifest = artifact.manifest.model_copy(update={"gate": gate})
+        self.champion = seal(folder / "champion", manifest)
+        manifest = manifest.model_copy(update={"parent": self.champion.digest})
+        self.challenger = seal(folder / "challenger", manifest)
+        self.model = Model(self.champion)
+        self._reader = reader_of(ingest.bootstrap_servers, ingest.topic(VERDICTS))
+        self._answered = 0
+        self.ledger = Ledger(f"sqlite:///{folder}/ledger.sqlite")
+        on_trial = Turn(plan=PLAN)
+        self.ledger.append(
+            lambda history: [
+                *self._live(self.champion, None),
+                Move("ada", "promote", self.champion.digest, EVALUATION),
+                *self._live(self.challenger, self.champion.digest),
+                Move("ada", "begin", self.challenger.digest, EVALUATION, rollout=on_trial),
+            ]
+        )
+
+    def _live(self, artifact: Artifact, parent: str | None) -> list[Move]:
+        classes = artifact.manifest.classes
+        candidate = Candidate(
+            digest=artifact.digest,
+            evaluation_digest=EVALUATION,
+            parent=parent,
+            update=1,
+            classes=classes,
+            gates=(),
+        )
+        about = (artifact.digest, EVALUATION)
+        return [Move("ada", "propose", *about, candidate=candidate), Move("ada", "approve", *about)]
+
+    def standing(self) -> Standing:
+        return fold(self.ledger.events())
+
+    def state(self) -> str:
+        return self.standing().releases[self.challenger.digest].state
+
+    def _route(self) -> Route:
+        rollout = self.standing().rollout(self.ledger.id)
+        assert rollout is not None
+        canary = self.challenger if rollout.canary else None
+        return Route(self.champion, canary, rollout.canary_share, rollout.shared_share)
+
+    @contextmanager
+    def worker(self) -> Iterator[None]:
+        """A worker that follows the ledger."""
+        serving: Any = SimpleNamespace(route=self._route(), heal=lambda _: None)
+        serving.tick = lambda: setattr(serving, "route", self._route())
+        settings = DetectorSettings(group_id=uuid.uuid4().hex, deploy_token=KEY.decode())
+        model: Any = self.model
+        with (
+            Sandbox(self.ingest) as sandbox,
+            TransactionalSink(self.ingest, uuid.uuid4().hex) as sink,
+            Source(self.ingest, settings.group_id) as source,
+        ):
+            beside = (sink, self.ingest, settings, threading.Event(), Heartbeat(60))
+            worker = Worker(source, sandbox, model, serving, *beside)
+            thread = threading.Thread(target=worker.run)
+            thread.start()
+            try:
+                yield
+            finally:
+                worker.stop.set()
+                thread.join()
+
+    @contextmanager
+    def conductor(self, key: bytes = KEY) -> Iterator[Conductor]:
+        publisher: Any = SimpleNamespace(wake=lambda: None)
+        with Conductor(self.ledger, publisher, self._stored, self.ingest, [key], interval_s=0.1) as conductor:
+            yield conductor
+
+    @staticmethod
+    def _stored(digest: str) -> Evidence:
+        return Evidence(digest, EVALUATION, None, (), b"", None)
+
+    def send(self, count: int) -> None:
+        """Send pictures, each of a source of its own, as fast as they have their answers."""
+        producer = KafkaProducer(bootstrap_servers=self.ingest.bootstrap_servers)
+        for number in range(self.sent, self.sent + count):
+            file, rng = io.BytesIO(), np.random.default_rng(number)
+            Image.fromarray(rng.integers(0, 256, (72, 80, 3), dtype=np.uint8)).save(file, "PNG")
+            producer.send(self.ingest.media_topic, file.getvalue(), f"source {number}".encode()).get(30)
+            await_that(lambda number=number: number - self._answers() < FEW)
+        producer.close()
+        self.sent += count
+        await_that(lambda: self._answers() == self.sent)
+
+    def _answers(self) -> int:
+        self._answered += sum(map(len, self._reader.poll(timeout_ms=20).values()))
+        return self._answered
+
+    def verdicts(self) -> list[Verdict]:
+        return [Verdict.model_validate_json(record.value) for record in self._all(VERDICTS)]
+
+    def comparisons(self) -> list[Comparison]:
+        return [Comparison.model_validate_json(record.value) for record in self._all(COMPARISONS)]
+
+    def _all(self, kind: str) -> list[Any]:
+        return all_of(self.ingest.bootstrap_servers, self.ingest.topic(kind))
+
+
+@pytest.fixture
+def scene(settings: IngestSettings, untrained_artifact: Artifact, tmp_path: Path) -> Iterator[Scene]:
+    ensure_topics(settings, all_topics(settings, 2))
+    made = Scene(settings, untrained_artifact, tmp_path)
+    yield made
+    made._reader.close()
+    made.ledger.close()
+
+
+@pytest.mark.parametrize("fault", [unknown, away])
+def test_a_bad_challenger_is_taken_out_in_shadow_and_no_word_of_it_went_out(
+    scene: Scene, fault: Callable[[ModelOutput], ModelOutput]
+) -> None:
+    scene.model.fault = fault
+    with scene.worker(), scene.conductor() as conductor:
+        scene.send(FEW)
+        await_that(lambda: scene.state() == "rolled back", 60, conductor.view)
+        scene.send(4)
+    assert {verdict.release for verdict in scene.verdicts()} == {scene.champion.digest}
+    assert len(scene.comparisons()) == FEW
+    assert scene.standing().retractions == ()  # it gave no answer
+
+
+def test_comparisons_by_another_hand_move_nothing(scene: Scene) -> None:
+    scene.model.fault = unknown
+    with scene.worker(), scene.conductor(b"another token") as conductor:
+        scene.send(FEW)
+        await_that(lambda: conductor.view().left_out == FEW, 60, conductor.view)
+        assert scene.state() == "shadow"
+
+
+def test_a_challenger_that_turns_bad_as_a_canary_is_taken_out_and_taken_back(scene: Scene) -> None:
+    with scene.worker():
+        with scene.conductor():
+            scene.send(MANY // 2)
+        # The server was killed: another one reads all of it again, and comes to the same.
+        with scene.conductor() as conductor:
+            scene.send(MANY - MANY // 2)
+            await_that(lambda: scene.state() == "canary", 120, lambda: conductor.view().checks)
+            scene.send(FEW)
+            good = len(scene.comparisons())
+            scene.model.fault = unknown
+            scene.send(FEW)
+            await_that(lambda: scene.state() == "rolled back", 60, lambda: conductor.view().checks)
+    assert len(scene.comparisons()) - good <= 300
+    answered = {each.id for each in scene.comparisons() if each.answered == "challenger"}
+    assert answered
+    said = {verdict.id for verdict in scene.verdicts() if verdict.release == scene.challenger.digest}
+    assert said == answered
+    assert [each.release for each in scene.standing().retractions] == [scene.challenger.digest]
