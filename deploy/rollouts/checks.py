@@ -134,6 +134,7 @@ def _slower(shared: Shared) -> int | None:
 
 def _real_to_new(shared: Shared) -> int | None:
     both = _both(shared)
-    if both is None or both[0] != "real" or shared.label is not None:
+    if both is None or both[0] != "real" or shared.label not in (None, "real"):
         return None
-    return int(both[1] in shared.new)
+    turned = _turned_new(both, shared)
+    return None if turned and shared.label is not None else int(turned)

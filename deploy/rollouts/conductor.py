@@ -46,6 +46,8 @@ class _Reading:
     trial: Trial
     comparisons: Comparisons
     evidence: Evidence
+    families: frozenset[str]
+    """that either release knows"""
     before: Evidence | None = None
     """what was read by fewer labels, which is shown until all is read anew"""
     left_out: int = 0
@@ -154,7 +156,9 @@ class Conductor:
             standing.releases[digest].candidate.classes[1:] for digest in (trial.champion, trial.release)
         )
         comparisons = Comparisons(self._ingest, int(trial.began.timestamp() * 1000))
-        reading = _Reading(trial, comparisons, Evidence(champion, challenger, trial.labels), before)
+        evidence = Evidence(champion, challenger, trial.labels)
+        families = frozenset((*champion, *challenger))
+        reading = _Reading(trial, comparisons, evidence, families, before)
         with self._lock:
             self._reading = reading
 
@@ -167,12 +171,12 @@ class Conductor:
 
     def _read(self, reading: _Reading, trial: Trial) -> None:
         records = list(reading.comparisons.poll())
-        now_s = time.time()
+        now_s, topic = time.time(), self._ingest.media_topic
         until_s, reading.complete = reading.comparisons.read_until(now_s)
         with self._lock:
             for value, headers, at_s in records:
                 try:
-                    found = believed(value, headers, at_s, trial, self._ingest.media_topic, self._keys, now_s)
+                    found = believed(value, headers, at_s, trial, reading.families, topic, self._keys, now_s)
                 except UnbelievableError as error:
                     reading.left_out += 1
                     metrics.UNBELIEVABLE.inc()

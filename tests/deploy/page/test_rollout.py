@@ -84,7 +84,7 @@ def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(
     assert (unnamed.status_code, "say what they are" in unnamed.text) == (422, True)
     assert [unnamed.text.count(f'value="{id_}" checked') for id_ in items[:3]] == [1, 1, 0]
     other = submit(ids=["forgewatch.media-9-9"], called="real")
-    assert (other.status_code, "is no shared item of this rollout" in other.text) == (404, True)
+    assert (other.status_code, "is no item of this rollout on which" in other.text) == (404, True)
     assert submit(ids=items[:19], called="", family="resampled").status_code == 200
     assert submit(ids=items[19], called="real").status_code == 200
     labels = trial(services).labels
