@@ -98,10 +98,12 @@ class Trial(BaseModel):
     began: AwareDatetime
     step: int = Field(0, description="0: shadow. n: the n-th share of the plan's canary")
     since: AwareDatetime = Field(description="when this step, or its last extension, began")
-    answered_since: AwareDatetime | None = Field(None, description="when its first word went out")
+    steps: tuple[AwareDatetime, ...] = Field((), description="when each step of the canary began, so far")
     held: bool = Field(False, description="a person holds it at its step")
     extended: bool = Field(False, description="a person gave it more time, which may be done once")
     inconclusive: str | None = Field(None, description="why it waits for a person, back in shadow")
+    asked: bool = Field(False, description="it was inconclusive before, and a person let it go on")
+    judged: int = Field(0, description="disagreements labelled since it is inconclusive")
     waived: Mapping[str, str] = Field({}, description="checks that an approver waived, with the reason")
     labels: Mapping[str, str] = Field({}, description="what people called shared items, by id: real or not")
 

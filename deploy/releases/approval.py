@@ -153,12 +153,12 @@ def to_take_out(history: Sequence[Event], digest: str | None) -> tuple[Release, 
     live = standing.live
     if standing.trial is not None and digest in (None, standing.trial.release):
         return standing.releases[standing.trial.release], standing.releases[standing.trial.champion]
-    if live is None or standing.previous is None:
-        raise ApprovalError("there is no earlier release to roll back to")
-    if digest not in (None, live.digest):
+    if live is not None and digest not in (None, live.digest):
         raise ApprovalError(
             f"release {digest[:12]} neither answers nor is on trial: {live.digest[:12]} is live; look again"
         )
+    if live is None or standing.previous is None:
+        raise ApprovalError("there is no earlier release to roll back to")
     return live, standing.releases[standing.previous]
 
 

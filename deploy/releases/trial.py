@@ -34,7 +34,7 @@ def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
             return {
                 "step": turn.step,
                 "since": event.at,
-                "answered_since": trial.answered_since or event.at,
+                "steps": (*trial.steps, event.at),
             }
         case "hold":
             return {"held": True}
@@ -43,19 +43,26 @@ def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
         case "back to shadow":
             return {"step": 0, "since": event.at}
         case "inconclusive":
-            return {"step": 0, "since": event.at, "inconclusive": event.move.reason}
+            return {"step": 0, "since": event.at, "inconclusive": event.move.reason, "judged": 0}
         case "extend":
-            return {"since": event.at, "extended": True, "inconclusive": None}
+            return {"extended": True} | _let_go_on(trial, event)
         case "waive" if turn.check:
             waived = {**trial.waived, turn.check: event.move.reason or ""}
-            return {"since": event.at, "waived": waived, "inconclusive": None}
+            return {"waived": waived} | _let_go_on(trial, event)
         case "judge" if turn.labels:
             # Labels settle an inconclusive rollout once there are as many as the evidence asks for.
-            labels = {**trial.labels, **turn.labels}
-            settled = len(labels) >= LABELS_WANTED
-            return {"labels": labels} | ({"since": event.at, "inconclusive": None} if settled else {})
+            judged = trial.judged + len(turn.labels.keys() - trial.labels.keys())
+            settles = trial.inconclusive is not None and judged >= LABELS_WANTED
+            changes = {"labels": {**trial.labels, **turn.labels}, "judged": judged}
+            return changes | (_let_go_on(trial, event) if settles else {})
         case _:
             return {}
+
+
+def _let_go_on(trial: Trial, event: Event) -> dict[str, object]:
+    """A person acted: it has its time anew, and is not asked again what they were asked."""
+    asked = trial.asked or trial.inconclusive is not None
+    return {"since": event.at, "inconclusive": None, "asked": asked}
 
 
 LABELS_WANTED = 20

@@ -80,6 +80,17 @@ def rules(known: Sequence[str]) -> tuple[Rule, ...]:
     )
 
 
+def settles(rule: Rule, shared: Shared) -> bool:
+    """Whether a person said what an item is that a check asks labels of: the champion called it real, the
+    challenger a new family."""
+    both = _both(shared)
+    return not rule.alpha and shared.label is not None and both is not None and _turned_new(both, shared)
+
+
+def _turned_new(both: tuple[str, str], shared: Shared) -> bool:
+    return both[0] == "real" and both[1] in shared.new
+
+
 def _both(shared: Shared) -> tuple[str, str] | None:
     champion, challenger = called(shared.comparison.champion), called(shared.comparison.challenger)
     return None if ERROR in (champion, challenger) else (champion, challenger)
@@ -123,6 +134,7 @@ def _slower(shared: Shared) -> int | None:
 
 def _real_to_new(shared: Shared) -> int | None:
     both = _both(shared)
-    if both is None or both[0] != "real" or shared.label is not None:
+    if both is None or both[0] != "real" or shared.label not in (None, "real"):
         return None
-    return int(both[1] in shared.new)
+    turned = _turned_new(both, shared)
+    return None if turned and shared.label is not None else int(turned)

@@ -1,16 +1,18 @@
 """What a record of the comparisons topic says, believed only where it may be true of a rollout."""
 
 import hmac
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Sequence
+from math import inf, isfinite
 
 from pydantic import ValidationError
 
 from deploy.rollout_records import Trial
 from detector.comparison import SIGNATURE, sign
-from detector.records import Comparison
+from detector.records import MAX_COMPARISON_BYTES, Comparison, Said
 from detector.serving.rollout import in_share
 
+_PLACE = re.compile("(.+)-(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
 _AHEAD_S = 60.0
 """A clock may be ahead by so much."""
 
@@ -19,28 +21,25 @@ class UnbelievableError(Exception):
     """A record that says it is a comparison of this rollout, and cannot be. Fatal for the record."""
 
 
-@dataclass(frozen=True)
-class Written:
-    """A comparison, and when it was written, Unix time in seconds."""
-
-    comparison: Comparison
-    at_s: float
-
-
 def believed(
     value: bytes,
     headers: Sequence[tuple[str, bytes]],
     at_s: float,
     trial: Trial,
+    families: Collection[str],
     media_topic: str,
     keys: Sequence[bytes],
     now_s: float,
 ) -> Comparison | None:
     """Return a record's comparison; None of one that is of another rollout.
 
-    keys: the tokens of detectors; where there is one, a comparison is signed by one of them. Raises
-    UnbelievableError.
+    families: all that both releases know. keys: the tokens of detectors; where there is one, a comparison is
+    signed by one of them. Raises UnbelievableError.
     """
+    if len(value) > MAX_COMPARISON_BYTES:
+        raise UnbelievableError(
+            f"it has {len(value):,} bytes, and a comparison {MAX_COMPARISON_BYTES:,} at most"
+        )
     if keys:
         signature = dict(headers).get(SIGNATURE, b"")
         if not any(hmac.compare_digest(sign(key, value), signature) for key in keys):
@@ -51,14 +50,32 @@ def believed(
         raise UnbelievableError(f"it is no comparison: {error.errors()[0]['msg']}") from error
     if (comparison.champion.release, comparison.challenger.release) != (trial.champion, trial.release):
         return None
+    if at_s < trial.began.timestamp():
+        return None
+    if at_s > now_s + _AHEAD_S:
+        raise UnbelievableError("it is from the future")
+    for said in (comparison.champion, comparison.challenger):
+        _require_sayable(said, families)
     steps = [trial.plan.shares(step) for step in range(len(trial.plan.canary) + 1)]
     shared, answered = (max(shares) for shares in zip(*steps, strict=True))
-    if comparison.id.rpartition("-")[0].rpartition("-")[0] != media_topic or not in_share(
-        comparison.id, shared
-    ):
+    placed = _PLACE.fullmatch(comparison.id)
+    if not placed or placed[1] != media_topic or not in_share(comparison.id, shared):
         raise UnbelievableError(f"{comparison.id[:100]!r} is no item that both releases score")
     if comparison.answered == "challenger" and not in_share(comparison.id, answered):
         raise UnbelievableError(f"{comparison.id!r} is no item that the challenger answers")
-    if at_s > now_s + _AHEAD_S:
-        raise UnbelievableError("it is from the future")
     return comparison
+
+
+def _require_sayable(said: Said, families: Collection[str]) -> None:
+    """Raises UnbelievableError where no release says that."""
+    if not 0 <= said.model_s < inf:
+        raise UnbelievableError(f"no item takes {said.model_s} s")
+    if said.error is not None:
+        return
+    scores = (said.fake_probability, said.energy, said.unknown_score)
+    if said.label is None or any(score is None or not isfinite(score) for score in scores):
+        raise UnbelievableError("a release that could score an item says a label and finite scores")
+    if not 0 <= (said.fake_probability or 0) <= 1:
+        raise UnbelievableError(f"{said.fake_probability} is no probability")
+    if said.family is not None and said.family not in families:
+        raise UnbelievableError(f"neither release knows a family {said.family[:100]!r}")

@@ -48,6 +48,8 @@ class _Reading:
     trial: Trial
     comparisons: TopicReader
     evidence: Evidence
+    families: frozenset[str]
+    """that either release knows"""
     before: Evidence | None = None
     """what was read by fewer labels, which is shown until all is read anew"""
     left_out: int = 0
@@ -109,7 +111,7 @@ class Conductor:
                 checks=evidence.checks(trial.waived),
                 shared=evidence.shared,
                 answered=evidence.answered_since(trial.since.timestamp()),
-                left_out=evidence.late + reading.left_out,
+                left_out=evidence.late + evidence.repeated + reading.left_out,
                 table={one: dict(others) for one, others in evidence.table.items()},
                 model_s=evidence.model_s(),
             )
@@ -118,6 +120,11 @@ class Conductor:
         """The newest shared items of which the one said this and the other that."""
         with self._lock:
             return [] if self._reading is None else self._reading.shown.items(champion, challenger)
+
+    def disagreements(self) -> frozenset[str]:
+        """Ids of those on which the releases differ."""
+        with self._lock:
+            return frozenset() if self._reading is None else self._reading.shown.kept(differing=True)
 
     def kept(self) -> frozenset[str]:
         """Ids of all items that can be opened."""
@@ -139,6 +146,7 @@ class Conductor:
             self._forget()
             self._begin(standing, trial, before)
         assert self._reading is not None
+        self._reading.evidence.steps_began([at.timestamp() for at in trial.steps])
         self._read(self._reading, trial)
         facts = _facts(self._reading, trial)
         metrics.show_checks(facts.checks)
@@ -150,7 +158,9 @@ class Conductor:
             standing.releases[digest].candidate.classes[1:] for digest in (trial.champion, trial.release)
         )
         comparisons = TopicReader(self._ingest, COMPARISONS, int(trial.began.timestamp() * 1000))
-        reading = _Reading(trial, comparisons, Evidence(champion, challenger, trial.labels), before)
+        evidence = Evidence(champion, challenger, trial.labels)
+        families = frozenset((*champion, *challenger))
+        reading = _Reading(trial, comparisons, evidence, families, before)
         with self._lock:
             self._reading = reading
 
@@ -163,12 +173,12 @@ class Conductor:
 
     def _read(self, reading: _Reading, trial: Trial) -> None:
         records = list(reading.comparisons.poll())
-        now_s = time.time()
+        now_s, topic = time.time(), self._ingest.media_topic
         until_s, reading.complete = reading.comparisons.read_until(now_s)
         with self._lock:
             for value, headers, at_s in records:
                 try:
-                    found = believed(value, headers, at_s, trial, self._ingest.media_topic, self._keys, now_s)
+                    found = believed(value, headers, at_s, trial, reading.families, topic, self._keys, now_s)
                 except UnbelievableError as error:
                     reading.left_out += 1
                     metrics.UNBELIEVABLE.inc()

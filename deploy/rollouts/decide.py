@@ -43,22 +43,27 @@ def decide(trial: Trial, facts: Facts, now: datetime) -> Decision:
         return Decision("rollback", "; ".join(map(told, failed)))
     if trial.inconclusive is not None:
         return Decision("wait", f"It is inconclusive and waits for a person: {trial.inconclusive}.")
-    if doubtful := [
-        check for check in facts.checks if check.state == "inconclusive" and check.low > check.tolerated
-    ]:
-        return Decision("inconclusive", "; ".join(map(told, doubtful)))
     if not facts.complete:
         return Decision("wait", "It waits until its comparisons are read.")
+    # In shadow nothing goes out, and a person who was asked once has answered: then it is out of time later.
+    if (trial.step or not trial.asked) and (doubtful := [*filter(_beyond, facts.checks)]):
+        return Decision("inconclusive", "; ".join(map(told, doubtful)))
     open_checks = [check for check in facts.checks if check.state in _HOLD_UP]
-    if why := _out_of_time(trial, facts, open_checks, now):
+    waits = _waits(trial, facts, open_checks, now)
+    if why := _out_of_time(trial, facts, open_checks, waits is not None, now):
         return Decision("inconclusive", why)
     if trial.held:
         return Decision("wait", "A person holds it at this step.")
-    if why := _waits(trial, facts, open_checks, now):
-        return Decision("wait", why)
+    if waits is not None:
+        return Decision("wait", waits)
     if trial.step == len(trial.plan.canary):
         return Decision("promote", "All checks passed at every step.")
     return Decision("step", "All checks passed.")
+
+
+def _beyond(check: Check) -> bool:
+    """Whether its largest source alone shows a share over the tolerated one."""
+    return check.state == "inconclusive" and check.low >= check.tolerated
 
 
 def told(check: Check) -> str:
@@ -75,11 +80,13 @@ def told(check: Check) -> str:
     return words if check.reason is None else f"{words}; {check.reason}"
 
 
-def _out_of_time(trial: Trial, facts: Facts, open_checks: Sequence[Check], now: datetime) -> str | None:
+def _out_of_time(
+    trial: Trial, facts: Facts, open_checks: Sequence[Check], waits: bool, now: datetime
+) -> str | None:
     if now - max(trial.since, facts.newest or trial.since) >= WITHOUT_ANY:
         return "no item was scored by both for an hour"
     names = ", ".join(check.name for check in open_checks) or "the answers that it needs"
-    if now - trial.since >= MOST_TIME:
+    if waits and now - trial.since >= MOST_TIME:
         return f"24 hours did not decide {names}"
     if open_checks and facts.shared >= MOST_SHARED:
         return f"{facts.shared:,} shared items did not decide {names}"

@@ -63,6 +63,6 @@ def waive(services: Opened, actor: Actor, body: Waive) -> Release:
 @router.post("/rollouts/labels", openapi_extra=least("reviewer"))
 def judge(services: Opened, actor: Actor, body: Judge) -> Release:
     """Say what shared items are on which the releases differ: real, or a family. 404 for another item."""
-    if other := sorted(set(body.labels) - services.conductor.kept()):
-        raise HTTPException(404, f"{other[0][:300]} is no shared item of this rollout that can be opened")
+    if other := sorted(set(body.labels) - services.conductor.disagreements()):
+        raise HTTPException(404, f"{other[0][:300]} is no item of this rollout on which the releases differ")
     return move(services, body.digest, lambda history: moves.judge(history, body.digest, body.labels, actor))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -97,9 +98,6 @@ def proposed(
     return propose
 
 
-_BEGAN_S = 1_700_000_000
-
-
 @dataclass
 class OnTrial:
     """A rollout that goes on in these services, and the comparisons that are on its topic."""
@@ -108,6 +106,7 @@ class OnTrial:
     champion: Artifact
     challenger: Artifact
     written: list[tuple[bytes, list[tuple[str, bytes]], float]]
+    began_s: float
     slow: bool = False
     """the topic gives nothing yet"""
 
@@ -124,7 +123,7 @@ class OnTrial:
                 challenger=said(self.challenger.digest, challenger),
                 answered="champion",
             )
-            at_s = _BEGAN_S + 10.0 * len(self.written)
+            at_s = self.began_s + 10.0 * len(self.written)
             self.written.append((comparison.model_dump_json().encode(), [], at_s))
         self.services.conductor.tick()
 
@@ -158,7 +157,11 @@ def begin_rollout(services: Services, monkeypatch: pytest.MonkeyPatch) -> Callab
 
     def begin(champion: Artifact, challenger: Artifact) -> OnTrial:
         approve(services, challenger)
-        trial = OnTrial(services, champion, challenger, [])
+        began = fold(services.ledger.events()).trial
+        assert began is not None
+        trial = OnTrial(services, champion, challenger, [], began.began.timestamp())
+        later = SimpleNamespace(time=lambda: trial.began_s + 100_000)  # what is written lies before
+        monkeypatch.setattr(conductor, "time", later)
         monkeypatch.setattr(conductor, "TopicReader", partial(_Topic, trial))
         services.conductor.tick()
         return trial
@@ -196,7 +199,8 @@ class _Topic:
         return iter(new)
 
     def read_until(self, now_s: float) -> tuple[float, bool]:
-        return _BEGAN_S + 10.0 * self._next + 2, not self._trial.slow  # all units before have ended
+        ended_s = self._trial.began_s + 10.0 * self._next + 2  # all units before have ended
+        return ended_s, not self._trial.slow
 
     def close(self) -> None: ...
 

@@ -84,7 +84,7 @@ def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(
     assert (unnamed.status_code, "say what they are" in unnamed.text) == (422, True)
     assert [unnamed.text.count(f'value="{id_}" checked') for id_ in items[:3]] == [1, 1, 0]
     other = submit(ids=["forgewatch.media-9-9"], called="real")
-    assert (other.status_code, "is no shared item of this rollout" in other.text) == (404, True)
+    assert (other.status_code, "is no item of this rollout on which" in other.text) == (404, True)
     assert submit(ids=items[:19], called="", family="resampled").status_code == 200
     assert submit(ids=items[19], called="real").status_code == 200
     labels = trial(services).labels
@@ -205,3 +205,29 @@ def test_an_item_s_media_is_shown_or_why_not_and_of_other_items_nothing(
         "/page/rollout/items/picture.png", params={"id": "forgewatch.media-0-9", "digest": "0" * 64}
     )
     assert (other.status_code, len(asked)) == (404, 2)
+
+
+def test_a_rollback_in_the_midst_of_a_rollback_or_of_a_step_is_one_clear_refusal(
+    page: Any, on_trial: Any, services: Services
+) -> None:
+    champion, challenger = on_trial.champion.digest, on_trial.challenger.digest
+    seen = trial(services)
+    body = {"reason": "worse", "digest": challenger}
+    headers = {"X-Forgewatch-Actor": "ada"}
+    assert page.post("/rollback", json=body, headers=headers).json()["digest"] == champion
+    again = page.post("/rollback", json=body, headers=headers)
+    assert again.status_code == 409
+    refusal = again.json()["detail"]
+    assert refusal == (
+        f"release {challenger[:12]} neither answers nor is on trial: {champion[:12]} is live; look again"
+    )
+    assert fold(services.ledger.events()).live.digest == champion
+    # A step that was decided before the rollback comes too late, and writes nothing.
+    stored = services.artifacts.evidence(challenger)
+    late = make_moves(
+        services.ledger, services.publisher, lambda history: moves.step_on(history, seen, (), stored)
+    )
+    assert late == ()
+    held = page.post("/rollouts/turn", params={"action": "hold"}, json=body, headers=headers)
+    refusal = f"release {challenger[:12]} is not on trial: no release is; look again"
+    assert (held.status_code, held.json()["detail"]) == (409, refusal)

@@ -141,19 +141,14 @@ def test_a_rollback_takes_the_release_on_trial_and_the_live_one_only_by_its_name
     out, back = approval.to_take_out(begun.events, None)
     assert (out.digest, back.digest) == (B, A)
     with pytest.raises(ApprovalError, match="neither answers nor is on trial"):
-        approval.to_take_out(begun.events, C) if fold(begun.events).previous else approval.to_take_out(
-            with_previous(begun), C
-        )
+        approval.to_take_out(begun.events, C)
     begun.force(*approval.rollback(begun.events, TakeOut(reason="odd", digest=B), begun.evidence(A), "ada"))
     assert (state(begun, A), state(begun, B)) == ("live", "rolled back")
     on(begun, stable=A, canary=None, canary_share=0, shared_share=0)
-    with pytest.raises(ApprovalError, match="no earlier release"):
+    with pytest.raises(ApprovalError, match=r"neither answers nor is on trial: aaaaaaaaaaaa is live; look"):
         approval.to_take_out(begun.events, B)
-
-
-def with_previous(history: Any) -> Any:
-    step(history), step(history), step(history)
-    return history.events
+    with pytest.raises(ApprovalError, match="no earlier release"):
+        approval.to_take_out(begun.events, A)
 
 
 def test_what_a_canary_answered_is_taken_back_from_its_first_word_on(begun: Any) -> None:
@@ -231,3 +226,27 @@ def test_two_approvals_name_one_plan(new_history: NewHistory) -> None:
     history.force(*history.approve(A, "bob", plan=Plan.parse("now", 0, 0)))
     with pytest.raises(ApprovalError, match=r"several plans \(25,5,25,100 and now\)"):
         history.promote(A)
+
+
+def test_labels_count_anew_where_it_is_inconclusive_again_and_each_item_once(begun: Any) -> None:
+    labels = {f"m-0-{n}": "real" for n in range(20)}
+    begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals"))
+    begun.force(*moves.judge(begun.events, B, labels, "eve"))
+    assert fold(begun.events).trial.inconclusive is None
+    begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals again"))
+    begun.force(*moves.judge(begun.events, B, labels, "eve"))
+    assert fold(begun.events).trial.inconclusive == "reals again"
+    begun.force(*moves.judge(begun.events, B, {f"n-0-{n}": "real" for n in range(20)}, "eve"))
+    assert fold(begun.events).trial.inconclusive is None
+
+
+def test_what_was_asked_once_and_when_its_steps_began_stays_known(begun: Any) -> None:
+    step(begun)
+    first = begun.events[-1].at
+    begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals"))
+    assert not fold(begun.events).trial.asked
+    begun.force(*moves.by_person(begun.events, B, "extend", "a quiet day", "ada"))
+    begun.now += timedelta(hours=1)
+    step(begun)
+    trial = fold(begun.events).trial
+    assert (trial.asked, trial.steps) == (True, (first, begun.now))

@@ -52,7 +52,7 @@ def test_what_is_not_there_changes_nothing() -> None:
     two = Bets(np.array([0.03, 0.03]))
     two.bet(np.array([0.2, np.nan]))
     assert two.log_above[1] == pytest.approx(0)
-    assert two.log_below[1] == 0
+    assert two.log_below[1] == pytest.approx(0)
     assert list(two.seen) == [1, 0]
 
 

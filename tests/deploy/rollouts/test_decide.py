@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deploy.rollout_records import Check, CheckState, Plan, Trial
 from deploy.rollouts.decide import Facts, decide
@@ -67,7 +69,9 @@ def test_what_is_not_decided_waits_and_after_a_day_is_inconclusive(trial: Trial,
     day = BEGAN + timedelta(hours=24)
     assert decide(trial, facts(check(state), newest=day), day).turn == "inconclusive"
     assert decide(trial, facts(check(state), shared=50_000), LATER).turn == "inconclusive"
-    assert decide(trial, facts(check("passed"), newest=day), day).turn == "inconclusive"
+    few = facts(check("passed"), newest=day, answered=499)
+    assert decide(at(trial, step=1), few, day).turn == "inconclusive"
+    assert decide(trial, facts(check("passed"), newest=day), day).turn == "step"
 
 
 def test_an_hour_without_any_shared_item_is_inconclusive_and_never_a_pass(trial: Trial) -> None:
@@ -105,3 +109,75 @@ def test_a_plan_is_read_as_it_is_written(text: str, canary: tuple[float, ...]) -
 def test_a_plan_that_does_not_rise_to_everything_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no plan: give `now`"):
         Plan.parse(text, 10, 500)
+
+
+STATES = st.sampled_from(["passed", "undecided", "failed", "inconclusive", "not measured", "look", "waived"])
+TRIALS = st.fixed_dictionaries(
+    {"step": st.integers(0, 3), "held": st.booleans(), "asked": st.booleans(), "extended": st.booleans()},
+    optional={"inconclusive": st.just("too few")},
+)
+FACTS = st.fixed_dictionaries(
+    {
+        "shared": st.integers(0, 60_000),
+        "answered": st.integers(0, 900),
+        "newest": st.none()
+        | st.timedeltas(timedelta(0), timedelta(hours=40)).map(lambda after: BEGAN + after),
+        "complete": st.booleans(),
+    }
+)
+LOOKS = st.timedeltas(timedelta(0), timedelta(hours=40)).map(lambda after: BEGAN + after)
+
+
+@given(st.lists(STATES, min_size=1, max_size=4), TRIALS, FACTS, LOOKS)
+def test_nothing_but_passed_checks_takes_a_rollout_on_and_a_failed_one_always_out(
+    states: list[CheckState], changed: Any, given_facts: Any, now: Any
+) -> None:
+    trial = Trial(release="b" * 64, champion="a" * 64, plan=Plan(), began=BEGAN, since=BEGAN, **changed)
+    found = facts(*map(check, states), **given_facts)
+    decision = decide(trial, found, now)
+    assert (decision.turn == "rollback") == ("failed" in states)
+    assert decision == decide(trial, found, now)
+    assert decision.says
+    if decision.turn in ("step", "promote"):
+        assert set(states) <= {"passed", "not measured", "waived"}
+        assert (found.complete, trial.held, trial.inconclusive) == (True, False, None)
+        assert now - trial.since >= timedelta(minutes=10)
+        assert not trial.step or found.answered >= 500
+        assert now - max(BEGAN, found.newest or BEGAN) < timedelta(hours=1)
+        assert (decision.turn == "promote") == (trial.step == 3)
+    if decision.turn == "inconclusive":
+        assert trial.inconclusive is None
+        assert found.complete
+
+
+@given(st.lists(STATES, min_size=1, max_size=4), TRIALS, FACTS, LOOKS)
+def test_no_later_look_at_the_same_facts_promotes_for_its_time_alone(
+    states: list[CheckState], changed: Any, given_facts: Any, now: Any
+) -> None:
+    trial = Trial(release="b" * 64, champion="a" * 64, plan=Plan(), began=BEGAN, since=BEGAN, **changed)
+    found = facts(*map(check, states), **given_facts)
+    open_checks = set(states) & {"undecided", "look", "inconclusive", "failed"}
+    for after in (timedelta(0), timedelta(hours=3), timedelta(days=400)):
+        if open_checks:
+            assert decide(trial, found, now + after).turn not in ("step", "promote")
+    assert decide(trial, found, BEGAN + timedelta(days=400)).turn in ("wait", "inconclusive", "rollback")
+
+
+def test_what_a_person_let_go_on_is_not_asked_again_in_shadow_and_takes_no_step(trial: Trial) -> None:
+    doubtful = facts(check("inconclusive", low=0.05, reason="only odd shows it"))
+    assert decide(trial, doubtful, SOON).turn == "inconclusive"
+    assert decide(at(trial, asked=True), doubtful, LATER).turn == "wait"
+    assert decide(at(trial, asked=True, step=1), doubtful, SOON).turn == "inconclusive"
+
+
+def test_a_prefix_that_is_read_again_takes_nothing_back(trial: Trial) -> None:
+    doubtful = facts(check("inconclusive", low=0.05), complete=False)
+    assert decide(at(trial, step=2), doubtful, LATER).turn == "wait"
+
+
+def test_a_person_may_hold_what_has_passed_for_days(trial: Trial) -> None:
+    days = BEGAN + timedelta(days=3)
+    passed = facts(check("passed"), newest=days, answered=900)
+    assert decide(at(trial, step=2, held=True), passed, days).says == "A person holds it at this step."
+    still = facts(check("undecided"), newest=days)
+    assert decide(at(trial, step=2, held=True), still, days).turn == "inconclusive"

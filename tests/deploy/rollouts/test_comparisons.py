@@ -1,0 +1,128 @@
+"""What is believed of the topic: comparisons of this rollout, as a detector signs them."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from deploy.rollouts.comparisons import UnbelievableError, believed
+from detector.comparison import SIGNATURE, sign
+from detector.records import Comparison
+from detector.serving.rollout import in_share
+from tests.deploy.rollouts.conftest import BEGAN, CHALLENGER
+
+TOPIC, KEY, FAMILIES = "forgewatch.media", b"a token", ("blend", "swap")
+SHARED = next(n for n in itertools.count() if in_share(f"{TOPIC}-0-{n}", 0.05))
+NOW_S = BEGAN.timestamp() + 100
+
+
+@pytest.fixture
+def read(trial: Any) -> Any:
+    """Reads a record as the conductor does: the value, signed where no header is given."""
+
+    def one(value: bytes | Comparison, headers: Any = None, at_s: float = NOW_S, keys: Any = (KEY,)) -> Any:
+        if isinstance(value, Comparison):
+            value = value.model_dump_json().encode()
+        signed = [(SIGNATURE, sign(KEY, value))] if headers is None else headers
+        return believed(value, signed, at_s, trial, FAMILIES, TOPIC, keys, NOW_S)
+
+    return one
+
+
+@pytest.fixture
+def true(compared: Any) -> Comparison:
+    """A comparison that is as it should be."""
+    made: Comparison = compared(SHARED, "real", "blend")
+    return made
+
+
+def changed(true: Comparison, **fields: Any) -> bytes:
+    """A comparison's JSON with other fields, a dot between a field and one of its own."""
+    found = json.loads(true.model_dump_json())
+    for name, value in fields.items():
+        of, _, field = name.rpartition("__")
+        (found[of] if of else found)[field] = value
+    return json.dumps(found).encode()
+
+
+def test_a_signed_comparison_of_this_rollout_is_believed(read: Any, true: Comparison) -> None:
+    assert read(true) == true
+    assert read(true, headers=[], keys=()) == true
+    assert read(true, keys=(b"an older token", KEY)) == true
+
+
+@pytest.mark.parametrize("headers", [[], [(SIGNATURE, b"")], [(SIGNATURE, sign(b"another token", b"{}"))]])
+def test_a_forged_comparison_is_not_believed(read: Any, true: Comparison, headers: Any) -> None:
+    with pytest.raises(UnbelievableError, match="not signed by a detector's token"):
+        read(true, headers=headers)
+
+
+def test_a_signature_of_another_comparison_is_none_of_this_one(
+    read: Any, true: Comparison, compared: Any
+) -> None:
+    other = sign(KEY, compared(SHARED, "real", "real").model_dump_json().encode())
+    with pytest.raises(UnbelievableError, match="not signed"):
+        read(true, headers=[(SIGNATURE, other)])
+
+
+def elsewhere(share: float) -> str:
+    """The id of an item that is not of this share."""
+    return next(id for n in itertools.count() if not in_share(id := f"{TOPIC}-0-{n}", share))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"id": f"another.topic-0-{SHARED}"}, "no item that both releases score"),
+        ({"id": f"{TOPIC}-0-{SHARED} "}, "no item that both"),
+        ({"id": f"{TOPIC}-0-0{SHARED}"}, "no item that both"),
+        ({"id": f"{TOPIC}-0-{'9' * 4000}"}, "no item that both"),
+        ({"id": "x"}, "no item that both"),
+        ({"champion__fake_probability": float("nan")}, "finite scores"),
+        ({"challenger__energy": float("inf")}, "finite scores"),
+        ({"challenger__unknown_score": None}, "finite scores"),
+        ({"challenger__label": None}, "says a label"),
+        ({"champion__fake_probability": 1.5}, "1.5 is no probability"),
+        ({"challenger__model_s": -1}, "no item takes -1.0 s"),
+        ({"challenger__model_s": float("nan")}, "no item takes nan s"),
+        ({"challenger__family": "x" * 4000}, "neither release knows a family 'xxx"),
+        ({"answered": "both"}, "it is no comparison"),
+        ({"source": "s" * 1_000_000}, "has 1,000,.* bytes, and a comparison 16,384 at most"),
+    ],
+)
+def test_what_no_detector_says_is_not_believed_in_one_short_line(
+    read: Any, true: Comparison, fields: Any, why: str
+) -> None:
+    with pytest.raises(UnbelievableError, match=why) as raised:
+        read(changed(true, **fields))
+    assert len(str(raised.value)) < 200
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"[]", b"{" * 9000])
+def test_what_is_no_comparison_is_not_believed(read: Any, value: bytes) -> None:
+    with pytest.raises(UnbelievableError, match="it is no comparison"):
+        read(value)
+
+
+def test_an_item_that_only_one_release_scores_is_not_believed(
+    trial: Any, true: Comparison, read: Any
+) -> None:
+    quarter = trial.model_copy(update={"plan": trial.plan.model_copy(update={"canary": (0.05, 0.25)})})
+    for share, by, why in ((0.25, "champion", "both"), (0.25, "challenger", "both")):
+        value = changed(true, id=elsewhere(share), answered=by)
+        with pytest.raises(UnbelievableError, match=why):
+            believed(value, [], NOW_S, quarter, FAMILIES, TOPIC, (), NOW_S)
+    few = trial.model_copy(update={"plan": trial.plan.model_copy(update={"shadow": 1, "canary": (0.05,)})})
+    value = changed(true, id=elsewhere(0.05), answered="challenger")
+    with pytest.raises(UnbelievableError, match="no item that the challenger answers"):
+        believed(value, [], NOW_S, few, FAMILIES, TOPIC, (), NOW_S)
+
+
+def test_a_record_of_another_rollout_is_none_of_this_one(read: Any, true: Comparison) -> None:
+    assert read(changed(true, champion__release=CHALLENGER)) is None
+    assert read(true, at_s=BEGAN.timestamp() - 1) is None  # the same two, before
+    assert read(true, at_s=0.0) is None
+    with pytest.raises(UnbelievableError, match="from the future"):
+        read(true, at_s=NOW_S + 3600)

@@ -1,0 +1,261 @@
+"""Conductors over a real ledger: one move whoever makes it, and the ledger alone says where it stands.
+
+The topic lies in memory here; tests/system/test_rollout_stream.py has a broker.
+"""
+
+import itertools
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deploy.releases.evidence import Evidence as Stored
+from deploy.releases.ledger import Event, Ledger, Move
+from deploy.releases.standing import Standing, fold
+from deploy.rollout_records import Plan, Trial, Turn
+from deploy.rollouts import conductor, moves
+from deploy.rollouts.conductor import Conductor
+from detector.records import Comparison
+from detector.serving.rollout import in_share
+from ingest.kafka.compacted import TopicError
+from ingest.settings import IngestSettings
+from tests.deploy.rollouts.conftest import CHALLENGER, CHAMPION
+from updater.records import Candidate
+
+EVALUATION = "e" * 64
+PLAN = Plan(shadow=0.5, canary=(0.5, 1.0), minutes=0, answers=0)
+PUBLISHER: Any = SimpleNamespace(wake=lambda: None)
+
+
+class Topic:
+    """What detectors wrote: one item of each of ten sources every 10 seconds."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[bytes, list[tuple[str, bytes]], float]] = []
+        self.away = False
+        self.began_s = 0.0
+        self.numbers = (n for n in itertools.count() if in_share(f"forgewatch.media-0-{n}", 0.5))
+
+    def write(self, compared: Callable[..., Comparison], champion: str, challenger: str, units: int) -> None:
+        for _ in range(units):
+            for source in range(10):
+                made = compared(next(self.numbers), champion, challenger, f"camera {source}")
+                at_s = self.began_s + len(self.written)
+                self.written.append((made.model_dump_json().encode(), [], at_s))
+
+    def reader(self, _: IngestSettings, began_ms: int) -> "Reader":
+        return Reader(self)
+
+
+class Reader:
+    def __init__(self, topic: Topic) -> None:
+        self._topic, self._next = topic, 0
+
+    def poll(self) -> Iterator[Any]:
+        if self._topic.away:
+            raise TopicError("cannot reach the broker")
+        new = self._topic.written[self._next :]
+        self._next += len(new)
+        return iter(new)
+
+    def read_until(self, now_s: float) -> tuple[float, bool]:
+        return now_s, True
+
+    def close(self) -> None: ...
+
+
+def candidate(digest: str, parent: str | None) -> Candidate:
+    return Candidate(
+        digest=digest,
+        evaluation_digest=EVALUATION,
+        parent=parent,
+        update=1,
+        classes=("real", "blend"),
+        gates=(),
+    )
+
+
+def stored(digest: str) -> Stored:
+    return Stored(digest, EVALUATION, None, (), b"", None)
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
+    made = Topic()
+    monkeypatch.setattr(conductor, "Comparisons", made.reader)
+    later = SimpleNamespace(time=lambda: made.began_s + 100_000)
+    monkeypatch.setattr(conductor, "time", later)
+    return made
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, topic: Topic) -> Iterator[Ledger]:
+    made = Ledger(f"sqlite:///{tmp_path}/ledger.sqlite")
+    made.append(
+        lambda _: [
+            Move("ada", "propose", CHAMPION, EVALUATION, candidate=candidate(CHAMPION, None)),
+            Move("ada", "approve", CHAMPION, EVALUATION),
+            Move("ada", "promote", CHAMPION, EVALUATION),
+            Move("ada", "propose", CHALLENGER, EVALUATION, candidate=candidate(CHALLENGER, CHAMPION)),
+            Move("ada", "approve", CHALLENGER, EVALUATION),
+        ]
+    )
+    begin(made, topic)
+    yield made
+    made.close()
+
+
+def begin(ledger: Ledger, topic: Topic) -> None:
+    ledger.append(lambda _: [Move("ada", "begin", CHALLENGER, EVALUATION, rollout=Turn(plan=PLAN))])
+    trial = fold(ledger.events()).trial
+    assert trial is not None
+    topic.began_s = trial.began.timestamp()
+
+
+def new(ledger: Ledger, found: Callable[[str], Stored] = stored) -> Conductor:
+    return Conductor(ledger, PUBLISHER, found, IngestSettings(), ())
+
+
+def standing(ledger: Ledger) -> Standing:
+    return fold(ledger.events())
+
+
+def actions(ledger: Ledger) -> list[str]:
+    names = [event.move.action for event in ledger.events()]
+    return names[names.index("begin") + 1 :]
+
+
+def both_at_once(ledger: Ledger) -> None:
+    """Two servers come to a decision before either has made its move."""
+    meet = threading.Barrier(2)
+
+    def found(digest: str) -> Stored:
+        meet.wait(10)
+        return stored(digest)
+
+    with ThreadPoolExecutor(2) as pool:
+        for ticked in [pool.submit(new(ledger, found).tick) for _ in range(2)]:
+            ticked.result(20)
+
+
+def test_two_servers_that_conduct_at_once_make_one_move(ledger: Ledger, topic: Topic, compared: Any) -> None:
+    topic.write(compared, "real", "real", 120)
+    both_at_once(ledger)
+    assert actions(ledger) == ["step"]
+    topic.write(compared, "real", "blend", 30)
+    both_at_once(ledger)
+    assert actions(ledger) == ["step", "rollback"]
+
+
+def test_without_looking_anew_two_servers_would_take_two_steps(
+    ledger: Ledger, topic: Topic, compared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blindly(history: tuple[Event, ...], trial: Trial, *rest: Any) -> list[Move]:
+        now = fold(history).trial
+        assert now is not None
+        return step_on(history, now, *rest)
+
+    step_on = moves.step_on
+    monkeypatch.setattr(moves, "step_on", blindly)
+    topic.write(compared, "real", "real", 120)
+    both_at_once(ledger)
+    assert actions(ledger) == ["step", "step"]
+
+
+def test_a_server_begun_anew_comes_to_the_same_without_a_move_too_many(
+    ledger: Ledger, topic: Topic, compared: Any
+) -> None:
+    topic.write(compared, "real", "real", 120)
+    first = new(ledger)
+    first.tick()
+    checks, second = first.view().checks, new(ledger)
+    assert second.view().says == "Its comparisons are being read."
+    second.tick()
+    assert actions(ledger) == ["step", "step"]  # this plan's steps ask for no time
+    assert second.view().checks == checks
+    new(ledger).tick()
+    assert standing(ledger).live_history == (CHAMPION, CHALLENGER)
+
+
+def test_a_repeated_comparison_counts_once(ledger: Ledger, topic: Topic, compared: Any) -> None:
+    topic.write(compared, "blend", "real", 1)
+    (value, headers, at_s), *_ = topic.written
+    topic.written = [(value, headers, at_s + 10 * number) for number in range(200)]  # else it is blind
+    conducting = new(ledger)
+    conducting.tick()
+    view = conducting.view()
+    assert (view.shared, view.left_out, actions(ledger)) == (1, 199, [])
+
+
+def test_records_that_are_no_comparison_are_counted_and_move_nothing(
+    ledger: Ledger, topic: Topic, compared: Any
+) -> None:
+    topic.write(compared, "real", "real", 1)
+    junk = [b"", b"{}", b"x" * 1_000_000, topic.written[0][0].replace(b"camera", b"c" * 17_000)]
+    topic.written += [(value, [], topic.began_s + 5) for value in junk]
+    conducting = new(ledger)
+    before = conductor.metrics.UNBELIEVABLE._value.get()
+    conducting.tick()
+    assert (conducting.view().shared, conducting.view().left_out) == (10, 4)
+    assert conductor.metrics.UNBELIEVABLE._value.get() - before == 4
+
+
+def test_a_topic_that_is_away_moves_nothing_and_is_said(ledger: Ledger, topic: Topic, compared: Any) -> None:
+    topic.write(compared, "real", "real", 120)
+    topic.away = True
+    with pytest.raises(TopicError, match="cannot reach the broker"):
+        new(ledger).tick()
+    assert actions(ledger) == []
+
+
+def test_a_ledger_restored_in_the_midst_of_a_rollout_goes_on_from_where_its_copy_stood(
+    ledger: Ledger, topic: Topic, compared: Any, tmp_path: Path
+) -> None:
+    copy = tmp_path / "yesterday.sqlite"
+    with (
+        closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as now,
+        closing(sqlite3.connect(copy)) as backup,
+    ):
+        now.backup(backup)
+    topic.write(compared, "real", "real", 120)
+    new(ledger).tick()
+    rollout = standing(ledger).rollout(ledger.id)
+    assert rollout is not None
+    assert rollout.canary_share == 0.5
+    older = Ledger(f"sqlite:///{copy}")
+    shadow = standing(older).rollout(older.id)
+    assert shadow is not None
+    assert (shadow.canary, shadow.canary_share, shadow.shared_share) == (CHALLENGER, 0, 0.5)
+    assert shadow.sequence < rollout.sequence  # so the publisher raises its epoch above the topic's
+    new(older).tick()
+    assert actions(older) == ["step"]
+    older.close()
+
+
+def test_a_ledger_from_before_the_rollout_has_none_and_its_comparisons_move_nothing(
+    ledger: Ledger, topic: Topic, compared: Any, tmp_path: Path
+) -> None:
+    older = Ledger(f"sqlite:///{tmp_path}/before.sqlite")
+    history = [event.move for event in ledger.events()[:5]]
+    older.append(lambda _: history)
+    topic.write(compared, "real", "blend", 60)
+    conducting = new(older)
+    conducting.tick()
+    assert (conducting.view().trial, len(older.events())) == (None, 5)
+    rollout = standing(older).rollout(older.id)
+    assert rollout is not None
+    assert (rollout.stable, rollout.canary) == (CHAMPION, None)
+    began = datetime.now(UTC) + timedelta(seconds=1)
+    topic.began_s = began.timestamp() + 600
+    begin(older, topic)  # approved once more: what was seen before counts for nothing
+    topic.written = [(value, headers, at_s - 3600) for value, headers, at_s in topic.written]
+    conducting.tick()
+    assert (conducting.view().shared, actions(older)) == (0, [])
+    older.close()
