@@ -1,4 +1,4 @@
-"""`forgewatch benchmark`: streams, newcomer, memory, shift, rollout: what is learnt, rejected, spent."""
+"""`forgewatch benchmark`: streams, newcomer, memory, shift: what is learnt, rejected, spent."""
 
 import sys
 from dataclasses import replace
@@ -265,35 +265,6 @@ def shift(
     if report:
         facts = shift_json(power, bursts, drifts, false_drifts, before, streams, seed)
         report.write_text(facts)
-
-
-@app.command()
-def rollout(
-    rollouts: Annotated[int, typer.Option(min=1, help="rollouts of each setting")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
-    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
-) -> None:
-    """Simulate rollouts of healthy and bad challengers: how many are rolled back, and after how long."""
-    from deploy.bench.rollout_power import measure, rollout_json, row_of
-
-    writable(report)
-    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
-        found = list(measure(rollouts, seed, progress))
-    columns = (
-        "challenger",
-        "sources",
-        "burst",
-        "rolled back",
-        "95 % interval",
-        "inconclusive",
-        "passes, min",
-        "ends, min",
-        "items",
-        "items, 90 %",
-    )
-    print_table(f"{rollouts} rollouts each, medians", columns, [row_of(each) for each in found])
-    if report:
-        report.write_text(rollout_json(found, seed))
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:

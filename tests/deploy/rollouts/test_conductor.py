@@ -50,7 +50,7 @@ class Topic:
                 at_s = self.began_s + len(self.written)
                 self.written.append((made.model_dump_json().encode(), [], at_s))
 
-    def reader(self, _: IngestSettings, began_ms: int) -> "Reader":
+    def reader(self, _: IngestSettings, topic: str, began_ms: int) -> "Reader":
         return Reader(self)
 
 
@@ -89,7 +89,7 @@ def stored(digest: str) -> Stored:
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     made = Topic()
-    monkeypatch.setattr(conductor, "Comparisons", made.reader)
+    monkeypatch.setattr(conductor, "TopicReader", made.reader)
     later = SimpleNamespace(time=lambda: made.began_s + 100_000)
     monkeypatch.setattr(conductor, "time", later)
     return made

@@ -1,4 +1,4 @@
-"""`forgewatch benchmark estimate`: how often the estimates of accuracy hold what is right."""
+"""`forgewatch benchmark estimate` and `rollout`: what is simulated of estimates and of rollouts."""
 
 import json
 import sys
@@ -52,3 +52,31 @@ def estimate(
     )
     if report is not None:
         report.write_text(json.dumps([asdict(each) for each in found], indent=1))
+
+
+def rollout(
+    rollouts: Annotated[int, typer.Option(min=1, help="rollouts of each setting")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
+    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
+) -> None:
+    """Simulate rollouts of healthy and bad challengers: how many are rolled back, and after how long."""
+    from deploy.bench.rollout_power import measure, rollout_json, row_of
+
+    writable(report)
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+        found = list(measure(rollouts, seed, progress))
+    columns = (
+        "challenger",
+        "sources",
+        "burst",
+        "rolled back",
+        "95 % interval",
+        "inconclusive",
+        "passes, min",
+        "ends, min",
+        "items",
+        "items, 90 %",
+    )
+    print_table(f"{rollouts} rollouts each, medians", columns, [row_of(each) for each in found])
+    if report:
+        report.write_text(rollout_json(found, seed))
