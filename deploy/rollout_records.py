@@ -87,6 +87,28 @@ class Check(BaseModel):
         return self.low > self.high
 
 
+class Expected(BaseModel):
+    """What an evaluation lets one check expect, by held-back items of the classes that both releases know."""
+
+    model_config = ConfigDict(frozen=True)
+
+    check: str
+    counted: int = Field(description="held-back items that count against the challenger, net")
+    items: int = Field(description="of so many; 0: the evaluation does not say")
+    share: float | None
+    tolerated: float
+    units: int | None = Field(
+        description="so many stretches of 10 seconds of one source with an item of each check let it pass, or"
+        " fewer; null: none do"
+    )
+    asks: bool = Field(False, description="it asks for labels and does not fail")
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the share is over the tolerated one: the rollout is expected to fail, or to ask."""
+        return self.share is not None and self.share > self.tolerated
+
+
 class Trial(BaseModel):
     """The release on trial, by the ledger: the challenger of the one that is live."""
 

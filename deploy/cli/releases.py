@@ -18,6 +18,7 @@ from deploy.cli.output import (
     short,
 )
 from deploy.release_records import LedgerEntry, Release, ReleaseDetail
+from deploy.rollout_records import Expected
 from detector.release.artifact import EVALUATION, MODEL_CARD
 from updater.gate_records import Gate
 
@@ -60,6 +61,8 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
         [[g.name, g.said(".3f"), g.bound, "yes" if g.holds else "NO"] for g in detail.candidate.gates],
     )
     show_findings(detail.candidate.findings)
+    if detail.state not in ("live", "retired"):
+        _show_expected(_expected(evaluation))
     print_table(
         "history",
         ["#", "at", "by", "action", "reason"],
@@ -102,6 +105,8 @@ def approve(
     reasons = _reasons(accept or [])
     with client(actor) as api:
         detail = api.release(api.full_digest(digest))
+        if not as_json and plan != "now":
+            warn_of(_expected(json.loads(api.file(detail.digest, EVALUATION))))
         if sys.stdin.isatty() and not as_json:
             lacking = [finding for finding in detail.candidate.findings if finding.name not in reasons]
             show_findings(lacking)
@@ -154,6 +159,46 @@ def rollback(
         out = api.full_digest(digest) if digest else served
         done = api.rollback(reason, out, retract=retract)
     _show(done, as_json)
+
+
+def _expected(evaluation: object) -> Sequence[Expected]:
+    """What the rollout of a release may show, by its evaluation; none where that is no evaluation."""
+    from pydantic import ValidationError
+
+    from deploy.rollouts.expected import expected_of
+    from updater.records import Evaluation
+
+    try:
+        return expected_of(Evaluation.model_validate(evaluation))
+    except ValidationError:
+        return ()
+
+
+def _show_expected(expected: Sequence[Expected]) -> None:
+    if not expected:
+        return
+    print_table(
+        "what its rollout expects (a unit: 10 seconds of one source)",
+        ["check", "expected", "of items", "tolerated", "passes after units"],
+        [
+            [
+                each.check,
+                None if each.share is None else f"{each.share:.1%}",
+                each.items or None,
+                f"{each.tolerated:.1%}",
+                each.units if each.units is not None else ("asks for labels" if each.asks else "NEVER"),
+            ]
+            for each in expected
+        ],
+    )
+    warn_of(expected)
+
+
+def warn_of(expected: Sequence[Expected]) -> None:
+    """Say which checks of the rollout are expected over their bounds."""
+    for each in expected:
+        if each.beyond and each.share is not None:
+            say(f"expected over its bound: {each.check} {each.share:.1%}, tolerated {each.tolerated:.1%}")
 
 
 def show_findings(findings: Sequence[Gate]) -> None:

@@ -15,6 +15,8 @@ from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import counting, lacking, objection
 from deploy.releases.standing import Standing
+from deploy.rollout_records import Expected
+from deploy.rollouts.expected import expected_of
 from deploy.server.releases import labelled_by, terms
 from deploy.server.services import Services
 
@@ -45,6 +47,7 @@ def approval_of(
         "goes_live": person.name not in given and lacking(release, here, now) == 1,
         "needed": here.needed,
         "plan": here.plan,
+        "expected": _expected(services, release),
         "approvals": [(approval, approval.expires_at <= now) for approval in release.approvals],
         "others": [name for name in _approvers(services, now) if name != person.name and may(name)],
         "expiring": [standing.releases[move.digest] for move in expired],
@@ -52,6 +55,12 @@ def approval_of(
         "four_eyes": here.four_eyes,
         "proxy": bool(services.access.settings.proxy_addresses),
     }
+
+
+def _expected(services: Services, release: Release) -> tuple[Expected, ...]:
+    with suppress(StoreError, EvidenceError):  # the view says why
+        return expected_of(services.evaluations.of(release))
+    return ()
 
 
 def _approvers(services: Services, now: datetime) -> list[str]:

@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 
 from deploy.page.render import percent
 from deploy.release_records import LedgerEntry
-from deploy.rollout_records import Check, Trial
+from deploy.rollout_records import Check, Expected, Trial
+from deploy.rollouts.bets import bets_to_pass
 from deploy.rollouts.checks import ERROR
 from memory.records import REAL
 
@@ -37,8 +38,14 @@ def steps_of(trial: Trial, history: Sequence[LedgerEntry]) -> list[dict[str, Any
     ]
 
 
-def rows_of(checks: Sequence[Check]) -> list[dict[str, Any]]:
-    """Checks as they are shown, each with its interval's bar: where it begins, how wide it is, the bound."""
+def rows_of(
+    checks: Sequence[Check], expected: Sequence[Expected] = (), minutes: float = 0.0
+) -> list[dict[str, Any]]:
+    """Checks as they are shown, each with its interval's bar: where it begins, how wide it is, the bound.
+
+    expected: by the evaluation. minutes: since the rollout began, from which follows how many more it takes.
+    """
+    by_check = {each.check: each for each in expected}
 
     def place(share: float) -> float:
         inside = min(max(share, _BAR_FROM), _BAR_TO)
@@ -51,9 +58,19 @@ def rows_of(checks: Sequence[Check]) -> list[dict[str, Any]]:
             "wide": max(2.0, abs(place(check.high) - place(check.low))),
             "bound": place(check.tolerated),
             "said": _said(check),
+            "expected": by_check.get(check.name),
+            "minutes_more": _minutes_more(check, minutes),
         }
         for check in checks
     ]
+
+
+def _minutes_more(check: Check, minutes: float) -> float | None:
+    """How long until a check passes, about, where its units go on as they came; None: no one can say."""
+    if check.state not in ("undecided", "not measured") or check.share is None or not minutes:
+        return None
+    units = bets_to_pass(check.tolerated, round(check.share, 3))
+    return None if units is None else max(1.0, (units - check.units) * minutes / check.units)
 
 
 def _said(check: Check) -> str:

@@ -15,6 +15,7 @@ left after the n-th. A part that begins at any time is the same supermartingale 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +99,25 @@ class Bets:
     def log_below(self) -> NDArray[np.float64]:
         """(M,), the log of the capital of the bets that the mean is below; it began at 0."""
         return _mean(self._below)
+
+
+@cache
+def bets_to_pass(bound: float, share: float) -> int | None:
+    """How many x show a mean below the bound at 95 %, on average, where a share of them are 1 and others 0.
+
+    A share below 0 is of -1. None where the mean is not below, or where no fraction G gains.
+    """
+    lost = np.log1p(-_BELOW * (np.sign(share) - bound) / (1 - bound))
+    gains = abs(share) * lost + (1 - abs(share)) * np.log1p(_BELOW * bound / (1 - bound))
+    if share >= bound or gains.max() <= 0:
+        return None
+    few, many = 0, 1
+    while _mean(many * gains[None])[0] < LOG_20:
+        few, many = many, 2 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if _mean(middle * gains[None])[0] >= LOG_20 else (middle, many)
+    return many
 
 
 def _log_pays(

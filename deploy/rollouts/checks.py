@@ -50,6 +50,7 @@ class Rule:
 
 REALS_LOST = "real → unknown or a known fake"
 REAL_TO_NEW = "real → a new family"
+UNKNOWN_MORE = "unknown, more than before"
 LOOK_ALPHA = 0.001
 
 
@@ -60,19 +61,24 @@ def called(said: Said) -> str:
     return (said.family or "fake") if said.label == "fake" else said.label
 
 
+def family_check(family: str) -> str:
+    """The name of the check on items that the champion is sure are of a family."""
+    return f"sure {family} → real"
+
+
 def rules(known: Sequence[str]) -> tuple[Rule, ...]:
     """The checks of a champion that knows these families.
 
     Of what it tolerates and how the 1 in 100 is dealt, see deploy/README.md.
     """
     families = tuple(
-        Rule(f"sure {family} → real", _family_lost(family), 0.10, 0.004 / len(known), rare=True)
+        Rule(family_check(family), _family_lost(family), 0.10, 0.004 / len(known), rare=True)
         for family in known
     )
     return (
         Rule(REALS_LOST, _real_lost, 0.03, 0.004),
         *families,
-        Rule("unknown, more than before", _unknown_more, 0.03, 0.001, net=True),
+        Rule(UNKNOWN_MORE, _unknown_more, 0.03, 0.001, net=True),
         # A failure that passes here costs no answer: the champion gives it as long as the rollout lasts.
         Rule("could not score, net", _could_not, 0.005, 0.0005, net=True, by_item=True),
         Rule("over twice as slow, net", _slower, 0.05, 0.0005, net=True),

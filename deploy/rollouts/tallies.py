@@ -7,7 +7,6 @@ singly they would break each bet.
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from math import log
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deploy.releases.trial import LABELS_WANTED
 from deploy.rollout_records import Check, CheckState
-from deploy.rollouts.bets import LOG_20, Bets, interval
+from deploy.rollouts.bets import LOG_20, Bets, bets_to_pass, interval
 from deploy.rollouts.checks import LOOK_ALPHA, Rule
 
 _MOST_SOURCES = 64
@@ -53,23 +52,13 @@ def shows(
     fails = np.asarray(above) >= log(1 / rule.alpha)
     passes = np.asarray(below) >= LOG_20
     loses_above, loses_below = (np.less(rest, -_ROUNDING) for rest in (rest_above, rest_below))
-    few = rule.rare & (np.asarray(units) < _units_to_pass(rule.tolerated))
+    # Fewer of a rare family measure nothing: without a single loss they would not pass.
+    few = rule.rare & (np.asarray(units) < (bets_to_pass(rule.tolerated, 0.0) or 0))
     return np.select(
         [fails & loses_above, fails, passes & loses_below, passes, few],
         [ONLY_ABOVE, FAILED, ONLY_BELOW, PASSED, NOT_MEASURED],
         UNDECIDED,
     ).astype(np.int8)
-
-
-@cache
-def _units_to_pass(tolerated: float) -> int:
-    """How many units pass of which none has a loss. Fewer of a rare family measure nothing."""
-    bets = Bets(np.array([tolerated]))
-    units = 0
-    while bets.log_below[0] < LOG_20:
-        bets.bet_below(0.0)
-        units += 1
-    return units
 
 
 @dataclass

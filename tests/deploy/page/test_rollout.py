@@ -1,6 +1,7 @@
 """What the view of a rollout shows, and what its forms do."""
 
 import io
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -9,11 +10,16 @@ import pytest
 from PIL import Image
 
 from deploy.access.roles import Person, TokenRequest
+from deploy.page import approvals
 from deploy.releases.moving import make_moves
 from deploy.releases.standing import fold
+from deploy.rollout_records import Plan
 from deploy.rollouts import moves
+from deploy.server.releases import terms
 from deploy.server.services import Services
 from deploy.server.shared_media import NoPictureError
+from tests.deploy.page.conftest import approve
+from updater.evaluation_parts import Flip, Flips
 
 LOOK = "/page/rollout/items?champion=real&challenger=resampled"
 
@@ -231,3 +237,34 @@ def test_a_rollback_in_the_midst_of_a_rollback_or_of_a_step_is_one_clear_refusal
     held = page.post("/rollouts/turn", params={"action": "hold"}, json=body, headers=headers)
     refusal = f"release {challenger[:12]} is not on trial: no release is; look again"
     assert (held.status_code, held.json()["detail"]) == (409, refusal)
+
+
+def test_before_anybody_approves_the_expected_shares_stand_beside_the_bounds(
+    page: Any, proposed: Any, begin_rollout: Any, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    champion = proposed()
+    approve(services, champion)
+    waiting = proposed("ann", parent=champion, new=("resampled",))
+    view = f"/page/releases/{waiting.digest}"
+    assert "Its rollout checks" not in page.get(view).text  # an older evaluation does not say
+    made = services.evaluations.of(fold(services.ledger.events()).releases[waiting.digest])
+    reals = {"real": {"real": 100}, "blend": {"blend": 40}}
+    lost = [("real", "unknown")] * 5 + [("blend", "real")]
+    flips = [Flip(exemplar="x", family=what, before=what, after=called) for what, called in lost]
+    told = made.model_copy(
+        update={
+            "before": made.before.model_copy(update={"confusion": reals}),
+            "flips": Flips(items=140, lost=tuple(flips), won=0),
+        }
+    )
+    monkeypatch.setattr(services.evaluations, "of", lambda _: told)
+    assert "Its rollout checks" not in page.get(view).text  # by the plan now, there is none
+    monkeypatch.setattr(approvals, "terms", lambda opened: replace(terms(opened), plan=Plan()))
+    shown = page.get(view).text
+    over = shown.partition("Expected over its bound:")[2].partition("</p>")[0]
+    assert ("real → unknown or a known fake" in over, "5.0 %" in over, "blend" in over) == (True, True, False)
+    assert ("most likely take it out" in shown, '<span class="tag bad">never</span>' in shown) == (True, True)
+    assert "2.5 %<small>1 of 40</small>" in shown
+    on_trial = begin_rollout(champion, waiting)
+    on_trial.compare("real", "real", 20)
+    assert "expected 5.0 %" in page.get("/page/rollout").text
