@@ -33,6 +33,7 @@ from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import LedgerError
 from deploy.releases.standing import fold
 from deploy.server import (
+    accuracy,
     clusters,
     label_studio,
     lineage,
@@ -108,6 +109,7 @@ _ROUTERS = (
     releases.router,
     rollouts.router,
     notices.router,
+    accuracy.router,
     clusters.router,
     memory.router,
     purge.router,

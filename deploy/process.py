@@ -15,6 +15,7 @@ from deploy.access.guard import refuse_insecure
 from deploy.app import create_app
 from deploy.record.record import RecordError
 from deploy.releases import metrics
+from deploy.releases.accuracy_gauges import AccuracyGauges
 from deploy.releases.ledger import LedgerError
 from deploy.server.services import Services, ServicesError, open_services
 from deploy.settings import DeploySettings
@@ -50,11 +51,13 @@ def work(process: Process) -> None:
         refuse_insecure(settings, services.access)
         metrics.show(services.ledger.events())
         REGISTRY.register(metrics.EvaluationGauges(services.ledger.events, services.evaluations))
+        REGISTRY.register(AccuracyGauges(services.ledger.events, services.memory))
         REGISTRY.register(Disks(_folders(settings, MemorySettings())))
         listener = opened.enter_context(_listener(settings.host, settings.port))
         opened.enter_context(services.publisher)
         opened.enter_context(services.heads)
         opened.enter_context(services.conductor)
+        opened.enter_context(services.retractions)
         opened.enter_context(services.notices)
         config = uvicorn.Config(
             create_app(settings, services),

@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from detector.batch import Judged
+from detector.reading import WITHDRAWAL_TYPE
 from detector.records import RETRACTIONS, UNKNOWNS, VERDICTS, Outcome, Retraction, Verdict, Withdrawal
 from detector.verdicts import VERDICT_TYPE, source_of, verdict_headers
 from ingest.dead_letters import told
 from ingest.records import InRecord, OutRecord
 from ingest.settings import IngestSettings
-
-WITHDRAWAL_TYPE = "io.forgewatch.withdrawal"
 
 
 class ForgedVerdictError(Exception):

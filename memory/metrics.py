@@ -4,12 +4,14 @@ The only label without a fixed set is `family`: names that an operator gave.
 """
 
 from collections.abc import Iterator
+from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ingest.metrics import Lag
+from memory.records import Statistic
 from memory.rows import count_alarms, count_clusters, counts
 from memory.store import Store, StoreUnavailableError
 
@@ -66,6 +68,11 @@ SOURCES_DROPPED = Counter(
     "forgewatch_memory_sources_dropped", "Sources that left the watch, since others were seen later."
 )
 SHIFT_ALARMS = Counter("forgewatch_memory_shift_alarms", "Alarms about sources whose reals have shifted.")
+DRIFT_ALARMS = Counter(
+    "forgewatch_memory_drift_alarms", "Alarms about a statistic of verdicts that has drifted.", ["statistic"]
+)
+for _statistic in get_args(Statistic):
+    DRIFT_ALARMS.labels(_statistic)  # else the first alarm would be no increase
 SUSPECTS_MISSING = Counter(
     "forgewatch_memory_suspects_missing", "Suspects of an alarm whose media could not be read again."
 )

@@ -17,7 +17,7 @@ from memory.crops.crop_store import CropStore
 from memory.retention import delete_unused
 from memory.rows import batches, drop
 from memory.schema import acts as acts_table
-from memory.schema import alarms, exemplars, watched
+from memory.schema import alarms, drift_watched, exemplars, watched
 from memory.sources import is_of
 from memory.store import Store
 
@@ -56,7 +56,8 @@ def begin(connection: Connection, found: Holding, actor: str, *, blocks: bool) -
     if blocks:
         block(connection, found.source, actor)
     acts.append(connection, actor, PURGE, found.source, {"exemplars": found.shelves, "blocks": blocks})
-    connection.execute(delete(watched).where(watched.c.source == found.source))
+    for table in (watched, drift_watched):
+        connection.execute(delete(table).where(table.c.source == found.source))
     for row in connection.execute(select(alarms.c.id, alarms.c.raised, alarms.c.evidence)).all():
         if json.loads(row.raised)["source"] == found.source:
             here = alarms.c.id == row.id

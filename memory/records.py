@@ -97,6 +97,37 @@ class ShiftAlarm(Raised):
     cluster: str | None = Field(description="the cluster that holds them; None where none is left")
 
 
+Statistic = Literal["unknown_score", "energy", "embedding_novelty"]
+"""What of a verdict is watched for drift. embedding_novelty: the embedding's distance to the release's
+reference, as it enters the unknown score."""
+
+
+class Drift(BaseModel):
+    """What a test found of verdicts, of any label, of which one statistic has drifted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: AwareDatetime
+    source: str | None = Field(description="None: of all sources together")
+    release: str = Field(description="digest of the release whose verdicts these are")
+    statistic: Statistic
+    direction: Literal["higher", "lower"] = Field(description="than it was before")
+    items: int = Field(description="items that the test bet on")
+    since: int = Field(
+        description="of the newest 200 of these, how many came since the drift most likely began"
+    )
+    log_e: float = Field(description="natural logarithm of what the bets won: the evidence for a drift")
+    log_limit: float = Field(
+        description="what that must reach; by chance it does with probability exp(-log_limit) at most"
+    )
+
+
+class DriftAlarm(Drift):
+    """A drift that is on record."""
+
+    id: int = Field(description="the alarm's number among this memory's of drift")
+
+
 def split_of(group: str) -> Split:
     """Return the side on which a group lies for ever: 60 % train, 20 % calibration, 20 % test.
 

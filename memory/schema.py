@@ -170,7 +170,28 @@ watched_releases = Table(
     "watched_releases",
     metadata,
     Column("release", String(64), primary_key=True),
-    Column("tests", Integer, nullable=False),  # how many have bet, those that are no more among them
+    # How many have bet, those that are no more among them: tests of shift, and of drift.
+    Column("tests", Integer, nullable=False, default=0),
+    Column("drift_tests", Integer, nullable=False, default=0, server_default="0"),
+)
+
+drift_watched = Table(
+    "drift_watched",
+    metadata,
+    # A source whose verdicts, of any label, are watched for drift. The empty source: all of the release.
+    Column("release", String(64), primary_key=True),
+    Column("source", String(1000), primary_key=True),
+    Column("number", Integer, nullable=False),  # among the release's tests of drift that have bet; or 0
+    Column("test", LargeBinary, nullable=False),  # memory.shift.drift_test.DriftTest, as safetensors
+    Column("seen_ms", BigInteger, nullable=False, index=True),
+)
+
+drift_alarms = Table(
+    "drift_alarms",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("found", Text, nullable=False),  # JSON: memory.records.Drift
+    Column("announced", Boolean, nullable=False),
 )
 
 blocked = Table(
@@ -209,4 +230,45 @@ verdicts = Table(
     Index("verdicts_by_item", "item_partition", "item_offset"),
     Index("verdicts_by_time", "at_ms"),
     Index("verdicts_by_release", "release", "at_ms", "label"),  # all that is counted lies in the index
+)
+
+estimate_sums = Table(
+    "estimate_sums",
+    metadata,
+    # What verdicts' probabilities p to be right sum to; memory.estimate.sums. Old days leave.
+    Column("day", Integer, primary_key=True, autoincrement=False),  # since 1970, UTC
+    Column("release", String(64), primary_key=True),
+    Column("source", String(SOURCE_START), primary_key=True),  # its beginning; empty: of too many a day
+    Column("called", String(64), primary_key=True),  # real, unknown, or a family
+    Column("items", BigInteger, nullable=False),
+    Column("right", Float, nullable=False),  # sum of p
+    Column("variance", Float, nullable=False),  # sum of p (1 - p)
+    Column("lowest_chance", Float, nullable=False),  # of an audit; 0 where there was none
+)
+
+audits = Table(
+    "audits",
+    metadata,
+    # Verdicts that were drawn for an audit, and what a person then said.
+    Column("id", String(300), primary_key=True),
+    Column("day", Integer, nullable=False),
+    Column("release", String(64), nullable=False),
+    Column("source", String(SOURCE_START), nullable=False),
+    Column("called", String(64), nullable=False),
+    Column("probability", Float, nullable=False),  # to be right
+    Column("chance", Float, nullable=False),  # with which it was drawn
+    Column("at_ms", BigInteger, nullable=False),
+    Column("media_digest", String(64), nullable=False),
+    Column("label", String(64)),  # real, a family, or cannot-say; NULL while it waits
+    Column("actor", String(200)),
+    Column("labelled_ms", BigInteger),
+    Index("audits_by_release", "release", "day"),
+    Index("audits_by_time", "at_ms"),
+)
+
+audit_key = Table(
+    "audit_key",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="only_one_key"), primary_key=True),
+    Column("key", LargeBinary, nullable=False),
 )

@@ -36,6 +36,9 @@ class MemorySettings(BaseSettings):
     min_reference: int = Field(
         100, ge=20, le=1000, description="items called real that a source's test gathers before it begins"
     )
+    audit_items: int = Field(
+        100, ge=0, le=10_000, description="verdicts a week that are drawn for an audit by people; 0: none"
+    )
     max_batch_messages: int = Field(32, ge=1, description="most messages remembered in one SQL transaction")
     picture_px: int = Field(
         0,

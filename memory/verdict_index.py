@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Select, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, tuple_, update
 
-from detector.records import Verdict
+from detector.records import Verdict, Withdrawal
 from detector.release.artifact import version_of
 from ingest.records import InRecord
 from memory.schema import verdicts
@@ -40,8 +40,18 @@ class VerdictPlace:
     source: str
 
 
-def note_verdicts(connection: Connection, found: Sequence[tuple[InRecord, Verdict]]) -> None:
-    """Write where verdicts lie. What is told of the same offsets, as of a topic before, is replaced."""
+SUPERSEDED = "superseded"
+"""The label of a verdict of a release that was taken back, once its correction or withdrawal is read."""
+WITHDRAWN = "withdrawn"
+"""The label of a withdrawal."""
+_TAKEN_BACK = (SUPERSEDED, WITHDRAWN)
+
+
+def note_verdicts(connection: Connection, found: Sequence[tuple[InRecord, Verdict | Withdrawal]]) -> None:
+    """Write where verdicts lie, and withdrawals; what those and corrections replace is called superseded.
+
+    What is told of the same offsets, as of a topic before, is replaced.
+    """
     if not found:
         return
     offsets = defaultdict(list)
@@ -60,21 +70,58 @@ def note_verdicts(connection: Connection, found: Sequence[tuple[InRecord, Verdic
                 "item_offset": verdict.item.offset,
                 "release": version_of(verdict.release),
                 "at_ms": record.timestamp_ms,
-                "label": verdict.label,
+                "label": verdict.label if isinstance(verdict, Verdict) else WITHDRAWN,
                 "source": verdict.item.source[:_MAX_SOURCE_CHARS],
             }
             for record, verdict in found
         ],
     )
 
+    for record, verdict in found:
+        if (taken_back := release_taken_back(verdict)) is not None:
+            # It lies in the partition of the one that it replaces, later.
+            before = (verdicts.c.partition == record.partition) & (verdicts.c.offset < record.offset)
+            of_item = _of_item(verdict.item.partition, verdict.item.offset)
+            replaced = update(verdicts).where(of_item, before, verdicts.c.release == version_of(taken_back))
+            connection.execute(replaced.values(label=SUPERSEDED))
+
+
+def release_taken_back(verdict: Verdict | Withdrawal) -> str | None:
+    """Return the digest of the release whose verdict a correction or withdrawal replaces, or None."""
+    return verdict.supersedes if isinstance(verdict, Verdict) else verdict.release
+
 
 def find_verdict(connection: Connection, id_: str, media_topic: str) -> VerdictPlace | None:
     """Return where the newest verdict of an id (topic-partition-offset of the item) lies; None: none does."""
-    item = _ID.fullmatch(id_)
-    if item is None or item[1] != media_topic:
+    item = item_of(id_)
+    if item is None or id_.rpartition("-")[0].rpartition("-")[0] != media_topic:
         return None
-    here = (verdicts.c.item_partition == int(item[2])) & (verdicts.c.item_offset == int(item[3]))
-    return next(iter(_places(connection, select(verdicts).where(here), 1)), None)
+    query = select(verdicts).where(_of_item(*item), verdicts.c.label != SUPERSEDED)
+    return next(iter(_places(connection, query, 1)), None)
+
+
+def find_superseded(connection: Connection, place: VerdictPlace) -> list[VerdictPlace]:
+    """Return the verdicts that a correction or a withdrawal replaced, the newest first."""
+    of_item = _of_item(place.item_partition, place.item_offset)
+    return _places(connection, select(verdicts).where(of_item, verdicts.c.label == SUPERSEDED), 10)
+
+
+def corrected_among(connection: Connection, places: Sequence[VerdictPlace]) -> set[tuple[int, int]]:
+    """Return the items, as (partition, offset), of which another verdict was superseded."""
+    at = tuple_(verdicts.c.item_partition, verdicts.c.item_offset)
+    items = [(place.item_partition, place.item_offset) for place in places]
+    rows = connection.execute(
+        select(verdicts.c.item_partition, verdicts.c.item_offset).where(
+            at.in_(items), verdicts.c.label == SUPERSEDED
+        )
+    )
+    return {(row.item_partition, row.item_offset) for row in rows}
+
+
+def item_of(id_: str) -> tuple[int, int] | None:
+    """Return the partition and the offset of the item that an id names; None where it is no such id."""
+    item = _ID.fullmatch(id_)
+    return None if item is None else (int(item[2]), int(item[3]))
 
 
 def item_id(place: VerdictPlace, media_topic: str) -> str:
@@ -84,7 +131,7 @@ def item_id(place: VerdictPlace, media_topic: str) -> str:
 
 def newest_verdicts(connection: Connection, most: int, release: str | None = None) -> list[VerdictPlace]:
     """Return the newest verdicts, of a release by its digest, or of all; the newest first."""
-    query = select(verdicts)
+    query = select(verdicts).where(verdicts.c.label != SUPERSEDED)
     if release is not None:
         query = query.where(verdicts.c.release == version_of(release))
     return _places(connection, query, most)
@@ -92,8 +139,8 @@ def newest_verdicts(connection: Connection, most: int, release: str | None = Non
 
 def count_by_source(connection: Connection, of_newest: int) -> dict[str, dict[str, int]]:
     """Return how many of the newest verdicts are of each source, by their label."""
-    newest = select(verdicts.c.source, verdicts.c.label).order_by(verdicts.c.at_ms.desc()).limit(of_newest)
-    some = newest.subquery()
+    newest = select(verdicts.c.source, verdicts.c.label).where(verdicts.c.label.not_in(_TAKEN_BACK))
+    some = newest.order_by(verdicts.c.at_ms.desc()).limit(of_newest).subquery()
     query = select(some.c.source, some.c.label, func.count()).group_by(some.c.source, some.c.label)
     counts = defaultdict[str, dict[str, int]](dict)
     for source, label, count in connection.execute(query):
@@ -102,8 +149,11 @@ def count_by_source(connection: Connection, of_newest: int) -> dict[str, dict[st
 
 
 def count_verdicts(connection: Connection, release: str) -> Mapping[str, int]:
-    """Return how many verdicts of a release, by its digest, the topic has, by their label."""
-    of_release = verdicts.c.release == version_of(release)
+    """Return how many verdicts of a release, by its digest, the topic has, by their label.
+
+    Those that were taken back are counted as superseded, unless they were the same.
+    """
+    of_release = (verdicts.c.release == version_of(release)) & (verdicts.c.label != WITHDRAWN)
     query = select(verdicts.c.label, func.count()).where(of_release).group_by(verdicts.c.label)
     return {row[0]: row[1] for row in connection.execute(query)}
 
@@ -116,6 +166,10 @@ def forget_before(connection: Connection, partition: int, offset: int) -> int:
         return 0
     before = min(offset, first + FORGOTTEN_AT_ONCE)
     return connection.execute(delete(verdicts).where(mine, verdicts.c.offset < before)).rowcount
+
+
+def _of_item(partition: int, offset: int) -> ColumnElement[bool]:
+    return (verdicts.c.item_partition == partition) & (verdicts.c.item_offset == offset)
 
 
 def _places(connection: Connection, query: Select[tuple[object, ...]], most: int) -> list[VerdictPlace]:

@@ -34,6 +34,7 @@ from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
 from memory.source import RETRY_INTERVAL_S, StoredSource, unknowns
 from memory.store import RefusedRowError, Store, StoreUnavailableError, save_offsets
+from memory.taken_back import ignore_taken_back
 
 RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
 STAGE = "memory"
@@ -160,6 +161,7 @@ class Worker:
         digests = self._crops.put_all([arrival.views for arrival in arrivals])
         with metrics.TRANSACTION_SECONDS.time(), self.store.write() as connection:
             done = remember(connection, self._crops, self._index, arrivals, digests)
+            ignore_taken_back(connection, done.new)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.LAG_SECONDS.answered(after)

@@ -19,7 +19,7 @@ from updater import metrics, schedule
 from updater.jobs import carrying_as_jobs
 from updater.progress import terminal
 from updater.runs import Lease, utc_now
-from updater.schedule import labelled_since, suspects_labelled_since
+from updater.schedule import labelled_since, newest_drift, suspects_labelled_since
 from updater.services import Services, open_services
 from updater.settings import UpdaterSettings
 from updater.worker import POLL_S, carry_out, carrying_here, run, run_once, runner_name
@@ -50,6 +50,7 @@ def work(process: Process) -> None:
             services.table,
             lambda seen: labelled_since(services.store, seen),
             lambda seen: suspects_labelled_since(services.store, seen),
+            lambda: newest_drift(services.store),
         )
         opened.callback(scheduler.shutdown)
         process.started(health=address)

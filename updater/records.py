@@ -14,8 +14,9 @@ RunState = Literal["queued", "running", "proposed", "proposed with findings", "r
 proposed with findings: so does one of which a gate does not hold. refused: there was nothing to learn, or
 nothing to propose. failed: an error ended it."""
 
-Trigger = Literal["scheduled", "count", "alarm", "manual"]
-"""scheduled: a slot came due. count: enough exemplars were newly labelled. manual: a person asked."""
+Trigger = Literal["scheduled", "count", "alarm", "drift", "manual"]
+"""scheduled: a slot came due. count: enough exemplars were newly labelled. alarm: so was a suspect
+of a source that shifted. drift: verdicts drifted. manual: a person asked."""
 
 
 class Shares(BaseModel):

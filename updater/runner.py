@@ -216,7 +216,7 @@ def _refuse_if_nothing_is_new(services: Services, lease: Lease) -> None:
     learnt = services.table.labels_seen(by=("proposed", "proposed with findings", "refused"))
     services.table.saw_labels(lease, newest_label(services.store))
     run = services.table.get(lease.run)
-    if run.trigger == "scheduled" and not labelled_since(services.store, learnt):
+    if run.trigger in ("scheduled", "drift") and not labelled_since(services.store, learnt):
         raise CandidateRefusedError("nothing was labelled since the last update")
 
 

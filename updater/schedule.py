@@ -1,4 +1,6 @@
-"""When an update comes due: a schedule, a count of new labels, or an alarm's labels. They only write rows.
+"""When an update comes due: a schedule, a count of new labels, an alarm's labels, or a drift.
+
+They only write rows.
 
 APScheduler keeps its jobs in memory, since a job store that two processes share doubles and drops
 jobs. Two hosts may therefore both run this schedule: each writes the row of the due slot, and the
@@ -17,6 +19,7 @@ from sqlalchemy import func, select
 
 from memory.rows import suspects_of_alarms
 from memory.schema import exemplars, labelled, labels
+from memory.shift.drift import list_drifts
 from memory.store import Store
 from updater.records import UpdateRun
 from updater.runs import RunTable, utc_now
@@ -85,11 +88,29 @@ def request_labelled(
     return run if made else None
 
 
+def request_drifted(
+    table: RunTable, newest_drift: Callable[[], datetime | None], now: datetime
+) -> UpdateRun | None:
+    """Write a row where verdicts drifted within GRACE_S and no update was asked for since.
+
+    The slot is named by the drift's time, so that no drift has two updates, whatever became of the first.
+    """
+    newest = table.newest(1)
+    if newest and newest[0].state in ("queued", "running"):
+        return None  # the drift is asked about again when that has ended
+    at = newest_drift()
+    if at is None or now - at > timedelta(seconds=GRACE_S) or (newest and newest[0].requested_at >= at):
+        return None
+    run, made = table.request(f"drift/{at.astimezone(UTC).isoformat()}", "drift", "schedule")
+    return run if made else None
+
+
 def start(
     settings: UpdaterSettings,
     table: RunTable,
     labelled_since: Callable[[int], int],
     suspects_labelled_since: Callable[[int], int],
+    newest_drift: Callable[[], datetime | None],
     clock: Callable[[], datetime] = utc_now,
 ) -> BackgroundScheduler:
     """Start the schedule on its own thread; shut the returned scheduler down to end it.
@@ -110,6 +131,8 @@ def start(
         scheduler.add_job(request_labelled, often, counted, id="count")
     if settings.after_alarm:
         scheduler.add_job(request_labelled, often, (table, "alarm", suspects_labelled_since, 1), id="alarm")
+    if settings.after_drift:
+        scheduler.add_job(lambda: request_drifted(table, newest_drift, clock()), often, id="drift")
     scheduler.start()
     return scheduler
 
@@ -143,6 +166,13 @@ def suspects_labelled_since(store: Store, label: int) -> int:
     with store.read() as connection:
         suspects = suspects_of_alarms(connection)
     return len(suspects & _labelled_since(store, label)) if suspects else 0
+
+
+def newest_drift(store: Store) -> datetime | None:
+    """Return when verdicts last drifted; None: never. Raises StoreUnavailableError."""
+    with store.read() as connection:
+        newest = list_drifts(connection, 1)
+    return newest[0].at if newest else None
 
 
 def _labelled_since(store: Store, label: int) -> set[str]:

@@ -43,6 +43,9 @@ class UpdaterSettings(BaseSettings):
     after_alarm: bool = Field(
         False, description="an update also comes due when suspects of a source that shifted were labelled"
     )
+    after_drift: bool = Field(
+        False, description="an update also comes due when verdicts drift; without new labels it is refused"
+    )
     lease_s: float = Field(
         60.0, gt=0, description="a runner that is silent for so long loses its run to another"
     )

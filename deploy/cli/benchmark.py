@@ -206,15 +206,18 @@ def shift(
 ) -> None:
     """Simulate how many items of a shifted source raise an alarm, and how many sources of reals raise one.
 
-    By how far forged items shift and what share of the items they are; by how reals come in bursts.
+    By how far forged items shift and what share of the items they are; by how reals come in bursts. The same
+    of drift, of which one of three statistics of verdicts moves either way.
     """
-    from updater.benchmark import shift_bursts
+    from updater.benchmark import drift_power, shift_bursts
     from updater.benchmark.shift_power import AUCS, SHARES, SIGMAS, bar, measure, shift_json
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
         bursts = list(shift_bursts.measure(streams, seed, progress))
         power = list(measure(before, streams, seed, SHARES, AUCS, progress))
+        false_drifts = list(drift_power.false_drifts(streams, seed, progress))
+        drifts = list(drift_power.drift_power(before, streams, seed, progress))
     print_table(
         f"false alarms among {streams} sources of {shift_bursts.ITEMS} reals that come in bursts",
         ("items of a burst", "correlation", "with an alarm", "95 % interval"),
@@ -239,8 +242,29 @@ def shift(
             for p in power
         ),
     )
+    print_table(
+        "false alarms of drift where nothing drifts",
+        ("items", "of a burst", "correlation", "with an alarm", "95 % interval", "highest ln e"),
+        (
+            (
+                f.items,
+                f.length,
+                f.correlation,
+                f"{f.alarms} of {f.streams}",
+                f"{f.low:.1%} to {f.high:.1%}",
+                f"{f.highest:.1f}",
+            )
+            for f in false_drifts
+        ),
+    )
+    print_table(
+        f"items until the alarm of drift, after {before} of the source's own",
+        ("the release's test of drift", "one statistic drifts by", "10 %", "median", "90 %", "within 100"),
+        ((d.number, f"{d.shift:+.1f} sd", d.low, d.median, d.high, f"{d.within_100:.0%}") for d in drifts),
+    )
     if report:
-        report.write_text(shift_json(power, bursts, before, streams, seed))
+        facts = shift_json(power, bursts, drifts, false_drifts, before, streams, seed)
+        report.write_text(facts)
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:

@@ -81,6 +81,8 @@ def _show_verdict(found: VerdictLineage) -> None:
         say(f"verdict {found.id}: {verdict.label}{family}, source {verdict.item.source}")
     elif (written := found.written) is not None:
         say(f"verdict {found.id}: {written.label}, source {written.source}")
+    if found.taken_back is not None:
+        say(found.taken_back)
     for problem in found.problems:
         warn(problem)
     if found.release is not None:

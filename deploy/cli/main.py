@@ -10,7 +10,9 @@ import structlog
 import typer
 
 from deploy.cli import (
+    accuracy,
     benchmark,
+    coverage,
     distortions,
     experts,
     label_studio,
@@ -59,7 +61,7 @@ _STOPPED = 130
 
 _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
-    "Look": (stack.status, stack.doctor, stream.verdicts, lineage.lineage),
+    "Look": (stack.status, stack.doctor, stream.verdicts, lineage.lineage, accuracy.accuracy),
     "Media": (stream.send, stream.score),
     "The memory": (
         memory.clusters,
@@ -67,6 +69,7 @@ _PANELS = {
         memory.label,
         memory.undo,
         memory.labels,
+        accuracy.audit,
     ),
     "Releases": (
         memory.update,
@@ -75,6 +78,7 @@ _PANELS = {
         releases.promote,
         releases.reject,
         releases.rollback,
+        rollouts.retractions,
     ),
     "Research": (distortions.distort,),
 }
@@ -83,6 +87,7 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
+benchmark.app.command()(coverage.estimate)
 benchmark.app.command()(protocols.forgerynet)
 benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")

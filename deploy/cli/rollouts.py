@@ -16,6 +16,7 @@ from deploy.cli.output import (
     short,
 )
 from deploy.release_records import Release
+from deploy.retraction_records import OUTCOMES
 from deploy.rollout_records import Check, RolloutView, Trial
 
 app = typer.Typer(help="Look at the release on trial, hold it, label what both differ on, waive a check.")
@@ -119,6 +120,31 @@ def waive(
         raise UsageError("--reason says nothing: the record keeps why a check was waived")
     with client(actor) as api:
         _said(api.rollouts.waive(_trial(api.rollouts.view()).release, check, reason))
+
+
+def retractions(as_json: JsonFlag = False) -> None:
+    """Show which releases' verdicts are or were taken back, how far that is, and what became of them."""
+    with client() as api:
+        found = api.rollouts.retractions()
+    if as_json:
+        return print_json(found)
+    print_table(
+        "retractions",
+        ["release", "began", "same", "corrected", "withdrawn", "left", "state"],
+        [
+            [
+                short(each.release),
+                f"{each.began:%Y-%m-%d %H:%M}",
+                *map(each.outcomes.get, OUTCOMES),
+                each.left,
+                each.state,
+            ]
+            for each in found
+        ],
+    )
+    for each in found:
+        if each.state != "done":
+            say(f"{short(each.release)}: {each.problem or each.says}")
 
 
 def _turn(action: str, reason: str, actor: str | None) -> None:

@@ -21,7 +21,7 @@ from deploy.cli.output import (
     short,
     warn,
 )
-from detector.records import VERDICTS, Segment, Verdict
+from detector.records import VERDICTS, Segment, Verdict, Withdrawal
 from ingest.settings import IngestSettings
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def verdicts(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show committed verdicts."""
+    """Show committed verdicts, with those that correct or withdraw one of a release that was taken back."""
     from deploy.client.kafka import follow_verdicts, newest_verdicts
 
     ingest = IngestSettings()
@@ -177,19 +177,22 @@ def _stretches(segments: Iterable[Segment]) -> str:
     return ", ".join(f"{start:.1f}–{end:.1f} s" for start, end in ends) or "nowhere"
 
 
-def _show(found: Iterable[Verdict], as_json: bool) -> None:
+def _show(found: Iterable[Verdict | Withdrawal], as_json: bool) -> None:
     for verdict in found:
         print_json(verdict) if as_json else say(_line(verdict))
 
 
-def _line(v: Verdict) -> str:
+def _line(v: Verdict | Withdrawal) -> str:
+    if isinstance(v, Withdrawal):
+        return f"{v.id}  withdrawn, {v.reason}  {short(v.release)}  {_media(v)}"
+    corrects = f"  corrects {short(v.supersedes)}" if v.supersedes else ""
     return (
         f"{v.id}  {v.label:8}{v.family or '':24}p(fake) {v.fake_probability:.3f}  "
-        f"u {v.unknown_score:.2f} of {v.unknown_threshold:.2f}  {short(v.release)}  {_media(v)}"
+        f"u {v.unknown_score:.2f} of {v.unknown_threshold:.2f}  {short(v.release)}{corrects}  {_media(v)}"
     )
 
 
-def _media(v: Verdict) -> str:
+def _media(v: Verdict | Withdrawal) -> str:
     return v.item.media_id or v.item.source
 
 

@@ -10,6 +10,7 @@ import httpx
 from pydantic import TypeAdapter
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
+from deploy.client.accuracy import AccuracyCalls
 from deploy.client.connection import Connection, ServerRefusedError
 from deploy.client.notices import NoticeCalls
 from deploy.client.rollouts import RolloutCalls
@@ -51,6 +52,7 @@ class Client:
         self._ask = self._connection.ask
         self.rollouts = RolloutCalls(self._connection)
         self.notices = NoticeCalls(self._connection)
+        self.accuracy = AccuracyCalls(self._connection)
 
     def __enter__(self) -> Self:
         return self

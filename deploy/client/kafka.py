@@ -16,7 +16,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError
 from pydantic import ValidationError
 
-from detector.records import Verdict
+from detector.reading import parse_record
+from detector.records import Verdict, Withdrawal
 from ingest.kafka.access import absent, kafka_options, refused, require_entry
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 
@@ -76,8 +77,8 @@ def send_file(
     return f"{sent.topic}-{sent.partition}-{sent.offset}"
 
 
-def newest_verdicts(settings: IngestSettings, topic: str, count: int) -> list[Verdict]:
-    """The newest `count` committed verdicts, the oldest of them first; raises StreamError."""
+def newest_verdicts(settings: IngestSettings, topic: str, count: int) -> list[Verdict | Withdrawal]:
+    """The newest `count` committed records, the oldest of them first; raises StreamError."""
     found = []
     with _verdict_reader(settings, topic, count) as (consumer, ends):
         deadline = time.monotonic() + _WAIT_S
@@ -89,8 +90,8 @@ def newest_verdicts(settings: IngestSettings, topic: str, count: int) -> list[Ve
     return [verdict for _, verdict in found[-count:]]
 
 
-def follow_verdicts(settings: IngestSettings, topic: str) -> Iterator[Verdict]:
-    """Every verdict that is committed from now on, without an end; raises StreamError."""
+def follow_verdicts(settings: IngestSettings, topic: str) -> Iterator[Verdict | Withdrawal]:
+    """Every record that is committed from now on, without an end; raises StreamError."""
     with _verdict_reader(settings, topic, 0) as (consumer, _):
         while True:
             for _, verdict in _poll(consumer):
@@ -139,11 +140,11 @@ def _require_broker(settings: IngestSettings) -> None:
     require_entry(options, _WAIT_S)
 
 
-def _poll(consumer: Any) -> Iterator[tuple[int, Verdict]]:
+def _poll(consumer: Any) -> Iterator[tuple[int, Verdict | Withdrawal]]:
     for records in consumer.poll(timeout_ms=200).values():
         for record in records:
             try:
-                yield record.timestamp, Verdict.model_validate_json(record.value or b"")
+                yield record.timestamp, parse_record(record.value, record.headers)
             except ValidationError:
                 continue  # of a later version, or none of the detector's
 

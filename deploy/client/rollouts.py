@@ -6,9 +6,11 @@ from pydantic import TypeAdapter
 
 from deploy.client.connection import Connection
 from deploy.release_records import Release
+from deploy.retraction_records import RetractionView
 from deploy.rollout_records import Disagreement, RolloutView
 
 _ITEMS = TypeAdapter(list[Disagreement])
+_RETRACTIONS = TypeAdapter(list[RetractionView])
 
 
 class RolloutCalls:
@@ -25,6 +27,10 @@ class RolloutCalls:
         """The newest shared items of which the champion said this and the challenger that."""
         said = {"champion": champion, "challenger": challenger}
         return _ITEMS.validate_json(self._ask("GET", "/rollouts/items", params=said).content)
+
+    def retractions(self) -> list[RetractionView]:
+        """What is and was taken back."""
+        return _RETRACTIONS.validate_json(self._ask("GET", "/retractions").content)
 
     def turn(self, digest: str, action: str, reason: str) -> Release:
         """Hold it, let it go on, take it back to shadow or give it more time."""

@@ -13,7 +13,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.demo.claims import Phase, Sent
-from detector.records import VERDICTS, Verdict
+from detector.reading import parse_record
+from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
@@ -135,7 +136,9 @@ class Traffic:
             for partition, records in polled.items():
                 for record in records:
                     if partition.topic == self._verdicts_topic:
-                        verdict = Verdict.model_validate_json(record.value)
+                        verdict = parse_record(record.value, record.headers)
+                        if isinstance(verdict, Withdrawal) or verdict.supersedes is not None:
+                            continue  # no answer to an item: it had one
                         self.verdict_ids.append(verdict.id)
                         self.answered_s.setdefault(verdict.id, now_s)
                         self.verdicts.setdefault(verdict.id, verdict)

@@ -10,11 +10,11 @@ from deploy.lineage.labels import label_entries
 from deploy.lineage.onward import UnknownLineageError
 from deploy.lineage.records import LearntLabel, NeighbourLineage, ReleaseLineage, VerdictLineage
 from deploy.lineage.topic import read_verdict
-from detector.records import Verdict
+from detector.records import Verdict, Withdrawal
 from detector.release.artifact import version_of
 from ingest.kafka.compacted import TopicError
 from memory.schema import exemplars
-from memory.verdict_index import find_verdict
+from memory.verdict_index import VerdictPlace, find_superseded, find_verdict, release_taken_back
 
 
 def of_release(ground: Ground, digest: str) -> ReleaseLineage:
@@ -58,15 +58,17 @@ def of_verdict(ground: Ground, id_: str) -> VerdictLineage:
     with ground.memory.read() as connection:
         place = find_verdict(connection, id_, ground.ingest.media_topic)
         remembered = connection.scalar(select(exemplars.c.verdict).where(exemplars.c.id == id_))
-    problems, verdict = [], None
+    problems, said, verdict, taken_back = list[str](), None, None, None
     if place is not None:
         try:
-            verdict = read_verdict(ground.ingest, place, ground.kafka_timeout_s)
-            if verdict is None:
+            said = read_verdict(ground.ingest, place, ground.kafka_timeout_s)
+            if said is None:
                 problems.append("the topic has this verdict no more")
+            taken_back = _taken_back(ground, place, said)
         except TopicError as error:
             problems.append(f"the verdict itself cannot be read now: {error}")
-    if verdict is None and remembered is not None:
+    verdict = said if isinstance(said, Verdict) else None
+    if said is None and remembered is not None:
         with suppress(ValidationError):  # of another version
             verdict = Verdict.model_validate_json(remembered)
     if place is None and verdict is None:
@@ -85,10 +87,29 @@ def of_verdict(ground: Ground, id_: str) -> VerdictLineage:
         id=id_,
         written=place and ground.ref(place),
         verdict=verdict,
+        taken_back=taken_back,
         problems=tuple(problems),
         release=release,
         neighbours=_neighbours(ground, verdict, release),
     )
+
+
+def _taken_back(ground: Ground, place: VerdictPlace, said: Verdict | Withdrawal | None) -> str | None:
+    """Say how a verdict was corrected or withdrawn; None of one that was not. Raises TopicError."""
+    if said is None or release_taken_back(said) is None:
+        return None
+    with ground.memory.read() as connection:
+        older = find_superseded(connection, place)
+    before = read_verdict(ground.ingest, older[0], ground.kafka_timeout_s) if older else None
+    by = version_of(release_taken_back(said) or "")
+    was = f"{by} said {_called(before)}" if isinstance(before, Verdict) else f"what {by} said is no more"
+    if isinstance(said, Withdrawal):
+        return f"withdrawn: {said.reason}; {was}"
+    return f"corrected: {was}, {version_of(said.release)} says {_called(said)}"
+
+
+def _called(verdict: Verdict) -> str:
+    return verdict.family if verdict.label == "fake" and verdict.family else verdict.label
 
 
 def _neighbours(

@@ -63,6 +63,9 @@ class VerdictLineage(BaseModel):
     id: str
     written: VerdictRef | None = Field(description="null where the topic has it no more, as far as is known")
     verdict: Verdict | None = Field(description="null where it cannot be read")
+    taken_back: str | None = Field(
+        None, description="how it was corrected or withdrawn, in one sentence; null: it was not"
+    )
     problems: tuple[str, ...] = Field(description="why a part is lacking, in a line each")
     release: ReleaseLineage | None = Field(description="null for a release that this ledger does not know")
     neighbours: tuple[NeighbourLineage, ...]

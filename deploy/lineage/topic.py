@@ -1,20 +1,24 @@
 """One verdict, read from its place in the topic."""
 
 import time
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, OffsetOutOfRangeError
 from pydantic import ValidationError
 
-from detector.records import VERDICTS, Verdict
+from detector.reading import parse_record
+from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.kafka.access import barred, kafka_options
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
 from memory.verdict_index import VerdictPlace
 
 
-def read_verdict(ingest: IngestSettings, place: VerdictPlace, timeout_s: float) -> Verdict | None:
-    """Return the verdict that lies there; None where the topic has it no more. Raises TopicError."""
+def read_verdict(
+    ingest: IngestSettings, place: VerdictPlace, timeout_s: float
+) -> Verdict | Withdrawal | None:
+    """Return what lies there; None where the topic has it no more. Raises TopicError."""
     options = kafka_options(ingest)
     if problem := barred(options, timeout_s):
         raise TopicError(problem)
@@ -31,8 +35,8 @@ def read_verdict(ingest: IngestSettings, place: VerdictPlace, timeout_s: float) 
         raise TopicError(f"cannot reach the broker: {error}") from error
     try:
         part = TopicPartition(ingest.topic(VERDICTS), place.partition)
-        value = _value(consumer, part, place.offset, timeout_s)
-        found = None if value is None else Verdict.model_validate_json(value)
+        record = _record(consumer, part, place.offset, timeout_s)
+        found = None if record is None else parse_record(record.value, record.headers)
     except ValidationError:
         return None  # another topic of the same name, or a later version's
     except KafkaError as error:
@@ -43,14 +47,14 @@ def read_verdict(ingest: IngestSettings, place: VerdictPlace, timeout_s: float) 
     return found if found and (found.item.partition, found.item.offset) == wanted else None
 
 
-def _value(consumer: KafkaConsumer, part: TopicPartition, offset: int, timeout_s: float) -> bytes | None:
+def _record(consumer: KafkaConsumer, part: TopicPartition, offset: int, timeout_s: float) -> Any:
     consumer.assign([part])
     consumer.seek(part, offset)
     deadline = time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline:
             for record in consumer.poll(timeout_ms=100, max_records=1).get(part, []):
-                return record.value if record.offset == offset else None
+                return record if record.offset == offset else None
             if consumer.position(part) > offset:
                 return None  # nothing to be read lies there: the topic was made anew
     except OffsetOutOfRangeError:

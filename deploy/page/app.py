@@ -10,6 +10,8 @@ from starlette.exceptions import HTTPException
 
 from deploy.access.roles import PEOPLE, Person
 from deploy.page import (
+    accuracy,
+    audit,
     clusters,
     dead_letters,
     docs,
@@ -33,6 +35,8 @@ from deploy.server.services import of_request
 _VIEWS = (
     now,
     sources,
+    accuracy,
+    audit,
     dead_letters,
     try_file,
     clusters,

@@ -12,7 +12,7 @@ from deploy.releases.standing import fold
 from deploy.server.services import Opened
 from deploy.server.surroundings import Watch
 from memory.clusters.review import list_clusters
-from memory.verdict_index import item_id, newest_verdicts
+from memory.verdict_index import WITHDRAWN, corrected_among, item_id, newest_verdicts
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -29,10 +29,18 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
     runs = services.runs.newest(5)
     with services.memory.read() as connection:
         newest = newest_verdicts(connection, _SHOWN)
+        corrected = corrected_among(connection, newest)
     watch: Watch = request.app.state.surroundings
     context = {
         "around": watch.last(),
-        "verdicts": [(place, item_id(place, services.ingest.media_topic)) for place in newest],
+        "verdicts": [
+            (
+                place,
+                item_id(place, services.ingest.media_topic),
+                (place.item_partition, place.item_offset) in corrected and place.label != WITHDRAWN,
+            )
+            for place in newest
+        ],
         "live": standing.live,
         "undecided": [r for r in standing.releases.values() if r.state in WAITING],
         "clusters": clusters,

@@ -65,6 +65,7 @@ def _rollout(
 ) -> HTMLResponse:
     view = services.conductor.view()
     context: dict[str, Any] = {"view": view, "trial": view.trial, "reason": "", "check": "", **(typed or {})}
+    context["retractions"] = services.retractions.view()
     if view.trial is None:
         context["past"] = _past(services)
     else:

@@ -14,11 +14,14 @@ from deploy.purge_records import PurgeRequest
 from deploy.server import purge as api
 from deploy.server.lineage import SourceName, ground
 from deploy.server.services import Opened
+from memory.shift.drift import list_drifts
 from memory.sources import LATELY, list_sources
 
 router = APIRouter(route_class=GuardedRoute)
 
 _SHOWN = 100
+_DRIFTS = 20
+"""newest alarms of drift"""
 
 
 @router.get("/page/sources", response_class=HTMLResponse, openapi_extra=least("viewer"))
@@ -27,10 +30,11 @@ def get_sources(
 ) -> HTMLResponse:
     """A page of sources: those with alarms first, then those with most unknown items."""
     with services.memory.read() as connection:
-        sources = list_sources(connection)
+        sources, drifts = list_sources(connection), list_drifts(connection, _DRIFTS)
     context = {
         "sources": sources[(page - 1) * _SHOWN : page * _SHOWN],
         "count": len(sources),
+        "drifts": drifts[::-1],
         "lately": LATELY,
         "page": page,
         "of": -(-len(sources) // _SHOWN),

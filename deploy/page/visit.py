@@ -14,6 +14,7 @@ from deploy.page.render import render
 from deploy.release_records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Services
+from memory.estimate.audits import count_waiting
 from memory.schema import exemplars
 
 _OF_LOOPBACK = "everybody here: no tokens are set"
@@ -85,6 +86,7 @@ def frame(request: Request, services: Services) -> Frame:
     undecided = sum(release.state in WAITING for release in releases)
     with services.memory.read() as connection:
         unknown = connection.scalar(select(func.count()).where(exemplars.c.shelf == "unknown")) or 0
+        drawn = count_waiting(connection)
     running = sum(run.state in ("queued", "running") for run in services.runs.newest(5))
     person, needed = visitor(request), services.conductor.view().needs_person
     return Frame(
@@ -96,6 +98,7 @@ def frame(request: Request, services: Services) -> Frame:
                     Entry("Now", "/"),
                     Entry("Verdicts", "/page/verdicts"),
                     Entry("Sources", "/page/sources"),
+                    Entry("Accuracy", "/page/accuracy"),
                     Entry("Dead letters", "/page/dead-letters"),
                     *([Entry("Try a file", "/page/try")] if person.may_review else []),
                 ),
@@ -104,6 +107,7 @@ def frame(request: Request, services: Services) -> Frame:
                 "Decide",
                 (
                     Entry("Clusters", "/page/clusters", unknown),
+                    *([Entry("Audit", "/page/audit", drawn)] if person.may_review else []),
                     Entry("Updates", "/page/updates", running),
                     Entry("Releases", "/page/releases", undecided),
                     Entry("Rollout", "/page/rollout", int(needed)),

@@ -5,7 +5,7 @@ LIFE alone says which state follows; the rules of deploy.releases.approval can o
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from deploy.release_records import ON_TRIAL, Action, Release, State
@@ -54,6 +54,7 @@ LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
     ("approved", "retracted"): "approved",
     ("rejected", "retracted"): "rejected",
     ("expired", "retracted"): "expired",
+    ("shadow", "retracted"): "shadow",
     ("live", "retire"): "retired",
     ("retired", "restore"): "live",
     ("live", "rollback"): "rolled back",
@@ -68,9 +69,9 @@ class Standing:
     releases: by digest, in the order they were first proposed. live_history: digests that went live
     and were not rolled back, oldest first; the last one is live. trial: of the release on trial beside
     that one. answered: since when each release has answered, but what was taken back. retractions: what is
-    taken back now. turned: the sequence number of the last event that changed what is served, 0 where none
-    did. epoch: how often the ledger had to
-    outrank another's record on the releases topic, or more.
+    taken back now, of each release one at most; one ends where the release answers again. turned: the
+    sequence number of the last event that changed what is served, 0 where none did. epoch: how often the
+    ledger had to outrank another's record on the releases topic, or more.
     """
 
     releases: Mapping[str, Release] = field(default_factory=dict)
@@ -188,7 +189,10 @@ def go_on(before: Standing, events: Iterable[Event]) -> Standing:
                 retractions = [each for each in retractions if each.release != digest]
             on_trial = trial.after(on_trial, event, history[-1] if history else None)
             if action == "promote" or (on_trial and on_trial.release == digest and on_trial.step):
-                answered.setdefault(digest, event.at)
+                first = next((each.since_ms for each in retractions if each.release == digest), None)
+                since = event.at if first is None else datetime.fromtimestamp(first / 1000, UTC)
+                answered.setdefault(digest, since)
+                retractions = [each for each in retractions if each.release != digest]
             serving = _served(history, on_trial, retractions)
             if serving != served:
                 served, turned = serving, event.sequence

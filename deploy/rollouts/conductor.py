@@ -27,9 +27,11 @@ from deploy.releases.publish import Publisher
 from deploy.releases.standing import Standing, fold
 from deploy.rollout_records import Disagreement, RolloutView, Trial
 from deploy.rollouts import metrics, moves
-from deploy.rollouts.comparisons import Comparisons, UnbelievableError, believed
+from deploy.rollouts.comparisons import UnbelievableError, believed
 from deploy.rollouts.decide import Decision, Facts, decide
 from deploy.rollouts.evidence import Evidence
+from deploy.rollouts.reader import TopicReader
+from detector.records import COMPARISONS
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
 
@@ -44,7 +46,7 @@ class _Reading:
     """The evidence of one rollout, and the reader that goes on with it."""
 
     trial: Trial
-    comparisons: Comparisons
+    comparisons: TopicReader
     evidence: Evidence
     before: Evidence | None = None
     """what was read by fewer labels, which is shown until all is read anew"""
@@ -147,7 +149,7 @@ class Conductor:
         champion, challenger = (
             standing.releases[digest].candidate.classes[1:] for digest in (trial.champion, trial.release)
         )
-        comparisons = Comparisons(self._ingest, int(trial.began.timestamp() * 1000))
+        comparisons = TopicReader(self._ingest, COMPARISONS, int(trial.began.timestamp() * 1000))
         reading = _Reading(trial, comparisons, Evidence(champion, challenger, trial.labels), before)
         with self._lock:
             self._reading = reading

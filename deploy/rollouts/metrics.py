@@ -25,6 +25,17 @@ PROBLEM = Gauge("forgewatch_deploy_rollout_problem", "1 while the rollout cannot
 UNBELIEVABLE = Counter(
     "forgewatch_deploy_unbelievable_comparisons", "Records of the comparisons topic that cannot be true"
 )
+RETRACTIONS = Gauge("forgewatch_deploy_retractions", "Releases whose verdicts are being taken back")
+RETRACTION_SINCE = Gauge(
+    "forgewatch_deploy_retraction_since_timestamp_seconds",
+    "Since when the oldest of them is, Unix time; 0: there is none",
+)
+RETRACTION_LEFT = Gauge(
+    "forgewatch_deploy_retraction_left", "Records of the verdicts topic that retractions are still to read"
+)
+RETRACTION_PROBLEM = Gauge(
+    "forgewatch_deploy_retraction_problem", "1 while retractions cannot be followed or ended"
+)
 
 
 def show(trial: Trial | None) -> None:
@@ -37,6 +48,13 @@ def show(trial: Trial | None) -> None:
     SINCE.set(0 if trial is None else trial.since.timestamp())
     if trial is None:
         show_checks(())
+
+
+def show_retractions(began_s: Sequence[float], left: Sequence[int | None]) -> None:
+    """Bring the gauges to what is taken back: since when (Unix time), and records left (None: unknown)."""
+    RETRACTIONS.set(len(began_s))
+    RETRACTION_SINCE.set(min(began_s, default=0))
+    RETRACTION_LEFT.set(sum(each or 0 for each in left))
 
 
 def show_checks(checks: Sequence[Check]) -> None:

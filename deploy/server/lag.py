@@ -1,106 +1,12 @@
 """How far the stream is behind: of each group that reads it, in records and in seconds."""
 
-import time
-from collections.abc import Mapping
-from typing import Any
-
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
-
 from deploy.records import PartitionLag
+from deploy.rollouts.group_lag import LagError, group_lag
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.records import UNKNOWNS
-from ingest.kafka.access import barred, kafka_options
+from ingest.kafka.access import kafka_options
 from memory.store import load_offsets
-
-_PROBE_S = 2.0
-
-
-class LagError(Exception):
-    """The broker could not be asked; retryable."""
-
-
-def group_lag(
-    options: Mapping[str, Any],
-    group: str,
-    topic: str,
-    timeout_s: float,
-    known: Mapping[int, int] | None = None,
-) -> list[PartitionLag]:
-    """How far `group` is behind in each partition of `topic`; raises LagError.
-
-    known: the next offset by partition of a group that keeps its offsets elsewhere than in Kafka.
-    lag counts offsets, some of which hold the end of a transaction and no record; where nothing
-    but such ends is left, it is 0. Transactions that are still open do not count.
-    """
-    if problem := barred(options, timeout_s):
-        raise LagError(problem)
-    timeout_ms = int(timeout_s * 1000)
-    try:
-        consumer = KafkaConsumer(
-            **options,
-            group_id=group if known is None else None,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            bootstrap_timeout_ms=timeout_ms,
-            max_partition_fetch_bytes=65_536,
-        )
-    except KafkaError as error:
-        raise LagError(f"cannot reach the broker: {error}") from error
-    try:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        if not partitions:
-            raise LagError(f"there is no topic {topic}")
-        if known is None:
-            asked = {part.partition: consumer.committed(part, timeout_ms=timeout_ms) for part in partitions}
-            known = {number: offset for number, offset in asked.items() if offset is not None}
-        starts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
-        ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
-        left = {part: max(known.get(part.partition, 0), starts[part]) for part in partitions}
-        left = {part: position for part, position in left.items() if position < ends[part]}
-        held = _with_records(consumer, left, ends, min(_PROBE_S, timeout_s)) if left else {}
-    except KafkaError as error:
-        raise LagError(f"cannot ask the broker: {error}") from error
-    finally:
-        consumer.close(autocommit=False, timeout_ms=1000)
-    return [
-        PartitionLag(
-            group=group,
-            topic=topic,
-            partition=part.partition,
-            committed=known.get(part.partition),
-            end=ends[part],
-            lag=ends[part] - left[part] if part in held else 0,
-            seconds=_age_s(held.get(part)),
-        )
-        for part in sorted(partitions)
-    ]
-
-
-def _with_records(
-    consumer: Any, left: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], timeout_s: float
-) -> dict[TopicPartition, int | None]:
-    """Those partitions in which a record lies between the position `left` and the end, and when it came.
-
-    In milliseconds since the epoch. Where the time runs out before that is known, the partition counts as
-    one of them, with None. Raises KafkaError.
-    """
-    consumer.assign(list(left))
-    for part, position in left.items():
-        consumer.seek(part, position)
-    unknown, held = set(left), dict[TopicPartition, int | None]()
-    deadline = time.monotonic() + timeout_s
-    while unknown and time.monotonic() < deadline:
-        polled = {part: records[0].timestamp for part, records in consumer.poll(timeout_ms=100).items()}
-        held |= polled
-        consumer.pause(*polled)
-        unknown = {part for part in unknown - polled.keys() if consumer.position(part) < ends[part]}
-    return held | dict.fromkeys(unknown)
-
-
-def _age_s(timestamp_ms: int | None) -> float | None:
-    return None if timestamp_ms is None else max(0.0, time.time() - timestamp_ms / 1000)
 
 
 def lag_of_stream(settings: DeploySettings, services: Services) -> tuple[list[PartitionLag], str | None]:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Query
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.release_records import Release
+from deploy.retraction_records import RetractionView
 from deploy.rollout_records import Act, Disagreement, Judge, RolloutView, Waive
 from deploy.rollouts import moves
 from deploy.server.releases import move, terms
@@ -30,6 +31,12 @@ def get_rollout_view(services: Opened) -> RolloutView:
 def list_items(services: Opened, champion: Said, challenger: Said) -> list[Disagreement]:
     """The newest shared items of which the champion said this and the challenger that."""
     return services.conductor.items(champion, challenger)
+
+
+@router.get("/retractions", openapi_extra=least("viewer"))
+def list_retractions(services: Opened) -> list[RetractionView]:
+    """What is taken back, the oldest first, and how far; then what was, the newest first."""
+    return services.retractions.view()
 
 
 @router.post("/rollouts/turn", openapi_extra=least("approver"))

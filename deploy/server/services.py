@@ -31,11 +31,14 @@ from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.releases.standing import fold
 from deploy.rollouts.conductor import Conductor
+from deploy.rollouts.group_lag import group_lag
+from deploy.rollouts.retractions import Retractions
 from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier
 from deploy.settings import DeploySettings
-from detector.records import RELEASES
+from detector.records import RELEASES, VERDICTS
 from detector.release.artifact import EVALUATION
+from detector.retraction import group_of
 from detector.settings import DetectorSettings
 from ingest.kafka.access import kafka_options
 from ingest.records import MediaPlan
@@ -138,6 +141,7 @@ class Services:
     publisher: Publisher
     conductor: Conductor
     notices: Notices
+    retractions: Retractions
     memory: Store
     memory_settings: MemorySettings
     crops: CropStore
@@ -164,7 +168,8 @@ class Services:
 def open_services(settings: DeploySettings) -> Iterator[Services]:
     """Open what this and the other packages' settings name.
 
-    Publishing, conducting and telling begin when `publisher`, `heads`, `conductor` and `notices` are entered.
+    Publishing, conducting and telling begin when `publisher`, `heads`, `conductor`, `retractions` and
+    `notices` are entered.
     Raises ServicesError, LedgerError, RecordError.
     """
     ingest, detector = IngestSettings(), DetectorSettings()
@@ -216,6 +221,17 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             [Sender(record, number, webhook, key) for number, webhook in enumerate(settings.webhooks, 1)],
             lambda: waits(ledger.id, fold(ledger.events()), conductor.view(), datetime.now(UTC)),
         )
+        retractions = Retractions(
+            ledger,
+            publisher,
+            lambda each: group_lag(
+                kafka_options(ingest),
+                group_of(detector.group_id, each),
+                ingest.topic(VERDICTS),
+                settings.kafka_timeout_s,
+            ),
+            ingest,
+        )
         memory_acts = MemoryActs(store, record)
         heads = HeadPublisher(
             record,
@@ -235,6 +251,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             publisher,
             conductor,
             notices,
+            retractions,
             store,
             memory,
             crops,

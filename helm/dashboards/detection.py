@@ -227,6 +227,8 @@ def build() -> Dashboard:
                     f"(forgewatch_memory_shift_alarms_waiting{{{HERE}}})",
                     "alarms in the last day": "sum by (namespace) "
                     f"(increase(forgewatch_memory_shift_alarms_total{{{HERE}}}[1d]))",
+                    "drift of {{statistic}} in the last day": "sum by (namespace, statistic) "
+                    f"(increase(forgewatch_memory_drift_alarms_total{{{HERE}}}[1d]))",
                 },
                 "Sources whose items called real have risen against their own earlier ones. Normal: 0. Else: look"
                 " at the suspects (forgewatch clusters shows them first), and label them.",

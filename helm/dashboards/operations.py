@@ -126,6 +126,20 @@ def build() -> Dashboard:
         .with_row(Row("Releases"))
         .with_panel(
             curves(
+                "Taking back",
+                "short",
+                {
+                    "records left": f"max(forgewatch_deploy_retraction_left{{{HERE}}})",
+                    "rounds that failed": f"sum(increase(forgewatch_detector_retraction_failures_total{{{HERE}}}[5m]))",
+                    "lost": f"sum(increase(forgewatch_detector_retraction_lost_total{{{HERE}}}[5m]))",
+                },
+                "Verdicts of a rolled back release that are to be scored anew. Normal: 0. After a rollback it "
+                "falls; where it does not: ForgewatchRetractionStalled.",
+                span=THIRD,
+            )
+        )
+        .with_panel(
+            curves(
                 "Releases by state",
                 "short",
                 {"{{state}}": f"max by (state) (forgewatch_deploy_releases{{{HERE}}})"},

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
 
 from memory import acts
 from memory.records import Raised, ShiftAlarm
@@ -15,7 +15,7 @@ from memory.schema import alarms, watched, watched_releases
 from memory.settings import MemorySettings
 from memory.shift.shift_test import ShiftTest
 
-DRIFT = "drift"
+SHIFT = "shift"
 """What the record calls an alarm."""
 
 SEEN = 200
@@ -80,14 +80,14 @@ def begin(release: str, source: str, settings: MemorySettings) -> Watched:
     return Watched(release, source, 0, test, [])
 
 
-def next_number(connection: Connection, release: str) -> int:
-    """Return the next number of a release's tests, which says what share of the budget one gets."""
+def next_number(connection: Connection, release: str, counted: Column[int] = watched_releases.c.tests) -> int:
+    """Return the next number of a release's tests of one kind: its share of the budget follows from it."""
     here = watched_releases.c.release == release
-    begun = connection.scalar(select(watched_releases.c.tests).where(here))
+    begun = connection.scalar(select(counted).where(here))
     if begun is None:
-        connection.execute(insert(watched_releases).values(release=release, tests=1))
+        connection.execute(insert(watched_releases).values({"release": release, counted.name: 1}))
     else:
-        connection.execute(update(watched_releases).where(here).values(tests=begun + 1))
+        connection.execute(update(watched_releases).where(here).values({counted.name: begun + 1}))
     return (begun or 0) + 1
 
 
@@ -104,18 +104,18 @@ def save(connection: Connection, entry: Watched) -> None:
         connection.execute(insert(watched).values(release=entry.release, source=entry.source, **values))
 
 
-def drop_beyond(connection: Connection, most: int) -> int:
+def drop_beyond(connection: Connection, most: int, table: Table = watched) -> int:
     """Let go of the sources that were unseen for longest; return how many.
 
     So many of those that bet are kept, and as many that gather: sources of one record each push out no test.
     """
     dropped = 0
-    for some in (watched.c.number == 0, watched.c.number > 0):
-        over = (connection.scalar(select(func.count()).select_from(watched).where(some)) or 0) - most
-        oldest = select(watched.c.release, watched.c.source).where(some).order_by(watched.c.seen_ms)
+    for some in (table.c.number == 0, table.c.number > 0):
+        over = (connection.scalar(select(func.count()).select_from(table).where(some)) or 0) - most
+        oldest = select(table.c.release, table.c.source).where(some).order_by(table.c.seen_ms)
         for row in connection.execute(oldest.limit(max(over, 0))).all():
-            here = (watched.c.release == row.release) & (watched.c.source == row.source)
-            connection.execute(delete(watched).where(here))
+            here = (table.c.release == row.release) & (table.c.source == row.source)
+            connection.execute(delete(table).where(here))
             dropped += 1
     return dropped
 
@@ -151,7 +151,7 @@ def waits(connection: Connection, alarm: int) -> bool:
 
 def put_shelved(connection: Connection, found: ShiftAlarm) -> None:
     """Write what an alarm is about once its suspects are shelved, and put it on record (`Store.write`)."""
-    acts.append(connection, acts.MEMORY, DRIFT, found.source, found.model_dump(mode="json"))
+    acts.append(connection, acts.MEMORY, SHIFT, found.source, found.model_dump(mode="json"))
     connection.execute(update(alarms).where(alarms.c.id == found.id).values(evidence=found.model_dump_json()))
 
 

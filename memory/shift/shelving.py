@@ -29,14 +29,16 @@ from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, Scaling, features_of
 from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
-from memory.records import ALARMS, ShiftAlarm
+from memory.records import ALARMS, DriftAlarm, ShiftAlarm
 from memory.rows import now_ms
 from memory.schema import exemplars
 from memory.settings import MemorySettings
+from memory.shift import drift
 from memory.shift.alarms import Alarm, Seen, put_announced, put_shelved, to_announce, to_shelve, waits
 from memory.store import Store
 
 ALARM_TYPE = "io.forgewatch.shift-alarm"
+DRIFT_TYPE = "io.forgewatch.drift-alarm"
 
 log = structlog.get_logger()
 
@@ -70,33 +72,40 @@ def shelve_all(store: Store, ingest: IngestSettings, settings: MemorySettings) -
 
 
 def announce_all(store: Store, ingest: IngestSettings, settings: MemorySettings) -> None:
-    """Write the alarms that are shelved to their topic.
+    """Write the alarms that are shelved, and those of drift, to their topic.
 
     Raises SinkError, kafka.errors.KafkaError or StoreUnavailableError.
     """
     with store.read() as connection:
-        waiting = to_announce(connection)
-    if not waiting:
+        waiting, drifts = to_announce(connection), drift.to_announce(connection)
+    if not waiting and not drifts:
         return
+    told: list[ShiftAlarm | DriftAlarm] = [*waiting, *drifts]
+    events = [event(alarm, ingest.topic(ALARMS)) for alarm in told]
     # An alarm may be written twice after a crash, so no identity need outlive this call.
     with closing(TransactionalSink(ingest, f"{settings.verdicts_group_id}-{uuid4().hex}")) as sink:
-        sink.commit([event(alarm, ingest.topic(ALARMS)) for alarm in waiting], {}, None)
+        sink.commit(events, {}, None)
     with store.note() as connection:
         put_announced(connection, [alarm.id for alarm in waiting])
+        drift.put_announced(connection, [alarm.id for alarm in drifts])
 
 
-def event(alarm: ShiftAlarm, topic: str) -> OutRecord:
-    """Return an alarm as a CloudEvent (Kafka binding, binary mode), whose key is its source."""
+def event(alarm: ShiftAlarm | DriftAlarm, topic: str) -> OutRecord:
+    """Return an alarm as a CloudEvent (Kafka binding, binary mode), whose key is its source.
+
+    Of all sources together the key is empty.
+    """
+    kind, event_type = ("drift", DRIFT_TYPE) if isinstance(alarm, DriftAlarm) else ("shift", ALARM_TYPE)
     attributes = {
         "ce_specversion": "1.0",
-        "ce_id": f"shift-{alarm.id}",
+        "ce_id": f"{kind}-{alarm.id}",
         "ce_source": "/forgewatch/memory",
-        "ce_type": ALARM_TYPE,
+        "ce_type": event_type,
         "ce_time": alarm.at.isoformat(),
         "content-type": "application/json",
     }
     headers = tuple((name, value.encode()) for name, value in attributes.items())
-    return OutRecord(topic, alarm.source.encode(), alarm.model_dump_json().encode(), headers)
+    return OutRecord(topic, (alarm.source or "").encode(), alarm.model_dump_json().encode(), headers)
 
 
 def plan_like(store: Store, crops: CropStore, settings: MemorySettings) -> MediaPlan:

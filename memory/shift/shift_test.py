@@ -1,4 +1,4 @@
-"""Whether a source's scores have shifted upwards against its own earlier ones: a test by betting.
+"""Whether a source's scores have shifted, upwards or either way, against its own earlier ones, by betting.
 
 The p-value of each score is its rank among those kept of the ones before it (Vovk, Gammerman and Shafer,
 Algorithmic Learning in a Random World, 2005, section 2.5). While the scores are draws of one distribution,
@@ -78,6 +78,8 @@ class ShiftTest:
     the first bet; most: how many are kept at all, at least as many. Of more, one is left out at random, the
     newest like any other: so what is kept stays a draw of the same distribution whatever the p-values were,
     and older ones are forgotten, on average after `most` items. So is what V is estimated from.
+
+    It bets on a shift upwards. One that `two_sided` made bets half of its capital on a shift downwards.
     """
 
     seed: int
@@ -88,11 +90,17 @@ class ShiftTest:
     seen: int = 0
     bets: int = 0
     log_capital: NDArray[np.float64] = field(default_factory=lambda: np.full(len(BETS), -np.inf))
-    """[len(BETS)], of what each has bet so far; what is left for later beginnings is not in it"""
+    """[n], what each bet has won so far; what is left for later beginnings is not in it. n is len(BETS); of a
+    two-sided test it is twice that, those upwards first"""
     recent: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     """[at most 3 * _WINDOW], the newest normal scores, oldest first"""
     variance: float = _PRIOR
     """of sums of adjacent normal scores, over that of independent ones, as far as differences show it"""
+
+    @classmethod
+    def two_sided(cls, seed: int, gather: int, most: int) -> Self:
+        """Begin a test that bets on a shift either way; the mean of both bets is a martingale, too."""
+        return cls(seed, gather, most, log_capital=np.full(2 * len(BETS), -np.inf))
 
     def observe(self, score: float) -> float | None:
         """Take the next score in; return its p-value in (0, 1), small for a high one; None: only gathered."""
@@ -116,8 +124,9 @@ class ShiftTest:
     def _bet(self, p: float) -> None:
         self.bets += 1
         begins = self.bets**-_LATER - (self.bets + 1) ** -_LATER
-        self.log_capital = np.logaddexp(self.log_capital, math.log(begins / len(BETS)))
-        self.log_capital += log_bets(p) / max(1.0, 1 + _MARGIN * (self.variance - 1))
+        pays = log_bets(p) if len(self.log_capital) == len(BETS) else log_bets_either_way(p)
+        self.log_capital = np.logaddexp(self.log_capital, math.log(begins / len(pays)))
+        self.log_capital += pays / max(1.0, 1 + _MARGIN * (self.variance - 1))
 
     def _estimate(self, p: float) -> None:
         """Take a p-value into V, by the difference of two adjacent sums: a shift that stays adds little.
@@ -141,6 +150,12 @@ class ShiftTest:
         """The natural logarithm of the capital, which began at 1."""
         later = -_LATER * math.log(self.bets + 1)
         return float(np.logaddexp(np.logaddexp.reduce(self.log_capital), later))
+
+    @property
+    def upwards(self) -> bool:
+        """Whether the bets on a shift upwards have won more than those downwards."""
+        up, down = self.log_capital[: len(BETS)], self.log_capital[len(BETS) :]
+        return bool(np.logaddexp.reduce(up) > np.logaddexp.reduce(down))
 
     def to_bytes(self) -> bytes:
         """Return all of it as safetensors."""
@@ -174,8 +189,15 @@ def log_bets(p: float) -> NDArray[np.float64]:
     return np.asarray(np.log1p(_SHARES * np.expm1(_SHIFTS * -ndtri(p) - _HALF_SQUARES)))
 
 
+def log_bets_either_way(p: float) -> NDArray[np.float64]:
+    """Return `log_bets` of p, for bets upwards, then of 1 - p, for bets downwards."""
+    return np.concatenate((log_bets(p), log_bets(1 - p)))
+
+
 def began(p_values: NDArray[np.float64]) -> int:
-    """Return where among p-values, [n] with n >= 1 and oldest first, a shift most likely began.
+    """Return where among p-values, [n] with n >= 1 and oldest first, a shift upwards most likely began.
+
+    Of a shift downwards, give it 1 - p.
 
     It is the place from which on the bets, each with an equal part, would have won the most.
     """

@@ -18,20 +18,24 @@ import structlog
 from kafka.errors import KafkaError
 from pydantic import ValidationError
 
-from detector.records import VERDICTS, Verdict
+from detector.reading import parse_record
+from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.kafka.sink import SinkError
 from ingest.records import InRecord
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
 from memory import metrics
+from memory.estimate.sums import note_estimates
 from memory.records import Raised
 from memory.settings import MemorySettings
+from memory.shift import drift
 from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, next_number, put_raised, save
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
 from memory.store import ExemplarMemoryError, Store, save_offsets
-from memory.verdict_index import forget_before, note_verdicts
+from memory.taken_back import ignore_taken_back
+from memory.verdict_index import forget_before, note_verdicts, release_taken_back
 
 SUSPECT_P = 0.2
 """Suspects are items since the shift began whose score is above all but this share of the source's own."""
@@ -120,13 +124,23 @@ class Watch:
                 forget_before(connection, partition, first)
 
     def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
-        """Bet on a batch; sources, alarms and offsets are one transaction. Raises StoreUnavailableError."""
+        """Bet on a batch, but for corrections, whose items were bet on before.
+
+        Sources, alarms and offsets are one transaction. Raises StoreUnavailableError.
+        """
         if not records:
             return
-        said = [(record, verdict) for record in records if (verdict := verdict_of(record)) is not None]
-        reals = [found for _, verdict in said if (found := called_real(verdict)) is not None]
+        said = [(record, verdict) for record in records if (verdict := said_in(record)) is not None]
+        first_said = [
+            (record, verdict)
+            for record, verdict in said
+            if isinstance(verdict, Verdict) and verdict.supersedes is None
+        ]
+        bet_on = [verdict for _, verdict in first_said]
+        reals = [found for verdict in bet_on if (found := called_real(verdict)) is not None]
         reals.sort(key=itemgetter(0, 1))  # stable: within a source they stay in order
-        with self.store.note() as connection:
+        taken_back = [each.id for _, each in said if release_taken_back(each) is not None]
+        with self.store.write() if taken_back else self.store.note() as connection:
             raised = 0
             for (release, source), items in groupby(reals, key=itemgetter(0, 1)):
                 watched = load(connection, release, source, self._settings)
@@ -141,19 +155,25 @@ class Watch:
                         raised += 1
                 save(connection, watched)
             dropped = drop_beyond(connection, MAX_SOURCES)
+            verdicts = [(verdict.item.source[:_MAX_SOURCE_CHARS], verdict) for verdict in bet_on]
+            drifts = drift.watch_drift(connection, verdicts, MAX_SOURCES, self._settings)
             note_verdicts(connection, said)
+            note_estimates(connection, first_said, self._settings.audit_items)
+            ignore_taken_back(connection, taken_back)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.WATCH_LAG_SECONDS.answered(after)
         metrics.WATCHED.inc(len(reals))
         metrics.SHIFT_ALARMS.inc(raised)
+        for drifted in drifts:
+            metrics.DRIFT_ALARMS.labels(drifted.statistic).inc()
         metrics.SOURCES_DROPPED.inc(dropped)
 
 
-def verdict_of(record: InRecord) -> Verdict | None:
-    """Return the verdict that a record holds; None of what is none."""
+def said_in(record: InRecord) -> Verdict | Withdrawal | None:
+    """Return the verdict or the withdrawal that a record holds; None of what is neither."""
     try:
-        return Verdict.model_validate_json(record.value or b"")
+        return parse_record(record.value, record.headers)
     except ValidationError as error:
         metrics.UNREADABLE.inc()
         log.warning("record is no verdict", item=record.id, error=str(error).splitlines()[0])
@@ -188,8 +208,11 @@ def observe(watched: Watched, item: Seen) -> bool:
 
 
 def crossed(watched: Watched, budget: float) -> Raised | None:
-    """Return what is to be said where the evidence of a test that has bet has reached its limit."""
-    limit = -math.log(budget * share_of_budget(watched.number))
+    """Return what is to be said where the evidence of a test that has bet has reached its limit.
+
+    Of the budget's shares these tests have the odd ones, and those of drift the others.
+    """
+    limit = -math.log(budget * share_of_budget(2 * watched.number - 1))
     if watched.test.log_e < limit:
         return None
     bet_on = [seen.p for seen in watched.seen if seen.p is not None]

@@ -3,10 +3,20 @@ from collections.abc import Iterator
 import pytest
 from verdicts import make_item, make_verdict
 
+from detector.records import Withdrawal
 from ingest.records import InRecord
 from memory import verdict_index
 from memory.store import Store
-from memory.verdict_index import count_verdicts, find_verdict, forget_before, newest_verdicts, note_verdicts
+from memory.verdict_index import (
+    WITHDRAWN,
+    corrected_among,
+    count_verdicts,
+    find_superseded,
+    find_verdict,
+    forget_before,
+    newest_verdicts,
+    note_verdicts,
+)
 
 FIRST, SECOND = "a" * 64, "b" * 64
 
@@ -83,3 +93,21 @@ def test_what_lies_before_an_offset_is_forgotten_a_part_at_a_time(store, monkeyp
     assert forgotten == [4, 3, 0, 0]
     with store.read() as connection:
         assert count_verdicts(connection, FIRST) == {"real": 13}
+
+
+def test_a_correction_takes_the_place_of_the_verdict_that_it_replaces_and_a_withdrawal_counts_as_none(store):
+    note(store, (0, 1, 10, FIRST, "unknown"), (0, 2, 11, FIRST, "real"), (0, 3, 12, FIRST, "real"))
+    corrected = make_verdict(make_item(10), release=SECOND, label="real", supersedes=FIRST)
+    withdrawal = Withdrawal(id="media-0-11", item=make_item(11), release=FIRST, reason="the media is gone")
+    records = [InRecord("verdicts", 0, offset, 1000 + offset, None, b"", ()) for offset in (4, 5)]
+    with store.note() as connection:
+        note_verdicts(connection, list(zip(records, (corrected, withdrawal), strict=True)))
+    with store.read() as connection:
+        now = find_verdict(connection, "media-0-10", "media")
+        assert (now.offset, now.label) == (4, "real")
+        assert [each.offset for each in find_superseded(connection, now)] == [1]
+        assert find_verdict(connection, "media-0-11", "media").label == WITHDRAWN
+        assert find_verdict(connection, "media-0-12", "media").label == "real"
+        assert count_verdicts(connection, FIRST) == {"superseded": 2, "real": 1}
+        assert [each.offset for each in newest_verdicts(connection, 9)] == [5, 4, 3]
+        assert corrected_among(connection, newest_verdicts(connection, 9)) == {(0, 10), (0, 11)}

@@ -13,7 +13,7 @@ from streams import all_of
 
 from deploy.local.broker import cluster_id, start_broker
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
-from deploy.server.lag import group_lag
+from deploy.rollouts.group_lag import group_lag
 from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 

@@ -1,159 +1,22 @@
 """Taking back on a real broker and in a real sandbox, with a model that answers in this process."""
 
-import io
-import shutil
-import threading
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
-from PIL import Image
-from streams import all_of, await_that
+from streams import await_that
+from taken_back import CLAIMED, GONE, ITEMS, Scene, send
 
-from deploy.layouts import all_topics
 from detector import retraction as retraction_module
-from detector.corrections import WITHDRAWAL_TYPE
-from detector.records import RETRACTIONS, VERDICTS, Outcome, Retraction, Rollout, Verdict, Withdrawal
-from detector.release.artifact import Artifact, seal
-from detector.release.tensors import ModelOutput, Request
-from detector.retraction import Retracting, group_of
-from detector.serving.rollout import Route
-from detector.serving.session import open_session
-from detector.settings import DetectorSettings
-from detector.worker import Worker
+from detector.reading import WITHDRAWAL_TYPE
+from detector.records import Retraction, Verdict, Withdrawal
+from detector.retraction import group_of
 from ingest.kafka import sink as sink_module
-from ingest.kafka.sink import TransactionalSink
-from ingest.kafka.source import Source
-from ingest.kafka.topics import ensure_topics
-from ingest.process.health import Heartbeat
-from ingest.sandbox.sandbox import Sandbox
-from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
-
-ITEMS, GONE, CLAIMED = 24, 3, 2
-"""Of the items the first of partition 0 will be deleted from their topic, and others' files from the disk."""
-
-
-class Model:
-    """TorchServe's place, for one caller at a time."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self._session, self._lock = open_session(artifact, threads=1), threading.Lock()
-
-    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
-        with self._lock:
-            return self._session.score(request)
-
-
-class Scene:
-    """A stream whose items were answered by the release that is then taken back."""
-
-    good: Artifact
-
-    def __init__(self, ingest: IngestSettings, sandbox: Sandbox, bad: Artifact) -> None:
-        self.ingest, self.bad = ingest, bad
-        self._sandbox, self._model = sandbox, Model(bad)
-        self.settings = DetectorSettings(group_id=uuid.uuid4().hex)
-        self.rollout: Any = None
-
-    def serving(self, artifact: Artifact) -> Any:
-        return SimpleNamespace(
-            route=Route(artifact), tick=lambda: None, rollout=self.rollout, heal=lambda artifact: None
-        )
-
-    def answer(self, items: int) -> None:
-        """Have the bad release answer so many items more."""
-        model: Any = self._model
-        with (
-            TransactionalSink(self.ingest, f"worker-{uuid.uuid4().hex}") as sink,
-            Source(self.ingest, self.settings.group_id) as source,
-        ):
-            worker = Worker(
-                *(source, self._sandbox, model, self.serving(self.bad), sink, self.ingest, self.settings),
-                *(threading.Event(), Heartbeat(60)),
-            )
-            thread = threading.Thread(target=worker.run)
-            before = len(self.verdicts())
-            thread.start()
-            await_that(lambda: len(self.verdicts()) >= before + items)
-            worker.stop.set()
-            thread.join(30)
-
-    def roll_back(self, number: int = 2) -> Retraction:
-        back = Retraction(number=number, release=self.bad.digest, since_ms=0)
-        self.rollout = Rollout(
-            ledger="0" * 32, epoch=0, sequence=number, stable=self.good.digest, retractions=(back,)
-        )
-        return back
-
-    @contextmanager
-    def retracting(self) -> Iterator[Retracting]:
-        model: Any = self._model
-        serving = self.serving(self.good)
-        idle = threading.Event()
-        idle.set()
-        slot = f"slot-{self.settings.group_id}"
-        with Retracting(
-            *(self._sandbox, model, serving, self.ingest, self.settings, slot, idle, threading.Event())
-        ) as retracting:
-            yield retracting
-
-    def records(self, kind: str) -> list[Any]:
-        return all_of(self.ingest.bootstrap_servers, self.ingest.topic(kind))
-
-    def verdicts(self) -> list[Any]:
-        return self.records(VERDICTS)
-
-    def outcomes(self) -> list[Outcome]:
-        return [Outcome.model_validate_json(record.value) for record in self.records(RETRACTIONS)]
-
-
-def picture_of(seed: int) -> bytes:
-    file, rng = io.BytesIO(), np.random.default_rng(seed)
-    Image.fromarray(rng.integers(0, 256, (72, 80, 3), dtype=np.uint8)).save(file, "PNG")
-    return file.getvalue()
-
-
-def send(ingest: IngestSettings, seeds: range, claims: Path) -> None:
-    """Send pictures, keyed, over both partitions; some are files that a record refers to."""
-    producer = KafkaProducer(bootstrap_servers=ingest.bootstrap_servers)
-    for seed in seeds:
-        picture = picture_of(seed)
-        headers, value = None, picture
-        if ITEMS - CLAIMED <= seed < ITEMS:
-            (claims / f"{seed}.png").write_bytes(picture)
-            attributes = {"ce_specversion": "1.0", "ce_id": str(seed), "ce_source": "camera", "ce_type": "t"}
-            attributes |= {"ce_dataref": (claims / f"{seed}.png").as_uri(), "content-type": "image/png"}
-            headers, value = [(name, text.encode()) for name, text in attributes.items()], b""
-        producer.send(ingest.media_topic, value, f"key {seed}".encode(), headers, partition=seed % 2).get(30)
-    producer.close()
-
-
-@pytest.fixture
-def scene(settings: IngestSettings, untrained_artifact: Artifact, tmp_path: Path) -> Iterator[Scene]:
-    ensure_topics(settings, all_topics(settings, 2))
-    with Sandbox(settings) as sandbox:
-        made = Scene(settings, sandbox, gated(untrained_artifact, -99.0, tmp_path / "bad"))
-        send(settings, range(ITEMS), tmp_path / "claims")
-        made.answer(ITEMS)
-        scores = [Verdict.model_validate_json(record.value).unknown_score for record in made.verdicts()]
-        # Half of what the one calls unknown is so to the other.
-        made.good = gated(untrained_artifact, float(np.median(scores)), tmp_path / "good")
-        yield made
-
-
-def gated(artifact: Artifact, unknown_threshold: float, folder: Path) -> Artifact:
-    shutil.copytree(artifact.folder, folder)
-    gate = artifact.manifest.gate.model_copy(update={"unknown_threshold": unknown_threshold})
-    return seal(folder, artifact.manifest.model_copy(update={"gate": gate}))
 
 
 def delete_from_topic(scene: Scene) -> None:

@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 from kafka import KafkaProducer
 from PIL import Image
-from streams import await_that, first_of
+from streams import all_of, await_that, first_of
 from verdicts import make_item, make_verdict
 
 from detector.records import VERDICTS
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 from memory.clusters.review import list_clusters, members_of
-from memory.records import ALARMS, ShiftAlarm
+from memory.records import ALARMS, DriftAlarm, ShiftAlarm
 from memory.settings import MemorySettings
+from memory.shift import drift
+from memory.shift.shelving import DRIFT_TYPE
 from memory.shift.watch import keep_watch
 from memory.store import Store, load_offsets
 
@@ -85,6 +87,16 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
     producer.close()
     with _watching(ingest, memory):  # another process goes on with the bets of the first
         told = ShiftAlarm.model_validate_json(first_of(broker, ingest.topic(ALARMS)).value)
+        await_that(lambda: not _untold(store))
+    events = all_of(broker, ingest.topic(ALARMS))
+    drifts = [
+        DriftAlarm.model_validate_json(event.value)
+        for event in events
+        if dict(event.headers)["ce_type"] == DRIFT_TYPE.encode()
+    ]
+    assert len(events) == 1 + len(drifts)
+    assert {d.source for d in drifts} == {"door-7", None}
+    assert {(d.statistic, d.direction) for d in drifts} == {("unknown_score", "higher")}
     (shown,) = list_clusters(store)
     assert shown.alarm == told
     assert (told.source, told.cluster) == ("door-7", shown.id)
@@ -109,6 +121,11 @@ def _watching(ingest: IngestSettings, memory: MemorySettings) -> Iterator[None]:
         stop.set()
         thread.join(60)
     assert not thread.is_alive()
+
+
+def _untold(store: Store) -> list[DriftAlarm]:
+    with store.read() as connection:
+        return drift.to_announce(connection)
 
 
 def _offset(store: Store) -> int:

@@ -221,6 +221,7 @@ def test_a_scheduled_update_without_a_new_label_is_refused_and_a_wanted_one_is_n
 
         assert "too few labelled reals" in run("scheduled/1", "scheduled")
         assert run("scheduled/2", "scheduled") == "nothing was labelled since the last update"
+        assert run("drift/1", "drift") == "nothing was labelled since the last update"
         assert "too few labelled reals" in run("manual/1", "manual")
         remember("real", 1)
         assert "too few labelled reals" in run("scheduled/3", "scheduled")

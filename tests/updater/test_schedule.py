@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from sqlalchemy import create_engine
 
 from updater import schedule
-from updater.runs import RunTable
+from updater.runs import RunTable, utc_now
 from updater.settings import UpdaterSettings
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
@@ -35,6 +35,10 @@ def other_host(url):
 
 def nothing(seen):
     return 0
+
+
+def no_drift():
+    return None
 
 
 def nightly():
@@ -69,9 +73,7 @@ def test_two_schedulers_write_one_row_a_slot(table, other_host):
 def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, other_host):
     settings = UpdaterSettings(schedule="1")
     fired = threading.Event()
-    schedulers = [
-        schedule.start(settings, host, lambda since: 0, lambda since: 0) for host in (table, other_host)
-    ]
+    schedulers = [schedule.start(settings, host, nothing, nothing, no_drift) for host in (table, other_host)]
     try:
         for scheduler in schedulers:
             assert scheduler.get_job("slot").misfire_grace_time == schedule.GRACE_S
@@ -112,17 +114,19 @@ def test_the_count_starts_anew_from_the_labels_that_the_last_update_saw(table):
 def test_a_slot_missed_while_no_scheduler_lived_is_made_up_for_unless_nothing_ever_ran(table):
     settings = UpdaterSettings(schedule="0 3 * * *")
     ten_past = datetime(2025, 1, 1, 3, 10, tzinfo=UTC)
-    schedule.start(settings, table, lambda since: 0, lambda since: 0, lambda: ten_past).shutdown()
+    schedule.start(settings, table, nothing, nothing, no_drift, lambda: ten_past).shutdown()
     assert table.newest() == []
     table.request("manual/1", "manual", "ann")
-    schedule.start(settings, table, lambda since: 0, lambda since: 0, lambda: ten_past).shutdown()
-    schedule.start(settings, table, lambda since: 0, lambda since: 0, lambda: ten_past).shutdown()
+    schedule.start(settings, table, nothing, nothing, no_drift, lambda: ten_past).shutdown()
+    schedule.start(settings, table, nothing, nothing, no_drift, lambda: ten_past).shutdown()
     assert [run.slot for run in table.newest()] == ["scheduled/2025-01-01T03:00:00Z", "manual/1"]
 
 
 def test_without_a_schedule_nothing_comes_due(table):
     assert schedule.build_trigger(UpdaterSettings()) is None
-    scheduler = schedule.start(UpdaterSettings(), table, lambda since: 10**6, lambda since: 10**6)
+    scheduler = schedule.start(
+        UpdaterSettings(), table, lambda since: 10**6, lambda since: 10**6, lambda: NOON
+    )
     try:
         assert scheduler.get_jobs() == []
     finally:
@@ -161,7 +165,7 @@ def test_an_alarm_asks_for_an_update_where_that_is_set_and_never_without_labels(
         asked.set()
         return labelled
 
-    scheduler = schedule.start(settings, table, lambda since: 0, since)
+    scheduler = schedule.start(settings, table, nothing, since, no_drift)
     try:
         assert asked.wait(20)
         assert table.newest(1) == []
@@ -172,4 +176,29 @@ def test_an_alarm_asks_for_an_update_where_that_is_set_and_never_without_labels(
             threading.Event().wait(0.05)
         assert table.newest(1)[0].trigger == "alarm"
     finally:
+        scheduler.shutdown()
+
+
+def test_a_drift_makes_one_update_come_due_unless_one_was_asked_for_since_or_it_is_old(table, other_host):
+    minute = timedelta(minutes=1)
+    drift = utc_now() - minute
+    assert schedule.request_drifted(table, no_drift, drift) is None
+    assert schedule.request_drifted(table, lambda: drift, drift + 61 * minute) is None
+    run = schedule.request_drifted(table, lambda: drift, drift + 59 * minute)
+    assert (run.trigger, run.slot) == ("drift", f"drift/{drift.isoformat()}")
+    assert schedule.request_drifted(other_host, lambda: drift, drift) is None
+    later = utc_now() + minute
+    assert schedule.request_drifted(table, lambda: later, later) is None  # an update is queued
+    table.finish(table.claim("one"), "failed", error="the disk was full")
+    assert schedule.request_drifted(table, lambda: drift, drift) is None
+    assert schedule.request_drifted(table, lambda: later, later).slot == f"drift/{later.isoformat()}"
+
+
+def test_a_drift_asks_for_an_update_where_that_is_set_alone(table):
+    for settings, job in (
+        (UpdaterSettings(after_drift=True), True),
+        (UpdaterSettings(after_alarm=True), False),
+    ):
+        scheduler = schedule.start(settings, table, nothing, nothing, no_drift)
+        assert (scheduler.get_job("drift") is not None) == job
         scheduler.shutdown()

@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from memory.settings import MemorySettings
 from memory.shift.alarms import MAX_REFERENCE
 from memory.shift.shift_test import ShiftTest, share_of_budget
+from updater.benchmark.drift_power import DriftPower, FalseDrifts
 from updater.benchmark.shift_bursts import FalseAlarms
 from updater.progress import Progress
 
@@ -93,17 +94,26 @@ def bar(items: float) -> str:
 
 
 def shift_json(
-    power: Sequence[Power], bursts: Sequence[FalseAlarms], before: int, streams: int, seed: int
+    power: Sequence[Power],
+    bursts: Sequence[FalseAlarms],
+    drift_power: Sequence[DriftPower],
+    false_drifts: Sequence[FalseDrifts],
+    before: int,
+    streams: int,
+    seed: int,
 ) -> str:
     """Return what was measured as JSON; items are null where that quantile of the streams raised no alarm."""
     facts = {
         "before": before,
         "streams": streams,
         "seed": seed,
-        "power": [
-            {name: None if value == math.inf else value for name, value in asdict(row).items()}
-            for row in power
-        ],
-        "false_alarms": [asdict(row) for row in bursts],
+        "power": [_finite(row) for row in power],
+        "false_alarms": [_finite(row) for row in bursts],
+        "drift_power": [_finite(row) for row in drift_power],
+        "false_drift_alarms": [_finite(row) for row in false_drifts],
     }
     return json.dumps(facts, indent=2, allow_nan=False) + "\n"
+
+
+def _finite(row: Power | FalseAlarms | DriftPower | FalseDrifts) -> dict[str, float | None]:
+    return {name: None if value == math.inf else value for name, value in asdict(row).items()}

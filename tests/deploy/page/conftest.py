@@ -159,7 +159,7 @@ def begin_rollout(services: Services, monkeypatch: pytest.MonkeyPatch) -> Callab
     def begin(champion: Artifact, challenger: Artifact) -> OnTrial:
         approve(services, challenger)
         trial = OnTrial(services, champion, challenger, [])
-        monkeypatch.setattr(conductor, "Comparisons", partial(_Topic, trial))
+        monkeypatch.setattr(conductor, "TopicReader", partial(_Topic, trial))
         services.conductor.tick()
         return trial
 

@@ -169,6 +169,32 @@ def test_what_a_canary_answered_is_taken_back_from_its_first_word_on(begun: Any)
     assert fold(begun.events).rollout(LEDGER).retractions == ()
 
 
+def test_a_release_that_goes_live_while_it_is_taken_back_is_trusted_until_it_is_rolled_back_again(
+    begun: Any,
+) -> None:
+    step(begun)
+    begun.force(*approval.rollback(begun.events, TakeOut(reason="odd"), begun.evidence(A), "ada"))
+    (first,) = fold(begun.events).retractions
+    begun.now += timedelta(hours=1)
+    assert begun.wish("propose", B)
+    assert begun.wish("approve", B)
+    assert fold(begun.events).retractions == (first,)
+    assert begun.wish("promote", B)
+    assert fold(begun.events).retractions == ()
+    assert begun.wish("rollback", B)
+    (second,) = fold(begun.events).retractions
+    assert (second.release, second.since_ms) == (B, first.since_ms)  # what was left of the first is in it
+    assert second.number > first.number
+
+
+def test_two_releases_are_taken_back_at_once_and_each_ends_alone(new_history: NewHistory) -> None:
+    wishes = [(action, digest) for digest in (A, B, C) for action in ("propose", "approve", "promote")]
+    history = new_history(*wishes, ("rollback", C), ("rollback", B))
+    assert [each.release for each in fold(history.events).retractions] == [C, B]
+    history.force(Move("rollout", "retracted", C, "0" * 64, rollout=Turn(outcomes={"same": 1})))
+    assert [each.release for each in fold(history.events).retractions] == [B]
+
+
 def test_a_release_that_answered_nothing_and_one_whose_verdicts_stand_are_not_taken_back(begun: Any) -> None:
     shadowed = begun.events
     begun.force(*approval.rollback(shadowed, TakeOut(reason="odd"), begun.evidence(A), "ada"))

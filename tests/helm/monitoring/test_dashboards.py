@@ -14,6 +14,7 @@ from deploy.record import metrics as record_metrics
 from deploy.release_records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
 from deploy.releases.evaluations import Evaluations
+from deploy.rollouts import metrics as rollout_metrics
 from detector import metrics as detector_metrics
 from detector.records import Label
 from detector.serving.rollout_source import STATES as ROLLOUT_STATES
@@ -65,6 +66,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     memory_metrics.LAG_SECONDS.assigned([])
     record_metrics.PUBLISHED.set(1)
     notice_metrics.show("1")
+    rollout_metrics.PROBLEM.set(0)
     custom = [
         Disks({"tmp": Path("/tmp")}),
         memory_metrics.Fill(Store(url)),

@@ -15,7 +15,7 @@ from memory.settings import MemorySettings
 from memory.shift import watch
 from memory.shift.alarms import SEEN, Alarm, load, to_shelve
 from memory.shift.shift_test import share_of_budget
-from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real, verdict_of
+from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real, said_in
 from memory.store import Store, StoreUnavailableError, load_offsets
 from memory.verdict_index import find_verdict
 
@@ -105,7 +105,7 @@ def test_a_watch_that_ends_goes_on_where_it_was(watcher, store, settings):
     (alarm,) = alarms(store)
     # The same test, taken on without the database in between.
     for record in records[153:]:
-        found = called_real(verdict_of(record))
+        found = called_real(said_in(record))
         watch.observe(before, found[2])
         if (raised := watch.crossed(before, settings.max_false_alarms)) is not None:
             break
@@ -131,13 +131,13 @@ def test_a_batch_that_failed_was_not_bet_on(watcher, store, settings, monkeypatc
 
 
 def test_a_source_is_the_items_as_far_as_the_database_takes_it():
-    assert called_real(verdict_of(said(1, 0.0, source="door-7")))[:2] == ("a" * 64, "door-7")
-    assert called_real(verdict_of(said(1, 0.0, source="x" * 1024)))[1] == "x" * 1000
+    assert called_real(said_in(said(1, 0.0, source="door-7")))[:2] == ("a" * 64, "door-7")
+    assert called_real(said_in(said(1, 0.0, source="x" * 1024)))[1] == "x" * 1000
 
 
 @pytest.mark.parametrize("label", ["fake", "unknown"])
 def test_only_what_was_called_real_is_bet_on(label):
-    assert called_real(verdict_of(said(1, 0.0, label=label))) is None
+    assert called_real(said_in(said(1, 0.0, label=label))) is None
 
 
 def test_a_record_that_is_no_verdict_is_counted_and_stepped_over(watcher, store):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from updater.benchmark import shift_bursts, shift_power
+from updater.benchmark import drift_power, shift_bursts, shift_power
 from updater.benchmark.memory_costs import costs_json, generated, measure_all
 
 
@@ -50,12 +50,12 @@ def test_what_shifts_further_takes_fewer_items_and_the_closed_form_is_dprime_squ
     weak, strong = found
     assert strong.median < weak.median
     assert strong.low <= strong.median <= strong.high
-    assert json.loads(shift_power.shift_json(found, [], 200, 6, 0))["power"][1]["item_auc"] == 0.9
+    assert json.loads(shift_power.shift_json(found, [], [], [], 200, 6, 0))["power"][1]["item_auc"] == 0.9
 
 
 def test_streams_without_an_alarm_are_null_in_the_report() -> None:
     none = shift_power.Power(0.1, 0.6, 1250.0, 700.0, math.inf, math.inf)
-    row = json.loads(shift_power.shift_json([none], [], 200, 6, 0))["power"][0]
+    row = json.loads(shift_power.shift_json([none], [], [], [], 200, 6, 0))["power"][0]
     assert (row["low"], row["median"], row["high"]) == (700.0, None, None)
 
 
@@ -80,3 +80,26 @@ def test_bursts_of_scores_are_correlated_within_and_only_there(monkeypatch: pyte
     (found,) = shift_bursts.measure(4, 0, lambda *at: None)
     assert (found.alarms, found.low) == (0, 0.0)
     assert found.high == pytest.approx(1 - 0.025**0.25)  # Clopper and Pearson where none of four did
+
+
+@pytest.mark.slow
+def test_a_drift_by_more_takes_fewer_items_either_way_and_later_tests_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drift_power, "SHIFTS", (-1.0, 2.0))
+    monkeypatch.setattr(drift_power, "NUMBERS", (1, 200))
+    first_low, first_high, later_low, later_high = drift_power.drift_power(300, 6, 0, lambda *at: None)
+    assert first_high.median < first_low.median < later_low.median < math.inf
+    assert first_high.within_100 == later_high.within_100 == 1
+    report = json.loads(shift_power.shift_json([], [], [first_low], [], 300, 6, 0))
+    assert report["drift_power"][0]["shift"] == -1
+
+
+def test_bursts_without_a_drift_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drift_power, "ITEMS", 300)
+    monkeypatch.setattr(drift_power, "SEEDS", 2)
+    monkeypatch.setattr(drift_power, "BURSTS", ((6, 0.5),))
+    monkeypatch.setattr(drift_power, "_MOST", 200)
+    long, bursts = drift_power.false_drifts(3, 0, lambda *at: None)
+    assert (long.items, long.streams, long.alarms) == (300, 2, 0)
+    assert (bursts.items, bursts.streams, bursts.alarms, bursts.length) == (200, 3, 0, 6)

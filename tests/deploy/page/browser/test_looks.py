@@ -178,6 +178,8 @@ def paths(
         "/page/verdicts/{id_}": f"/page/verdicts/{verdict.id}",
         "/page/dead-letters": "/page/dead-letters",
         "/page/sources": "/page/sources",
+        "/page/accuracy": "/page/accuracy",
+        "/page/audit": "/page/audit",
         "/page/source": f"/page/source?name={EVIL}",
         "/page/source/purge": f"/page/source/purge?name={EVIL}",
         "/page/record": "/page/record",

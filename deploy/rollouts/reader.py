@@ -1,0 +1,84 @@
+"""Reads one of the detector's topics from a moment on, for what is recomputed from it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Self
+
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+
+from detector.records import MAX_COMPARISON_BYTES
+from ingest.kafka.access import REQUEST_TIMEOUT_S
+from ingest.kafka.committed import committed_reader
+from ingest.kafka.compacted import TopicError
+from ingest.metrics import reaches
+from ingest.settings import IngestSettings
+
+_POLL_S = 0.2
+_MOST = 2000
+
+
+class TopicReader:
+    """A reader of one topic of small records, for one thread; a context manager."""
+
+    def __init__(self, ingest: IngestSettings, topic: str, began_ms: int) -> None:
+        """Go to the first record of that time, in Unix milliseconds, or later. Raises TopicError.
+
+        topic: comparisons or retractions, as detector.records has them.
+        """
+        self._topic = ingest.topic(topic)
+        self._ended: dict[tuple[str, int], float] = {}
+        timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
+        try:
+            self._consumer = committed_reader(ingest, None, 64 * MAX_COMPARISON_BYTES)
+        except KafkaError as error:
+            raise TopicError(f"cannot reach the broker: {error}") from error
+        try:
+            numbers = self._consumer.partitions_for_topic(self._topic) or ()
+            partitions = [TopicPartition(self._topic, number) for number in numbers]
+            if not partitions:
+                raise TopicError(f"there is no topic {self._topic}: `forgewatch topics` makes it")
+            self._consumer.assign(partitions)
+            ends = self._consumer.end_offsets(partitions, timeout_ms=timeout_ms)
+            firsts = self._consumer.offsets_for_times(
+                dict.fromkeys(partitions, began_ms), timeout_ms=timeout_ms
+            )
+            for at in partitions:
+                first = firsts.get(at)
+                self._consumer.seek(at, ends[at] if first is None else first.offset)
+        except KafkaError as error:
+            self.close()
+            raise TopicError(f"cannot read {self._topic}: {error}") from error
+        except TopicError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the broker."""
+        with suppress(KafkaError):
+            self._consumer.close(autocommit=False, timeout_ms=1000)
+
+    def poll(self) -> Iterator[tuple[bytes, Sequence[tuple[str, bytes]], float]]:
+        """Yield value, headers and time (Unix, seconds) of the next records. Raises TopicError."""
+        try:
+            polled = self._consumer.poll(timeout_ms=int(_POLL_S * 1000), max_records=_MOST)
+        except KafkaError as error:
+            raise TopicError(f"cannot read {self._topic}: {error}") from error
+        for at, records in polled.items():
+            for record in records:
+                self._ended[at.topic, at.partition] = record.timestamp / 1000
+                yield record.value or b"", record.headers, record.timestamp / 1000
+
+    def read_until(self, now_s: float) -> tuple[float, bool]:
+        """Up to which time all that was written is read, and whether that is all there is."""
+        reached = reaches(self._consumer)
+        behind = [at for at, reach in reached.items() if reach.next < reach.end]
+        known = len(reached) == len(self._consumer.assignment())
+        until = min((self._ended.get(at, 0.0) for at in behind), default=now_s if known else 0.0)
+        return until, known and not behind

@@ -1,0 +1,70 @@
+"""The API on how accurate verdicts are: the estimate, and the audit that corrects it."""
+
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import structlog
+from fastapi import APIRouter, HTTPException, Query
+
+from deploy.access.guard import Actor, GuardedRoute
+from deploy.access.roles import least
+from deploy.accuracy_records import AccuracyReport, AuditDone, AuditItem, AuditLabel
+from deploy.releases.artifacts import StoreError
+from deploy.releases.evidence import EvidenceError
+from deploy.releases.standing import fold
+from deploy.server.services import Opened
+from memory.estimate.accuracy import accuracy
+from memory.estimate.audits import label_audit, waiting
+from memory.estimate.records import KEPT_DAYS
+from updater.records import Power
+
+log = structlog.get_logger()
+router = APIRouter(tags=["accuracy"], route_class=GuardedRoute)
+
+Days = Annotated[int, Query(ge=1, le=KEPT_DAYS, description="today and so many days before, less one; UTC")]
+Digest = Annotated[
+    str | None, Query(pattern="^[0-9a-f]{64}$", description="a release; without it the live one")
+]
+
+
+@router.get("/accuracy", openapi_extra=least("viewer"))
+def get_accuracy(services: Opened, release: Digest = None, days: Days = 7) -> AccuracyReport:
+    """The share of right verdicts, over all, by class and by source; 404 where no release is live."""
+    standing = fold(services.ledger.events())
+    found = standing.live if release is None else standing.releases.get(release)
+    if found is None:
+        raise HTTPException(
+            404, "no release is live" if release is None else f"there is no release {release}"
+        )
+    power: Power | None = None
+    with suppress(StoreError, EvidenceError):
+        power = services.evaluations.of(found).after.power
+    with services.memory.read() as connection:
+        estimated = accuracy(connection, found.digest, time.time_ns() // 10**6, days)
+    return AccuracyReport(accuracy=estimated, power=power)
+
+
+@router.get("/audits", openapi_extra=least("reviewer"))
+def list_audits(services: Opened, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> list[AuditItem]:
+    """The drawn verdicts that wait for a label, the oldest first. What they say is not told."""
+    with services.memory.read() as connection:
+        return [
+            AuditItem(
+                id=entry.id,
+                source=entry.source,
+                at=datetime.fromtimestamp(entry.at_ms / 1000, UTC),
+                media_digest=entry.media_digest,
+            )
+            for entry in waiting(connection, limit)
+        ]
+
+
+@router.post("/audits", status_code=201, openapi_extra=least("reviewer"))
+def audit(services: Opened, actor: Actor, body: AuditLabel) -> AuditDone:
+    """Say what a drawn item is, once; tells what was said. 409 where it was not drawn, or is labelled."""
+    done = label_audit(services.memory, body.id, body.label, actor)
+    log.info("audited", item=done.id, label=done.label, actor=actor)
+    return AuditDone(**asdict(done))

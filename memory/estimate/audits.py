@@ -1,0 +1,85 @@
+"""The audit: drawn verdicts wait for a person, who is told what was said once the item is labelled."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, select, update
+
+from memory import acts
+from memory.labels import checked_name
+from memory.records import IGNORE
+from memory.rows import now_ms
+from memory.schema import audits
+from memory.store import ExemplarMemoryError, Store
+
+CANNOT_SAY = "cannot-say"
+"""Such an item counts as wrong at the interval's low end and as right at its high end."""
+
+
+class AuditError(ExemplarMemoryError):
+    """Fatal for the request: the verdict cannot be audited so; the text says why."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A verdict that was drawn and is not labelled; nothing here tells what it says."""
+
+    id: str
+    source: str
+    at_ms: int
+    media_digest: str
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A verdict that was labelled, and what it had said."""
+
+    id: str
+    release: str
+    called: str
+    probability: float
+    """that it is right, as the release has it"""
+    label: str
+
+
+def waiting(connection: Connection, most: int) -> list[Waiting]:
+    """Return what waits, the oldest first: the estimate goes on only up to the oldest."""
+    columns = audits.c.id, audits.c.source, audits.c.at_ms, audits.c.media_digest
+    query = select(*columns).where(audits.c.label.is_(None)).order_by(audits.c.at_ms, audits.c.id)
+    return [Waiting(*row) for row in connection.execute(query.limit(most))]
+
+
+def count_waiting(connection: Connection) -> int:
+    """Return how many wait."""
+    return connection.scalar(select(func.count()).where(audits.c.label.is_(None))) or 0
+
+
+def newest_audited(connection: Connection, most: int) -> list[Audited]:
+    """Return what was labelled, the newest first."""
+    columns = audits.c.id, audits.c.release, audits.c.called, audits.c.probability, audits.c.label
+    query = select(*columns).where(audits.c.label.is_not(None)).order_by(audits.c.labelled_ms.desc())
+    return [Audited(*row) for row in connection.execute(query.limit(most))]
+
+
+def drawn_media(connection: Connection, id_: str) -> str | None:
+    """Return the digest of the media of a drawn verdict; None where that was not drawn."""
+    return connection.scalar(select(audits.c.media_digest).where(audits.c.id == id_))
+
+
+def label_audit(store: Store, id_: str, what: str, actor: str) -> Audited:
+    """Say what an audited item is: real, a family, or that it cannot be said. It is said once.
+
+    Raises AuditError, memory.labels.LabelError or StoreUnavailableError.
+    """
+    if what != CANNOT_SAY and checked_name(what) == IGNORE:
+        raise AuditError(f"an audited item is real, a family, or {CANNOT_SAY}")
+    with store.write() as connection:
+        row = connection.execute(select(audits).where(audits.c.id == id_)).first()
+        if row is None:
+            raise AuditError(f"{id_[:300]} was not drawn for the audit, or left it by age")
+        if row.label is not None:
+            raise AuditError(f"{id_} was called {row.label} by {row.actor} already")
+        values = {"label": what, "actor": actor.strip()[:200], "labelled_ms": now_ms()}
+        connection.execute(update(audits).where(audits.c.id == id_).values(values))
+        details = {"label": what, "called": row.called, "release": row.release}
+        acts.append(connection, actor, "audit", id_, details)
+    return Audited(id_, row.release, row.called, row.probability, what)

@@ -1,0 +1,50 @@
+"""What is told of how accurate verdicts were. Light: every client imports it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+KEPT_DAYS = 90
+"""for which sums and audited verdicts are kept"""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share in 0..1, and an interval around it."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of some verdicts, the share whose class is the very right one. None: there is no such verdict."""
+
+    items: int
+    probabilities: Share | None
+    """by the calibrated probabilities alone (CBPE)"""
+    broken_since: datetime | None
+    """since when a shift alarm stands, so that `probabilities` does not hold; None: none does"""
+    audited: int
+    cannot_say: int
+    """of the audited"""
+    audited_items: int
+    """of the verdicts, how many the audit speaks for"""
+    corrected: Share | None
+    """by the audit; None: it is off, or nothing that it speaks for is complete"""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of a release's verdicts of some days. Unknown ones are counted apart: neither right nor wrong."""
+
+    release: str
+    since: datetime
+    through: datetime | None
+    """the end of the last day of which all that was drawn is labelled; None: there is none"""
+    unknown: int
+    over_all: Estimate
+    classes: dict[str, Estimate]
+    """by what was said: of those called real, the share that is real"""
+    sources: dict[str, Estimate]
+    """those with most verdicts; "" has what came from too many sources a day"""

@@ -1,0 +1,135 @@
+"""Verdicts of any label are watched for drift, by source and over all: rows in and out of a transaction."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection, Select, insert, select, update
+
+from detector.records import Verdict
+from memory import acts
+from memory.records import Drift, DriftAlarm
+from memory.rows import now_ms
+from memory.schema import drift_alarms, drift_watched, watched_releases
+from memory.settings import MemorySettings
+from memory.shift.alarms import MAX_REFERENCE, drop_beyond, next_number
+from memory.shift.drift_test import DriftTest
+from memory.shift.shift_test import share_of_budget
+
+OVER_ALL = ""
+"""In the place of a source: all sources of a release together."""
+
+DRIFT = "drift"
+"""What the record calls an alarm of drift."""
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Watched:
+    """A source and its test. number is the test's among its release's of drift that have bet; 0 before."""
+
+    release: str
+    source: str
+    number: int
+    test: DriftTest
+
+
+def watch_drift(
+    connection: Connection, verdicts: Iterable[tuple[str, Verdict]], most: int, settings: MemorySettings
+) -> Sequence[Drift]:
+    """Bet on a batch of verdicts, each with its source, in their order; return the drifts found, on record.
+
+    At most `most` sources that are bet on are kept, and as many that gather. A correction is no new item.
+    """
+    open_: dict[tuple[str, str], Watched] = {}
+    found = []
+    for source, verdict in verdicts:
+        if verdict.supersedes is not None:
+            continue
+        for name in (source, OVER_ALL):
+            key = verdict.release, name
+            entry = open_.get(key) or load(connection, *key, settings)
+            open_[key] = entry
+            entry.test.observe(verdict)
+            if entry.test.bets == 0:
+                continue
+            entry.number = entry.number or next_number(
+                connection, verdict.release, watched_releases.c.drift_tests
+            )
+            if (drift := crossed(entry, settings.max_false_alarms)) is not None:
+                found.append(drift)
+                connection.execute(
+                    insert(drift_alarms).values(found=drift.model_dump_json(), announced=False)
+                )
+                about = drift.source or "all sources"
+                acts.append(connection, acts.MEMORY, DRIFT, about, drift.model_dump(mode="json"))
+                log.warning("verdicts have drifted", **drift.model_dump(exclude={"at"}))
+                open_[key] = begin(*key, settings)
+    for entry in open_.values():
+        save(connection, entry)
+    drop_beyond(connection, most, drift_watched)
+    return found
+
+
+def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
+    """Return a watched source, with a test that begins where it was not watched by tests of today's form."""
+    here = (drift_watched.c.release == release) & (drift_watched.c.source == source)
+    row = connection.execute(select(drift_watched).where(here)).first()
+    test = None if row is None else DriftTest.from_bytes(row.test)
+    if row is None or test is None:
+        return begin(release, source, settings)
+    return Watched(release, source, row.number, test)
+
+
+def begin(release: str, source: str, settings: MemorySettings) -> Watched:
+    """Begin a source's test, which gathers first."""
+    seeds = secrets.randbits(62), secrets.randbits(62), secrets.randbits(62)
+    return Watched(release, source, 0, DriftTest.begin(seeds, settings.min_reference, MAX_REFERENCE))
+
+
+def save(connection: Connection, entry: Watched) -> None:
+    """Write a watched source."""
+    here = (drift_watched.c.release == entry.release) & (drift_watched.c.source == entry.source)
+    values = {"number": entry.number, "test": entry.test.to_bytes(), "seen_ms": now_ms()}
+    if not connection.execute(update(drift_watched).where(here).values(values)).rowcount:
+        connection.execute(insert(drift_watched).values(release=entry.release, source=entry.source, **values))
+
+
+def crossed(entry: Watched, budget: float) -> Drift | None:
+    """Return what is to be said where the evidence has reached its limit.
+
+    The n-th test of drift has the share of the 2n-th of all of its release's tests; those of shift have the
+    odd ones.
+    """
+    finding = entry.test.crossed(budget * share_of_budget(2 * entry.number))
+    if finding is None:
+        return None
+    source = None if entry.source == OVER_ALL else entry.source
+    return Drift(at=datetime.now(UTC), source=source, release=entry.release, **finding._asdict())
+
+
+def to_announce(connection: Connection) -> list[DriftAlarm]:
+    """Return the drifts that are not announced, the oldest first."""
+    waiting = drift_alarms.c.announced.is_not(True)
+    return _alarms(connection, select(drift_alarms).where(waiting).order_by(drift_alarms.c.id))
+
+
+def put_announced(connection: Connection, ids: Iterable[int]) -> None:
+    """Note that drifts are announced."""
+    here = drift_alarms.c.id.in_(list(ids))
+    connection.execute(update(drift_alarms).where(here).values(announced=True))
+
+
+def list_drifts(connection: Connection, most: int) -> list[DriftAlarm]:
+    """Return the newest drifts, the oldest of them first."""
+    newest = select(drift_alarms).order_by(drift_alarms.c.id.desc()).limit(most)
+    return _alarms(connection, newest)[::-1]
+
+
+def _alarms(connection: Connection, query: Select[Any]) -> list[DriftAlarm]:
+    rows = connection.execute(query)
+    return [DriftAlarm(id=row.id, **dict(Drift.model_validate_json(row.found))) for row in rows]

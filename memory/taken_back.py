@@ -1,0 +1,59 @@
+"""Unknowns whose verdict was taken back leave what waits for a person, on record, and can be brought back."""
+
+from collections.abc import Sequence
+
+import structlog
+from sqlalchemy import Connection, select, tuple_
+
+from detector.release.artifact import version_of
+from memory import acts
+from memory.contradictions import same_media
+from memory.labels import extend_label, open_label
+from memory.records import IGNORE
+from memory.rows import batches
+from memory.schema import exemplars, verdicts
+from memory.verdict_index import SUPERSEDED, item_of
+
+ACTOR = "retraction"
+"""Who ignores them; an undo of the label brings them back."""
+
+log = structlog.get_logger()
+
+
+def ignore_taken_back(connection: Connection, ids: Sequence[str]) -> int:
+    """Ignore those of these exemplars that wait, and whose verdict is superseded by none that says unknown.
+
+    In the caller's transaction (`Store.write`), whichever of the exemplar and the correction came first.
+    Returns how many.
+    """
+    found = [each for some in batches(ids) for each in _taken_back(connection, some)]
+    # Bytes that a person has called otherwise stay: one label for both is theirs to give.
+    found = [each for each in found if same_media(connection, [each], IGNORE) is None]
+    if found:
+        number = open_label(connection, IGNORE, ACTOR)
+        extend_label(connection, number, found)
+        details = {"label": number, "what": IGNORE, **acts.about(found)}
+        acts.append(connection, ACTOR, "label", f"label {number}", details)
+        log.info("unknowns whose verdicts were taken back are ignored", items=len(found), label=number)
+    return len(found)
+
+
+def _taken_back(connection: Connection, ids: Sequence[str]) -> list[str]:
+    waits = (exemplars.c.shelf == "unknown") & exemplars.c.crops_digest.is_not(None)
+    rows = connection.execute(
+        select(exemplars.c.id, exemplars.c.release).where(exemplars.c.id.in_(ids), waits)
+    )
+    said_by = {row.id: version_of(row.release) for row in rows if row.release is not None}
+    items = {item: each for each in said_by if (item := item_of(each)) is not None}
+    if not items:
+        return []
+    at = tuple_(verdicts.c.item_partition, verdicts.c.item_offset)
+    query = select(verdicts).where(at.in_(list(items))).order_by(verdicts.c.at_ms, verdicts.c.offset)
+    superseded, newest = set[str](), dict[str, str]()
+    for row in connection.execute(query):
+        each = items[row.item_partition, row.item_offset]
+        if row.label != SUPERSEDED:
+            newest[each] = row.label
+        elif row.release == said_by[each]:
+            superseded.add(each)
+    return [each for each in said_by if each in superseded and newest.get(each, "unknown") != "unknown"]

@@ -1,0 +1,41 @@
+import time
+from collections.abc import Callable
+from typing import Any
+
+from verdicts import make_item, make_verdict
+
+from deploy.server.services import Services
+from ingest.records import InRecord
+from memory.estimate.sums import note_estimates
+
+
+def test_drawn_items_are_listed_labelled_once_and_told_in_one_line(answered: Any, services: Services) -> None:
+    verdict = make_verdict(make_item(3), label="real", fake_probability=0.1)
+    record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())
+    with services.memory.note() as connection:
+        note_estimates(connection, [(record, verdict)], 10_000)
+    assert [item["id"] for item in answered.json("audit")] == ["media-0-3"]
+    assert "said real (90% sure)" in answered.ok("audit", "media-0-3", "blended")
+    assert answered.json("audit") == []
+    assert "already" in answered.fails("audit", "media-0-3", "real")
+    assert "say what it is" in answered.fails("audit", "media-0-3", code=2)
+
+
+def test_accuracy_needs_a_live_release(answered: Any) -> None:
+    assert "no release is live" in answered.fails("accuracy")
+
+
+def test_accuracy_stands_with_its_intervals_and_the_power(
+    answered: Any, services: Services, proposed: Callable[..., Any]
+) -> None:
+    artifact = proposed()
+    verdict = make_verdict(make_item(3), label="real", fake_probability=0.1, release=artifact.digest)
+    record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())
+    with services.memory.note() as connection:
+        note_estimates(connection, [(record, verdict)], 0)
+    told = answered.ok("accuracy", "--release", artifact.digest[:12])
+    assert "90.0%" in told
+    assert "said real" in told
+    assert "never seen" in told or "unseen families" in told
+    found = answered.json("accuracy", "--release", artifact.digest[:12])
+    assert found["accuracy"]["classes"]["real"]["items"] == 1

@@ -1,0 +1,161 @@
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import func, insert, select
+from verdicts import make_item, make_verdict
+
+from ingest.records import InRecord
+from memory.acts import acts_after
+from memory.estimate import sums
+from memory.estimate.accuracy import accuracy
+from memory.estimate.audits import CANNOT_SAY, AuditError, label_audit, waiting
+from memory.estimate.drawing import DAY_MS, drawn
+from memory.estimate.sums import note_estimates
+from memory.labels import LabelError
+from memory.records import Raised
+from memory.schema import alarms, audits, estimate_sums
+from memory.store import Store
+
+RELEASE, DAY = "a" * 64, 20_000
+
+
+@pytest.fixture(params=["sqlite_url", "postgresql_url"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    opened = Store(request.getfixturevalue(request.param))
+    yield opened
+    opened.close()
+
+
+def said(offset: int, what: str = "real", day: float = DAY, source: str = "camera", **changes: object):
+    """A verdict that is right with a probability of 0.9, as it was written."""
+    if what not in ("real", "unknown"):
+        changes |= {"family": what, "family_probability": 0.9, "fake_probability": 0.95}
+    label = what if what in ("real", "unknown") else "fake"
+    verdict = make_verdict(
+        make_item(offset, source=source),
+        **{"label": label, "fake_probability": 0.1, "release": RELEASE} | changes,
+    )
+    return InRecord("verdicts", 0, offset, round(day * DAY_MS), None, b"", ()), verdict
+
+
+def note(store: Store, found, weekly: int = 0) -> None:
+    with store.note() as connection:
+        note_estimates(connection, found, weekly)
+
+
+def now(store: Store, days: int = 7, day: float = DAY):
+    with store.read() as connection:
+        return accuracy(connection, RELEASE, round(day * DAY_MS), days)
+
+
+def queue(store: Store):
+    with store.read() as connection:
+        return waiting(connection, 10_000)
+
+
+def test_probabilities_are_summed_by_class_and_source_and_unknowns_stand_apart(store):
+    note(store, [said(0), said(1), said(2, "blended"), said(3, "unknown")])
+    note(store, [said(4, source="phone"), said(5, day=DAY - 10), said(6, release="b" * 64)])
+    found = now(store)
+    assert (found.unknown, found.over_all.items) == (1, 4)
+    assert {name: each.items for name, each in found.classes.items()} == {"blended": 1, "real": 3}
+    assert {name: each.items for name, each in found.sources.items()} == {"camera": 3, "phone": 1}
+    assert found.over_all.probabilities.value == pytest.approx(0.9)
+    assert found.over_all.corrected is None  # no audit
+    assert now(store, days=11).over_all.items == 5
+
+
+def test_a_correction_does_not_count_its_item_a_second_time(store):
+    note(store, [said(0), said(0, release="b" * 64, supersedes=RELEASE)])
+    with store.read() as connection:
+        assert connection.scalar(select(func.sum(estimate_sums.c["items"]))) == 1
+
+
+def test_so_many_are_drawn_a_week_as_are_wanted_once_the_traffic_is_known(store):
+    for hour in range(24 * 14):
+        note(store, [said(100 * hour + n, day=DAY + hour / 24) for n in range(100)], weekly=200)
+    with store.read() as connection:
+        drawn_ = connection.scalar(select(func.count()).where(audits.c.day >= DAY + 7))
+        first = connection.scalar(select(func.count()).where(audits.c.day < DAY + 7))
+    assert 150 < drawn_ < 250
+    assert first < 350
+
+
+def test_the_same_key_draws_the_same_ids_and_another_key_others():
+    ids = [f"media-0-{n}" for n in range(2000)]
+    one, again, other = ([id_ for id_ in ids if drawn(key, id_, 0.1)] for key in (b"k", b"k", b"l"))
+    assert one == again != other
+    assert 150 < len(one) < 250
+    assert set(one) <= {id_ for id_ in ids if drawn(b"k", id_, 0.2)}
+
+
+def test_labels_correct_the_estimate_and_are_on_record_and_given_once(store):
+    note(store, [said(n) for n in range(20)], weekly=10_000)  # all are drawn
+    assert now(store).over_all.corrected is None  # today's drawn ones wait
+    for n, entry in enumerate(queue(store)):
+        label_audit(store, entry.id, "blended" if n < 10 else "real", "ann")
+    found = now(store).over_all
+    assert found.corrected.value == pytest.approx(0.5)
+    assert found.corrected.low < 0.5 < found.corrected.high < 0.9
+    assert (found.audited, found.audited_items, queue(store)) == (20, 20, [])
+    with pytest.raises(AuditError, match="was called blended by ann already"):
+        label_audit(store, "media-0-0", "real", "bea")
+    with store.read() as connection:
+        act = acts_after(connection, 0, 1)[0]
+    assert (act.actor, act.action, act.details["label"]) == ("ann", "audit", "blended")
+
+
+def test_the_audit_speaks_only_for_days_of_which_all_that_was_drawn_is_labelled(store):
+    note(store, [said(n, day=DAY - 1) for n in range(5)], weekly=10_000)
+    note(store, [said(n) for n in range(5, 10)], weekly=10_000)
+    for entry in queue(store)[:7]:
+        label_audit(store, entry.id, "real", "ann")
+    found = now(store)
+    assert (found.over_all.audited, found.over_all.audited_items) == (5, 5)
+    assert found.through == datetime.fromtimestamp(DAY * DAY_MS / 1000, UTC)
+
+
+def test_what_cannot_be_said_widens_the_interval(store):
+    note(store, [said(n) for n in range(40)], weekly=10_000)
+    for n, entry in enumerate(queue(store)):
+        label_audit(store, entry.id, CANNOT_SAY if n % 2 else "real", "ann")
+    found = now(store).over_all
+    assert found.cannot_say == 20
+    assert found.corrected.low < 0.5
+    assert found.corrected.high == 1
+
+
+def test_a_name_that_is_none_and_an_item_that_was_not_drawn_are_refused(store):
+    note(store, [said(0)], weekly=10_000)
+    for what, error in (("ignore", AuditError), ("No Name", LabelError), ("unknown", LabelError)):
+        with pytest.raises(error):
+            label_audit(store, "media-0-0", what, "ann")
+    with pytest.raises(AuditError, match="was not drawn"):
+        label_audit(store, "media-0-1", "real", "ann")
+
+
+def test_an_alarm_says_since_when_the_probabilities_do_not_hold(store):
+    note(store, [said(0), said(1, source="phone")])
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    for source, release in (("phone", RELEASE), ("camera", "b" * 64)):
+        raised = Raised(at=at, source=source, release=release, items=9, since=3, log_e=9, log_limit=8)
+        row = {"raised": raised.model_dump_json(), "suspects": "[]", "others": "[]", "announced": True}
+        with store.write() as connection:
+            connection.execute(insert(alarms).values(row))
+    found = now(store)
+    assert found.over_all.broken_since == at
+    assert {name: each.broken_since for name, each in found.sources.items()} == {"phone": at, "camera": None}
+
+
+def test_sources_beyond_the_most_are_counted_together_and_old_days_leave(store, monkeypatch):
+    monkeypatch.setattr(sums, "MAX_SOURCES", 2)
+    note(store, [said(n, source=f"source-{n % 5}") for n in range(10)])
+    assert {name: each.items for name, each in now(store).sources.items()} == {
+        "": 6,
+        "source-0": 2,
+        "source-1": 2,
+    }
+    note(store, [said(10, day=DAY + sums.KEPT_DAYS + 1)])
+    with store.read() as connection:
+        assert connection.scalar(select(func.count()).select_from(estimate_sums)) == 1
