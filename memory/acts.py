@@ -36,7 +36,7 @@ class MemoryAct:
 def append(
     connection: Connection, actor: str, action: str, subject: str, details: Mapping[str, Any] | None = None
 ) -> None:
-    """Put an act on record in the caller's transaction (`Store.write`): with it, or not at all.
+    """Put an act on record in the caller's transaction (`Store.write`, `note`): with it, or not at all.
 
     action is a word or two, such as `label` or `purge`; details become JSON.
     """

@@ -8,7 +8,8 @@ from typing import Any
 from deploy.notice_records import Notice, NoticeData
 from deploy.rollout_records import Plan, Turn
 from memory.purge import PURGE
-from memory.shift.alarms import DRIFT
+from memory.shift.alarms import SHIFT
+from memory.shift.drift import DRIFT
 
 WAITING, TEST = "waiting", "test notices"
 """Acts of this package: something waits for a person; somebody tries the webhooks."""
@@ -23,6 +24,7 @@ TYPES: Mapping[str, str] = {
     "promote": "io.forgewatch.release.step",
     "inconclusive": "io.forgewatch.release.inconclusive",
     "rollback": "io.forgewatch.release.rolled-back",
+    SHIFT: "io.forgewatch.source.shift",
     DRIFT: "io.forgewatch.source.drift",
     PURGE: "io.forgewatch.source.purge",
     TEST: "io.forgewatch.notices.test",
@@ -39,8 +41,9 @@ _SAYS = {
     "promote": "release {release} is live: {by} took it there",
     "inconclusive": "the rollout of release {release} is inconclusive and waits for a person: {reason}",
     "rollback": "release {release} is rolled back by {by}: {reason}",
-    DRIFT: "source {subject!r} has drifted",
-    PURGE: "source {subject!r} is purged from the memory by {by}",
+    SHIFT: "items of {source} that were called real have shifted: its suspects are first among the clusters",
+    DRIFT: "verdicts on {source} have drifted: {statistic} is {direction} than before",
+    PURGE: "{source} is purged from the memory by {by}",
     TEST: "{by} tries the webhooks: this one takes notices",
 }
 _LONGEST = 1000
@@ -67,9 +70,14 @@ def notice_of(act: ToldAct) -> Notice:
     """What webhooks are told of an act, the same however often it is asked for."""
     turn = Turn.model_validate(act.details.get("rollout") or {})
     reason, step = act.details.get("reason"), _step(act, turn)
-    says = _SAYS[act.action].format(
-        release=act.subject[:12], subject=act.subject, by=act.actor, step=step, reason=reason
-    )
+    said = {
+        "release": act.subject[:12],
+        "source": _source(act),
+        "by": act.actor,
+        "step": step,
+        "reason": reason,
+    }
+    says = _SAYS[act.action].format(**{**act.details, **said})
     data = NoticeData(
         says=says[:_LONGEST],
         by=act.actor,
@@ -78,9 +86,13 @@ def notice_of(act: ToldAct) -> Notice:
         step=step,
         checks=turn.checks,
         accepted=act.details.get("accepted"),
-        details=act.details if act.action in (DRIFT, PURGE) else None,
+        details=act.details if act.action in (SHIFT, DRIFT, PURGE) else None,
     )
     return Notice(id=act.id, type=TYPES[act.action], time=act.at, subject=act.subject, data=data)
+
+
+def _source(act: ToldAct) -> str:
+    return "all sources" if act.details.get("source", act.subject) is None else f"source {act.subject!r}"
 
 
 def _step(act: ToldAct, turn: Turn) -> str | None:

@@ -15,7 +15,7 @@ from memory.schema import alarms, watched, watched_releases
 from memory.settings import MemorySettings
 from memory.shift.shift_test import ShiftTest
 
-DRIFT = "drift"
+SHIFT = "shift"
 """What the record calls an alarm."""
 
 SEEN = 200
@@ -151,7 +151,7 @@ def waits(connection: Connection, alarm: int) -> bool:
 
 def put_shelved(connection: Connection, found: ShiftAlarm) -> None:
     """Write what an alarm is about once its suspects are shelved, and put it on record (`Store.write`)."""
-    acts.append(connection, acts.MEMORY, DRIFT, found.source, found.model_dump(mode="json"))
+    acts.append(connection, acts.MEMORY, SHIFT, found.source, found.model_dump(mode="json"))
     connection.execute(update(alarms).where(alarms.c.id == found.id).values(evidence=found.model_dump_json()))
 
 

@@ -10,6 +10,7 @@ import structlog
 from sqlalchemy import Connection, Select, insert, select, update
 
 from detector.records import Verdict
+from memory import acts
 from memory.records import Drift, DriftAlarm
 from memory.rows import now_ms
 from memory.schema import drift_alarms, drift_watched, watched_releases
@@ -20,6 +21,9 @@ from memory.shift.shift_test import share_of_budget
 
 OVER_ALL = ""
 """In the place of a source: all sources of a release together."""
+
+DRIFT = "drift"
+"""What the record calls an alarm of drift."""
 
 log = structlog.get_logger()
 
@@ -37,7 +41,7 @@ class Watched:
 def watch_drift(
     connection: Connection, verdicts: Iterable[tuple[str, Verdict]], most: int, settings: MemorySettings
 ) -> Sequence[Drift]:
-    """Bet on a batch of verdicts, each with its source, in their order; return the drifts found.
+    """Bet on a batch of verdicts, each with its source, in their order; return the drifts found, on record.
 
     At most `most` sources that are bet on are kept, and as many that gather. A correction is no new item.
     """
@@ -61,6 +65,8 @@ def watch_drift(
                 connection.execute(
                     insert(drift_alarms).values(found=drift.model_dump_json(), announced=False)
                 )
+                about = drift.source or "all sources"
+                acts.append(connection, acts.MEMORY, DRIFT, about, drift.model_dump(mode="json"))
                 log.warning("verdicts have drifted", **drift.model_dump(exclude={"at"}))
                 open_[key] = begin(*key, settings)
     for entry in open_.values():

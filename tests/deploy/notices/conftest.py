@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -9,10 +10,13 @@ import pytest
 from pydantic import SecretStr
 
 from deploy.notice_records import Form, Webhook
+from deploy.notices.notices import Notices
+from deploy.notices.sender import Sender
 from deploy.record.acts import Act
 from deploy.record.record import Record
 
 PATIENCE_S = 60.0
+KEY = bytes(range(32))
 
 
 @dataclass
@@ -102,6 +106,22 @@ def make_receiver() -> Iterator[Callable[[], Receiver]]:
 @pytest.fixture
 def receiver(make_receiver: Callable[[], Receiver]) -> Receiver:
     return make_receiver()
+
+
+@contextmanager
+def _telling(record: Record, *webhooks: Webhook, try_s: float = 10.0) -> Iterator[Notices]:
+    senders = [
+        Sender(record, number, webhook, KEY, interval_s=0.01, try_s=try_s)
+        for number, webhook in enumerate(webhooks, 1)
+    ]
+    with Notices(record, senders, list) as notices:
+        yield notices
+
+
+@pytest.fixture
+def telling() -> Callable[..., AbstractContextManager[Notices]]:
+    """Tells webhooks of a record while it is entered: `telling(record, *webhooks, try_s=10)`."""
+    return _telling
 
 
 @pytest.fixture

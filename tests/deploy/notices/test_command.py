@@ -83,7 +83,7 @@ def test_what_is_done_in_any_room_is_told_of(
         "release.proposed",
         "release.approved",
         "release.step",
-        "source.drift",
+        "source.shift",
         "source.purge",
     ]
     assert [event["data"]["by"] for event in events] == ["ada", "ada", "ada", "memory", "ada"]

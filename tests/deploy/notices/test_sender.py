@@ -4,8 +4,8 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
-from deploy.notice_records import Notice, Webhook
+from deploy.notice_records import Notice
 from deploy.notices.notices import Notices
 from deploy.notices.sender import KEPT, Sender
 from deploy.record.acts import Act
@@ -21,17 +21,8 @@ from deploy.record.record import Record
 from deploy.rollout_records import Plan
 
 KEY = bytes(range(32))
+Telling = Callable[..., AbstractContextManager[Notices]]
 ACTS = 40
-
-
-@contextmanager
-def telling(record: Record, *webhooks: Webhook, try_s: float = 10.0) -> Iterator[Notices]:
-    senders = [
-        Sender(record, number, webhook, KEY, interval_s=0.01, try_s=try_s)
-        for number, webhook in enumerate(webhooks, 1)
-    ]
-    with Notices(record, senders, list) as notices:
-        yield notices
 
 
 def firsts(ids: Sequence[str]) -> list[str]:
@@ -39,7 +30,7 @@ def firsts(ids: Sequence[str]) -> list[str]:
 
 
 def test_a_notice_is_a_signed_cloud_event_whose_id_is_that_of_its_act(
-    record: Record, receiver, act: Callable[[int], list[str]]
+    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]
 ) -> None:
     with telling(record, receiver.webhook("/hook")):
         (expected,) = act(1)
@@ -58,7 +49,7 @@ def test_a_notice_is_a_signed_cloud_event_whose_id_is_that_of_its_act(
 
 
 def test_a_webhook_that_is_new_is_told_of_what_comes_and_of_nothing_before(
-    record: Record, receiver, act: Callable[[int], list[str]]
+    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]
 ) -> None:
     act(3)
     with telling(record, receiver.webhook()):
@@ -68,15 +59,19 @@ def test_a_webhook_that_is_new_is_told_of_what_comes_and_of_nothing_before(
 
 
 def test_over_twenty_restarts_amid_sending_none_is_lost_and_none_overtakes(
-    record: Record, receiver, act: Callable[[int], list[str]]
+    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]
 ) -> None:
-    ids = restarted(record, receiver, act)
+    ids = restarted(telling, record, receiver, act)
     assert firsts(receiver.ids) == ids
     assert len(receiver.ids) > len(ids)  # some were told twice: a server that ends cannot know better
 
 
 def test_a_cursor_that_moved_before_its_notice_was_taken_would_lose_some(
-    record: Record, receiver, act: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
+    telling: Telling,
+    record: Record,
+    receiver,
+    act: Callable[[int], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     post = Sender._post
 
@@ -85,11 +80,11 @@ def test_a_cursor_that_moved_before_its_notice_was_taken_would_lose_some(
         await post(self, client, notice)
 
     monkeypatch.setattr(Sender, "_post", moved_first)
-    ids = restarted(record, receiver, act)
+    ids = restarted(telling, record, receiver, act)
     assert set(ids) - {id_ for id_, taken in zip(receiver.ids, receiver.taken, strict=True) if taken}
 
 
-def restarted(record: Record, receiver, act: Callable[[int], list[str]]) -> list[str]:
+def restarted(telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]) -> list[str]:
     """Restart 20 times, each amid a try that is not answered; return the ids of all acts in their order."""
     rng, ids, receiver.taken = np.random.default_rng(5), list[str](), []
 
@@ -116,109 +111,9 @@ def restarted(record: Record, receiver, act: Callable[[int], list[str]]) -> list
     return ids
 
 
-def test_what_answers_500_gets_the_same_notice_again_until_it_takes_it(
-    record: Record, receiver, act: Callable[[int], list[str]]
+def test_a_step_is_told_with_the_share_of_its_own_rollout_s_plan(
+    telling: Telling, record: Record, receiver
 ) -> None:
-    receiver.answer = lambda number: 500 if number < 4 else 200
-    with telling(record, receiver.webhook()) as notices:
-        one, other = act(2)
-        receiver.until_got(4)
-        receiver.until(lambda: len(receiver.got) >= 6)
-    assert receiver.ids == [one] * 5 + [other]
-    assert len({body for _, _, body in receiver.got}) == 2
-    assert notices.states()[0].error is None
-
-
-@pytest.mark.parametrize("wrong", ["hang", "drip", 500])
-def test_a_webhook_that_does_not_take_holds_up_neither_another_nor_the_end(
-    record: Record, make_receiver, act: Callable[[int], list[str]], wrong: int | str
-) -> None:
-    bad, good = make_receiver(), make_receiver()
-    bad.answer = lambda _: wrong
-    with telling(record, bad.webhook(), good.webhook(form="slack"), try_s=600) as notices:
-        act(ACTS)
-        bad.until_got(1)
-        good.until_got(ACTS)
-        states = notices.states()
-    # The end came at once, though a try lasts ten minutes.
-    assert [json.loads(body)["text"] for _, _, body in good.got] == [
-        f"Forgewatch: release {number:012} is approved by ada" for number in range(ACTS)
-    ]
-    assert (states[0].waiting, states[0].host) == (ACTS, "127.0.0.1")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ("hang", "no answer within 0.2 s"),
-        ("drip", "no answer within 0.2 s"),
-        ("drop", "no answer: RemoteProtocolError"),
-        (500, "it answers 500"),
-        (410, "it answers 410"),
-        (302, "it answers 302: redirects are not followed"),
-    ],
-)
-def test_why_a_notice_is_not_taken_is_said_in_one_line(
-    record: Record, receiver, act: Callable[[int], list[str]], wrong: int | str, said: str
-) -> None:
-    receiver.answer = lambda _: wrong
-    with telling(record, receiver.webhook("/secret"), try_s=0.2) as notices:
-        act(1)
-        receiver.until_got(2)  # so the first try is over
-        assert notices.states()[0].error == said
-
-
-def test_a_webhook_that_nobody_listens_at_is_said_to_be_so(
-    record: Record, make_receiver, act: Callable[[int], list[str]]
-) -> None:
-    nobody, webhook = make_receiver(), Webhook.model_validate({"url": "http://127.0.0.1:1/secret"})
-    with telling(record, webhook, nobody.webhook()) as notices:
-        act(1)
-        nobody.until_got(1)
-        while (error := notices.states()[0].error) is None:
-            pass
-    assert error.startswith("cannot be reached: ")
-    assert "secret" not in error
-
-
-@pytest.mark.parametrize("follows", [False, True])
-def test_a_redirect_leads_to_no_other_host(
-    record: Record, make_receiver, act: Callable[[int], list[str]], monkeypatch, follows: bool
-) -> None:
-    """Were it followed, the notice would arrive there."""
-    here, elsewhere = make_receiver(), make_receiver()
-    here.answer = lambda _: 307
-    here.headers = {"location": f"http://127.0.0.1:{elsewhere.port}/taken"}
-    if follows:
-        client = httpx.AsyncClient
-        monkeypatch.setattr(
-            "deploy.notices.notices.httpx.AsyncClient",
-            lambda **options: client(**options | {"follow_redirects": True}),
-        )
-    with telling(record, here.webhook()):
-        act(1)
-        here.until_got(1 if follows else 3)
-        if follows:
-            elsewhere.until_got(1)
-    assert bool(elsewhere.got) == follows
-
-
-def test_no_log_shows_a_url_whatever_its_level(
-    record: Record, receiver, act: Callable[[int], list[str]], caplog: pytest.LogCaptureFixture, capfd
-) -> None:
-    caplog.set_level("DEBUG")
-    receiver.answer = lambda number: [500, 302, "drop", 204][number]
-    with telling(record, receiver.webhook("/topsecret")) as notices:
-        act(1)
-        receiver.until_got(4)
-        while notices.states()[0].waiting:
-            pass
-    said = caplog.text + "".join(capfd.readouterr())
-    assert "it answers 500" in said
-    assert "topsecret" not in said
-
-
-def test_a_step_is_told_with_the_share_of_its_own_rollout_s_plan(record: Record, receiver) -> None:
     def begin(plan: str) -> Act:
         return Act("ada", "begin", "0" * 64, {"rollout": {"plan": Plan.parse(plan, 10, 500).model_dump()}})
 
@@ -233,7 +128,7 @@ def test_a_step_is_told_with_the_share_of_its_own_rollout_s_plan(record: Record,
 
 
 def test_of_two_servers_one_sends(
-    url: str, receiver, record: Record, act: Callable[[int], list[str]]
+    telling: Telling, url: str, receiver, record: Record, act: Callable[[int], list[str]]
 ) -> None:
     other = Record(url)
     with telling(record, receiver.webhook()), telling(other, receiver.webhook()):
@@ -258,7 +153,7 @@ def test_what_was_not_taken_in_a_week_is_left_out_and_counted(record: Record, re
     assert left_out() - before == 1
 
 
-def test_without_webhooks_no_thread_runs(record: Record) -> None:
+def test_without_webhooks_no_thread_runs(telling: Telling, record: Record) -> None:
     with telling(record) as notices:
         assert notices.states() == []
         assert not notices._thread.is_alive()

@@ -83,14 +83,25 @@ def test_figures_findings_and_what_a_purge_took_are_in_the_data() -> None:
     )
 
 
+FOUND = {"statistic": "energy", "direction": "higher"}
+
+
+def test_what_drifts_is_named_be_it_a_source_or_all() -> None:
+    one = told("drift", "camera", source="camera", **FOUND)
+    assert one.data.says == "verdicts on source 'camera' have drifted: energy is higher than before"
+    assert one.data.details == {"source": "camera", **FOUND}
+    every = told("drift", "all sources", source=None, **FOUND)
+    assert every.data.says == "verdicts on all sources have drifted: energy is higher than before"
+
+
 SOURCES = st.text(max_size=300)
 
 
 @given(SOURCES)
 def test_no_source_speaks_to_slack(source: str) -> None:
     """Which reads `<`, `>` and `&` as links, mentions and entities, and breaks lines."""
-    for action in ("drift", "purge source"):
-        body = json.loads(forms.slack(told(action, source)))
+    for action in ("shift", "drift", "purge source"):
+        body = json.loads(forms.slack(told(action, source, **FOUND)))
         text = body["text"]
         assert not set(text) & set("<>\n\r")
         assert text.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "").count("&") == 0
@@ -98,13 +109,15 @@ def test_no_source_speaks_to_slack(source: str) -> None:
 
 
 def test_a_mention_in_a_source_is_shown_as_it_is() -> None:
-    text = json.loads(forms.slack(told("drift", "<!channel> & <http://e.com|x>")))["text"]
-    assert text == "Forgewatch: source '&lt;!channel&gt; &amp; &lt;http://e.com|x&gt;' has drifted"
+    text = json.loads(forms.slack(told("purge source", "<!channel> & <http://e.com|x>")))["text"]
+    assert text == (
+        "Forgewatch: source '&lt;!channel&gt; &amp; &lt;http://e.com|x&gt;' is purged from the memory by ada"
+    )
 
 
 @given(SOURCES, st.integers(0, 2**40))
 def test_a_notice_is_the_same_at_each_try(source: str, now_s: int) -> None:
-    one, other = told("drift", source), told("drift", source)
+    one, other = told("shift", source), told("shift", source)
     assert forms.cloud_event(one) == forms.cloud_event(other)
     body = forms.cloud_event(one)
     assert json.loads(body)["subject"] == source

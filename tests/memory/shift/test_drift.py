@@ -9,6 +9,7 @@ from verdicts import make_item, make_verdict
 from detector.records import Verdict
 from ingest.records import InRecord
 from memory import metrics
+from memory.acts import acts_after
 from memory.records import Drift
 from memory.schema import drift_watched
 from memory.settings import MemorySettings
@@ -217,3 +218,26 @@ def test_a_test_that_was_put_away_and_taken_up_again_goes_on_as_it_was(values, s
         taken_up.observe(verdict)
     assert straight.to_bytes() == taken_up.to_bytes()
     assert len(straight.media) <= NEWEST
+
+
+def test_a_drift_is_an_act_of_the_record_in_the_transaction_that_finds_it(
+    store: Store, settings: MemorySettings
+) -> None:
+    def stopped() -> None:
+        with store.note() as connection:
+            assert watch_drift(connection, shifted, 100, settings)
+            raise KeyboardInterrupt
+
+    shifted = [*verdicts(0, 600), *verdicts(600, 400, shift={**UNSHIFTED, "energy": 3.0})]
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    with store.read() as connection:
+        assert acts_after(connection, 0, 10) == []
+    with store.note() as connection:
+        found = watch_drift(connection, shifted, 100, settings)
+    with store.read() as connection:
+        acts = acts_after(connection, 0, 10)
+    assert [(act.actor, act.action, act.details["statistic"]) for act in acts] == [
+        ("memory", "drift", drift.statistic) for drift in found
+    ]
+    assert {act.subject for act in acts} <= {"camera", "all sources"}
