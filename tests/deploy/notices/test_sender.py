@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 
 from deploy.notice_records import Notice
 from deploy.notices.notices import Notices
+from deploy.notices.outbox import Outbox
 from deploy.notices.sender import KEPT, Sender
 from deploy.record.acts import Act
 from deploy.record.record import Record
@@ -138,7 +139,30 @@ def test_of_two_servers_one_sends(
     assert receiver.ids == ids
 
 
-def test_what_was_not_taken_in_a_week_is_left_out_and_counted(record: Record, receiver) -> None:
+def test_a_lease_is_taken_over_once_it_is_over_or_given_back(record: Record, receiver) -> None:
+    now, lease = datetime.now(UTC), timedelta(seconds=30)
+    one, other = (Outbox(record, receiver.webhook(), lease) for _ in range(2))
+    one.open()
+    other.open()
+    assert (one.claim(now), other.claim(now), one.claim(now)) == (0, None, 0)
+    one.release()
+    assert (other.claim(now), one.claim(now + lease)) == (0, None)
+    assert one.claim(now + 2 * lease) == 0
+
+
+def test_a_cursor_moves_forward_alone(record: Record, receiver, act: Callable[[int], list[str]]) -> None:
+    act(3)
+    outbox = Outbox(record, receiver.webhook())
+    outbox.open()
+    act(3)
+    for place in (9, 7):
+        outbox.pass_on(place, taken=None)
+    assert outbox.until() == 9
+
+
+def test_what_was_not_taken_in_a_week_is_left_out_and_counted(
+    telling: Telling, record: Record, receiver
+) -> None:
     def left_out() -> float:
         return REGISTRY.get_sample_value("forgewatch_deploy_notices_left_out_total", {"webhook": "1"}) or 0.0
 
