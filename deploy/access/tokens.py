@@ -17,7 +17,7 @@ SHARED = "shared token"
 """Whom FORGEWATCH_DEPLOY_TOKEN names: an admin whom several people may be."""
 NOBODY = "nobody"
 """Who the record says tried to log in where the token named none."""
-_OWN = frozenset({SHARED, NOBODY, "deploy server", "updater", "detector", "memory"})
+_OWN = frozenset({SHARED, NOBODY, "deploy server", "updater", "detector", "memory", "rollout", "retraction"})
 """Names under which no person may act."""
 
 _USE_NOTED = timedelta(minutes=1)

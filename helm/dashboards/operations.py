@@ -126,6 +126,31 @@ def build() -> Dashboard:
         .with_row(Row("Releases"))
         .with_panel(
             curves(
+                "Rollout",
+                "percentunit",
+                {
+                    "{{of}}": f"max by (of) (forgewatch_deploy_rollout_share{{{HERE}}})",
+                },
+                "Share of the items that both releases score (shared), and that the challenger answers (canary). "
+                "0: none is on trial. Where it stands still: forgewatch rollout show.",
+                span=THIRD,
+            )
+        )
+        .with_panel(
+            curves(
+                "Shared items by outcome",
+                "cps",
+                {
+                    "{{outcome}}": "sum by (outcome) "
+                    f"(rate(forgewatch_detector_shared_items_total{{{HERE}}}[$__rate_interval]))"
+                },
+                "failed: the challenger gave no verdict. left_out: the stream waited, or TorchServe was away. "
+                "Normal: compared alone.",
+                span=THIRD,
+            )
+        )
+        .with_panel(
+            curves(
                 "Taking back",
                 "short",
                 {

@@ -14,6 +14,7 @@ from deploy.record import metrics as record_metrics
 from deploy.release_records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
 from deploy.releases.evaluations import Evaluations
+from deploy.rollout_records import CheckState
 from deploy.rollouts import metrics as rollout_metrics
 from detector import metrics as detector_metrics
 from detector.records import Label
@@ -42,7 +43,7 @@ VALUES: Mapping[str, set[str]] = {
     "label": set(get_args(Label)),
     "outcome": {*detector_metrics.OUTCOMES, *_MAPS},
     "shelf": set(get_args(Shelf)),
-    "state": {*get_args(RunState), *STATES, *ROLLOUT_STATES},
+    "state": {*get_args(RunState), *get_args(CheckState), *STATES, *ROLLOUT_STATES},
     "action": set(get_args(Action)),
     "measure": set(get_args(Measure)),
     "room": {"detector", "memory", "updater", "deploy"},
@@ -66,6 +67,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     memory_metrics.LAG_SECONDS.assigned([])
     record_metrics.PUBLISHED.set(1)
     rollout_metrics.PROBLEM.set(0)
+    rollout_metrics.show(None)
     notice_metrics.show("1")
     custom = [
         Disks({"tmp": Path("/tmp")}),
