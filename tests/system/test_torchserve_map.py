@@ -17,7 +17,7 @@ from PIL import Image
 from prometheus_client import REGISTRY
 
 from deploy.local.torchserve import TorchServe as Server
-from detector.batch import judge, open_batch
+from detector.batch import Judged, judge, open_batch
 from detector.looks.map_look import assembled, covering
 from detector.records import Verdict
 from detector.release.artifact import LOCALIZER, SCANNER, Artifact
@@ -31,7 +31,7 @@ from detector.serving.torchserve import MODEL_NAME, ProbeError, TorchServe
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
 from detector.verdicts import JudgedItem
-from detector.worker import Worker
+from detector.worker import Taken, Worker
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord
 from ingest.sandbox.crops import cut
@@ -135,16 +135,18 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
         worker = Worker(
             source, sandbox, client, none, none, IngestSettings(), settings, Event(), Heartbeat(60)
         )
-        streamed = worker._judge(
-            open_batch(records, Route(artifact), sandbox, IngestSettings()), waiting=False
-        )
+
+        def streamed_by(route: Route, records: list[InRecord]) -> list[Judged]:
+            batch = open_batch(records, route, sandbox, IngestSettings())
+            return worker._judge(Taken(records, batch, route, None, 0), waiting=False)
+
+        streamed = streamed_by(Route(artifact), records)
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
         alone = judge(batch, lambda _, asked: here(asked), settings, 900_000, again=again)
         calm = artifact.manifest.gate.model_copy(update={"unknown_threshold": 99.0, "fake_threshold": 1.0})
         manifest = artifact.manifest.model_copy(update={"gate": calm})
         to_which_all_is_real = Route(Artifact(artifact.folder, manifest, artifact.digest))
-        batch = open_batch(records[:1], to_which_all_is_real, sandbox, IngestSettings())
-        (doubted,) = worker._judge(batch, waiting=False)
+        (doubted,) = streamed_by(to_which_all_is_real, records[:1])
     there, expected = ([one.verdict for one in judged if one.verdict] for judged in (streamed, alone))
     for one, other in zip(there, expected, strict=True):
         assert one.scan is not None

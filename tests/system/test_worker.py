@@ -17,7 +17,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from PIL import Image
 
-from detector.records import UNKNOWNS, VERDICTS, Verdict
+from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, Verdict
 from detector.release.artifact import Artifact, load, seal
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.rollout import Route, in_share
@@ -55,7 +55,8 @@ def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
     name = uuid.uuid4().hex
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     settings = DetectorSettings(max_batch_items=BATCH)
-    topics = [Topic(kind, 1_200_000) for kind in (ingest.topic(VERDICTS), ingest.topic(UNKNOWNS))]
+    kinds = (VERDICTS, UNKNOWNS, COMPARISONS)
+    topics = [Topic(ingest.topic(kind), 1_200_000) for kind in kinds]
     ensure_topics(ingest, [*ingest_topics(ingest, partitions=2), *topics])
     serving: Any = SimpleNamespace(route=Route(artifact), tick=lambda: None)
     model: Any = Model(artifact)
@@ -163,7 +164,7 @@ def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_
     canary = seal(tmp_path / "canary", manifest.model_copy(update={"parent": untrained_artifact.digest}))
     with working(broker, untrained_artifact) as (worker, _):
         serving: Any = worker.serving
-        serving.route = Route(untrained_artifact, canary, 0.4)
+        serving.route = Route(untrained_artifact, canary, 0.4, 0.4)
         sent = send_pictures(worker.ingest)
         thread = threading.Thread(target=worker.run)
         thread.start()
