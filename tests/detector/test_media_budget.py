@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from detector.batch import Media, open_batch
+from detector.serving.rollout import Route
 from ingest.records import InRecord, MediaPlan
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -66,7 +67,8 @@ def records(settings: IngestSettings, name: str) -> list[InRecord]:
 def peak_bytes(sandbox: Sandbox, settings: IngestSettings, batch: list[InRecord]) -> int:
     """How far this process's memory rises while a batch is decoded."""
     manifest = types.SimpleNamespace(contract=types.SimpleNamespace(media_plan=MediaPlan()))
-    route: Any = types.SimpleNamespace(pick=lambda _: types.SimpleNamespace(manifest=manifest))
+    release: Any = types.SimpleNamespace(manifest=manifest)
+    route = Route(release)
     ctypes.CDLL(None).malloc_trim(0)  # what earlier tests freed would be taken before any more is asked for
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = status_bytes("VmRSS")
