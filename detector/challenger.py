@@ -1,6 +1,7 @@
 """The challenger scores shared items beside the champion, in its own thread, which nobody waits for long.
 
-It changes no answer of the champion, and delays a batch by at most `_PATIENCE` times what the champion took.
+It changes no answer of the champion. It delays a batch by at most `_PATIENCE` times what the champion took,
+or a second where that is more.
 """
 
 import threading
@@ -40,7 +41,6 @@ log = structlog.get_logger()
 class Beside:
     """The shared items of one batch while the challenger scores them."""
 
-    route: Route
     places: tuple[int, ...]
     scoring: "Future[list[Judged]] | None" = None
     """None: it scores none of them"""
@@ -62,6 +62,8 @@ class Challenger:
     _under_way: "Future[list[Judged]] | None" = None
     _excused_until: float = 0.0
     _excused_next: float = 0.0
+    _excuses: bool = False
+    """of this batch: an outage is one, however long it lasts"""
 
     def begin(self, batch: Batch, route: Route, *, waiting: bool, behind: bool) -> Beside:
         """Have the challenger score the batch's shared items; returns at once.
@@ -69,7 +71,7 @@ class Challenger:
         waiting: more records wait. behind: so long that none of them is shared.
         """
         places = tuple(place for place, opened in enumerate(batch.opened) if opened.shared)
-        beside = Beside(route, places)
+        beside, self._excuses = Beside(places), False
         if not places:
             return beside
         if behind:
@@ -106,7 +108,8 @@ class Challenger:
     def excuse(self) -> None:
         """TorchServe does not answer the champion either."""
         now = time.monotonic()
-        if now >= self._excused_next:
+        if self._excuses or now >= self._excused_next:
+            self._excuses = True
             self._excused_until, self._excused_next = now + _EXCUSE_S, now + _EXCUSED_EVERY_S
 
     def _fault(self, why: str) -> str | None:

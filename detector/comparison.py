@@ -1,6 +1,5 @@
 """What both releases said of a shared item, and whose word goes out. Pure."""
 
-import hmac
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,12 +7,10 @@ from dataclasses import replace
 from detector.batch import Judged, Opened
 from detector.records import COMPARISONS, Comparison, Said
 from detector.serving.rollout import Route
+from detector.sharing import SIGNATURE, sign
 from ingest.dead_letters import told
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
-
-SIGNATURE = "signature"
-"""Header of a comparison: HMAC-SHA256 of its value, by the token that its detector sends to deploy."""
 
 Challenged = Judged | str
 """What the challenger made of an item, or in one line why it said nothing."""
@@ -44,7 +41,7 @@ def compared(champion: Judged, opened: Opened, challenger: Challenged, route: Ro
 
 def _said(judged: Challenged, release: str) -> Said:
     if isinstance(judged, str):
-        return Said(release=release, error=judged)
+        return Said(release=release, error=told(judged))
     verdict = judged.verdict
     if verdict is None:
         assert judged.error is not None
@@ -70,8 +67,3 @@ def comparison_record(comparison: Comparison, key: bytes | None, ingest: IngestS
     value = comparison.model_dump_json().encode()
     headers = () if key is None else ((SIGNATURE, sign(key, value)),)
     return OutRecord(ingest.topic(COMPARISONS), comparison.id.encode(), value, headers)
-
-
-def sign(key: bytes, value: bytes) -> bytes:
-    """Return the signature of a comparison's value: HMAC-SHA256, hexadecimal, ASCII."""
-    return hmac.new(key, value, "sha256").hexdigest().encode()

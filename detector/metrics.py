@@ -73,7 +73,6 @@ MODEL_RETRIES = Counter("forgewatch_detector_model_retries", "Requests to TorchS
 TORCHSERVE_READY = Gauge(
     "forgewatch_detector_torchserve_ready",
     "1 where TorchServe has a ready worker for each release that scores; asked when scraped",
-    registry=None,  # deploy imports this module too, and has no TorchServe: the detector registers it
 )
 SWAPS = Counter("forgewatch_detector_swaps", "Changes of the release that scores", ["outcome"])
 SERVING = Gauge("forgewatch_detector_serving", "1 for each release that scores", ["release"])

@@ -56,7 +56,6 @@ def work(process: Process) -> None:
         )
         sink = parts.enter_context(TransactionalSink(ingest, transactional_id))
         source = parts.enter_context(Source(ingest, settings.group_id))
-        REGISTRY.register(metrics.TORCHSERVE_READY)
         metrics.TORCHSERVE_READY.set_function(
             lambda: float(unready(torchserve, serving, _SCRAPE_TIMEOUT_S) is None)
         )

@@ -1,11 +1,14 @@
-"""What a record of the verdicts topic holds, for every reader of it."""
+"""What readers of the verdicts topic share: what a record holds, and the group that takes a release back."""
 
 from collections.abc import Iterable
 
-from detector.records import Verdict, Withdrawal
+from detector.records import Retraction, Verdict, Withdrawal
+from detector.release.artifact import version_of
 
 WITHDRAWAL_TYPE = "io.forgewatch.withdrawal"
 """ce_type of a withdrawal."""
+CLOCKS_APART_MS = 300_000
+"""Verdicts bear a worker's time and a retraction deploy's: topics are read from so much earlier on."""
 
 
 def parse_record(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> Verdict | Withdrawal:
@@ -15,3 +18,11 @@ def parse_record(value: bytes | None, headers: Iterable[tuple[str, bytes | None]
     """
     kind = Withdrawal if ("ce_type", WITHDRAWAL_TYPE.encode()) in headers else Verdict
     return kind.model_validate_json(value or b"")
+
+
+def group_of(group_id: str, retraction: Retraction) -> str:
+    """Return the consumer group of a retraction. group_id is the detector's.
+
+    It names the release, since a ledger that was restored from a backup gives a number twice.
+    """
+    return f"{group_id}-retraction-{retraction.number}-{version_of(retraction.release)}"

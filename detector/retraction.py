@@ -17,6 +17,7 @@ import structlog
 from detector import metrics
 from detector.batch import BatchAbandonedError, judge, open_batch
 from detector.corrections import ForgedVerdictError, Listed, Settled, listed, settle, withdrawn
+from detector.reading import CLOCKS_APART_MS, group_of
 from detector.records import VERDICTS, Retraction
 from detector.release.artifact import Artifact, version_of
 from detector.release.tensors import ModelOutput, Request
@@ -34,9 +35,6 @@ from ingest.reread import MediaReader
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 
-CLOCKS_APART_MS = 300_000
-"""Verdicts bear a worker's time and a retraction deploy's: it is read from so much earlier on."""
-
 _LOOK_INTERVAL_S = 1.0
 _RETRY_INTERVAL_S = 2.0
 _POLL_TIMEOUT_S = 0.5
@@ -53,14 +51,6 @@ _LONGEST_REST_S = 60.0
 """A member of a group that does not poll for five minutes is put out."""
 
 log = structlog.get_logger()
-
-
-def group_of(group_id: str, retraction: Retraction) -> str:
-    """Return the consumer group of a retraction. group_id is the detector's.
-
-    It names the release, since a ledger that was restored from a backup gives a number twice.
-    """
-    return f"{group_id}-retraction-{retraction.number}-{version_of(retraction.release)}"
 
 
 @dataclass

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from detector.batch import (
 )
 from detector.challenger import Challenger
 from detector.comparison import compared, comparison_record
-from detector.records import UNKNOWNS, VERDICTS
+from detector.records import COMPARISONS, UNKNOWNS, VERDICTS
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.second_look import LookBudget, looked_again, second_looks
@@ -237,10 +237,15 @@ class Worker:
         return Answer(judged, span, self._outputs(judged, judged.trace if span is None else span.context))
 
     def _lessened(self, answer: Answer, error: RecordTooLargeError) -> Answer:
-        """Put a dead letter, which always fits, in place of what an item's answer has too large."""
+        """Put a dead letter, which always fits, in place of an item's answer that is too large.
+
+        A comparison that is too large is left out: it costs no answer.
+        """
         judged = answer.judged
         if not any(record is error.record for record in answer.sent):
             return answer
+        if error.record.topic == self.ingest.topic(COMPARISONS):
+            return self._answer(replace(judged, comparison=None), answer.span)
         if judged.verdict is None:
             raise error
         reason = UnscorableError("record_too_large", error)

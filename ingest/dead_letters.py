@@ -88,6 +88,6 @@ def about(
     return fields
 
 
-def told(error: Exception) -> str:
+def told(error: Exception | str) -> str:
     """An error's text in one printable line: it may quote what a stranger sent."""
     return str(error)[:_MAX_TOLD_CHARS].encode("unicode_escape").decode()

@@ -98,9 +98,9 @@ def reached_from(module: str, without: dict[str, set[str]] | None = None) -> set
     return seen
 
 
-def loaded_by(module: str) -> set[str]:
-    """The packages that are loaded in a process which has imported a module."""
-    said = f"import sys, {module}; print(*(name.partition('.')[0] for name in sys.modules), sep='\\n')"
+def loaded_by(module: str, part: str = "name.partition('.')[0]") -> set[str]:
+    """The packages that are loaded in a process which has imported a module; part `name`: the modules."""
+    said = f"import sys, {module}; print(*({part} for name in sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines())
 
@@ -135,6 +135,12 @@ def test_a_circle_would_be_found():
 )
 def test_no_process_of_production_loads_the_laboratory(process):
     assert {name for name in reached_from(process) if name.startswith(LABORATORY)} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ["detector", "memory", "deploy"])
+def test_the_detector_alone_gives_its_metrics(room):
+    assert ("detector.metrics" in loaded_by(f"{room}.process", "name")) == (room == "detector")
 
 
 def test_nothing_but_commands_and_the_demonstration_imports_the_laboratory():

@@ -1,4 +1,4 @@
-"""`forgewatch benchmark`: streams, newcomer, memory, shift: what is learnt, rejected, spent."""
+"""`forgewatch benchmark`: streams, newcomer, memory and shift: what is learnt, rejected, spent."""
 
 import sys
 from dataclasses import replace

@@ -8,9 +8,8 @@ from math import inf, isfinite
 from pydantic import ValidationError
 
 from deploy.rollout_records import Trial
-from detector.comparison import SIGNATURE, sign
 from detector.records import MAX_COMPARISON_BYTES, Comparison, Said
-from detector.serving.rollout import in_share
+from detector.sharing import SIGNATURE, in_share, sign
 
 _PLACE = re.compile("(.+)-(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
 _AHEAD_S = 60.0

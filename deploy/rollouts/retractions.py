@@ -29,6 +29,7 @@ from deploy.rollouts import metrics
 from deploy.rollouts.group_lag import LagError
 from deploy.rollouts.moves import ROLLOUT
 from deploy.rollouts.reader import TopicReader
+from detector.reading import CLOCKS_APART_MS
 from detector.records import RETRACTIONS, Outcome, Retraction
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
@@ -37,7 +38,6 @@ INTERVAL_S = 5.0
 SETTLED_S = 600.0
 """So long no verdict of the release came before its retraction may end: a worker that has not followed is put
 out of its group after five minutes, and what it left open is ended after one more."""
-_CLOCKS_APART_MS = 300_000
 _SHOWN = 20
 
 Lag = Callable[[Retraction], Sequence[PartitionLag]]
@@ -110,7 +110,7 @@ class Retractions:
         for retraction in standing.retractions:
             followed = self._followed.get(retraction)
             if followed is None:
-                since_ms = int(_begun(events, retraction).timestamp() * 1000) - _CLOCKS_APART_MS
+                since_ms = int(_begun(events, retraction).timestamp() * 1000) - CLOCKS_APART_MS
                 reader = TopicReader(self._ingest, RETRACTIONS, since_ms)
                 followed = self._followed[retraction] = _Followed(reader)
             if (

@@ -36,9 +36,9 @@ from deploy.rollouts.retractions import Retractions
 from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier
 from deploy.settings import DeploySettings
+from detector.reading import group_of
 from detector.records import RELEASES, VERDICTS
 from detector.release.artifact import EVALUATION
-from detector.retraction import group_of
 from detector.settings import DetectorSettings
 from ingest.kafka.access import kafka_options
 from ingest.records import MediaPlan

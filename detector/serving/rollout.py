@@ -1,6 +1,5 @@
 """What scores now, and the idempotent steps from there to what is to be served."""
 
-import hashlib
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
@@ -27,8 +26,8 @@ from detector.serving.rollout_source import (
 )
 from detector.serving.torchserve import ProbeError, StartError, TorchServeError
 from detector.settings import DetectorSettings
+from detector.sharing import in_share
 
-_PLACES = 2**64
 _MOST_STARTS = 3
 """After so many starts that failed, it is the release that does not start."""
 
@@ -60,16 +59,6 @@ class Route:
         """What this route asks, by digest."""
         both = (self.stable,) if self.canary is None else (self.stable, self.canary)
         return {artifact.digest: artifact for artifact in both}
-
-
-def in_share(item_id: str, share: float) -> bool:
-    """Whether an id belongs to a share of all ids, in [0, 1].
-
-    SHA-256 places each id evenly and for good, so a larger share holds all of a smaller one's. The id is
-    topic, partition and offset: the broker gives it, so that no producer can choose who scores its media.
-    """
-    place = int.from_bytes(hashlib.sha256(item_id.encode()).digest()[:8])
-    return place < share * _PLACES
 
 
 log = structlog.get_logger()

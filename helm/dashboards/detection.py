@@ -227,8 +227,7 @@ def build() -> Dashboard:
                     f"(forgewatch_memory_shift_alarms_waiting{{{HERE}}})",
                     "alarms in the last day": "sum by (namespace) "
                     f"(increase(forgewatch_memory_shift_alarms_total{{{HERE}}}[1d]))",
-                    "drift of {{statistic}} in the last day": "sum by (namespace, statistic) "
-                    f"(increase(forgewatch_memory_drift_alarms_total{{{HERE}}}[1d]))",
+                    "drift of {{statistic}} in the last day": f"sum by (statistic) (increase(forgewatch_memory_drift_alarms_total{{{HERE}}}[1d]))",
                 },
                 "Sources whose items called real have risen against their own earlier ones. Normal: 0. Else: look"
                 " at the suspects (forgewatch clusters shows them first), and label them.",
@@ -292,8 +291,7 @@ def build() -> Dashboard:
                 "percentunit",
                 {"{{role}} {{measure}}": _evaluation("power|robustness|unseen_auc|reals_unknown|reals_fake")},
                 "power: share of a family never seen that would not be called real, as each known family "
-                "left out once has it. robustness: accuracy under distortions, 50 % is chance. unseen_auc: of "
-                "telling pseudo-forgeries from known media. Then the reals called unknown or fake. Normal: "
+                "left out once has it. robustness: accuracy under distortions, 50 % is chance. unseen_auc: of telling pseudo-forgeries from known media. Then the reals called unknown or fake. Normal: "
                 "power and robustness as of the release before, AUC above 80 %, reals below 6 %. Worse: think of a rollback, and of more reals and families to label.",
                 most=1,
             )

@@ -16,7 +16,7 @@ from detector import challenger as module
 from detector.batch import Judged, judge, open_batch
 from detector.challenger import Challenger
 from detector.comparison import compared
-from detector.records import Comparison
+from detector.records import MAX_COMPARISON_BYTES, Comparison
 from detector.release.artifact import Artifact, load, seal
 from detector.release.contract import MediaInput
 from detector.release.tensors import ModelOutput, Request
@@ -212,12 +212,37 @@ def test_an_outage_of_torchserve_is_excused_once_in_ten_minutes(
     assert scene.shadow() == []
 
 
+def test_an_outage_that_lasts_is_one_however_long_the_champion_waits(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    scene.model.challenger = refuse
+    answer = scene.model.predict
+
+    def after_an_hour(artifact: Artifact, request: Request) -> ModelOutput:
+        if artifact.digest == scene.champion.digest:
+            for _ in range(120):
+                scene.challenger.excuse()
+                clock[0] += 30
+        return answer(artifact, request)
+
+    monkeypatch.setattr(scene.model, "predict", after_an_hour)
+    assert scene.shadow() == []
+
+
 def test_a_release_that_cannot_be_loaded_says_so_in_its_place(scene: Scene) -> None:
-    route = Route(scene.champion, None, 0.0, 1.0, refused=(scene.canary.digest, "ProbeError: scores differ"))
+    route = Route(
+        scene.champion,
+        None,
+        0.0,
+        1.0,
+        refused=(scene.canary.digest, "ProbeError: scores differ" + "." * 9000),
+    )
     found = comparisons(scene.judged(route))
-    assert {(each.challenger.error, each.challenger.release) for each in found} == {
-        ("ProbeError: scores differ", scene.canary.digest)
-    }
+    assert {each.challenger.release for each in found} == {scene.canary.digest}
+    assert all((each.challenger.error or "").startswith("ProbeError: scores differ") for each in found)
+    assert max(len(each.model_dump_json()) for each in found) < MAX_COMPARISON_BYTES / 4
     assert len(found) == ITEMS - 1
 
 

@@ -10,11 +10,11 @@ import pytest
 from verdicts import make_item, make_verdict
 
 from detector.batch import Batch, Judged
-from detector.comparison import SIGNATURE, sign
 from detector.records import Comparison, Said, Verdict
 from detector.second_look import LookBudget
 from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
+from detector.sharing import SIGNATURE, sign
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
 from ingest.kafka.sink import RecordTooLargeError, record_bytes
@@ -217,3 +217,12 @@ def test_a_comparison_goes_with_the_answer_in_one_transaction_and_is_signed_wher
     assert compared.headers == ((SIGNATURE, sign(b"secret", compared.value)),)
     unsigned, *_ = committed(9000, [verdict("short")], both)
     assert unsigned.headers == ()
+
+
+def test_a_comparison_that_is_too_large_is_left_out_and_costs_no_answer():
+    said = Said(release="a" * 64, error="why " * 2000)
+    both = Comparison(
+        id="media-0-0", source="camera", digest="0" * 64, champion=said, challenger=said, answered="champion"
+    )
+    sent = committed(9000, [verdict("short")], both)
+    assert [record.topic for record in sent] == ["forgewatch.verdicts", "forgewatch.unknowns"]

@@ -11,9 +11,8 @@ from streams import await_that
 from taken_back import CLAIMED, GONE, ITEMS, Scene, send
 
 from detector import retraction as retraction_module
-from detector.reading import WITHDRAWAL_TYPE
+from detector.reading import WITHDRAWAL_TYPE, group_of
 from detector.records import Retraction, Verdict, Withdrawal
-from detector.retraction import group_of
 from ingest.kafka import sink as sink_module
 
 pytestmark = pytest.mark.system

@@ -15,9 +15,9 @@ from deploy.releases.standing import fold
 from deploy.rollout_records import Turn
 from deploy.rollouts.group_lag import group_lag
 from deploy.rollouts.retractions import Retractions
+from detector.reading import group_of
 from detector.records import RETRACTIONS, VERDICTS
 from detector.release.artifact import Artifact
-from detector.retraction import group_of
 from ingest.kafka.access import kafka_options
 from updater.records import Candidate
 

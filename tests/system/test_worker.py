@@ -20,9 +20,10 @@ from PIL import Image
 from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, Verdict
 from detector.release.artifact import Artifact, load, seal
 from detector.release.tensors import ModelOutput, Request
-from detector.serving.rollout import Route, in_share
+from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
+from detector.sharing import in_share
 from detector.worker import Worker
 from ingest.kafka import sink as sink_module
 from ingest.kafka.sink import TransactionalSink

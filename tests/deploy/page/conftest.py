@@ -26,7 +26,7 @@ from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.records import Comparison, Said
 from detector.release.artifact import MANIFEST, Artifact
-from detector.serving.rollout import in_share
+from detector.sharing import in_share
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters

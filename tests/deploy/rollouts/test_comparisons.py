@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from deploy.rollouts.comparisons import UnbelievableError, believed
-from detector.comparison import SIGNATURE, sign
 from detector.records import Comparison
-from detector.serving.rollout import in_share
+from detector.sharing import SIGNATURE, in_share, sign
 from tests.deploy.rollouts.conftest import BEGAN, CHALLENGER
 
 TOPIC, KEY, FAMILIES = "forgewatch.media", b"a token", ("blend", "swap")

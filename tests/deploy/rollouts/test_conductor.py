@@ -23,7 +23,7 @@ from deploy.rollout_records import Plan, Trial, Turn
 from deploy.rollouts import conductor, moves
 from deploy.rollouts.conductor import Conductor
 from detector.records import Comparison
-from detector.serving.rollout import in_share
+from detector.sharing import in_share
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
 from tests.deploy.rollouts.conftest import CHALLENGER, CHAMPION

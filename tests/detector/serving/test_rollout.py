@@ -15,9 +15,10 @@ from prometheus_client import REGISTRY
 
 from detector.records import Rollout
 from detector.serving import rollout_source
-from detector.serving.rollout import Route, in_share
+from detector.serving.rollout import Route
 from detector.serving.rollout_source import STATES, FetchError, Pause, Wanted
 from detector.settings import DetectorSettings
+from detector.sharing import in_share
 
 A, B = "a" * 64, "b" * 64
 OURS, THEIRS = "0" * 32, "f" * 32

@@ -71,7 +71,6 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     notice_metrics.show("1")
     custom = [
         Disks({"tmp": Path("/tmp")}),
-        detector_metrics.TORCHSERVE_READY,
         memory_metrics.Fill(Store(url)),
         updater_metrics.Runs(open_runs(UpdaterSettings(database_url=url))),
         Gpus(),

@@ -1,0 +1,24 @@
+"""What detectors and deploy agree on of shared items: which are, and how a comparison is signed. Pure."""
+
+import hashlib
+import hmac
+
+SIGNATURE = "signature"
+"""Header of a comparison: HMAC-SHA256 of its value, by the token that its detector sends to deploy."""
+
+_PLACES = 2**64
+
+
+def in_share(item_id: str, share: float) -> bool:
+    """Whether an id belongs to a share of all ids, in [0, 1].
+
+    SHA-256 places each id evenly and for good, so a larger share holds all of a smaller one's. The id is
+    topic, partition and offset: the broker gives it, so that no producer can choose who scores its media.
+    """
+    place = int.from_bytes(hashlib.sha256(item_id.encode()).digest()[:8])
+    return place < share * _PLACES
+
+
+def sign(key: bytes, value: bytes) -> bytes:
+    """Return the signature of a comparison's value: HMAC-SHA256, hexadecimal, ASCII."""
+    return hmac.new(key, value, "sha256").hexdigest().encode()
