@@ -24,7 +24,7 @@ class Estimate:
     probabilities: Share | None
     """by the calibrated probabilities alone (CBPE)"""
     broken_since: datetime | None
-    """since when a shift alarm stands, so that `probabilities` does not hold; None: none does"""
+    """since when an alarm of shift or drift stands, so that `probabilities` does not hold; None: none does"""
     audited: int
     cannot_say: int
     """of the audited"""
