@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, insert, select, update
 
 from detector.records import Verdict
 from memory import acts
 from memory.records import Drift, DriftAlarm
 from memory.rows import now_ms
-from memory.schema import drift_alarms, drift_watched, watched_releases
+from memory.schema import digest_of_source, drift_alarms, drift_watched, watched_releases
 from memory.settings import MemorySettings
 from memory.shift.alarms import MAX_REFERENCE, drop_beyond, next_number
 from memory.shift.drift_test import DriftTest
@@ -77,7 +77,7 @@ def watch_drift(
 
 def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
     """Return a watched source, with a test that begins where it was not watched by tests of today's form."""
-    here = (drift_watched.c.release == release) & (drift_watched.c.source == source)
+    here = _here(release, source)
     row = connection.execute(select(drift_watched).where(here)).first()
     test = None if row is None else DriftTest.from_bytes(row.test)
     if row is None or test is None:
@@ -93,10 +93,15 @@ def begin(release: str, source: str, settings: MemorySettings) -> Watched:
 
 def save(connection: Connection, entry: Watched) -> None:
     """Write a watched source."""
-    here = (drift_watched.c.release == entry.release) & (drift_watched.c.source == entry.source)
+    here = _here(entry.release, entry.source)
     values = {"number": entry.number, "test": entry.test.to_bytes(), "seen_ms": now_ms()}
     if not connection.execute(update(drift_watched).where(here).values(values)).rowcount:
         connection.execute(insert(drift_watched).values(release=entry.release, source=entry.source, **values))
+
+
+def _here(release: str, source: str) -> ColumnElement[bool]:
+    digest = digest_of_source(source)
+    return (drift_watched.c.release == release) & (drift_watched.c.source_digest == digest)
 
 
 def crossed(entry: Watched, budget: float) -> Drift | None:

@@ -132,7 +132,7 @@ def test_a_batch_that_failed_was_not_bet_on(watcher, store, settings, monkeypatc
 
 def test_a_source_is_the_items_as_far_as_the_database_takes_it():
     assert called_real(said_in(said(1, 0.0, source="door-7")))[:2] == ("a" * 64, "door-7")
-    assert called_real(said_in(said(1, 0.0, source="x" * 1024)))[1] == "x" * 1000
+    assert called_real(said_in(said(1, 0.0, source="x" * 1025)))[1] == "x" * 1024
 
 
 @pytest.mark.parametrize("label", ["fake", "unknown"])
