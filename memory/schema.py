@@ -172,12 +172,13 @@ watched = Table(
     # A source whose items are called real, by one release: its test, and what it saw last. The number is its
     # test's among those of the release that have bet, which says its share of the budget; 0 while it gathers.
     Column("release", String(64), primary_key=True),
-    Column("source_digest", String(64), primary_key=True, default=_source_digest),
+    Column("source_digest", String(64), primary_key=True, index=True, default=_source_digest),
     Column("source", String(MAX_SOURCE_CHARS), nullable=False),
     Column("number", Integer, nullable=False),
     Column("test", LargeBinary, nullable=False),  # memory.shift.shift_test.ShiftTest, as safetensors
     Column("seen", Text, nullable=False),  # JSON list of the newest items, oldest first
     Column("seen_ms", BigInteger, nullable=False, index=True),
+    Column("new_ms", BigInteger, nullable=False, server_default="0"),  # since when; 0: others knew the source
 )
 
 watched_releases = Table(
@@ -194,11 +195,12 @@ drift_watched = Table(
     metadata,
     # A source whose verdicts, of any label, are watched for drift. The empty source: all of the release.
     Column("release", String(64), primary_key=True),
-    Column("source_digest", String(64), primary_key=True, default=_source_digest),
+    Column("source_digest", String(64), primary_key=True, index=True, default=_source_digest),
     Column("source", String(MAX_SOURCE_CHARS), nullable=False),
     Column("number", Integer, nullable=False),  # among the release's tests of drift that have bet; or 0
     Column("test", LargeBinary, nullable=False),  # memory.shift.drift_test.DriftTest, as safetensors
     Column("seen_ms", BigInteger, nullable=False, index=True),
+    Column("new_ms", BigInteger, nullable=False, server_default="0"),
 )
 
 drift_alarms = Table(

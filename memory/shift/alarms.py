@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Column, Connection, insert, select, update
 
 from memory import acts
 from memory.records import Raised, ShiftAlarm
@@ -91,8 +91,8 @@ def next_number(connection: Connection, release: str, counted: Column[int] = wat
     return (begun or 0) + 1
 
 
-def save(connection: Connection, entry: Watched) -> None:
-    """Write a watched source."""
+def save(connection: Connection, entry: Watched, new_ms: int = 0) -> None:
+    """Write a watched source, new to the watch since then where it is one more."""
     here = (watched.c.release == entry.release) & (watched.c.source_digest == digest_of_source(entry.source))
     values = {
         "number": entry.number,
@@ -101,23 +101,8 @@ def save(connection: Connection, entry: Watched) -> None:
         "seen_ms": now_ms(),
     }
     if not connection.execute(update(watched).where(here).values(values)).rowcount:
-        connection.execute(insert(watched).values(release=entry.release, source=entry.source, **values))
-
-
-def drop_beyond(connection: Connection, most: int, table: Table = watched) -> int:
-    """Let go of the sources that were unseen for longest; return how many.
-
-    So many of those that bet are kept, and as many that gather: sources of one record each push out no test.
-    """
-    dropped = 0
-    for some in (table.c.number == 0, table.c.number > 0):
-        over = (connection.scalar(select(func.count()).select_from(table).where(some)) or 0) - most
-        oldest = select(table.c.release, table.c.source_digest).where(some).order_by(table.c.seen_ms)
-        for row in connection.execute(oldest.limit(max(over, 0))).all():
-            here = (table.c.release == row.release) & (table.c.source_digest == row.source_digest)
-            connection.execute(delete(table).where(here))
-            dropped += 1
-    return dropped
+        values |= {"release": entry.release, "source": entry.source, "new_ms": new_ms}
+        connection.execute(insert(watched).values(values))
 
 
 def put_raised(

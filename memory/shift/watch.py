@@ -30,9 +30,11 @@ from memory.estimate.sums import note_estimates
 from memory.records import Raised
 from memory.rows import now_ms
 from memory.schema import MAX_SOURCE_CHARS
+from memory.schema import watched as watched_table
 from memory.settings import MemorySettings
 from memory.shift import drift
-from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, next_number, put_raised, save
+from memory.shift.alarms import SEEN, Seen, Watched, begin, load, next_number, put_raised, save
+from memory.shift.places import Places
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
@@ -46,9 +48,6 @@ SUSPECT_P = 0.2
 MAX_SUSPECTS = 40
 MAX_OTHERS = 60
 """Items of a source that suspects are compared with: chosen by the same limit before the shift began."""
-
-MAX_SOURCES = 1000
-"""Sources that are bet on at once, some 50 MB, and as many that gather; the one unseen for longest leaves."""
 
 _MOST = 500
 _TRANSACTION_INTERVAL_S = 1.0
@@ -162,8 +161,10 @@ class Watch:
         reals.sort(key=itemgetter(0, 1))  # stable: within a source they stay in order
         taken_back = [each.id for _, each in said if release_taken_back(each) is not None]
         with self.store.write() if taken_back else self.store.note() as connection:
-            raised = 0
+            raised, places = 0, Places(connection, watched_table)
             for (release, source), items in groupby(reals, key=itemgetter(0, 1)):
+                if (new_ms := places.let_in(release, source)) is None:
+                    continue
                 watched = load(connection, release, source, self._settings)
                 for _, _, item in items:
                     if not observe(watched, item) or watched.test.bets == 0:
@@ -174,10 +175,10 @@ class Watch:
                         log.warning("source has shifted", **alarm.model_dump(exclude={"at"}))
                         watched = begin(release, source, self._settings)
                         raised += 1
-                save(connection, watched)
-            dropped = drop_beyond(connection, MAX_SOURCES)
+                save(connection, watched, new_ms)
+            places.settle()
             verdicts = [(verdict.item.source[:MAX_SOURCE_CHARS], verdict) for verdict in bet_on]
-            drifts = drift.watch_drift(connection, verdicts, MAX_SOURCES, self._settings)
+            drifts = drift.watch_drift(connection, verdicts, self._settings)
             note_verdicts(connection, said)
             note_estimates(connection, first_said, self._settings.audit_items)
             ignore_taken_back(connection, taken_back)
@@ -188,7 +189,6 @@ class Watch:
         metrics.SHIFT_ALARMS.inc(raised)
         for drifted in drifts:
             metrics.DRIFT_ALARMS.labels(drifted.statistic).inc()
-        metrics.SOURCES_DROPPED.inc(dropped)
 
 
 def said_in(record: InRecord) -> Said | None:
