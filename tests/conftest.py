@@ -77,6 +77,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
 pytest_plugins = [
     "taken_back",
     "artifacts",
+    "bars",
     "forked",
     "published",
     "s3_server",
