@@ -147,15 +147,16 @@ def _show_rollout(console: Console, sharing: SharingCost, swap: SwapDip) -> None
     print_grid(
         console,
         f"what a challenger costs: of {sharing.images} pictures {outcomes}; "
-        f"medians of {len(sharing.ratios)} rounds",
-        ("", "both", "champion alone", "ratio", "95 % interval"),
+        f"medians of {len(sharing.rate.ratios)} rounds",
+        ("images/s by both", "by the champion alone", "ratio", "95 %", "ratio by processor time", "95 %"),
         [
             (
-                "images per second",
                 f"{sharing.both:.1f}",
                 f"{sharing.alone:.1f}",
-                f"{sharing.ratio:.2f}",
-                f"{sharing.low:.2f}-{sharing.high:.2f}",
+                f"{sharing.rate.ratio:.2f}",
+                f"{sharing.rate.low:.2f}-{sharing.rate.high:.2f}",
+                f"{sharing.by_processor.ratio:.2f}",
+                f"{sharing.by_processor.low:.2f}-{sharing.by_processor.high:.2f}",
             )
         ],
     )
