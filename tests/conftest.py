@@ -76,6 +76,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
 
 pytest_plugins = [
     "taken_back",
+    "answers",
     "artifacts",
     "bars",
     "forked",
