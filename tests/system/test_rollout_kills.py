@@ -1,0 +1,120 @@
+"""A rollout goes on where it stood though its processes are killed in the midst of its steps.
+
+FORGEWATCH_TEST_KILLS=10 is the measured form; by default each process is killed once. A TorchServe that falls
+twice in ten minutes beside one worker is not excused (detector/challenger.py): here a worker falls between.
+"""
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from on_trial import Stream, Trials
+from streams import all_of, await_that, reader_of
+
+from detector.release.artifact import Artifact
+from detector.sharing import in_share
+from ingest.kafka.topics import Topic, ensure_topics
+
+pytestmark = pytest.mark.system
+
+KILLS = int(os.environ.get("FORGEWATCH_TEST_KILLS", "4"))
+PROCESSES = ("detector", "deploy", "broker", "torchserve")
+PLAN = "100,5,25,100"
+
+
+@pytest.fixture(scope="module")
+def plan_tuning() -> dict[str, str]:
+    """Steps that last as long as their kills take."""
+    return {
+        "FORGEWATCH_DEPLOY_PLAN_STEP_MINUTES": str(KILLS / 8),
+        "FORGEWATCH_DEPLOY_PLAN_STEP_ANSWERS": "5",
+    }
+
+
+def recovered(trials: Trials, stream: Stream, killed_s: float) -> bool:
+    """Whether items sent since the kill were answered by whom the step says, and the server stands by it."""
+    who = [stream.answered_s, stream.scored_by_both_s]
+    if trials.trial().step:
+        who.append(stream.answered_by_challenger_s)
+    view = trials.view() if all(stream.since(killed_s, times) for times in who) else None
+    return view is not None and view.problem is None and view.trial == trials.standing().trial
+
+
+@pytest.mark.timeout(3600)
+def test_a_rollout_loses_nothing_doubles_nothing_and_stands_where_it_stood_whatever_is_killed(
+    trials: Trials, champion: Artifact, stream: Stream, tmp_path: Path
+) -> None:
+    challenger = trials.challenger(champion, tmp_path / "challenger", lambda folder: {})
+    trials.approve(challenger, PLAN)
+    await_that(lambda: bool(stream.scored_by_both_s))
+    killed, worst_s = Counter[str](), dict.fromkeys(PROCESSES, 0.0)
+    for number in range(KILLS):
+        due, name = number * 3 // KILLS, PROCESSES[number % len(PROCESSES)]
+        await_that(lambda due=due: trials.trial().step >= due, 1200, trials.view, 0.3)  # type: ignore[misc]
+        killed_s = time.monotonic()
+        trials.kill(name)
+        await_that(lambda at=killed_s: recovered(trials, stream, at), 300, trials.view, 0.3)  # type: ignore[misc]
+        killed[name] += 1
+        worst_s[name] = max(worst_s[name], time.monotonic() - killed_s)
+        print(f"{number + 1}: {name} at step {due}: {time.monotonic() - killed_s:.1f} s", flush=True)
+    stream.end()
+    _, share = trials.trial().shares
+    began = next(each.sequence for each in trials.events() if each.move.action == "begin")
+    for event in trials.events()[began:]:
+        assert (event.move.actor, event.move.action) == ("rollout", "step")
+        assert event.move.rollout is not None
+        assert {check.state for check in event.move.rollout.checks or ()} == {"passed", "not measured"}
+    answers, compared = trials.answers(), trials.comparisons()
+    print(
+        f"killed {dict(killed)}; {answers.total()} items, {answers[0]} lost,"
+        f" {sum(n for count, n in answers.items() if count > 1)} twice; {len(compared)} comparisons;"
+        f" worst recovery { ({name: round(s, 1) for name, s in worst_s.items()}) } s"
+    )
+    assert answers == {1: answers.total()}
+    assert set(Counter(each.id for each in compared).values()) == {1}
+    said = {verdict.id: verdict.release for verdict in trials.verdicts()}
+    out = {id for id, release in said.items() if release == challenger.digest}
+    assert out == {each.id for each in compared if each.answered == "challenger"}
+    assert out
+    assert all(in_share(id, share) for id in out)
+    assert set(said.values()) == {champion.digest, challenger.digest}
+
+
+def answer(broker: str, media: str, answers: str) -> None:
+    """A consumer as they mostly are: it answers each item, and commits its offsets every few seconds."""
+    producer = KafkaProducer(bootstrap_servers=broker)
+    told: dict[str, Any] = {"bootstrap_servers": broker, "group_id": "by itself", "session_timeout_ms": 6000}
+    for item in KafkaConsumer(media, auto_offset_reset="earliest", **told):
+        producer.send(answers, f"{item.partition}-{item.offset}".encode()).get(30)
+
+
+@pytest.mark.usefixtures("stream")
+def test_a_consumer_that_commits_its_offsets_by_itself_doubles_answers_when_it_is_killed(
+    trials: Trials,
+) -> None:
+    broker, answers = trials.ingest.bootstrap_servers, "answers"
+    ensure_topics(trials.ingest, [Topic(answers, 1000, 1)])
+    told, count = reader_of(broker, answers), 0
+
+    def more() -> bool:
+        nonlocal count
+        count += sum(map(len, told.poll(timeout_ms=50).values()))
+        return count > before
+
+    for _ in range(2):
+        before = count
+        about = (broker, trials.ingest.media_topic, answers)
+        process = multiprocessing.get_context("spawn").Process(target=answer, args=about)
+        process.start()
+        try:
+            await_that(more)
+        finally:
+            process.kill()
+            process.join()
+    told.close()
+    assert max(Counter(record.value for record in all_of(broker, answers)).values()) == 2
