@@ -42,6 +42,10 @@ _PASSED_ON = (
     "FORGEWATCH_INGEST_MAX_PIXELS",
 )
 
+# Each serves its share of the connections, and one waits for as long as a release starts. With 2 every second
+# start of a challenger held the champion up, for 15 s. A thread that has no connection costs nothing.
+_CONNECTION_THREADS = 64
+
 _PROPERTIES = """\
 inference_address=http://127.0.0.1:{port}
 management_address=unix:{sockets}/{management}
@@ -62,7 +66,7 @@ default_response_timeout=120
 job_queue_size=1000
 max_request_size={most}
 max_response_size={most}
-number_of_netty_threads=2
+number_of_netty_threads={threads}
 netty_client_threads=2
 disable_system_metrics=true
 metrics_mode=prometheus
@@ -127,6 +131,7 @@ def prepare(
             metrics=METRICS_SOCKET,
             model_store=model_store,
             most=MAX_REQUEST_BYTES,
+            threads=_CONNECTION_THREADS,
         )
     )
     package = find_spec("ts")

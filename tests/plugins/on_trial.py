@@ -30,6 +30,7 @@ from deploy.rollout_records import RolloutView, Trial
 from deploy.settings import DeploySettings
 from detector.records import COMPARISONS, VERDICTS, Comparison, Verdict
 from detector.release.artifact import EVALUATION, Artifact, seal
+from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 from updater.deploy_client import DeployClient
 from updater.records import Candidate, Evaluation
@@ -79,13 +80,14 @@ class Stream:
 
     def worst_s(self, began_s: float, until_s: float) -> float:
         """The longest wait for an answer of the items that were sent in that time, seconds."""
-        sent = {id: at for id, at in self.sent_s.items() if began_s <= at <= until_s}
-        return max(self.answered_s[id] - at for id, at in sent.items())
+        answered = self.sent_s.keys() & self.answered_s.keys()
+        sent = [id for id in answered if began_s <= self.sent_s[id] <= until_s]
+        return max(self.answered_s[id] - self.sent_s[id] for id in sent)
 
     def _send(self) -> None:
-        producer = KafkaProducer(bootstrap_servers=self._ingest.bootstrap_servers, acks="all")
+        producer = KafkaProducer(**kafka_options(self._ingest), acks="all")
         for number in itertools.count():
-            while len(self.sent_s) - len(self.answered_s) > _MOST_OPEN and not self._stop.is_set():
+            while len(self.sent_s.keys() - self.answered_s.keys()) > _MOST_OPEN and not self._stop.is_set():
                 self._stop.wait(0.05)
             if self._stop.wait(1 / _A_SECOND):
                 break
@@ -105,7 +107,7 @@ class Stream:
         reader = KafkaConsumer(
             verdicts,
             comparisons,
-            bootstrap_servers=self._ingest.bootstrap_servers,
+            **kafka_options(self._ingest),
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
