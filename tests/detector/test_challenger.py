@@ -151,12 +151,19 @@ def refuse(output: ModelOutput) -> ModelOutput:
     raise TorchServeUnavailableError("its worker died")
 
 
-def not_a_number(output: ModelOutput) -> ModelOutput:
-    return {**output, "energy": np.full_like(output["energy"], np.nan)}
+def nan_in(name: str) -> Callable[[ModelOutput], ModelOutput]:
+    return lambda output: {**output, name: np.full_like(output[name], np.nan)}
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"), [(refuse, "its worker died"), (not_a_number, "nan"), (lambda _: {}, "KeyError")]
+    ("fault", "says"),
+    [
+        (refuse, "its worker died"),
+        (nan_in("energy"), "energy nan"),
+        (nan_in("novelty"), "novelty nan"),
+        (nan_in("neighbour_distance"), "distance nan"),
+        (lambda _: {}, "KeyError"),
+    ],
 )
 def test_where_the_challenger_fails_the_champion_answers_and_the_comparison_says_why(
     scene: Scene, fault: Callable[[ModelOutput], ModelOutput], says: str

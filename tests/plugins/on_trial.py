@@ -217,6 +217,14 @@ class Trials:
         return Counter(counts[id] for id in media)
 
 
+def answer_by_itself(broker: str, media: str, answers: str) -> None:
+    """A consumer as they mostly are: it answers each item, and commits its offsets every few seconds."""
+    producer = KafkaProducer(bootstrap_servers=broker)
+    told: dict[str, Any] = {"bootstrap_servers": broker, "group_id": "by itself", "session_timeout_ms": 6000}
+    for item in KafkaConsumer(media, auto_offset_reset="earliest", **told):
+        producer.send(answers, f"{item.partition}-{item.offset}".encode()).get(30)
+
+
 @pytest.fixture(scope="module")
 def plan_tuning() -> dict[str, str]:
     """Further settings of the stack; a module gives its own."""

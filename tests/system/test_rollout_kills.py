@@ -9,11 +9,9 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
-from on_trial import Stream, Trials
+from on_trial import Stream, Trials, answer_by_itself
 from streams import all_of, await_that, reader_of
 
 from detector.release.artifact import Artifact
@@ -22,7 +20,9 @@ from ingest.kafka.topics import Topic, ensure_topics
 
 pytestmark = pytest.mark.system
 
-KILLS = int(os.environ.get("FORGEWATCH_TEST_KILLS", "4"))
+KILLS = int(
+    os.environ.pop("FORGEWATCH_TEST_KILLS", "4")
+)  # a process of the stack takes it for a wrong setting
 PROCESSES = ("detector", "deploy", "broker", "torchserve")
 PLAN = "100,5,25,100"
 
@@ -85,14 +85,6 @@ def test_a_rollout_loses_nothing_doubles_nothing_and_stands_where_it_stood_whate
     assert set(said.values()) == {champion.digest, challenger.digest}
 
 
-def answer(broker: str, media: str, answers: str) -> None:
-    """A consumer as they mostly are: it answers each item, and commits its offsets every few seconds."""
-    producer = KafkaProducer(bootstrap_servers=broker)
-    told: dict[str, Any] = {"bootstrap_servers": broker, "group_id": "by itself", "session_timeout_ms": 6000}
-    for item in KafkaConsumer(media, auto_offset_reset="earliest", **told):
-        producer.send(answers, f"{item.partition}-{item.offset}".encode()).get(30)
-
-
 @pytest.mark.usefixtures("stream")
 def test_a_consumer_that_commits_its_offsets_by_itself_doubles_answers_when_it_is_killed(
     trials: Trials,
@@ -109,7 +101,7 @@ def test_a_consumer_that_commits_its_offsets_by_itself_doubles_answers_when_it_i
     for _ in range(2):
         before = count
         about = (broker, trials.ingest.media_topic, answers)
-        process = multiprocessing.get_context("spawn").Process(target=answer, args=about)
+        process = multiprocessing.get_context("spawn").Process(target=answer_by_itself, args=about)
         process.start()
         try:
             await_that(more)

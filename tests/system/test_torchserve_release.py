@@ -213,8 +213,8 @@ def test_a_release_that_starts_holds_up_no_more_than_one_connection_of_eight(
         for thread in asking:
             thread.start()
         await_that(lambda: len(answered) >= 7 or not starting.is_alive())
-        # With two threads for all connections it is half of them.
-        assert starting.is_alive(), f"only {sorted(answered)} were answered before it had started"
+        # With two threads for all connections only half are answered before it has started.
+        assert starting.is_alive()
         for thread in (starting, *asking):
             thread.join()
     client.unregister(other.version)
