@@ -78,6 +78,7 @@ pytest_plugins = [
     "on_trial",
     "taken_back",
     "artifacts",
+    "bars",
     "forked",
     "published",
     "s3_server",

@@ -93,6 +93,7 @@ def writes_by_file(path: Path) -> None:
             file.write(b"w")
 
 
+@pytest.mark.bar("C2")
 @pytest.mark.parametrize("write", [lambda path: write_durably(path, b"new"), writes_by_file])
 @pytest.mark.parametrize("before", [{}, {"deep/er/file": b"old"}])
 def test_a_power_cut_finds_the_old_file_or_the_new_one(tmp_path, monkeypatch, write, before):
@@ -107,6 +108,7 @@ def test_a_power_cut_finds_the_old_file_or_the_new_one(tmp_path, monkeypatch, wr
     assert all(found in (before, new) for found in disk.after_each)
 
 
+@pytest.mark.bar("C2")
 def test_a_power_cut_finds_all_of_a_folder_or_none(tmp_path, monkeypatch):
     disk = Disk(tmp_path, monkeypatch)
     with folder_aside(tmp_path / "new" / "folder") as aside:
@@ -118,6 +120,7 @@ def test_a_power_cut_finds_all_of_a_folder_or_none(tmp_path, monkeypatch):
     assert all(found in ({}, new) for found in disk.after_each)
 
 
+@pytest.mark.bar("C2")
 def test_a_power_cut_finds_a_folder_of_elsewhere_under_one_name_in_whole(tmp_path, monkeypatch):
     make_folder(tmp_path / "incoming" / "draft")
     make_folder(tmp_path / "kept")
@@ -151,6 +154,7 @@ def in_a_new_folder_that_no_one_synced(path: Path) -> None:
     write_durably(path.parent / "new" / path.name, b"new")
 
 
+@pytest.mark.bar("C2")
 @pytest.mark.parametrize(
     "write", [without_sync_of_the_file, without_sync_of_the_folder, in_a_new_folder_that_no_one_synced]
 )

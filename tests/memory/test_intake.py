@@ -168,6 +168,7 @@ def consume(
 CRASHES = ["between crops and row", "after the row", "before the commit"]
 
 
+@pytest.mark.bar("C1")
 @pytest.mark.slow
 @pytest.mark.parametrize("crash_at", CRASHES)
 def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left_over(
@@ -184,6 +185,7 @@ def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left
     assert sweep(store, crops) == 0
 
 
+@pytest.mark.bar("C1")
 @pytest.mark.parametrize("crash_at", CRASHES)
 def test_control_an_offset_outside_the_transaction_loses_an_item(store, crops, make, crash_at):
     log = [make(i) for i in range(4)]
