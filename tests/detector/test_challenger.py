@@ -62,6 +62,12 @@ class Model:
         self._champion, self._session = champion, open_session(champion, threads=1)
         self._one_at_a_time = threading.Lock()
         self.challenger: Callable[[ModelOutput], ModelOutput] = lambda output: output
+        self.fell = False
+
+    def versions(self, timeout_s: float) -> dict[str, bool]:
+        if self.fell:
+            raise TorchServeUnavailableError("connection refused")
+        return {self._champion.version: True}
 
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
         with self._one_at_a_time:
@@ -77,7 +83,9 @@ class Scene:
         self.model, self.sandbox = Model(champion), Sandbox()
         self.healed: list[str] = []
         parts: Any = self.sandbox, self.model
-        serving: Any = SimpleNamespace(heal=lambda artifact: self.healed.append(artifact.digest))
+        serving: Any = SimpleNamespace(
+            heal=lambda artifact: self.healed.append(artifact.digest), route=Route(champion)
+        )
         settings = DetectorSettings()
         self.challenger = Challenger(*parts, serving, IngestSettings(), settings, 900_000)
 
@@ -217,6 +225,21 @@ def test_an_outage_of_torchserve_is_excused_once_in_ten_minutes(
     clock[0] += 600
     scene.challenger.excuse()
     assert scene.shadow() == []
+
+
+def test_torchserve_that_fell_after_the_champions_answer_is_not_held_against_the_challenger(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    scene.model.challenger, scene.model.fell = refuse, True
+    assert scene.shadow() == []
+    scene.challenger.excuse()  # the champion meets it in its next batch
+    clock[0] += 61
+    assert len(scene.shadow()) == ITEMS - 1
+    scene.model.fell = False
+    clock[0] += 600
+    assert len(scene.shadow()) == ITEMS - 1
 
 
 def test_an_outage_that_lasts_is_one_however_long_the_champion_waits(
