@@ -58,8 +58,8 @@ def test_a_rollout_loses_nothing_doubles_nothing_and_stands_where_it_stood_whate
     for number in range(kills):
         due, name = number * 3 // kills, PROCESSES[number % len(PROCESSES)]
         await_that(lambda due=due: trials.trial().step >= due, 1200, trials.view, 0.3)  # type: ignore[misc]
-        killed_s = time.monotonic()
         trials.kill(name)
+        killed_s = time.monotonic()
         await_that(lambda at=killed_s: recovered(trials, stream, at), 300, trials.view, 0.3)  # type: ignore[misc]
         killed[name] += 1
         worst_s[name] = max(worst_s[name], time.monotonic() - killed_s)
