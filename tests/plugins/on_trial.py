@@ -1,5 +1,6 @@
 """A whole stack whose live release calls everything real, pictures that stream through it, challengers."""
 
+import gc
 import io
 import itertools
 import os
@@ -7,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -69,6 +71,8 @@ class Stream:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()  # to which kafka-python leaves the sockets of connections that were refused
 
     def since(self, began_s: float, what: dict[str, float]) -> bool:
         """Whether there is such a time of an item that was sent since then."""

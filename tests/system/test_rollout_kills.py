@@ -18,7 +18,11 @@ from detector.release.artifact import Artifact
 from detector.sharing import in_share
 from ingest.kafka.topics import Topic, ensure_topics
 
-pytestmark = pytest.mark.system
+pytestmark = [
+    pytest.mark.system,
+    # kafka-python leaves the sockets of connections that a killed broker refused to the garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
 
 PROCESSES = ("detector", "deploy", "broker", "torchserve")
 PLAN = "100,5,25,100"
