@@ -223,9 +223,10 @@ class Trials:
 
 
 def answer_by_itself(broker: str, media: str, answers: str) -> None:
-    """A consumer as they mostly are: it answers each item, and commits its offsets every few seconds."""
+    """A consumer as they mostly are: it answers each item, and commits its offsets now and then."""
     producer = KafkaProducer(bootstrap_servers=broker)
     told: dict[str, Any] = {"bootstrap_servers": broker, "group_id": "by itself", "session_timeout_ms": 6000}
+    told["auto_commit_interval_ms"] = 60_000
     for item in KafkaConsumer(media, auto_offset_reset="earliest", **told):
         producer.send(answers, f"{item.partition}-{item.offset}".encode()).get(30)
 
