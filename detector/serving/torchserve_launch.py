@@ -42,9 +42,9 @@ _PASSED_ON = (
     "FORGEWATCH_INGEST_MAX_PIXELS",
 )
 
-# Each serves its share of the connections, and one waits for as long as a release starts. With 2 every second
-# start of a challenger held the champion up, for 15 s. A thread that has no connection costs nothing.
-_CONNECTION_THREADS = 64
+_FRONTEND_THREADS = 32
+"""A registration holds its connection's thread until the worker is ready: with two, every other connection,
+and so the stream, stood still at a swap for seconds. Connections take the threads by turns."""
 
 _PROPERTIES = """\
 inference_address=http://127.0.0.1:{port}
@@ -131,7 +131,7 @@ def prepare(
             metrics=METRICS_SOCKET,
             model_store=model_store,
             most=MAX_REQUEST_BYTES,
-            threads=_CONNECTION_THREADS,
+            threads=_FRONTEND_THREADS,
         )
     )
     package = find_spec("ts")

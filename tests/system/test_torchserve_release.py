@@ -1,20 +1,18 @@
-import contextlib
 import json
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import psutil
 import pytest
 import skimage
-from streams import await_that
 
 from deploy.local.torchserve import TorchServe as Server
 from detector.release.artifact import MODEL, PROBE, Artifact, load, seal
@@ -72,16 +70,6 @@ def other(untrained_artifact: Artifact, tmp_path: Path) -> Artifact:
 
 def asked(px: int) -> Request:
     return {"crops": np.zeros((1, px, px, 3), np.uint8), "pooling": np.ones((1, 1), np.float32)}
-
-
-def model_workers(server: Server) -> list[psutil.Process]:
-    """The processes that TorchServe runs for its models."""
-    return [
-        child
-        for child in psutil.Process(server.process.pid).children()
-        if child.status() != psutil.STATUS_ZOMBIE
-        and any("model_service_worker" in part for part in child.cmdline())
-    ]
 
 
 def curl(*arguments: str | Path) -> tuple[int, dict[str, object]]:
@@ -178,8 +166,14 @@ def test_a_release_whose_worker_dies_is_refused_within_seconds_and_leaves_the_ot
 def test_a_worker_that_is_killed_comes_back_by_itself(
     client: TorchServe, torchserve: Server, served: Artifact
 ) -> None:
-    (worker,) = model_workers(torchserve)
-    worker.kill()
+    workers = [
+        child
+        for child in psutil.Process(torchserve.process.pid).children()
+        if child.status() != psutil.STATUS_ZOMBIE
+        and any("model_service_worker" in part for part in child.cmdline())
+    ]
+    assert len(workers) == 1
+    workers[0].kill()
     deadline = time.monotonic() + 180
     while True:
         try:
@@ -188,36 +182,6 @@ def test_a_worker_that_is_killed_comes_back_by_itself(
         except TorchServeUnavailableError:
             assert time.monotonic() < deadline
             time.sleep(0.1)
-
-
-def test_a_release_that_starts_holds_up_no_more_than_one_connection_of_eight(
-    client: TorchServe, torchserve: Server, served: Artifact, other: Artifact
-) -> None:
-    pack(other, torchserve.model_store)
-    answered: list[int] = []
-
-    def ask(connection: httpx.Client, number: int) -> None:
-        connection.get("/ping").raise_for_status()
-        answered.append(number)
-
-    with contextlib.ExitStack() as opened:
-        about: dict[str, Any] = {"base_url": torchserve.inference_url, "timeout": 300, "trust_env": False}
-        connections = [opened.enter_context(httpx.Client(**about)) for _ in range(8)]
-        for connection in connections:
-            connection.get("/ping").raise_for_status()
-        before = len(model_workers(torchserve))
-        starting = threading.Thread(target=client.register, args=(other,))
-        starting.start()
-        await_that(lambda: len(model_workers(torchserve)) > before)
-        asking = [threading.Thread(target=ask, args=each) for each in zip(connections, range(8), strict=True)]
-        for thread in asking:
-            thread.start()
-        await_that(lambda: len(answered) >= 7 or not starting.is_alive())
-        # With two threads for all connections only half are answered before it has started.
-        assert starting.is_alive()
-        for thread in (starting, *asking):
-            thread.join()
-    client.unregister(other.version)
 
 
 def test_no_server_is_a_passing_fault(settings: DetectorSettings, untrained_artifact: Artifact) -> None:
@@ -229,3 +193,26 @@ def test_no_server_is_a_passing_fault(settings: DetectorSettings, untrained_arti
             client.versions()
         with pytest.raises(TorchServeUnavailableError):
             client.predict(untrained_artifact, asked(64))
+
+
+def test_connections_are_answered_while_a_release_is_registered(
+    torchserve: Server, settings: DetectorSettings, other: Artifact
+) -> None:
+    pack(other, torchserve.model_store)
+    with ExitStack() as opened:
+        asking = [
+            opened.enter_context(httpx.Client(base_url=torchserve.inference_url, timeout=60))
+            for _ in range(4)
+        ]
+        for each in asking:
+            each.get("/ping")
+        fresh = opened.enter_context(TorchServe(settings))
+        registering = opened.enter_context(ThreadPoolExecutor(1)).submit(fresh.register, other)
+        rounds = 0
+        while not registering.done():
+            for each in asking:
+                each.get("/ping")
+            rounds += 1
+        registering.result()
+        fresh.unregister(other.version)
+    assert rounds > 10  # with two threads for all connections it is 1: it waits for the whole of it
