@@ -66,9 +66,7 @@ class Model:
         self.fell = False
 
     def versions(self, timeout_s: float) -> dict[str, bool]:
-        if self.fell:
-            raise TorchServeUnavailableError("connection refused")
-        return {self._champion.version: True}
+        return {} if self.fell else {self._champion.version: True}
 
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
         with self._one_at_a_time:
@@ -84,9 +82,7 @@ class Scene:
         self.model, self.sandbox = Model(champion), Sandbox()
         self.healed: list[str] = []
         parts: Any = self.sandbox, self.model
-        serving: Any = SimpleNamespace(
-            heal=lambda artifact: self.healed.append(artifact.digest), route=Route(champion)
-        )
+        serving: Any = SimpleNamespace(heal=lambda one: self.healed.append(one.digest), route=Route(champion))
         settings = DetectorSettings()
         self.challenger = Challenger(*parts, serving, IngestSettings(), settings, 900_000)
 
@@ -183,7 +179,6 @@ def nan_in(name: str) -> Callable[[ModelOutput], ModelOutput]:
         (refuse, "its worker died"),
         (nan_in("energy"), "energy nan"),
         (nan_in("novelty"), "novelty nan"),
-        (nan_in("neighbour_distance"), "distance nan"),
         (lambda _: {}, "KeyError"),
     ],
 )
@@ -250,9 +245,6 @@ def test_torchserve_that_fell_after_the_champions_answer_is_not_held_against_the
     assert scene.shadow() == []
     scene.challenger.excuse()  # the champion meets it in its next batch
     clock[0] += 61
-    assert len(scene.shadow()) == ITEMS - 1
-    scene.model.fell = False
-    clock[0] += 600
     assert len(scene.shadow()) == ITEMS - 1
 
 
