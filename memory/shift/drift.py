@@ -39,15 +39,10 @@ class Watched:
 def watch_drift(
     connection: Connection, verdicts: Iterable[tuple[str, Verdict]], settings: MemorySettings
 ) -> Sequence[Drift]:
-    """Bet on a batch of verdicts, each with its source, in their order; return the drifts found, on record.
-
-    A correction is no new item.
-    """
+    """Bet on a batch of verdicts, each with its source, in their order; return the drifts, on record."""
     open_: dict[tuple[str, str], Watched] = {}
     found, places = [], Places(connection, drift_watched)
     for source, verdict in verdicts:
-        if verdict.supersedes is not None:
-            continue
         for name in (source, OVER_ALL):
             key = verdict.release, name
             if places.let_in(*key) is None:

@@ -127,7 +127,7 @@ class Watch:
                 forget_before(connection, partition, first)
 
     def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
-        """Bet on a batch, but for corrections, whose items were bet on before.
+        """Bet on a batch and sum it up, but for corrections: their items counted when first answered.
 
         Sources, alarms and offsets are one transaction. A record whose values the database does not take is
         stepped over, and its neighbours are not. Raises StoreUnavailableError.
