@@ -99,6 +99,7 @@ pytest_plugins = [
     "artifacts",
     "bars",
     "black_hole",
+    "failing_postgresql",
     "forked",
     "published",
     "s3_server",

@@ -5,18 +5,16 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from bars import Bar
-from black_hole import Proxy
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from failing_postgresql import Begin
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.releases.ledger import Ledger, LedgerError, Move
 from detector.release.manifest import FEATURE_VERSION
-from memory import postgresql as bounds
 from memory import rows
 from memory.crops.crop_store import CropStore
 from memory.database import cause_of, open_engine
@@ -24,7 +22,6 @@ from memory.index.index import Index
 from memory.intake import remember
 from memory.store import Store
 from memory.worker import RETRYABLE
-from tests.conftest import PostgreSQL
 from tests.memory.conftest import WIDTH, arrival
 from updater.runs import RunTable
 
@@ -144,60 +141,6 @@ def await_that(condition: Callable[[], object], loads: list[Load]) -> None:
         assert not [load.broke for load in loads if load.broke], loads[0].broke or loads[1].broke
         assert time.monotonic() < deadline, loads[0].said[-1:]
         time.sleep(0.005)
-
-
-Begin = Callable[[], AbstractContextManager[None]]
-"""Causes a fault: entered, it is there, and left, it is over."""
-
-
-@pytest.fixture
-def restarted(postgresql: PostgreSQL) -> Begin:
-    """PostgreSQL is killed and starts again."""
-
-    @contextlib.contextmanager
-    def fault() -> Iterator[None]:
-        postgresql.restart()
-        yield
-
-    return fault
-
-
-@pytest.fixture
-def read_only(postgresql_server: str) -> Begin:
-    """PostgreSQL reads alone, as a standby does to which was failed over."""
-    engine = create_engine(f"{postgresql_server}/postgres", isolation_level="AUTOCOMMIT")
-
-    def change(command: str) -> None:
-        with engine.connect() as connection:
-            connection.execute(text(f"ALTER SYSTEM {command}"))
-            connection.execute(text("SELECT pg_reload_conf()"))
-        engine.dispose()
-
-    @contextlib.contextmanager
-    def fault() -> Iterator[None]:
-        change("SET default_transaction_read_only = on")
-        try:
-            yield
-        finally:
-            change("RESET default_transaction_read_only")
-
-    return fault
-
-
-@pytest.fixture
-def swallowed(proxy: Proxy, bar: Bar, monkeypatch: pytest.MonkeyPatch) -> Begin:
-    """The network takes every byte and forwards none. In the short form the bounds are short too."""
-    if not bar.long:
-        for name, value in {"SILENT_S": 2.0, "IDLE_S": 1.0, "LOCK_WAIT_S": 10.0, "CONNECT_S": 2}.items():
-            monkeypatch.setattr(bounds, name, value)
-
-    @contextlib.contextmanager
-    def fault() -> Iterator[None]:
-        proxy.swallows.set()
-        yield
-        proxy.swallows.clear()
-
-    return fault
 
 
 @pytest.fixture

@@ -28,6 +28,14 @@ DATA = Path("/srv")
 BEGINS = f"""
 set -e
 mount --make-rprivate /
+case {sys.base_prefix} in
+/root/*) # which no other user may pass through
+    mount --bind {sys.base_prefix} /mnt
+    mount -t tmpfs -o mode=0755 none /root
+    mkdir -p {sys.base_prefix}
+    mount --move /mnt {sys.base_prefix}
+    ;;
+esac
 mount -t tmpfs -o mode=0700,uid={UID},gid={UID} none {DATA}
 while read -r _ at kind _; do
     case "$kind $at" in

@@ -1,12 +1,17 @@
 """A disk that is full and a loss that is no number: the update ends with one line, and proposes nothing."""
 
 import math
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from tests.updater.on_a_small_disk import NOT_TO_BE_HAD
+from updater.runner import work
+from updater.services import open_services
 from updater.training import two_stages
 from updater.worker import run_once
 
@@ -51,9 +56,8 @@ def test_a_loss_that_is_no_number_ends_the_update_with_one_line_and_proposes_not
         bar.count(1)
         assert proposals(url) == []
         assert not list(artifacts.glob("*/manifest.json"))
-    print(run)
     assert run.state == "failed"
-    assert "\n" not in run.error
+    assert run.error == "DivergedError: the training diverged: by step 2 a weight is no number"
 
 
 @pytest.mark.bar("A2")
@@ -62,13 +66,46 @@ def test_a_full_disk_ends_the_update_with_one_line_and_proposes_nothing(
 ):
     script = Path(__file__).with_name("on_a_small_disk.py")
     with deploy_server() as (url, artifacts):
-        sizes = [64, 256, 1024, 4096, 8192, 16384][:: 1 if bar.long else 3]
-        for kib in sizes:
+        ended = []
+        for kib in (1024, 64, 256, 4096, 8192)[: bar.times(1, 5)]:
             settings = environment(url, f"of-{kib}", DATABASE_URL=f"sqlite:///{tmp_path}/of-{kib}.sqlite")
             table = table_of(settings)
             run, _ = table.request("manual/1", "manual", "ann")
-            code = fork(script, settings | {"DISK_KIB": str(kib)}).wait(400)
-            if code == NOT_TO_BE_HAD:
+            if fork(script, settings | {"DISK_KIB": str(kib)}).wait(400) == NOT_TO_BE_HAD:
                 pytest.skip("no mount namespace may be made here")
-            ended = table.get(run.id)
-            print(kib, code, ended.state, ended.stage, ended.error)
+            ended.append(table.get(run.id))
+        bar.count(len(ended))
+        print(*((run.state, run.stage, run.error) for run in ended), sep="\n")
+        assert proposals(url) == []
+        assert not list(artifacts.glob("*/manifest.json"))
+    assert {run.state for run in ended} == {"failed"}
+    assert all("No space left on device" in run.error and "\n" not in run.error for run in ended)
+
+
+@pytest.mark.bar("A2")
+def test_an_update_whose_table_does_not_answer_waits_and_is_proposed_later(
+    scant_recipes, make_settings, media, memory_settings, deploy_server, bar
+):
+    with (
+        deploy_server() as (url, _),
+        open_services(make_settings(url, backbone="none"), memory_settings) as services,
+    ):
+        table, down = services.table, threading.Event()
+
+        def refuse(*statement):
+            if down.is_set() and threading.current_thread() is threading.main_thread():
+                down.clear()
+                raise OperationalError("UPDATE", {}, Exception("the server closed\nthe connection"))
+
+        event.listen(table._engine, "before_cursor_execute", refuse)
+        table.request("manual/1", "manual", "ann")
+
+        def work_on(show):
+            return work(services, table.claim("one"), threading.Event(), show)
+
+        waits = work_on(lambda stage, done, total: down.set() if stage == "propose" else None)
+        assert (waits.state, proposals(url)) == ("queued", [])
+        assert waits.error == "waits: the updater's database failed: the server closed the connection"
+        ended = work_on(lambda *at: None)
+        bar.count(1, lost=int(ended.state != "proposed"), twice=len(proposals(url)) - 1)
+        assert proposals(url) == [ended.candidate]
