@@ -82,7 +82,9 @@ class Challenger:
             beside.why_not = self._fault("it is still scoring earlier items")
         else:
             shared = Batch(tuple(self._opened(batch.opened[place], route.canary) for place in places))
-            beside.scoring = self._under_way = _in_thread(partial(self._judge, shared, waiting=waiting))
+            beside.scoring = self._under_way = in_thread(
+                partial(self._judge, shared, waiting=waiting), "challenger"
+            )
         return beside
 
     def end(self, beside: Beside, took_s: float) -> dict[int, Challenged]:
@@ -149,7 +151,7 @@ class Challenger:
         return again
 
 
-def _in_thread(work: "partial[list[Judged]]") -> "Future[list[Judged]]":
+def in_thread(work: "partial[list[Judged]]", name: str) -> "Future[list[Judged]]":
     """Run it in a thread of its own, which holds up no end of the process: it may wait for TorchServe."""
     future: Future[list[Judged]] = Future()
 
@@ -159,5 +161,5 @@ def _in_thread(work: "partial[list[Judged]]") -> "Future[list[Judged]]":
         except BaseException as error:  # whatever it is, it is told where the items are
             future.set_exception(error)
 
-    threading.Thread(target=run, name="challenger", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return future

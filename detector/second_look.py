@@ -21,12 +21,13 @@ from detector.release.artifact import Artifact
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.verdicts import Ask, JudgedItem
 from ingest.records import Decoded, Plan
-from ingest.sandbox.sandbox import SandboxUnavailableError
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.sandbox import SandboxUnavailableError, awaited
 
 log = structlog.get_logger()
 
-Look = Callable[[Callable[[], bytes], Plan], "Future[Decoded]"]
-"""Media and where to look → what is decoded of it: `Sandbox.submit`."""
+Look = Callable[[Callable[[], bytes], Plan, float], "Future[Decoded]"]
+"""Media, where to look, and what earlier looks took → what is decoded of it: `Sandbox.submit`."""
 
 
 class SecondLook(Protocol):
@@ -109,7 +110,7 @@ def looked_again(
 ) -> list[JudgedItem]:
     """Return the items in order, each with what those looks add that look at it after the looks before.
 
-    beat is called before each look is awaited. seconds: after so many, looks that may be left out are, and
+    beat is called while a look is awaited. seconds: after so many, looks that may be left out are, and
     the verdicts say so. Where TorchServe or the sandbox cannot answer now, nothing behind is asked for: no
     verdict waits for one who is away.
     """
@@ -144,11 +145,12 @@ class _Pass:
         there = True
         while there and queue and time.monotonic() < self.until:
             place, decoding = queue.popleft()
-            self.beat()
             began = time.perf_counter()
             try:
-                shown = _Shown(place, decoding.result(), time.perf_counter() - began)
+                shown = _Shown(place, awaited(decoding, self.beat), time.perf_counter() - began)
             except Exception as error:
+                if isinstance(error, DecodeError) and error.reason == "timeout":
+                    self.items[place] = replace(self.items[place], processor_s=math.inf)
                 there = self._logged(error, place)
                 continue
             if together and _crops([*together, shown]) > self.again.most_crops:
@@ -173,7 +175,8 @@ class _Pass:
                 self._leave_out(place)
                 continue
             try:
-                queue.append((place, look(partial(_unchanged, item), self.again.plan(item))))
+                decoding = look(partial(_unchanged, item), self.again.plan(item), item.processor_s)
+                queue.append((place, decoding))
             except Exception as error:
                 self._logged(error, place)
         return queue
@@ -195,9 +198,8 @@ class _Pass:
         for shown, item in zip(together, added, strict=True):
             took_s = shown.waited_s + (time.perf_counter() - began) / len(together)
             timings = item.verdict.timings.model_copy(update={f"{self.again.adds}_s": took_s})
-            self.items[shown.place] = replace(
-                item, verdict=item.verdict.model_copy(update={"timings": timings})
-            )
+            verdict = item.verdict.model_copy(update={"timings": timings})
+            self.items[shown.place] = replace(item, verdict=verdict, processor_s=shown.decoded.processor_s)
         return True
 
     def _leave_out(self, place: int) -> None:

@@ -62,6 +62,8 @@ class JudgedItem:
     media: Callable[[], bytes]
     clip: Clip | None = None
     """None: no video, or the release has no scanner"""
+    processor_s: float = 0.0
+    """what the looks at it took of a processor so far: a further one has the rest"""
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,8 @@ class Decoded:
     plan's, by name, uint8 RGB of shape (frames, height_px, width_px, 3): row i shows the frame whose
     number, as in Region.frame, is frame_numbers[i]. length counts all frames that the container holds.
     picture_hashes are those of `ingest.picture_hash`, one frame after another, without the nearly flat ones;
-    of a PlacesPlan, or one of frames by their numbers, there are none.
+    of a PlacesPlan, or one of frames by their numbers, there are none. processor_s is what the media
+    took of a processor so far, over all tries and looks, where a sandbox decoded it.
 
     Of a PlacesPlan, region i is the part of the picture that crop i shows.
     """
@@ -214,6 +215,7 @@ class Decoded:
     length: int = 1
     pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     picture_hashes: bytes = b""
+    processor_s: float = 0.0
 
     def view(self, name: str) -> NDArray[np.uint8]:
         """Return the crops, or the pictures of that name: uint8 RGB of shape (n, height, width, 3)."""
