@@ -1,6 +1,7 @@
 """The second look at items: when, and where, is each forged?
 
-Whatever fails here, want of memory apart, is logged, and the verdict goes out without it.
+Whatever fails here, want of memory apart, is logged, and the verdict goes out without it. But a video that
+its look could not see is not called real.
 """
 
 import hashlib
@@ -48,6 +49,9 @@ class SecondLook(Protocol):
     def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is looked at."""
 
+    def missed(self, item: JudgedItem) -> bool:
+        """Whether an item goes out without what this look alone could have said against its being real."""
+
     def plan(self, item: JudgedItem) -> Plan:
         """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
 
@@ -55,6 +59,7 @@ class SecondLook(Protocol):
         """Return the items with what was seen there. Raises whatever goes wrong with any of them."""
 
 
+_MOST_TOLD_CHARS = 200
 _CREDIT_S = 60.0
 """What second looks may take beyond the first ones: so a short burst is looked at as if nothing waited."""
 
@@ -115,10 +120,19 @@ def looked_again(
     verdict waits for one who is away.
     """
     now, until = list(items), time.monotonic() + seconds
+    why: dict[int, str] = {}
     for again in looks:
-        if not _Pass(again, now, beat, until if again.bounded else math.inf).done(look):
+        if not _Pass(again, now, beat, until if again.bounded else math.inf, why).done(look):
             break
+    for place, item in enumerate(now):
+        if any(again.missed(item) for again in looks):
+            now[place] = _unscanned(item, why.get(place, "nobody was there to scan it"))
     return now
+
+
+def _unscanned(item: JudgedItem, why: str) -> JudgedItem:
+    update = {"unscanned": why} | ({"label": "unknown"} if item.verdict.label == "real" else {})
+    return replace(item, verdict=item.verdict.model_copy(update=update))
 
 
 class _Shown(NamedTuple):
@@ -137,6 +151,8 @@ class _Pass:
     items: list[JudgedItem]
     beat: Callable[[], None]
     until: float
+    why: dict[int, str]
+    """what failed first of an item, by its place"""
 
     def done(self, look: Look) -> bool:
         """Look; False as soon as nobody is there to ask."""
@@ -211,10 +227,10 @@ class _Pass:
         """Log what failed of an item, but raise want of memory; False where nobody is there to ask."""
         if isinstance(error, MemoryError):
             raise error
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_TOLD_CHARS]
+        self.why.setdefault(place, told)
         log.warning(
-            f"verdict goes out without a {self.again.adds}",
-            item=self.items[place].verdict.id,
-            error=f"{type(error).__name__}: {error}",
+            f"verdict goes out without a {self.again.adds}", item=self.items[place].verdict.id, error=told
         )
         return not isinstance(error, TorchServeUnavailableError | SandboxUnavailableError)
 

@@ -51,6 +51,8 @@ class Clip:
     """how many frames the container holds"""
     elsewhere: Corner
     """where to look where no face was found"""
+    frame_s: float = 0.0
+    """processor time that decoding a frame took"""
 
 
 @dataclass(frozen=True)

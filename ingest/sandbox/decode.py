@@ -62,6 +62,8 @@ class Frame:
     pixels: NDArray[np.uint8]
     length: int = 1
     """how many frames the container holds"""
+    decoded: int = 1
+    """how many were decoded since the one before, this one among them"""
 
 
 class ImageFormat(NamedTuple):
@@ -122,8 +124,12 @@ def chosen(total: int, frames: Wanted) -> tuple[int, ...]:
     return tuple(sorted({min(number, total - 1) for number in frames}))
 
 
-def image_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
-    """Decode an image, or an animation's frames.
+def image_frames(
+    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None
+) -> Iterator[Frame]:
+    """Decode an image, or an animation's frames, of which each but the first needs those before it.
+
+    most_decoded: frames behind so many are left out.
 
     Raises DecodeError: unknown_format, too_many_pixels (a frame beyond max_pixels, seen before it is
     decoded), out_of_memory, or corrupt, for whatever else the decoder raises.
@@ -135,7 +141,7 @@ def image_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame
             Image.MAX_IMAGE_PIXELS = max_pixels
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            yield from _frames(data, frames, max_pixels)
+            yield from _frames(data, frames, max_pixels, most_decoded)
     except DecodeError:
         raise
     except UnidentifiedImageError as error:
@@ -161,17 +167,17 @@ def _register_heif() -> None:
     pi_heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False, decode_threads=1)
 
 
-def _frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
+def _frames(data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None) -> Iterator[Frame]:
     _register_heif()
     with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
         _check_size(image, max_pixels)
         # A multi-picture JPEG calls itself MPO.
         name = "JPEG" if image.format == "MPO" else str(image.format)
         total = getattr(image, "n_frames", 1) if FORMATS[name].may_be_animated else 1
-        wanted = chosen(total, frames)
-        elapsed_ms = 0.0
+        wanted = [number for number in chosen(total, frames) if number < (most_decoded or total)]
+        elapsed_ms, before = 0.0, -1
         # Every frame up to the last chosen one is visited, since each says only its own duration.
-        for index in range(wanted[-1] + 1):
+        for index in range(wanted[-1] + 1 if wanted else 0):
             if index:
                 image.seek(index)
                 _check_size(image, max_pixels)
@@ -182,7 +188,8 @@ def _frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
                 pixels = np.asarray(upright)
                 shown_ms = image.info.get("timestamp", elapsed_ms)
                 time_s = None if total == 1 else float(shown_ms) / 1000
-                yield Frame(name, index, time_s, pixels, total)
+                yield Frame(name, index, time_s, pixels, total, index - before)
+                before = index
             elapsed_ms += float(image.info.get("duration", 0))
 
 

@@ -9,8 +9,10 @@ import pytest
 from media import grey_clip
 from PIL import Image
 
+from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox import video
 from ingest.sandbox.decode import DecodeError, image_frames, sample, to_rgb
+from ingest.sandbox.extract import extract
 from ingest.sandbox.video import demuxer, video_frames
 
 LIMIT = 1_000_000
@@ -25,6 +27,16 @@ def encode(image: Image.Image, container: str, **options: Any) -> bytes:
 def pixels(data: bytes) -> Any:
     (frame,) = image_frames(data, 8, LIMIT)
     return frame.pixels
+
+
+@pytest.mark.parametrize("container", ["GIF", "PNG", "WEBP", "AVIF"])
+def test_an_animation_is_a_video_and_a_picture_in_the_same_container_none(container):
+    images = [Image.new("RGB", (16, 16), (60 * number, 255 - 60 * number, 0)) for number in range(4)]
+    moving = encode(images[0], container, save_all=True, append_images=images[1:], duration=100)
+    crops = CropPlan(crop_px=8, patches=1, face_patches=0)
+    both = moving, encode(images[0], container)
+    kinds = [extract(data, MediaPlan(crops=crops), LIMIT).kind for data in both]
+    assert kinds == ["video", "image"]
 
 
 def rejected(data: bytes, limit: int = LIMIT) -> str:
