@@ -15,7 +15,16 @@ import av.logging
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.sandbox.decode import FORMATS, DecodeError, Frame, Wanted, chosen, sample
+from ingest.sandbox.decode import (
+    FORMATS,
+    RGB_BYTES,
+    DecodeError,
+    Frame,
+    Wanted,
+    check_bytes,
+    chosen,
+    sample,
+)
 
 # What may be decoded to reach the wanted frames, pixels: about 2 s of one core, unless it is said how many
 # frames may be. A clip within it is decoded from its start; a longer one only from the key frame before
@@ -92,6 +101,7 @@ def _frames(
                 count += 1
                 when = picture.pts if picture.pts is not None else times[index]
                 time_s = float((when - (stream.start_time or 0)) * stream.time_base)
+                check_bytes(picture.width, picture.height, _pixel_bytes(picture.format), max_pixels)
                 yield Frame(label, index, time_s, _upright(picture), len(times), decoded)
         except av.error.FFmpegError:
             if not count:  # a damaged end takes nothing from the frames before it
@@ -120,12 +130,16 @@ def _limit(stream: Any, max_pixels: int) -> int:
     if stream.codec_context is None:
         raise DecodeError("unknown_format", "no decoder for the picture stream")
     width, height = stream.codec_context.width, stream.codec_context.height
-    if width * height > max_pixels:
-        raise DecodeError("too_many_pixels", f"{width} x {height} px; the limit is {max_pixels} in all")
+    check_bytes(width, height, _pixel_bytes(stream.codec_context.format), max_pixels)
     # The size may still change in mid-stream; then FFmpeg itself holds the limit.
     stream.codec_context.options = {"max_pixels": str(max_pixels)}
     stream.codec_context.thread_count = 1
     return int(width * height)
+
+
+def _pixel_bytes(pixel_format: Any) -> float:
+    """Bytes of a pixel of FFmpeg's format, as it is padded in memory; it is not always known in advance."""
+    return max(RGB_BYTES, pixel_format.padded_bits_per_pixel / 8) if pixel_format else RGB_BYTES
 
 
 def _packets(data: bytes, name: str) -> tuple[list[int], list[int]]:
