@@ -82,9 +82,8 @@ class Challenger:
             beside.why_not = self._fault("it is still scoring earlier items")
         else:
             shared = Batch(tuple(self._opened(batch.opened[place], route.canary) for place in places))
-            beside.scoring = self._under_way = in_thread(
-                partial(self._judge, shared, waiting=waiting), "challenger"
-            )
+            work = partial(self._judge, shared, route, waiting=waiting)
+            beside.scoring = self._under_way = in_thread(work, "challenger")
         return beside
 
     def end(self, beside: Beside, took_s: float) -> dict[int, Challenged]:
@@ -129,8 +128,8 @@ class Challenger:
         media = Media(opened.record, self.ingest)
         return Opened(opened.record, canary, media, self.sandbox.submit(media, plan), opened.since, True)
 
-    def _judge(self, batch: Batch, *, waiting: bool) -> list[Judged]:
-        again = partial(self._look_again, waiting=waiting)
+    def _judge(self, batch: Batch, route: Route, *, waiting: bool) -> list[Judged]:
+        again = partial(self._look_again, route, waiting=waiting)
         return judge(batch, self._score, self.settings, self.unknown_bytes, again=again)
 
     def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
@@ -141,10 +140,14 @@ class Challenger:
             raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
 
     def _look_again(
-        self, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
+        self, route: Route, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
     ) -> Sequence[JudgedItem]:
-        ask = partial(self.torchserve.predict, artifact)
-        looks = second_looks(artifact, ask, max_request_bytes=self.settings.max_request_bytes)
+        looks = second_looks(
+            artifact,
+            partial(self.torchserve.predict, artifact),
+            mapped=route.canary_answers,  # no comparison has a map
+            max_request_bytes=self.settings.max_request_bytes,
+        )
         seconds = self._budget.seconds(waiting=waiting)
         again = looked_again(items, looks, self.sandbox.submit, seconds=seconds)
         self._budget.spent()

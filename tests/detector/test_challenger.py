@@ -19,13 +19,14 @@ from detector.comparison import compared
 from detector.records import MAX_COMPARISON_BYTES, Comparison
 from detector.release.artifact import Artifact, load, seal
 from detector.release.contract import MediaInput
+from detector.release.crop_graphs import MapContract
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from ingest.picture_hash import PICTURE_BYTES
-from ingest.records import Decoded, InRecord, Region
+from ingest.records import Decoded, InRecord, PlacesPlan, Region
 from ingest.sandbox.decode import DecodeError
 from ingest.settings import IngestSettings
 
@@ -145,6 +146,19 @@ def test_a_canary_answers_its_share_and_no_other(scene: Scene) -> None:
         assert result.verdict.release == (scene.canary if canary else scene.champion).digest
         assert result.comparison.answered == ("challenger" if canary else "champion")
     assert scene.releases(found) == {scene.champion.digest, scene.canary.digest}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_it_maps_only_what_it_answers_since_no_comparison_has_a_map(scene: Scene, share: float) -> None:
+    localizer = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
+    manifest = scene.canary.manifest.model_copy(update={"localizer": localizer})
+    scene.canary = replace(scene.canary, manifest=manifest)
+    route = scene.route(share)
+    labels = {each.id: each.challenger.label for each in comparisons(scene.judged(route))}
+    forged = [item_id for item_id, label in labels.items() if label != "real"]
+    mapped = [plan for plan in scene.sandbox.plans if isinstance(plan, PlacesPlan)]
+    assert forged
+    assert len(mapped) == sum(map(route.canary_answers, forged))
 
 
 def refuse(output: ModelOutput) -> ModelOutput:
