@@ -31,7 +31,7 @@ _LEAST_PATIENCE_S = 1.0
 """So long it may take more than the champion: a healthy one is loaded as that is, and asked the same."""
 _EXCUSE_S = 60.0
 _EXCUSED_EVERY_S = 600.0
-"""When TorchServe was away from the champion too, its restart is no fault of the challenger's: for a minute,
+"""When TorchServe is away from the champion too, its restart is no fault of the challenger's: for a minute,
 and once in ten, for a challenger may be what takes TorchServe down."""
 
 log = structlog.get_logger()
@@ -98,7 +98,7 @@ class Challenger:
                 beside.why_not = self._fault(f"no answer {patience_s:.1f} s after the champion's")
             elif (error := beside.scoring.exception()) is None:
                 return dict(zip(beside.places, beside.scoring.result(), strict=True))
-            else:
+            elif not self._fell_for_both():
                 beside.why_not = self._fault(f"{error}")
         if beside.why_not is not None:
             return dict.fromkeys(beside.places, beside.why_not)
@@ -112,6 +112,16 @@ class Challenger:
         if self._excuses or now >= self._excused_next:
             self._excuses = True
             self._excused_until, self._excused_next = now + _EXCUSE_S, now + _EXCUSED_EVERY_S
+
+    def _fell_for_both(self) -> bool:
+        """Whether TorchServe fell after the champion's answer of this batch, which meets it in the next."""
+        route = self.serving.route
+        if route is None or time.monotonic() < self._excused_next:
+            return False
+        try:
+            return route.stable.version not in self.torchserve.versions(_LEAST_PATIENCE_S)
+        except TorchServeUnavailableError:
+            return True
 
     def _fault(self, why: str) -> str | None:
         """What is said of the challenger where it does not answer; None where that is excused."""
