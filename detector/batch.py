@@ -26,7 +26,7 @@ from detector.verdicts import JudgedItem, Origin, build, evidence_of
 from ingest.dead_letters import about
 from ingest.envelope import open_envelope, trace_of
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
-from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
+from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError, awaited
 from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
 
@@ -177,16 +177,15 @@ def judge(
     """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
     again gives the items that a release has judged after a second look at them. beat is called
-    whenever the decoding of an item is awaited. The result is in the records' order. Raises
+    while the decoding of an item is awaited. The result is in the records' order. Raises
     BatchAbandonedError as `score` does, ingest's SandboxUnavailableError, and what is the host's fault
     and no item's: MemoryError, an OSError of full disks.
     """
     ready: list[Ready] = []
     judged: dict[int, Judged] = {}
     for place, opened in enumerate(batch.opened):
-        beat()
         try:
-            decoded = opened.decoding.result()
+            decoded = awaited(opened.decoding, beat)
         except CancelledError as error:
             raise BatchAbandonedError("the sandbox was closed") from error
         except Exception as error:
@@ -269,7 +268,7 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [
-        JudgedItem(verdict, found, waiting.media, clip)
+        JudgedItem(verdict, found, waiting.media, clip, found.decoded.processor_s)
         for verdict, found, waiting, clip in zip(said, evidence, part, known, strict=True)
     ]
     judged = {}
