@@ -7,7 +7,7 @@ BIN := .venv/bin
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist loadscope \
 	--no-loadscope-reorder
 
-.PHONY: demo up down check fast test tests lint chart-check chart-e2e gpu-check images lock readme dashboards screenshots clean
+.PHONY: demo up down check fast test tests chaos lint chart-check chart-e2e gpu-check images lock readme dashboards screenshots clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -23,6 +23,9 @@ test: .venv/installed ## lint, types and every test; those marked system start a
 
 tests: .venv/installed
 	$(PYTEST) tests --durations=30 --durations-min=5
+
+chaos: .venv/installed ## the faults of the promises, caused for hours, and a table; BAR=B2,S3 for some of them
+	$(BIN)/pytest tests --chaos --bar "$(BAR)"
 
 check: .venv/installed ## lint, types and the tests that are fast, side by side: before each commit
 	$(MAKE) -j2 --output-sync lint fast

@@ -19,6 +19,7 @@ from detector.records import (
 )
 from detector.unknowns import MAX_MESSAGE_BYTES
 from ingest.kafka.topics import Topic, ingest_topics
+from ingest.replay import REPLAYS
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from memory.database import UnknownLayoutError, cause_of, migrate, open_engine, require_openable
 from memory.records import ALARMS, MAX_ALARM_BYTES
@@ -112,5 +113,6 @@ def all_topics(ingest: IngestSettings, partitions: int) -> tuple[Topic, ...]:
         Topic(ingest.topic(RETRACTIONS), MAX_COMPARISON_BYTES),
         Topic(ingest.topic(ALARMS), MAX_ALARM_BYTES),
         Topic(ingest.topic(RELEASES), ingest.max_media_bytes, compacted=True),
+        Topic(ingest.topic(REPLAYS), HEADER_ROOM_BYTES, compacted=True),
         Topic(ingest.topic(HEADS), HEADER_ROOM_BYTES, compacted=True),
     )

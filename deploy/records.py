@@ -123,6 +123,9 @@ class Status(BaseModel):
     )
     publish_problem: str | None = Field(description="why the releases topic may differ from the ledger")
     record_problem: str | None = Field(None, description="why the record's head is not on its topic")
+    under_way: list[str] = Field(
+        [], description="a rollout, releases that are taken back, webhooks that take nothing: a sentence each"
+    )
     epoch_raises: list[LedgerEntry] = Field(
         description="of one day: when and why the ledger outranked another's record on the releases topic"
     )

@@ -76,7 +76,9 @@ def either_database(request: pytest.FixtureRequest) -> str:
 
 pytest_plugins = [
     "taken_back",
+    "answers",
     "artifacts",
+    "bars",
     "forked",
     "published",
     "s3_server",

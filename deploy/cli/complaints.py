@@ -10,10 +10,15 @@ from deploy.client.connection import ClientError
 from deploy.client.kafka import StreamError
 from deploy.environment import SETTINGS
 from deploy.local.processes import StackError
+from ingest.kafka.compacted import TopicError
+from ingest.kafka.sink import SinkError
 from ingest.process.frame import ROOMS, UNREADABLE, explain
 from memory.store import ExemplarMemoryError
 
-_FAILURES = (CommandError, ClientError, StreamError, ExemplarMemoryError, KafkaError)
+_FAILURES = (
+    *(CommandError, ClientError, StreamError, TopicError, SinkError),
+    *(ExemplarMemoryError, KafkaError),
+)
 
 
 def complaint(error: Exception) -> tuple[int, Sequence[str], Sequence[str]] | None:

@@ -12,6 +12,7 @@ import typer
 from deploy.cli import (
     accuracy,
     benchmark,
+    dead_letters,
     distortions,
     experts,
     label_studio,
@@ -97,6 +98,7 @@ app.add_typer(sources.app, name="memory", rich_help_panel="The memory")
 app.add_typer(release.app, name="release", rich_help_panel="Releases")
 app.add_typer(rollouts.app, name="rollout", rich_help_panel="Releases")
 app.add_typer(experts.app, rich_help_panel="Releases")
+app.add_typer(dead_letters.app, name="dlq", rich_help_panel="Media")
 app.add_typer(tokens.app, name="token", rich_help_panel="Look")
 app.add_typer(record.app, name="record", rich_help_panel="Look")
 app.add_typer(notices.app, name="notices", rich_help_panel="Look")

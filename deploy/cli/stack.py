@@ -261,6 +261,8 @@ def _headline(found: Status) -> None:
         say(f"previous    {short(found.previous) or 'none'}")
     say(f"to approve  {', '.join(map(_waiting, found.proposed)) or 'none'}")
     say(f"unknowns    {found.unknowns_waiting} waiting for a person")
+    for each in found.under_way:
+        say(f"under way   {each}")
     if found.publish_problem:
         say(f"publishing  {found.publish_problem}")
     if found.record_problem:

@@ -10,6 +10,7 @@ from deploy.page.visit import show
 from deploy.release_records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Opened
+from deploy.server.status import under_way
 from deploy.server.surroundings import Watch
 from memory.clusters.review import list_clusters
 from memory.verdict_index import WITHDRAWN, corrected_among, item_id, newest_verdicts
@@ -47,6 +48,7 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
         "alarms": [cluster.alarm for cluster in clusters if cluster.alarm],
         "unknown": sum(len(cluster.members) for cluster in clusters),
         "running": [run for run in runs if run.state in ("queued", "running")],
+        "under_way": list(under_way(services)),
         "publish_problem": services.publisher.problem,
         "record_problem": services.heads.problem,
     }

@@ -18,6 +18,7 @@ from typing import Self
 import structlog
 from pydantic import ValidationError
 
+from deploy.group_lag import LagError
 from deploy.records import PartitionLag
 from deploy.releases.ledger import Event, Ledger, LedgerError, Move
 from deploy.releases.moving import make_moves
@@ -26,7 +27,6 @@ from deploy.releases.standing import fold
 from deploy.retraction_records import OUTCOMES, RetractionState, RetractionView
 from deploy.rollout_records import Turn
 from deploy.rollouts import metrics
-from deploy.rollouts.group_lag import LagError
 from deploy.rollouts.moves import ROLLOUT
 from deploy.rollouts.reader import TopicReader
 from detector.reading import CLOCKS_APART_MS

@@ -1,7 +1,7 @@
 """How far the stream is behind: of each group that reads it, in records and in seconds."""
 
+from deploy.group_lag import LagError, group_lag
 from deploy.records import PartitionLag
-from deploy.rollouts.group_lag import LagError, group_lag
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.records import UNKNOWNS

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.access.guard import Access, AccessError, open_access
+from deploy.group_lag import group_lag
 from deploy.notice_records import key_of
 from deploy.notices.notices import Notices
 from deploy.notices.sender import Sender
@@ -31,7 +32,6 @@ from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.releases.standing import fold
 from deploy.rollouts.conductor import Conductor
-from deploy.rollouts.group_lag import group_lag
 from deploy.rollouts.retractions import Retractions
 from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier

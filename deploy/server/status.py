@@ -20,6 +20,7 @@ from deploy.server.lag import lag_of_stream
 from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
+from detector.release.artifact import version_of
 from memory.rows import counts
 
 router = APIRouter(route_class=GuardedRoute)
@@ -49,6 +50,7 @@ def look(settings: DeploySettings, services: Services) -> Status:
         proposed=[release for release in standing.releases.values() if release.state in WAITING],
         publish_problem=services.publisher.problem,
         record_problem=services.heads.problem,
+        under_way=list(under_way(services)),
         epoch_raises=[entry(event) for event in recent_raises(events, datetime.now(UTC))],
         lag=lag,
         lag_problem=lag_problem,
@@ -62,6 +64,26 @@ def look(settings: DeploySettings, services: Services) -> Status:
         updates=services.runs.newest(_UPDATES_SHOWN),
         processes=processes_health(settings.health_urls),
     )
+
+
+def under_way(services: Services) -> Iterator[str]:
+    """Yield a sentence each: the rollout, what is being taken back, webhooks that do not take notices.
+
+    Raises LedgerError.
+    """
+    rollout = services.conductor.view()
+    if (trial := rollout.trial) is not None:
+        shared, answered = trial.shares
+        yield (
+            f"release {version_of(trial.release)} is on trial, scores {shared:.0%}, answers {answered:.0%}:"
+            f" {rollout.problem or rollout.says}"
+        )
+    for each in services.retractions.view():
+        if each.state != "done":
+            yield f"verdicts of {version_of(each.release)} are taken back: {each.problem or each.says}"
+    for webhook in services.notices.states():
+        if webhook.error is not None:
+            yield f"webhook {webhook.number} ({webhook.host}) has {webhook.waiting} to take: {webhook.error}"
 
 
 _HEALTH_TIMEOUT_S = 5.0

@@ -87,6 +87,7 @@ def test_a_message_that_is_read_again_brings_nothing_back_and_a_new_one_does_unl
     assert fill([make(33, source=HOSTILE)]).new == ("media-0-33",)
 
 
+@pytest.mark.bar("C1")
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("killed", ["drop", "delete_unused"])
 def test_killed_anywhere_the_next_call_ends_it_and_twice_is_once(

@@ -85,6 +85,7 @@ def test_four_processes_that_open_it_at_once_lose_no_update(tmp_path):
     store.close()
 
 
+@pytest.mark.bar("C1")
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "offset"), [("inside", None), ("after", 7)])
 def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(tmp_path, where, offset):

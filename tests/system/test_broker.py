@@ -11,9 +11,9 @@ from kafka.admin import NewTopic
 from kafka.errors import MessageSizeTooLargeError
 from streams import all_of
 
+from deploy.group_lag import group_lag
 from deploy.local.broker import cluster_id, start_broker
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
-from deploy.rollouts.group_lag import group_lag
 from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from kafka import KafkaProducer
 
-from deploy.server.dead_letters import DeadLetter, read_page
+from deploy.dead_letters.reading import DeadLetter, read_page
 from ingest.dead_letters import dead_letter
 from ingest.kafka.compacted import TopicError
 from ingest.records import InRecord, MediaError

@@ -109,6 +109,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterat
     server.stop()
 
 
+@pytest.mark.bar("B4")
 def test_the_delayed_end_of_a_transaction_does_not_end_the_next_one(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +118,7 @@ def test_the_delayed_end_of_a_transaction_does_not_end_the_next_one(
     assert committed == [b"first", b"second"]
 
 
+@pytest.mark.bar("B4")
 def test_without_a_new_producer_the_next_transaction_would_be_ended_half_written(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

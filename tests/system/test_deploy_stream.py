@@ -21,7 +21,7 @@ from deploy.client.kafka import (
     newest_verdicts,
     send_file,
 )
-from deploy.rollouts.group_lag import LagError, group_lag
+from deploy.group_lag import LagError, group_lag
 from ingest.envelope import open_envelope
 from ingest.kafka.access import kafka_options
 from ingest.kafka.committed import in_records

@@ -88,6 +88,7 @@ def test_each_verdict_of_the_release_has_one_outcome_and_its_correction_though_t
     assert not withdrawn
 
 
+@pytest.mark.bar("B1")
 def test_where_offsets_are_committed_apart_from_the_outcomes_these_double(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

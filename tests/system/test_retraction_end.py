@@ -10,10 +10,10 @@ from kafka import KafkaProducer
 from streams import await_that
 from taken_back import ITEMS, Scene, send
 
+from deploy.group_lag import group_lag
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.standing import fold
 from deploy.rollout_records import Turn
-from deploy.rollouts.group_lag import group_lag
 from deploy.rollouts.retractions import Retractions
 from detector.reading import group_of
 from detector.records import RETRACTIONS, VERDICTS

@@ -1,10 +1,6 @@
-"""Workers are killed while they take verdicts back, beside a stream that goes on.
-
-FORGEWATCH_TEST_RETRACTED=10000 is the measured form; by default it is short.
-"""
+"""Workers are killed while they take verdicts back, beside a stream that goes on."""
 
 import multiprocessing
-import os
 import threading
 import time
 from collections import Counter
@@ -12,6 +8,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from bars import Bar
 from kafka import KafkaConsumer
 from streams import await_that, reader_of
 from taken_back import ITEMS, Scene, retract_until_killed, send
@@ -20,7 +17,6 @@ from detector.records import RETRACTIONS, Outcome
 
 pytestmark = pytest.mark.system
 
-LISTED = int(os.environ.get("FORGEWATCH_TEST_RETRACTED", "120"))
 KILLS = 5
 
 
@@ -52,33 +48,35 @@ def started(scene: Scene) -> BaseProcess:
     return process
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.bar("B1")
 def test_each_verdict_has_one_outcome_though_workers_are_killed_while_the_stream_goes_on(
-    scene: Scene, tmp_path: Path
+    scene: Scene, tmp_path: Path, bar: Bar
 ) -> None:
-    send(scene.ingest, range(ITEMS, LISTED), tmp_path)
-    scene.answer(LISTED - ITEMS)
+    count = bar.times(120, 10_000)
+    send(scene.ingest, range(ITEMS, count), tmp_path)
+    scene.answer(count - ITEMS)
     listed = {record.key for record in scene.verdicts()}
-    assert len(listed) == LISTED
+    assert len(listed) == count
     scene.roll_back()
     outcomes, began = Outcomes(scene), time.monotonic()
-    stream = threading.Thread(target=scene.answer_on, args=(LISTED // 4, tmp_path))
+    stream = threading.Thread(target=scene.answer_on, args=(count // 4, tmp_path))
     stream.start()
     process = started(scene)
     try:
         for kill in range(1, KILLS + 1):
-            due = LISTED * kill // (KILLS + 1)
+            due = count * kill // (KILLS + 1)
             await_that(lambda due=due: outcomes.read() >= due, 1200)  # type: ignore[misc]
             process.kill()
             process.join()
             process = started(scene)
-        await_that(lambda: outcomes.read() >= LISTED, 1200)
+        await_that(lambda: outcomes.read() >= count, 1200)
         stream.join(600)
         outcomes.read()
     finally:
         process.kill()
         process.join()
         outcomes.close()
-    assert Counter(outcomes.counted.values()) == {1: LISTED}
-    took_s = time.monotonic() - began
-    print(f"{LISTED} verdicts, {KILLS} kills, {took_s:.0f} s, outcomes {dict(outcomes.kinds)}")
+    lost, twice = count - len(outcomes.counted), sum(n > 1 for n in outcomes.counted.values())
+    bar.count(KILLS, lost=lost, twice=twice)
+    print(f"{count} verdicts, {time.monotonic() - began:.0f} s, outcomes {dict(outcomes.kinds)}")
+    assert (lost, twice) == (0, 0)

@@ -98,6 +98,7 @@ def test_a_failed_transaction_leaves_nothing_and_its_records_come_again(
     assert len(all_of(settings.bootstrap_servers, out_topic(settings), "read_uncommitted")) == 12
 
 
+@pytest.mark.bar("B4")
 def test_a_commit_whose_answer_was_lost_is_not_done_twice(
     settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(
     assert len(all_of(settings.bootstrap_servers, out_topic(settings))) == 5
 
 
+@pytest.mark.bar("B4")
 def test_a_transaction_that_hangs_is_given_up_and_its_producer_fenced(
     settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +225,7 @@ def test_after_a_rebalance_every_partition_is_read_from_the_groups_offsets(setti
     assert again == {(record.partition, record.offset) for record in taken}
 
 
+@pytest.mark.bar("B3")
 def test_offsets_of_a_member_that_was_put_out_are_not_committed(settings: IngestSettings) -> None:
     send(settings, 2)
     with Source(settings, "group") as source, TransactionalSink(settings, "slot-out") as sink:

@@ -127,6 +127,7 @@ def break_a_commit(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
     return sizes
 
 
+@pytest.mark.bar("B1")
 def test_a_commit_that_fails_while_the_next_batch_is_scored_loses_and_doubles_nothing(
     broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_commit_that_fails_while_the_next_batch_is_scored_loses_and_doubles_no
     assert found == dict.fromkeys(sent, 1)
 
 
+@pytest.mark.bar("B1")
 def test_without_the_rewind_the_broken_batch_would_be_missed(
     broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_
     assert {verdict.release for verdict in found} == {canary.digest, untrained_artifact.digest}
 
 
+@pytest.mark.bar("B1")
 def test_an_error_of_the_process_ends_it_and_the_next_one_loses_and_doubles_nothing(
     broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:

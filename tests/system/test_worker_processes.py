@@ -62,6 +62,7 @@ def await_clustered(store: Store) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.bar("B1")
 def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
     broker: str, tmp_path: Path
 ) -> None:

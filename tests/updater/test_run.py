@@ -130,6 +130,7 @@ def test_a_signal_before_anything_was_done_is_no_success(environment, table_of, 
     assert process.wait(60) == 1
 
 
+@pytest.mark.bar("A2")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
     environment, table_of, start_together, remember, deploy_server, processes

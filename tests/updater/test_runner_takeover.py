@@ -36,6 +36,7 @@ def die_at(stage, done):
     return show
 
 
+@pytest.mark.bar("A2")
 def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifact(
     few_measured, make_settings, remember, memory_settings, deploy_server, monkeypatch
 ):

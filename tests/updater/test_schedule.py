@@ -70,6 +70,7 @@ def test_two_schedulers_write_one_row_a_slot(table, other_host):
     assert slots == [f"scheduled/2025-01-01T12:0{minute}:00Z" for minute in range(3)]
 
 
+@pytest.mark.bar("A1")
 def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, other_host):
     settings = UpdaterSettings(schedule="1")
     fired = threading.Event()
@@ -111,6 +112,7 @@ def test_the_count_starts_anew_from_the_labels_that_the_last_update_saw(table):
     assert schedule.request_labelled(table, "count", labelled_since, 5) is not None
 
 
+@pytest.mark.bar("A1")
 def test_a_slot_missed_while_no_scheduler_lived_is_made_up_for_unless_nothing_ever_ran(table):
     settings = UpdaterSettings(schedule="0 3 * * *")
     ten_past = datetime(2025, 1, 1, 3, 10, tzinfo=UTC)

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from deploy.releases.ledger import Move
+from deploy.releases.moving import make_moves
+from deploy.releases.standing import fold
+from deploy.rollout_records import Turn
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION, Artifact
@@ -104,3 +108,32 @@ def test_a_changed_byte_is_told_in_one_line(
     artifact = proposed()
     (Path(settings.artifacts_url) / artifact.digest / EVALUATION).write_text("{}")
     assert EVALUATION in answered.fails("approve", artifact.digest[:8])
+
+
+def test_what_a_rollback_takes_back_is_shown_until_and_after_each_verdict_has_its_outcome(
+    answered: Terminal, proposed: Callable[..., Artifact], services: Services
+) -> None:
+    first = proposed()
+    answered.ok("approve", first.digest)
+    kept = proposed(first)
+    answered.ok("approve", kept.digest)
+    bad = proposed(kept)
+    answered.ok("approve", bad.digest)
+    assert answered.json("retractions") == []
+    answered.ok("rollback", "--reason", "worse")
+    (begun,) = answered.json("retractions")
+    assert (begun["release"], begun["state"], begun["left"]) == (bad.digest, "waiting", None)
+    assert f"{bad.digest[:12]}: It waits until its outcomes are read." in answered.ok("retractions")
+    assert f"verdicts of {bad.digest[:12]} are taken back: It waits" in answered.ok("status")
+    answered.ok("rollback", "--keep-verdicts")
+    assert len(answered.json("retractions")) == 1, "what is kept is not taken back"
+
+    turn = Turn(outcomes={"same": 5, "corrected": 2, "withdrawn": 1})
+    evidence = fold(services.ledger.events()).releases[bad.digest].candidate.evaluation_digest
+    end = Move("test", "retracted", bad.digest, evidence, rollout=turn)
+    make_moves(services.ledger, services.publisher, lambda _: [end])
+    (ended,) = answered.json("retractions")
+    assert (ended["state"], ended["number"], ended["ended"] is not None) == ("done", begun["number"], True)
+    assert ended["says"] == "Each of 8 verdicts has its outcome."
+    cells = next(line for line in answered.ok("retractions").splitlines() if bad.digest[:12] in line)
+    assert [cell for cell in cells.split() if cell.isdigit()] == ["5", "2", "1"]

@@ -179,11 +179,11 @@ def on_trial(
     return begin_rollout(champion, proposed("ann", parent=champion, new=("resampled",)))
 
 
-def approve(services: Services, artifact: Artifact) -> None:
-    """Approve a release by a plan with steps; the first is live then."""
+def approve(services: Services, artifact: Artifact, plan: str = "25,5,25,100") -> None:
+    """Approve a release, by a plan with steps unless told; the first is live then."""
     candidate = fold(services.ledger.events()).releases[artifact.digest].candidate
     accept = {finding.name: "known" for finding in candidate.findings}
-    wanted = Approve(evaluation_digest=candidate.evaluation_digest, accept=accept, plan="25,5,25,100")
+    wanted = Approve(evaluation_digest=candidate.evaluation_digest, accept=accept, plan=plan)
     releases.approve(services, "bea", artifact.digest, wanted)
 
 

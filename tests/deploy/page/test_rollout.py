@@ -53,6 +53,7 @@ def test_a_rollout_is_shown_with_its_steps_its_checks_and_both_verdicts(page: An
     on_trial.compare("error", "real", 1)
     shown = page.get("/page/rollout").text
     assert ("Shadow 25 %" in shown, "Canary 5 %" in shown, 'aria-current="step"' in shown) == (True,) * 3
+    assert "is on trial, scores 25%, answers 0%: It waits for evidence on" in page.get("/").text
     assert ">2</a>" in shown
     assert "of 193 items that both scored" in shown
     for check in ("real → unknown or a known fake", "sure blend → real", "could not score, net"):
@@ -237,6 +238,21 @@ def test_a_rollback_in_the_midst_of_a_rollback_or_of_a_step_is_one_clear_refusal
     held = page.post("/rollouts/turn", params={"action": "hold"}, json=body, headers=headers)
     refusal = f"release {challenger[:12]} is not on trial: no release is; look again"
     assert (held.status_code, held.json()["detail"]) == (409, refusal)
+
+
+def test_a_release_that_is_taken_back_stands_in_the_view_with_what_it_waits_for(
+    page: Any, proposed: Any, services: Services
+) -> None:
+    champion = proposed()
+    approve(services, champion)
+    bad = proposed(parent=champion)
+    approve(services, bad, plan="now")
+    assert "Taken back" not in page.get("/page/rollout").text
+    shown = page.submit(f"/page/releases/{bad.digest}", do="roll back", reason="worse")
+    assert shown.status_code == 200
+    taken_back = page.get("/page/rollout").text.partition("<h2>Taken back</h2>")[2].partition("</table>")[0]
+    assert bad.digest[:12] in taken_back
+    assert '<span class="tag wait">waiting</span> <small><bdi>It waits until its outcomes' in taken_back
 
 
 def test_before_anybody_approves_the_expected_shares_stand_beside_the_bounds(

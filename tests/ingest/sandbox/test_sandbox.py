@@ -147,6 +147,7 @@ def test_the_sandbox_holds_media_once_and_lets_it_go_with_the_answer(sandbox):
         os.sched_yield()
 
 
+@pytest.mark.bar("M1")
 def test_every_hostile_file_gives_crops_or_a_reason_and_hurts_no_other(sandbox):
     files = sorted((MEDIA / "hostile").glob("*"))
     if not files:

@@ -1,3 +1,4 @@
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -125,9 +126,39 @@ def test_every_byte_of_a_snapshot_is_vouched_for(saved):
     with snapshot.opened(saved):
         pass
     for place in [*range(0, 48), *range(48, len(content), 997), len(content) - 1]:
-        saved.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(SnapshotError, match="damaged"), snapshot.opened(saved):
-            pass
+        assert is_noticed(saved, flipped(content, place))
+
+
+def flipped(content: bytes, place: int, bits: int = 1) -> bytes:
+    return content[:place] + bytes([content[place] ^ bits]) + content[place + 1 :]
+
+
+def is_noticed(path: Path, content: bytes) -> bool:
+    path.write_bytes(content)
+    try:
+        with snapshot.opened(path):
+            return False
+    except SnapshotError:
+        return True
+
+
+@pytest.mark.bar("C3")
+def test_wherever_a_snapshot_is_flipped_or_cut_that_is_noticed(saved, bar):
+    content, chance, count = saved.read_bytes(), random.Random(0), bar.times(50, 1000)
+    damaged = [
+        flipped(content, chance.randrange(len(content)), 1 << chance.randrange(8)) for _ in range(count)
+    ]
+    damaged += [content[: chance.randrange(len(content))] for _ in range(count)]
+    missed = sum(not is_noticed(saved, each) for each in damaged)
+    bar.count(len(damaged), lost=missed)
+    assert missed == 0
+
+
+@pytest.mark.bar("C3")
+def test_control_without_the_digest_a_flipped_vector_is_not_noticed(saved, monkeypatch):
+    monkeypatch.setattr(snapshot, "_digest", lambda file: file.seek(0) or file.read(32))
+    content = saved.read_bytes()
+    assert not is_noticed(saved, flipped(content, len(content) - 10))
 
 
 def test_a_snapshot_is_written_where_enough_changed_and_a_start_reads_no_row_that_it_holds(

@@ -60,6 +60,7 @@ def test_every_envelope_gets_a_verdict_and_every_bad_value_a_dead_letter(
     assert {json.loads(line)["id"] for line in newest.splitlines()} <= set(traffic.verdicts)
 
 
+@pytest.mark.bar("M1")
 @pytest.mark.skipif(not HOSTILE.is_dir(), reason="the hostile files are not here")
 def test_every_hostile_file_gets_a_verdict_or_a_dead_letter(
     traffic: Traffic, answered_once: AnsweredOnce

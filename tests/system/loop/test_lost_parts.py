@@ -24,6 +24,7 @@ Look = Callable[[str], Kept]
 AnsweredOnce = Callable[[Traffic, list[Sent]], None]
 
 
+@pytest.mark.bar("B1")
 def test_a_killed_worker_is_started_again_and_loses_nothing_and_repeats_nothing(
     kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
 ) -> None:
@@ -53,6 +54,7 @@ def consumed(port: int) -> float:
     return float(line.split()[1])
 
 
+@pytest.mark.bar("B5")
 def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_or_doubled(
     stack: Stack, traffic: Traffic, tmp_path: Path, samples: Samples, answered_once: AnsweredOnce
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
     assert not {message.id for message in sent} & set(traffic.dead_letter_ids)
 
 
+@pytest.mark.bar("S3")
 def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
     stack: Stack, live: str, kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
 ) -> None:

@@ -18,6 +18,8 @@ from playwright.sync_api import Page, expect
 from verdicts import make_item, make_verdict
 
 from deploy.access.roles import Person, TokenRequest
+from deploy.dead_letters.reading import DeadLetter
+from deploy.dead_letters.reading import Page as Letters
 from deploy.lineage import back
 from deploy.page import dead_letters, kept
 from deploy.release_records import Approve
@@ -26,8 +28,6 @@ from deploy.releases.standing import fold
 from deploy.rollouts import moves
 from deploy.rollouts.checks import REALS_LOST
 from deploy.server import releases
-from deploy.server.dead_letters import DeadLetter
-from deploy.server.dead_letters import Page as Letters
 from deploy.server.services import Services
 from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier

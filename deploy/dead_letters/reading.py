@@ -11,7 +11,9 @@ from kafka.errors import KafkaError
 
 from ingest.dead_letters import FACTS, PREFIX
 from ingest.kafka.access import barred, kafka_options
+from ingest.kafka.committed import in_records
 from ingest.kafka.compacted import TopicError
+from ingest.records import InRecord
 from ingest.settings import IngestSettings
 
 
@@ -72,7 +74,7 @@ def read_page(ingest: IngestSettings, before: Mapping[int, int], most: int, time
         raise TopicError(f"cannot read {topic}: {error}") from error
     finally:
         consumer.close(autocommit=False, timeout_ms=1000)
-    letters = sorted(map(_letter, records), key=lambda letter: letter.at_ms, reverse=True)
+    letters = sorted(map(read_letter, records), key=lambda letter: letter.at_ms, reverse=True)
     shown = letters[:most]
     # Where all that was read of a partition is shown, the next page goes on before it.
     older = {part.partition: offset for part, offset in lower.items()}
@@ -88,29 +90,30 @@ def _between(
     upper: Mapping[TopicPartition, int],
     timeout_s: float,
     topic: str,
-) -> Sequence[Any]:
+) -> Sequence[InRecord]:
     waiting = {part for part in lower if lower[part] < upper[part]}
     consumer.assign(list(waiting))
     for part in waiting:
         consumer.seek(part, lower[part])
-    records, deadline = [], time.monotonic() + timeout_s
+    records, deadline = list[InRecord](), time.monotonic() + timeout_s
     while waiting:
         if time.monotonic() > deadline:
             raise TopicError(f"reading {topic} took longer than {timeout_s:g} s")
         for part, polled in consumer.poll(timeout_ms=100).items():
-            records += [record for record in polled if record.offset < upper[part]]
+            records += [record for record in in_records({part: polled}, {}) if record.offset < upper[part]]
         waiting = {part for part in waiting if consumer.position(part) < upper[part]}
     return records
 
 
-def _letter(record: Any) -> DeadLetter:
+def read_letter(record: InRecord) -> DeadLetter:
+    """Give what a record of the topic says; facts that it lacks are left out."""
     headers = {name: (raw or b"").decode("utf-8", "replace") for name, raw in record.headers}
     facts = {name: headers[PREFIX + name] for name in FACTS if PREFIX + name in headers}
     value = record.value
     return DeadLetter(
         record.partition,
         record.offset,
-        record.timestamp,
+        record.timestamp_ms,
         facts,
         headers.get("ce_id"),
         headers.get("ce_source"),

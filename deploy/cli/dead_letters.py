@@ -1,0 +1,167 @@
+"""`forgewatch dlq`: what could not be scored, why, and how it is sent once more.
+
+Kafka's client is imported by the commands that need it, which no other waits for.
+"""
+
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deploy.cli.output import CommandError, JsonFlag, UsageError, print_json, print_table, say, warn
+from deploy.settings import DeploySettings
+from ingest.settings import IngestSettings
+
+if TYPE_CHECKING:
+    from deploy.dead_letters.finding import Wanted
+    from deploy.dead_letters.reading import DeadLetter
+    from deploy.dead_letters.replay import Place
+
+app = typer.Typer(help="Look at the dead letters, and have them scored once more.")
+
+Id = Annotated[str, typer.Argument(help="PARTITION-OFFSET, as `forgewatch dlq list` has it")]
+Reason = Annotated[str | None, typer.Option(help="only of this reason")]
+Stage = Annotated[str | None, typer.Option(help="only of this stage")]
+OfSource = Annotated[str | None, typer.Option("--source", help="only of this CloudEvents source")]
+Since = Annotated[datetime | None, typer.Option(help="only what failed then or later")]
+
+
+@app.command("list")
+def list_(
+    reason: Reason = None,
+    stage: Stage = None,
+    source: OfSource = None,
+    since: Since = None,
+    count: Annotated[int, typer.Option(min=1, help="the newest so many")] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the newest dead letters, of one reason, stage, source or time where that is asked."""
+    from deploy.dead_letters.finding import find
+    from deploy.dead_letters.replay import replayed_before
+
+    ingest, timeout_s = IngestSettings(), DeploySettings().kafka_timeout_s
+    letters = list(islice(find(ingest, _wanted(reason, stage, source, since), timeout_s), count))
+    done = replayed_before(ingest, timeout_s)
+    if as_json:
+        return print_json([_told(letter, ingest, done) for letter in letters])
+    print_table(
+        "dead letters",
+        ["id", "when", "original", "source", "stage", "reason", "what was wrong", "replayed"],
+        [
+            [
+                f"{letter.partition}-{letter.offset}",
+                f"{datetime.fromtimestamp(letter.at_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}",
+                _original(letter),
+                letter.source,
+                letter.facts.get("stage"),
+                letter.facts.get("reason"),
+                letter.facts.get("message", "")[:80],
+                "yes" if _id(letter, ingest) in done else None,
+            ]
+            for letter in letters
+        ],
+    )
+
+
+@app.command()
+def show(letter: Id, as_json: JsonFlag = False) -> None:
+    """Show all that is said of one dead letter; never its bytes, which are a stranger's."""
+    from deploy.dead_letters.reading import read_letter
+    from deploy.dead_letters.replay import replayed_before
+    from ingest.reread import MediaReader
+
+    ingest = IngestSettings()
+    done = replayed_before(ingest, DeploySettings().kafka_timeout_s)
+    with MediaReader(ingest) as reader:
+        found = [record for _, record in reader.records([_place(letter, ingest)])]
+    if not found:
+        raise CommandError(f"there is no dead letter {letter}: `forgewatch dlq list` has those that are kept")
+    told = _told(read_letter(found[0]), ingest, done)
+    if as_json:
+        return print_json(told)
+    for name, value in told.items():
+        say(f"{name:<10} {'' if value is None else value}")
+
+
+@app.command()
+def replay(
+    letters: Annotated[
+        list[str] | None,
+        typer.Argument(help="PARTITION-OFFSET of each; or choose by the options", show_default=False),
+    ] = None,
+    reason: Reason = None,
+    stage: Stage = None,
+    source: OfSource = None,
+    since: Since = None,
+    everything: Annotated[bool, typer.Option("--all", help="all that are kept")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="also what was replayed, or has failed three times")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send records to the media topic once more, as they came: each once, and marked as a replay."""
+    from deploy.dead_letters.finding import find
+    from deploy.dead_letters.replay import Place
+    from deploy.dead_letters.replay import replay as replay_them
+
+    ingest, timeout_s = IngestSettings(), DeploySettings().kafka_timeout_s
+    chosen = any(option is not None for option in (reason, stage, source, since))
+    if (letters is not None) + chosen + everything != 1:
+        raise UsageError("name the dead letters, or choose them by --reason and its like, or say --all")
+    counted, topic = Counter[bool](), ingest.dead_letters_topic
+    if letters is not None:
+        places = [_place(letter, ingest) for letter in letters]
+    else:
+        found = list(find(ingest, _wanted(reason, stage, source, since), timeout_s))
+        # The oldest first, so that what has one key keeps its order.
+        places = [Place(topic, letter.partition, letter.offset) for letter in reversed(found)]
+    for outcome in replay_them(ingest, places, timeout_s, force=force):
+        counted[outcome.why_not is None] += 1
+        if as_json:
+            print_json({"letter": outcome.letter, "why_not": outcome.why_not})
+        elif outcome.why_not is not None:
+            warn(f"{outcome.letter.removeprefix(f'{topic}-')}: {outcome.why_not}")
+    if not as_json:
+        say(f"{counted[True]} replayed, {counted[False]} not")
+    if counted[False]:
+        raise CommandError(f"{counted[False]} of {counted.total()} dead letters were not replayed")
+
+
+def _wanted(reason: str | None, stage: str | None, source: str | None, since: datetime | None) -> "Wanted":
+    from deploy.dead_letters.finding import Wanted
+
+    return Wanted(reason, stage, source, since.astimezone() if since else None)
+
+
+def _place(letter: str, ingest: IngestSettings) -> "Place":
+    from deploy.dead_letters.replay import Place
+
+    found = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,18})", letter)
+    if found is None:
+        raise UsageError(f"{letter} is no dead letter's id, which is PARTITION-OFFSET, such as 0-15")
+    return Place(ingest.dead_letters_topic, int(found[1]), int(found[2]))
+
+
+def _id(letter: "DeadLetter", ingest: IngestSettings) -> str:
+    return f"{ingest.dead_letters_topic}-{letter.partition}-{letter.offset}"
+
+
+def _original(letter: "DeadLetter") -> str:
+    return "-".join(letter.facts.get(name, "?") for name in ("topic", "partition", "offset"))
+
+
+def _told(letter: "DeadLetter", ingest: IngestSettings, done: set[str]) -> dict[str, object]:
+    return {
+        "id": f"{letter.partition}-{letter.offset}",
+        "at": datetime.fromtimestamp(letter.at_ms / 1000, UTC).isoformat(),
+        "original": _original(letter),
+        "event": letter.event,
+        "source": letter.source,
+        **{name: letter.facts.get(name) for name in ("stage", "reason", "exception", "message")},
+        "bytes": letter.size,
+        "sha256": letter.digest,
+        "replayed": _id(letter, ingest) in done,
+    }

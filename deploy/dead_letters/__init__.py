@@ -1,0 +1,1 @@
+"""Dead letters as people see them: read, found, and sent once more."""
