@@ -75,6 +75,7 @@ def either_database(request: pytest.FixtureRequest) -> str:
 
 
 pytest_plugins = [
+    "on_trial",
     "taken_back",
     "answers",
     "artifacts",

@@ -44,10 +44,10 @@ class Slot:
     """offsets are committed apart from the records: the control"""
     name: str = field(default_factory=lambda: f"slot-{uuid.uuid4().hex}")
     process: Any = None
-    _armed: Any = field(default_factory=lambda: multiprocessing.sharedctypes.RawArray(ctypes.c_int, 2))
+    _armed: Any = field(default_factory=lambda: multiprocessing.sharedctypes.RawArray(ctypes.c_int, 3))
 
     def start(self) -> None:
-        self._armed[0] = _UNARMED
+        self._armed[0], self._armed[2] = _UNARMED, 0
         about = (self.ingest, self.settings, self.artifact, self.name, self._armed, self.apart)
         self.process = multiprocessing.get_context("spawn").Process(target=_work, args=about)
         self.process.start()
@@ -61,6 +61,11 @@ class Slot:
     def came_to_it(self) -> bool:
         """Whether the process came to the point that it was armed for."""
         return bool(self._armed[0] == _UNARMED)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the process ends in an orderly way when it is told to."""
+        return bool(self._armed[2])
 
     def kill(self) -> None:
         self.process.kill()
@@ -87,6 +92,7 @@ def _work(
     sink_module._transaction = transaction
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    armed[2] = 1
     artifact = load(folder)
     serving: Any = SimpleNamespace(route=Route(artifact), tick=lambda: None, heal=lambda artifact: None)
     model: Any = Model(artifact)

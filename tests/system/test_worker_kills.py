@@ -87,6 +87,7 @@ def test_while_workers_come_and_go_no_partition_stands_still_for_long(
         if turn % 3 == 2:
             slot.kill()
         else:
+            await_that(lambda slot=slot: slot.ready, 300)  # type: ignore[misc]
             slot.process.terminate()
             slot.process.join(60)
             assert slot.process.exitcode == 0
