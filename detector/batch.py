@@ -17,7 +17,7 @@ from detector.looks.scan_places import clips, judged_apart
 from detector.records import Comparison, Reason, Stage, Timings, Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import PICTURE, body_bytes, request_for
-from detector.release.tensors import ModelOutput, Request
+from detector.release.tensors import MOST_CROPS, ModelOutput, Request
 from detector.serving.rollout import Route
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
@@ -32,9 +32,6 @@ from ingest.trace_context import TraceContext
 
 Score = Callable[[Artifact, Request], ModelOutput]
 Again = Callable[[Artifact, Sequence[JudgedItem]], Sequence[JudgedItem]]
-
-MOST_CROPS = 256
-"""Of one request, unless one item has more: small crops, whose scores take longer than their bytes."""
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
