@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 from packaging.requirements import InvalidRequirement, Requirement
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -17,6 +17,7 @@ from deploy.settings import DeploySettings
 from ingest.process.frame import ProcessSettings, WrongSettingError, find_problems
 from ingest.process.health import existing
 from memory.crops.object_store import ObjectStore, local_folder, require_files
+from memory.database import open_engine
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
@@ -104,7 +105,7 @@ def databases() -> str:
                 raise CheckError(
                     f"{name}: there is no {parsed.database}", "start the stack here: `forgewatch up`"
                 )
-            engine = create_engine(parsed)
+            engine = open_engine(urls[name])
             with engine.connect() as connection:
                 connection.execute(text("SELECT 1"))
             engine.dispose()
