@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Column, Connection, insert, select, update
+from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
 
 from memory import acts
 from memory.records import Raised, ShiftAlarm

@@ -15,7 +15,7 @@ from memory.records import Drift, DriftAlarm
 from memory.rows import now_ms
 from memory.schema import digest_of_source, drift_alarms, drift_watched, watched_releases
 from memory.settings import MemorySettings
-from memory.shift.alarms import MAX_REFERENCE, drop_beyond, leave_beyond, next_number
+from memory.shift.alarms import MAX_REFERENCE, leave_beyond, next_number
 from memory.shift.drift_test import DriftTest
 from memory.shift.places import OVER_ALL, Places
 from memory.shift.shift_test import share_of_budget
