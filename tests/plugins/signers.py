@@ -21,7 +21,7 @@ MakeSigner = Callable[..., Signer]
 
 @pytest.fixture(scope="session")
 def make_signer(tmp_path_factory: pytest.TempPathFactory) -> MakeSigner:
-    """Makes a signer as the line of openssl in the README does; days from now: since and until when it counts."""
+    """Makes a signer as the README's openssl does; since, until: days from now between which it counts."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.hashes import SHA256

@@ -2,8 +2,9 @@
 
 import base64
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,7 @@ def test_two_releases_whose_keys_were_swapped_are_both_refused(
     [
         (-2, -0.001, "expired on"),
         (-400, -35, "expired on"),
-        (0.001, 365, "counts from"),
+        (0.01, 365, "counts from"),
         (30, 60, "counts from"),
     ],
 )
@@ -278,9 +279,7 @@ def test_an_expired_key_is_no_help_beside_one_that_signed_nothing(
     sign(artifact, expired.key)
     both = tmp_path / "both.crt"
     both.write_bytes(expired.certificate.read_bytes() + make_signer("new").certificate.read_bytes())
-    with pytest.raises(
-        SignatureError, match="CN=old: its key expired on .*; CN=new: ValueError Key mismatch"
-    ):
+    with pytest.raises(SignatureError, match=r"CN=old: its key expired on .*; CN=new: .* Key mismatch"):
         verify_signed(artifact.folder, artifact.digest, both)
 
 
@@ -321,7 +320,7 @@ def test_a_file_that_nobody_signed_is_refused(artifact: Artifact, signer: Signer
 
 
 @pytest.fixture(params=["missing", "empty", "a private key", "no certificate", "RSA", "K256"])
-def no_signers(request: pytest.FixtureRequest, tmp_path: Path, make_signer: MakeSigner) -> Iterator[Path]:
+def no_signers(request: pytest.FixtureRequest, tmp_path: Path, make_signer: MakeSigner) -> Path:
     """A file of trusted signers that is none."""
     path = tmp_path / "signers.crt"
     match request.param:
@@ -333,7 +332,7 @@ def no_signers(request: pytest.FixtureRequest, tmp_path: Path, make_signer: Make
             path.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
         case "RSA" | "K256":
             path = make_signer(curve=request.param).certificate
-    yield path
+    return path
 
 
 @pytest.mark.bar("P1")
@@ -350,9 +349,9 @@ def test_a_file_that_is_no_key_to_sign_with_is_told_by_its_name(
     make_signer: MakeSigner, tmp_path: Path, curve: str | None
 ) -> None:
     key = make_signer(curve=curve).key if curve else tmp_path / "nowhere.key"
-    with pytest.raises(SigningKeyError, match=str(key)):
+    with pytest.raises(SigningKeyError, match=re.escape(str(key))):
         check_key(key)
-    with pytest.raises(SigningKeyError, match="the signing key .* no private key"):
+    with pytest.raises(SigningKeyError, match=r"the signing key .* no private key"):
         check_key(make_signer().certificate)
 
 
