@@ -59,6 +59,7 @@ def sign(
 
     Deploy takes the signature where its own FORGEWATCH_DETECTOR_TRUSTED_SIGNERS has the key's certificate.
     """
+    from deploy.releases.signing import OFF
     from detector.release.artifact import SIGNATURE
     from detector.release.signature import SigningKeyError
     from detector.release.signature import sign as write
@@ -70,6 +71,8 @@ def sign(
             write(artifact, key)
         except SigningKeyError as error:
             raise CommandError(str(error)) from error
+        if api.status().signatures == OFF:
+            raise CommandError("deploy takes no signature of a release that it has: it trusts no signer yet")
         api.put_signature(artifact.digest, (artifact.folder / SIGNATURE).read_bytes())
     say(f"{short(artifact.digest)} is signed with {key}")
 

@@ -1,11 +1,15 @@
 """Keys that sign releases, each with the certificate by which it is trusted."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
+from detector.release.artifact import Artifact, load
+from detector.release.signature import sign
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,11 @@ def make_signer(tmp_path_factory: pytest.TempPathFactory) -> MakeSigner:
 def signer(make_signer: MakeSigner) -> Signer:
     """A signer that counts today."""
     return make_signer()
+
+
+@pytest.fixture
+def signed_artifact(scanned_artifact: Artifact, signer: Signer, tmp_path: Path) -> Artifact:
+    """A signed release with every kind of file, of this test alone."""
+    copy = load(Path(shutil.copytree(scanned_artifact.folder, tmp_path / "artifact")))
+    sign(copy, signer.key)
+    return copy

@@ -8,9 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from bars import Bar
 from s3_server import Line
-from signers import MakeSigner, Signer
 
 from deploy.releases import artifacts
 from deploy.releases.artifacts import (
@@ -20,8 +18,7 @@ from deploy.releases.artifacts import (
     ArtifactsUnavailableError,
     ArtifactTooLargeError,
 )
-from detector.release.artifact import FILES, MANIFEST, SIGNATURE, WEIGHTS, Artifact, seal
-from detector.release.signature import sign
+from detector.release.artifact import FILES, MANIFEST, WEIGHTS, Artifact, seal
 from memory.crops import object_store
 from memory.crops.object_store import ObjectStore
 
@@ -301,58 +298,3 @@ def test_a_store_that_is_gone_holds_no_artifacts_and_lacks_none(
             act()
     assert said in str(gone.hindrance())
     assert there.hindrance() is None
-
-
-def signed(artifact: Artifact, signer: Signer) -> Artifact:
-    sign(artifact, signer.key)
-    return artifact
-
-
-def test_a_signature_is_kept_beside_the_files_and_read_with_the_evidence(
-    url: str, make_artifact: Make, signer: Signer
-) -> None:
-    store = ArtifactStore(url, MAX_BYTES, signer.certificate)
-    artifact = signed(make_artifact(), signer)
-    put(store, artifact, *artifact.manifest.files, SIGNATURE, MANIFEST)
-    assert stored(store, artifact.digest, SIGNATURE) == (artifact.folder / SIGNATURE).read_bytes()
-    assert store.evidence(artifact.digest).digest == artifact.digest
-    assert ObjectStore(url).names(".incoming") == []
-
-
-@pytest.mark.bar("P1")
-@pytest.mark.parametrize("how", ["not signed", "signed by another"])
-def test_what_no_trusted_key_signed_is_neither_taken_nor_shown_as_evidence(
-    url: str, make_artifact: Make, signer: Signer, make_signer: MakeSigner, bar: Bar, how: str
-) -> None:
-    bar.count(2)
-    store = ArtifactStore(url, MAX_BYTES, signer.certificate)
-    artifact = make_artifact()
-    if how == "signed by another":
-        sign(artifact, make_signer().key)
-        put(store, artifact, SIGNATURE)
-    with pytest.raises(ArtifactRefusedError, match="signed" if how == "not signed" else "Key mismatch"):
-        put(store, artifact)
-    with pytest.raises(ArtifactMissingError):
-        store.evidence(artifact.digest)
-    # The control: a store that trusts nobody by name takes it, and shows it as evidence.
-    without = ArtifactStore(url, MAX_BYTES)
-    put(without, artifact)
-    assert without.evidence(artifact.digest).digest == artifact.digest
-    with pytest.raises(ArtifactRefusedError):
-        store.evidence(artifact.digest)
-
-
-def test_a_complete_artifact_is_signed_again_by_a_trusted_key_alone(
-    url: str, make_artifact: Make, signer: Signer, make_signer: MakeSigner
-) -> None:
-    artifact = make_artifact()
-    without, store = ArtifactStore(url, MAX_BYTES), ArtifactStore(url, MAX_BYTES, signer.certificate)
-    put(without, artifact)
-    put(store, signed(artifact, signer), SIGNATURE)
-    right = stored(store, artifact.digest, SIGNATURE)
-    assert store.evidence(artifact.digest).digest == artifact.digest
-    sign(artifact, make_signer().key)
-    with pytest.raises(ArtifactRefusedError, match="the signature is refused"):
-        put(store, artifact, SIGNATURE)
-    put(without, artifact, SIGNATURE)
-    assert stored(store, artifact.digest, SIGNATURE) == right

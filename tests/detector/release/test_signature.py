@@ -1,12 +1,9 @@
 """No byte is used that a trusted key did not sign: each way to bring another, and each is refused."""
 
-import base64
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bars import Bar
@@ -22,7 +19,6 @@ from detector.release.artifact import (
     SCANNER,
     SIGNATURE,
     Artifact,
-    load,
     seal,
 )
 from detector.release.manifest import ArtifactError
@@ -44,14 +40,6 @@ NAMED = [
 ]
 
 
-@pytest.fixture
-def artifact(scanned_artifact: Artifact, signer: Signer, tmp_path: Path) -> Artifact:
-    """A signed release with every kind of file, of this test alone."""
-    copy = load(Path(shutil.copytree(scanned_artifact.folder, tmp_path / "artifact")))
-    sign(copy, signer.key)
-    return copy
-
-
 def flip(path: Path, at: float = 0.5) -> None:
     """Turn one bit of a file."""
     content = bytearray(path.read_bytes())
@@ -59,193 +47,113 @@ def flip(path: Path, at: float = 0.5) -> None:
     path.write_bytes(content)
 
 
-def sealed_again(artifact: Artifact) -> Artifact:
+def sealed_again(signed_artifact: Artifact) -> Artifact:
     """What whoever writes to deploy's store can make of a changed folder: all digests are right again."""
-    signature = (artifact.folder / SIGNATURE).read_bytes()
-    again = seal(artifact.folder, artifact.manifest)
+    signature = (signed_artifact.folder / SIGNATURE).read_bytes()
+    again = seal(signed_artifact.folder, signed_artifact.manifest)
     (again.folder / SIGNATURE).write_bytes(signature)
     return again
 
 
-def test_the_files_of_this_module_are_those_of_the_release(artifact: Artifact) -> None:
-    assert set(NAMED) == set(artifact.manifest.files)
+def test_the_files_of_this_module_are_those_of_the_release(signed_artifact: Artifact) -> None:
+    assert set(NAMED) == set(signed_artifact.manifest.files)
 
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("curve", ["P256", "P384", "P521"])
-def test_what_a_trusted_key_signed_is_taken(artifact: Artifact, make_signer: MakeSigner, curve: str) -> None:
+def test_what_a_trusted_key_signed_is_taken(
+    signed_artifact: Artifact, make_signer: MakeSigner, curve: str
+) -> None:
     made = make_signer(curve=curve)
-    sign(artifact, made.key)
-    assert verify_signed(artifact.folder, artifact.digest, made.certificate).digest == artifact.digest
+    sign(signed_artifact, made.key)
+    assert (
+        verify_signed(signed_artifact.folder, signed_artifact.digest, made.certificate).digest
+        == signed_artifact.digest
+    )
 
 
 def test_each_of_several_trusted_keys_may_sign(
-    artifact: Artifact, signer: Signer, make_signer: MakeSigner, tmp_path: Path
+    signed_artifact: Artifact, signer: Signer, make_signer: MakeSigner, tmp_path: Path
 ) -> None:
     both = tmp_path / "both.crt"
     both.write_bytes(make_signer("next").certificate.read_bytes() + signer.certificate.read_bytes())
-    assert verify_signed(artifact.folder, artifact.digest, both).digest == artifact.digest
+    assert (
+        verify_signed(signed_artifact.folder, signed_artifact.digest, both).digest == signed_artifact.digest
+    )
 
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("name", [MANIFEST, *NAMED])
 def test_a_flipped_bit_of_any_file_is_refused(
-    artifact: Artifact, signer: Signer, bar: Bar, name: str
+    signed_artifact: Artifact, signer: Signer, bar: Bar, name: str
 ) -> None:
     bar.count(1)
-    flip(artifact.folder / name)
+    flip(signed_artifact.folder / name)
     with pytest.raises(ArtifactError):
-        verify_signed(artifact.folder, artifact.digest, signer.certificate)
+        verify_signed(signed_artifact.folder, signed_artifact.digest, signer.certificate)
 
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("name", NAMED)
 def test_a_flipped_bit_is_refused_where_every_digest_was_made_right_again(
-    artifact: Artifact, signer: Signer, bar: Bar, name: str
+    signed_artifact: Artifact, signer: Signer, bar: Bar, name: str
 ) -> None:
     bar.count(1)
-    flip(artifact.folder / name)
-    again = sealed_again(artifact)
+    flip(signed_artifact.folder / name)
+    again = sealed_again(signed_artifact)
     with pytest.raises(SignatureError, match="Signature mismatch"):
         verify_signed(again.folder, again.digest, signer.certificate)
     # The control: without signers nothing is wrong with it.
     assert verify_signed(again.folder, again.digest, None).digest == again.digest
 
 
-def rewritten(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Makes what changes a signature's bundle, which `change` is given as JSON."""
-
-    def write(path: Path) -> None:
-        bundle = json.loads(path.read_bytes())
-        change(bundle)
-        path.write_text(json.dumps(bundle))
-
-    return write
-
-
-def payload(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """Makes what changes the statement that was signed."""
-
-    def within(bundle: dict[str, Any]) -> None:
-        statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
-        change(statement)
-        encoded = base64.b64encode(json.dumps(statement).encode()).decode()
-        bundle["dsseEnvelope"]["payload"] = encoded
-
-    return rewritten(within)
-
-
-def linked(path: Path) -> None:
-    path.rename(path.with_suffix(".aside"))
-    path.symlink_to(path.with_suffix(".aside"))
-
-
-def replaced_by_a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def signatures(bundle: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = bundle["dsseEnvelope"]["signatures"]
-    return found
-
-
-SPOILT: dict[str, Callable[[Path], object]] = {
-    "there is none": Path.unlink,
-    "empty": lambda path: path.write_bytes(b""),
-    "cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "without its last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "random bytes": lambda path: path.write_bytes(bytes(range(256))),
-    "null": lambda path: path.write_text("null"),
-    "a list": lambda path: path.write_text("[]"),
-    "an object of nothing": lambda path: path.write_text("{}"),
-    "a number of many digits": lambda path: path.write_text("9" * 100_000),
-    "nested without end": lambda path: path.write_text("[" * 100_000),
-    "larger than any": lambda path: path.write_bytes(path.read_bytes() + b" " * 2**18),
-    "a symbolic link to it": linked,
-    "a folder": replaced_by_a_folder,
-    "a bit of the signature flipped": rewritten(
-        lambda bundle: signatures(bundle)[0].update(sig=base64.b64encode(b"0" * 70).decode())
-    ),
-    "signed by nobody": rewritten(lambda bundle: signatures(bundle).clear()),
-    "a wrong one before the right one": rewritten(
-        lambda bundle: signatures(bundle).insert(0, {"sig": base64.b64encode(b"0" * 70).decode()})
-    ),
-    "of no key": rewritten(lambda bundle: bundle["verificationMaterial"].pop("publicKey")),
-    "another kind of payload": rewritten(
-        lambda bundle: bundle["dsseEnvelope"].update(payloadType="text/plain")
-    ),
-    "a file's digest changed in it": payload(
-        lambda statement: statement["predicate"]["resources"][0].update(digest="0" * 64)
-    ),
-    "a file left out of it": payload(lambda statement: statement["predicate"]["resources"].pop()),
-    "files to be ignored added to it": payload(
-        lambda statement: statement["predicate"]["serialization"].update(ignore_paths=["."])
-    ),
-}
-
-
-@pytest.mark.bar("P1")
-@pytest.mark.parametrize("how", SPOILT)
-def test_a_signature_that_is_spoilt_is_refused_in_one_line(
-    artifact: Artifact, signer: Signer, bar: Bar, how: str
-) -> None:
-    bar.count(1)
-    SPOILT[how](artifact.folder / SIGNATURE)
-    with pytest.raises(SignatureError) as refused:
-        verify_signed(artifact.folder, artifact.digest, signer.certificate)
-    assert artifact.version in str(refused.value)
-    assert len(str(refused.value).splitlines()) == 1
-    # The control: without signers nobody looks at it.
-    assert verify_signed(artifact.folder, artifact.digest, None).digest == artifact.digest
-
-
 @pytest.fixture
-def other(artifact: Artifact, tmp_path: Path) -> Artifact:
+def other(signed_artifact: Artifact, tmp_path: Path) -> Artifact:
     """Another release, unsigned."""
-    folder = Path(shutil.copytree(artifact.folder, tmp_path / "other"))
+    folder = Path(shutil.copytree(signed_artifact.folder, tmp_path / "other"))
     (folder / MODEL_CARD).write_text("Another.\n")
-    return seal(folder, artifact.manifest)
+    return seal(folder, signed_artifact.manifest)
 
 
 @pytest.mark.bar("P1")
 def test_the_signature_of_another_release_is_refused(
-    artifact: Artifact, other: Artifact, signer: Signer, bar: Bar
+    signed_artifact: Artifact, other: Artifact, signer: Signer, bar: Bar
 ) -> None:
     bar.count(1)
     sign(other, signer.key)
-    shutil.copy(other.folder / SIGNATURE, artifact.folder / SIGNATURE)
+    shutil.copy(other.folder / SIGNATURE, signed_artifact.folder / SIGNATURE)
     with pytest.raises(SignatureError, match="mismatch"):
-        verify_signed(artifact.folder, artifact.digest, signer.certificate)
+        verify_signed(signed_artifact.folder, signed_artifact.digest, signer.certificate)
 
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("disguised", [False, True])
 def test_another_key_is_refused_though_it_bears_the_same_name(
-    artifact: Artifact, signer: Signer, make_signer: MakeSigner, bar: Bar, disguised: bool
+    signed_artifact: Artifact, signer: Signer, make_signer: MakeSigner, bar: Bar, disguised: bool
 ) -> None:
     bar.count(1)
-    bundle = json.loads((artifact.folder / SIGNATURE).read_bytes())
-    sign(artifact, make_signer().key)
+    ours = json.loads((signed_artifact.folder / SIGNATURE).read_bytes())["verificationMaterial"]
+    sign(signed_artifact, make_signer().key)
     if disguised:
-        rewritten(lambda theirs: theirs.update(verificationMaterial=bundle["verificationMaterial"]))(
-            artifact.folder / SIGNATURE
-        )
+        theirs = json.loads((signed_artifact.folder / SIGNATURE).read_bytes()) | {
+            "verificationMaterial": ours
+        }
+        (signed_artifact.folder / SIGNATURE).write_text(json.dumps(theirs))
     with pytest.raises(SignatureError, match="InvalidSignature" if disguised else "Key mismatch"):
-        verify_signed(artifact.folder, artifact.digest, signer.certificate)
+        verify_signed(signed_artifact.folder, signed_artifact.digest, signer.certificate)
 
 
 @pytest.mark.bar("P1")
 def test_two_releases_whose_keys_were_swapped_are_both_refused(
-    artifact: Artifact, other: Artifact, signer: Signer, make_signer: MakeSigner, bar: Bar
+    signed_artifact: Artifact, other: Artifact, signer: Signer, make_signer: MakeSigner, bar: Bar
 ) -> None:
     bar.count(2)
     second = make_signer("second")
     sign(other, second.key)
-    for each, trusted in ((artifact, second), (other, signer)):
+    for each, trusted in ((signed_artifact, second), (other, signer)):
         with pytest.raises(SignatureError, match="Key mismatch"):
             verify_signed(each.folder, each.digest, trusted.certificate)
-    for each, trusted in ((artifact, signer), (other, second)):
+    for each, trusted in ((signed_artifact, signer), (other, second)):
         assert verify_signed(each.folder, each.digest, trusted.certificate).digest == each.digest
 
 
@@ -260,63 +168,67 @@ def test_two_releases_whose_keys_were_swapped_are_both_refused(
     ],
 )
 def test_a_key_outside_of_its_dates_is_refused(
-    artifact: Artifact, make_signer: MakeSigner, bar: Bar, since: float, until: float, said: str
+    signed_artifact: Artifact, make_signer: MakeSigner, bar: Bar, since: float, until: float, said: str
 ) -> None:
     bar.count(1)
     made = make_signer("late", since, until)
-    sign(artifact, made.key)
+    sign(signed_artifact, made.key)
     with pytest.raises(SignatureError, match=f"CN=late: its key {said}"):
-        verify_signed(artifact.folder, artifact.digest, made.certificate)
-    assert verify_signed(artifact.folder, artifact.digest, None).digest == artifact.digest
+        verify_signed(signed_artifact.folder, signed_artifact.digest, made.certificate)
+    assert (
+        verify_signed(signed_artifact.folder, signed_artifact.digest, None).digest == signed_artifact.digest
+    )
 
 
 @pytest.mark.bar("P1")
 def test_an_expired_key_is_no_help_beside_one_that_signed_nothing(
-    artifact: Artifact, make_signer: MakeSigner, bar: Bar, tmp_path: Path
+    signed_artifact: Artifact, make_signer: MakeSigner, bar: Bar, tmp_path: Path
 ) -> None:
     bar.count(1)
     expired = make_signer("old", -2, -1)
-    sign(artifact, expired.key)
+    sign(signed_artifact, expired.key)
     both = tmp_path / "both.crt"
     both.write_bytes(expired.certificate.read_bytes() + make_signer("new").certificate.read_bytes())
     with pytest.raises(SignatureError, match=r"CN=old: its key expired on .*; CN=new: .* Key mismatch"):
-        verify_signed(artifact.folder, artifact.digest, both)
+        verify_signed(signed_artifact.folder, signed_artifact.digest, both)
 
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("left_out", [MANIFEST, MODEL_CARD, "."])
 def test_a_trusted_key_that_signed_only_some_files_is_refused(
-    artifact: Artifact, signer: Signer, bar: Bar, left_out: str
+    signed_artifact: Artifact, signer: Signer, bar: Bar, left_out: str
 ) -> None:
     from model_signing import hashing, signing
 
     bar.count(1)
     leaving_out = hashing.Config().set_ignored_paths(paths=[left_out, SIGNATURE], ignore_git_paths=False)
     config = signing.Config().set_hashing_config(leaving_out)
-    config.use_elliptic_key_signer(private_key=signer.key).sign(artifact.folder, artifact.folder / SIGNATURE)
+    config.use_elliptic_key_signer(private_key=signer.key).sign(
+        signed_artifact.folder, signed_artifact.folder / SIGNATURE
+    )
     with pytest.raises(SignatureError, match="leaves out"):
-        verify_signed(artifact.folder, artifact.digest, signer.certificate)
+        verify_signed(signed_artifact.folder, signed_artifact.digest, signer.certificate)
 
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("name", [MANIFEST, MODEL_CARD])
 def test_a_file_that_is_a_symbolic_link_is_refused(
-    artifact: Artifact, signer: Signer, bar: Bar, name: str
+    signed_artifact: Artifact, signer: Signer, bar: Bar, name: str
 ) -> None:
     bar.count(1)
-    path = artifact.folder / name
-    path.rename(artifact.folder.parent / name)
-    path.symlink_to(artifact.folder.parent / name)
+    path = signed_artifact.folder / name
+    path.rename(signed_artifact.folder.parent / name)
+    path.symlink_to(signed_artifact.folder.parent / name)
     with pytest.raises(ArtifactError):
-        verify_signed(artifact.folder, artifact.digest, signer.certificate)
+        verify_signed(signed_artifact.folder, signed_artifact.digest, signer.certificate)
 
 
 @pytest.mark.bar("P1")
-def test_a_file_that_nobody_signed_is_refused(artifact: Artifact, signer: Signer, bar: Bar) -> None:
+def test_a_file_that_nobody_signed_is_refused(signed_artifact: Artifact, signer: Signer, bar: Bar) -> None:
     bar.count(1)
-    (artifact.folder / "sitecustomize.py").write_text("raise SystemExit\n")
+    (signed_artifact.folder / "sitecustomize.py").write_text("raise SystemExit\n")
     with pytest.raises(SignatureError, match="Extra files"):
-        verify_signed(artifact.folder, artifact.digest, signer.certificate)
+        verify_signed(signed_artifact.folder, signed_artifact.digest, signer.certificate)
 
 
 @pytest.fixture(params=["missing", "empty", "a private key", "no certificate", "RSA", "K256"])
@@ -337,11 +249,11 @@ def no_signers(request: pytest.FixtureRequest, tmp_path: Path, make_signer: Make
 
 @pytest.mark.bar("P1")
 def test_where_the_trusted_signers_cannot_be_read_nothing_is_trusted(
-    artifact: Artifact, no_signers: Path, bar: Bar
+    signed_artifact: Artifact, no_signers: Path, bar: Bar
 ) -> None:
     bar.count(1)
     with pytest.raises(SignersError, match="the trusted signers"):
-        verify_signed(artifact.folder, artifact.digest, no_signers)
+        verify_signed(signed_artifact.folder, signed_artifact.digest, no_signers)
 
 
 @pytest.mark.parametrize("curve", ["RSA", "K256", None])
@@ -355,8 +267,8 @@ def test_a_file_that_is_no_key_to_sign_with_is_told_by_its_name(
         check_key(make_signer().certificate)
 
 
-def test_a_release_that_is_sealed_anew_has_no_signature_left(artifact: Artifact) -> None:
-    assert not (seal(artifact.folder, artifact.manifest).folder / SIGNATURE).exists()
+def test_a_release_that_is_sealed_anew_has_no_signature_left(signed_artifact: Artifact) -> None:
+    assert not (seal(signed_artifact.folder, signed_artifact.manifest).folder / SIGNATURE).exists()
 
 
 def test_the_certificates_of_the_readmes_line_can_be_read(signer: Signer) -> None:
