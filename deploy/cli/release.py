@@ -57,9 +57,8 @@ def sign(
 ) -> None:
     """Sign a release that was not signed, or whose signer is no longer to be trusted.
 
-    Deploy takes the signature where its own FORGEWATCH_DETECTOR_TRUSTED_SIGNERS has the key's certificate.
+    Deploy replaces a signature where its own FORGEWATCH_DETECTOR_TRUSTED_SIGNERS has the key's certificate.
     """
-    from deploy.releases.signing import OFF
     from detector.release.artifact import SIGNATURE
     from detector.release.signature import SigningKeyError
     from detector.release.signature import sign as write
@@ -71,9 +70,10 @@ def sign(
             write(artifact, key)
         except SigningKeyError as error:
             raise CommandError(str(error)) from error
-        if api.status().signatures == OFF:
-            raise CommandError("deploy takes no signature of a release that it has: it trusts no signer yet")
-        api.put_signature(artifact.digest, (artifact.folder / SIGNATURE).read_bytes())
+        signature = (artifact.folder / SIGNATURE).read_bytes()
+        api.put_signature(artifact.digest, signature)
+        if api.file(artifact.digest, SIGNATURE) != signature:
+            raise CommandError("deploy trusts no signer, so it keeps the signature that the release has")
     say(f"{short(artifact.digest)} is signed with {key}")
 
 

@@ -146,7 +146,9 @@ def signatures() -> str:
             check_key(key)
         last = None if signers is None else last_expiry(signers)
     except (SignersError, SigningKeyError) as error:
-        raise CheckError(str(error), "make a key with its certificate as detector/README.md says") from error
+        raise CheckError(
+            str(error), "make a key with its certificate as detector/release/README.md says"
+        ) from error
     if last is not None and last < datetime.now(UTC) + NOTICE:
         raise CheckError(
             f"after {last:%Y-%m-%d} no release is loaded any more: the last trusted key expires",

@@ -110,7 +110,7 @@ class ArtifactStore:
                 artifact = verify_signed(folder, None, self._signers)
             except ArtifactError as error:
                 self._require_complete(digest)
-                raise ArtifactRefusedError(f"artifact {digest} is damaged: {error}") from error
+                raise ArtifactRefusedError(f"artifact {digest} is refused: {error}") from error
             evaluation = (folder / EVALUATION).read_bytes()
         return Evidence(
             digest=artifact.digest,
@@ -166,7 +166,7 @@ class ArtifactStore:
     def take(self, digest: str, name: str, path: Path) -> None:
         """Take in a file whose bytes lie at path; after manifest.json, verify the artifact and complete it.
 
-        A file of an artifact that is already complete is dropped, but for a signature by one of the signers.
+        A file of an artifact that is complete is dropped, but for a first signature, or one by a signer.
         Raises ArtifactRefusedError where the artifact is not what its digest says or no signer signed it,
         ArtifactsUnavailableError.
         """
@@ -178,7 +178,7 @@ class ArtifactStore:
                 return self._objects.upload(path, f"{_INCOMING}/{digest}/{name}")
             if not complete:
                 self._complete(digest, path)
-            elif name == SIGNATURE and self._signers is not None:
+            elif name == SIGNATURE and (self._signers or not self._objects.holds(f"{digest}/{SIGNATURE}")):
                 self._sign_again(digest, path)
             for staged in self._objects.names(f"{_INCOMING}/{digest}"):
                 # What another server is still taking in it could not name; collect removes what it leaves.

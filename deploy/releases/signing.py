@@ -8,7 +8,7 @@ from detector.release.signature import SignersError, read_signers
 NOTICE = timedelta(days=30)
 """So long before the last key expires it is called out."""
 
-OFF = "off: no release is signed or asked for a signature (FORGEWATCH_DETECTOR_TRUSTED_SIGNERS is unset)"
+OFF = "off: no signature is asked for (FORGEWATCH_DETECTOR_TRUSTED_SIGNERS is unset)"
 
 
 def last_expiry(signers: Path) -> datetime:

@@ -1,14 +1,19 @@
 """Whether releases are signed is said in one line, and one that is not can be signed where it lies."""
 
 from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bars import Bar
+from rich.console import Console
 from signers import MakeSigner, Signer
 
 from deploy.doctor import host
 from deploy.doctor.host import CheckError
+from deploy.local import commands
+from deploy.local.record import free_ports, stack_settings, write_environment
 from deploy.releases.signing import OFF
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
@@ -37,6 +42,20 @@ def unsigned(
 def test_where_nothing_is_signed_status_and_doctor_say_so_in_a_line(answered: Terminal) -> None:
     assert f"signatures  {OFF}" in answered.ok("status").splitlines()
     assert host.signatures() == OFF
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_what_is_said_of_a_stack_that_was_started_has_the_same_line(
+    signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool
+) -> None:
+    if signed:
+        monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(signer.certificate))
+    settings = stack_settings(tmp_path / "run", free_ports(), "unix:/s", tmp_path / "store", {})
+    write_environment(tmp_path / "stack.env", settings)
+    told = StringIO()
+    commands.tell(tmp_path, Console(file=told, width=200))
+    said = "on: CN=updater until 20" if signed else OFF
+    assert any(line.startswith(f"signatures       {said}") for line in told.getvalue().splitlines())
 
 
 def test_doctor_says_who_may_sign_and_until_when(trusting: None) -> None:
@@ -86,9 +105,10 @@ def test_a_release_that_was_not_signed_cannot_be_approved_until_it_is(
 
 
 @pytest.mark.slow
-def test_a_server_that_trusts_nobody_by_name_takes_no_signature_of_what_it_has(
-    answered: Terminal, proposed: Callable[..., Artifact], signer: Signer
+def test_a_server_that_trusts_nobody_by_name_takes_a_first_signature_and_no_second(
+    answered: Terminal, proposed: Callable[..., Artifact], signer: Signer, make_signer: MakeSigner
 ) -> None:
     digest = proposed().digest
-    said = answered.fails("release", "sign", digest, "--key", str(signer.key))
-    assert "it trusts no signer yet" in said
+    answered.ok("release", "sign", digest, "--key", str(signer.key))
+    said = answered.fails("release", "sign", digest, "--key", str(make_signer().key))
+    assert "it keeps the signature that the release has" in said
