@@ -40,3 +40,4 @@ class AuditDone(BaseModel):
     called: str = Field(description="what the verdict says: real, or a family")
     probability: float = Field(description="that it is right, as the release has it")
     label: str
+    instead_of: str | None = Field(None, description="the label that this one replaced")

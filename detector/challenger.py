@@ -31,7 +31,7 @@ _LEAST_PATIENCE_S = 1.0
 """So long it may take more than the champion: a healthy one is loaded as that is, and asked the same."""
 _EXCUSE_S = 60.0
 _EXCUSED_EVERY_S = 600.0
-"""When TorchServe was away from the champion too, its restart is no fault of the challenger's: for a minute,
+"""When TorchServe is away from the champion too, its restart is no fault of the challenger's: for a minute,
 and once in ten, for a challenger may be what takes TorchServe down."""
 
 log = structlog.get_logger()
@@ -82,7 +82,8 @@ class Challenger:
             beside.why_not = self._fault("it is still scoring earlier items")
         else:
             shared = Batch(tuple(self._opened(batch.opened[place], route.canary) for place in places))
-            beside.scoring = self._under_way = _in_thread(partial(self._judge, shared, waiting=waiting))
+            work = partial(self._judge, shared, route, waiting=waiting)
+            beside.scoring = self._under_way = _in_thread(work)
         return beside
 
     def end(self, beside: Beside, took_s: float) -> dict[int, Challenged]:
@@ -97,7 +98,7 @@ class Challenger:
                 beside.why_not = self._fault(f"no answer {patience_s:.1f} s after the champion's")
             elif (error := beside.scoring.exception()) is None:
                 return dict(zip(beside.places, beside.scoring.result(), strict=True))
-            else:
+            elif not self._fell_for_both():
                 beside.why_not = self._fault(f"{error}")
         if beside.why_not is not None:
             return dict.fromkeys(beside.places, beside.why_not)
@@ -111,6 +112,16 @@ class Challenger:
         if self._excuses or now >= self._excused_next:
             self._excuses = True
             self._excused_until, self._excused_next = now + _EXCUSE_S, now + _EXCUSED_EVERY_S
+
+    def _fell_for_both(self) -> bool:
+        """Whether TorchServe fell after the champion's answer of this batch, which meets it in the next."""
+        route = self.serving.route
+        if route is None or time.monotonic() < self._excused_next:
+            return False
+        try:
+            return route.stable.version not in self.torchserve.versions(_LEAST_PATIENCE_S)
+        except TorchServeUnavailableError:
+            return True
 
     def _fault(self, why: str) -> str | None:
         """What is said of the challenger where it does not answer; None where that is excused."""
@@ -127,8 +138,8 @@ class Challenger:
         media = Media(opened.record, self.ingest)
         return Opened(opened.record, canary, media, self.sandbox.submit(media, plan), opened.since, True)
 
-    def _judge(self, batch: Batch, *, waiting: bool) -> list[Judged]:
-        again = partial(self._look_again, waiting=waiting)
+    def _judge(self, batch: Batch, route: Route, *, waiting: bool) -> list[Judged]:
+        again = partial(self._look_again, route, waiting=waiting)
         return judge(batch, self._score, self.settings, self.unknown_bytes, again=again)
 
     def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
@@ -139,10 +150,14 @@ class Challenger:
             raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
 
     def _look_again(
-        self, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
+        self, route: Route, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
     ) -> Sequence[JudgedItem]:
-        ask = partial(self.torchserve.predict, artifact)
-        looks = second_looks(artifact, ask, max_request_bytes=self.settings.max_request_bytes)
+        looks = second_looks(
+            artifact,
+            partial(self.torchserve.predict, artifact),
+            mapped=route.canary_answers,  # no comparison has a map
+            max_request_bytes=self.settings.max_request_bytes,
+        )
         seconds = self._budget.seconds(waiting=waiting)
         again = looked_again(items, looks, self.sandbox.submit, seconds=seconds)
         self._budget.spent()

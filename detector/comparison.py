@@ -1,11 +1,10 @@
 """What both releases said of a shared item, and whose word goes out. Pure."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
 from detector.batch import Judged, Opened
-from detector.records import COMPARISONS, Comparison, Said
+from detector.records import COMPARISONS, Comparison, Said, Verdict
 from detector.serving.rollout import Route
 from detector.sharing import SIGNATURE, sign
 from ingest.dead_letters import told
@@ -14,6 +13,8 @@ from ingest.settings import IngestSettings
 
 Challenged = Judged | str
 """What the challenger made of an item, or in one line why it said nothing."""
+
+_SCORES = ("fake_probability", "energy", "unknown_score")
 
 
 def compared(champion: Judged, opened: Opened, challenger: Challenged, route: Route) -> Judged:
@@ -46,13 +47,9 @@ def _said(judged: Challenged, release: str) -> Said:
     if verdict is None:
         assert judged.error is not None
         return Said(release=release, error=told(judged.error))
-    scores: Mapping[str, float] = {
-        "fake_probability": verdict.fake_probability,
-        "energy": verdict.energy,
-        "unknown_score": verdict.unknown_score,
-    }
-    if not all(map(math.isfinite, scores.values())):
-        return Said(release=release, error=f"it answers {scores}")
+    scores = {name: getattr(verdict, name) for name in _SCORES}
+    if wrong := _not_finite(verdict):
+        return Said(release=release, error=told(f"it answers {', '.join(wrong)}"))
     return Said(
         release=release,
         label=verdict.label,
@@ -60,6 +57,15 @@ def _said(judged: Challenged, release: str) -> Said:
         model_s=verdict.timings.model_s,
         **scores,
     )
+
+
+def _not_finite(verdict: Verdict) -> list[str]:
+    """The numbers of a verdict that are none in its JSON, which no reader takes."""
+    numbers = [
+        (name, getattr(said, name)) for said in (verdict, *verdict.regions) for name in ("novelty", *_SCORES)
+    ]
+    numbers += [("distance", neighbour.distance) for neighbour in verdict.neighbours]
+    return [f"{name} {value}" for name, value in numbers if not math.isfinite(value)]
 
 
 def comparison_record(comparison: Comparison, key: bytes | None, ingest: IngestSettings) -> OutRecord:

@@ -83,11 +83,17 @@ class LookBudget:
 
 
 def second_looks(
-    artifact: Artifact, ask: Ask, *, also_real: bool = False, max_request_bytes: int = MAX_REQUEST_BYTES
+    artifact: Artifact,
+    ask: Ask,
+    *,
+    also_real: bool = False,
+    mapped: Callable[[str], bool] = lambda _: True,
+    max_request_bytes: int = MAX_REQUEST_BYTES,
 ) -> list[SecondLook]:
     """Return what a release can say by looking again, in the order in which one look follows from another.
 
     ask: that of its graphs which takes the request. also_real: maps are made of what is called real, too.
+    mapped: whether one may be made of the item of an id.
     max_request_bytes: of a request about several items.
     """
     looks: list[SecondLook] = []
@@ -95,7 +101,7 @@ def second_looks(
         looks += [ScanLook(artifact.manifest.scanner, ask), StretchLook(artifact, ask)]
     if artifact.manifest.localizer is not None:
         localizer = artifact.manifest.localizer
-        looks.append(MapLook(localizer, ask, also_real=also_real, max_request_bytes=max_request_bytes))
+        looks.append(MapLook(localizer, ask, also_real, mapped, max_request_bytes))
     return looks
 
 

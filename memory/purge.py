@@ -1,5 +1,8 @@
 """A source leaves the memory: crops, features and verdicts of its items go; labels of people stay on record.
 
+So do its part of the estimate of accuracy, and what was audited of it. Of names that begin alike for
+SOURCE_START characters, the estimate knows the beginning alone: they leave together.
+
 A row stays as an empty one on the dropped shelf, so that a label still says what it was about, and a message
 that is read again is known. What releases learnt is in their artifacts, and stays there.
 """
@@ -16,8 +19,8 @@ from memory.clusters.shown import shown_all
 from memory.crops.crop_store import CropStore
 from memory.retention import delete_unused
 from memory.rows import batches, drop
+from memory.schema import SOURCE_START, alarms, audits, drift_watched, estimate_sums, exemplars, watched
 from memory.schema import acts as acts_table
-from memory.schema import alarms, drift_watched, exemplars, watched
 from memory.sources import is_of
 from memory.store import Store
 
@@ -58,6 +61,9 @@ def begin(connection: Connection, found: Holding, actor: str, *, blocks: bool) -
     acts.append(connection, actor, PURGE, found.source, {"exemplars": found.shelves, "blocks": blocks})
     for table in (watched, drift_watched):
         connection.execute(delete(table).where(table.c.source == found.source))
+    if start := found.source[:SOURCE_START]:  # under none are those of too many sources a day
+        for table in (estimate_sums, audits):
+            connection.execute(delete(table).where(table.c.source == start))
     for row in connection.execute(select(alarms.c.id, alarms.c.raised, alarms.c.evidence)).all():
         if json.loads(row.raised)["source"] == found.source:
             here = alarms.c.id == row.id

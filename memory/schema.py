@@ -261,7 +261,7 @@ audits = Table(
     Column("media_digest", String(64), nullable=False),
     Column("label", String(64)),  # real, a family, or cannot-say; NULL while it waits
     Column("actor", String(200)),
-    Column("labelled_ms", BigInteger),
+    Column("labelled_ms", BigInteger),  # when it was first labelled
     Index("audits_by_release", "release", "day"),
     Index("audits_by_time", "at_ms"),
 )

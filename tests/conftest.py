@@ -75,7 +75,9 @@ def either_database(request: pytest.FixtureRequest) -> str:
 
 
 pytest_plugins = [
+    "on_trial",
     "taken_back",
+    "answers",
     "artifacts",
     "bars",
     "forked",

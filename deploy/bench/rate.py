@@ -1,5 +1,6 @@
 """How many images a second go from their topic to a committed verdict, and through a bare loop."""
 
+import math
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -43,6 +44,19 @@ def await_release(story: Story, traffic: Traffic, samples: Sequence[MediaSample]
     """Stream the first samples until the release of this digest answers them all. Raises TrafficError."""
     while not streamed(story, traffic, samples[:WARM_UP], digest).per_second:
         pass
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where the median of what these are drawn from lies, at 95 % or more by the sign test.
+
+    Of fewer than six it is their range, which is no such interval.
+    """
+    count, below, tail = len(values), 0, 2.0 ** (1 - len(values))
+    while tail <= 0.05:
+        below += 1
+        tail += math.comb(count, below) * 2.0 ** (1 - count)
+    place = max(0, below - 1)
+    return sorted(values)[place], sorted(values)[-1 - place]
 
 
 class Bare(NamedTuple):

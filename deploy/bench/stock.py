@@ -1,4 +1,4 @@
-"""Releases for a measurement alone, which take no gate: a stock network, and the live one without maps.
+"""Releases for a measurement alone, which take no gate: a stock network, the live one without maps, its twin.
 
 The stock network is never trained and takes one 224 px crop an image. The ledger takes all of them straight.
 """
@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from deploy.release_records import Action
+from deploy.releases.approval import to_take_out
 from deploy.releases.ledger import Event, Ledger, Move
-from deploy.releases.standing import fold
+from deploy.rollout_records import Plan, Turn
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
@@ -89,6 +91,7 @@ def _make(folder: Path) -> Artifact:
 
 
 _ACTOR, _WHY = "forgewatch throughput", "for timing only"
+_FOR_EVER_MINUTES = 1e6
 
 
 def go_live(artifact: Artifact, settings: Mapping[str, str]) -> None:
@@ -96,6 +99,19 @@ def go_live(artifact: Artifact, settings: Mapping[str, str]) -> None:
 
     Raises DeployError and LedgerError.
     """
+    _enter(artifact, settings, "promote", None)
+
+
+def go_on_trial(artifact: Artifact, settings: Mapping[str, str], share: float) -> None:
+    """Have an artifact score this share of the items beside the live release; it stays in shadow.
+
+    Raises DeployError and LedgerError.
+    """
+    plan = Plan(shadow=share, canary=(1.0,), minutes=_FOR_EVER_MINUTES)
+    _enter(artifact, settings, "begin", Turn(plan=plan))
+
+
+def _enter(artifact: Artifact, settings: Mapping[str, str], last: Action, turn: Turn | None) -> None:
     with DeployClient(UpdaterSettings(deploy_url=settings["FORGEWATCH_DEPLOY_URL"])) as deploy:
         deploy.put(artifact)
     candidate = Candidate(
@@ -112,23 +128,28 @@ def go_live(artifact: Artifact, settings: Mapping[str, str]) -> None:
         lambda history: [
             Move(_ACTOR, "propose", *about, candidate=candidate),
             Move(_ACTOR, "approve", *about),
-            Move(_ACTOR, "promote", *about),
+            Move(_ACTOR, last, *about, rollout=turn),
         ]
     )
     ledger.close()
 
 
 def go_back(settings: Mapping[str, str]) -> None:
-    """Bring the release before the live one back. Raises LedgerError."""
+    """Take out the release on trial, or else the live one. Raises ApprovalError and LedgerError."""
 
     def moves(history: tuple[Event, ...]) -> list[Move]:
-        live = fold(history).live
-        assert live is not None
-        return [Move(_ACTOR, "rollback", live.digest, live.candidate.evaluation_digest, _WHY)]
+        out, _ = to_take_out(history, None)
+        return [Move(_ACTOR, "rollback", out.digest, out.candidate.evaluation_digest, _WHY)]
 
     ledger = Ledger(settings["FORGEWATCH_DEPLOY_DATABASE_URL"])
     ledger.append(moves)
     ledger.close()
+
+
+def twin(artifact: Artifact, folder: Path) -> Artifact:
+    """Make a release that scores as this one does and has a digest of its own, in a new folder."""
+    shutil.copytree(artifact.folder, folder)
+    return seal(folder, artifact.manifest.model_copy(update={"parent": artifact.digest}))
 
 
 def without_maps(artifact: Artifact, folder: Path) -> Artifact:

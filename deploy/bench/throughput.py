@@ -6,14 +6,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel
-from rich.console import Console
-
-from deploy.bench.latency import Latency, latency
-from deploy.bench.maps_cost import MapsCost, maps_cost
-from deploy.bench.model_cost import ModelCost, model_cost
+from deploy.bench.latency import latency
+from deploy.bench.maps_cost import maps_cost
+from deploy.bench.model_cost import model_cost
 from deploy.bench.rate import WARM_UP, await_release, bare, streamed
+from deploy.bench.sharing_cost import sharing_cost
 from deploy.bench.stock import go_live_with_stock
+from deploy.bench.swap_dip import swap_dip
+from deploy.bench.throughput_report import ThroughputReport, show
 from deploy.demo import plan
 from deploy.demo.operator import Operator, Story
 from deploy.demo.release_zero import make_release_zero, render, restore
@@ -26,35 +26,14 @@ from detector.serving.session import open_session
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample, make_many
-from updater.terminal import print_grid
 
 HOME = Path(".forgewatch/throughput")
 THREADS = plan.CORES
 """Of the model, on both sides. Decoding has one on both: dlib's detector is not made to be shared."""
 IMAGES, ROUNDS = 256, 6
+SHARING_IMAGES, SHARING_ROUNDS, SWAPS = 128, 24, 6
 STOCK_REPEATS = 5
 """How often the same images go through the stock network in one round, which would last half a second."""
-
-
-class ThroughputReport(BaseModel):
-    """Medians over the rounds. shares are of the stream's busy seconds: its parts overlap one another."""
-
-    ratio: float
-    images_per_second: float
-    bare_images_per_second: float
-    overhead_ms: float
-    shares: dict[str, float]
-    stock_ratio: float
-    stock_images_per_second: float
-    stock_bare_images_per_second: float
-    ratios: list[float]
-    stock_ratios: list[float]
-    images: int
-    threads: int
-    crops_an_image: float
-    model_cost: ModelCost
-    latency: Latency
-    maps: MapsCost
 
 
 @dataclass(frozen=True)
@@ -79,110 +58,7 @@ def main(report: Path | None) -> None:
         found = _measure(story)
     if report is not None:
         report.write_text(found.model_dump_json(indent=2) + "\n")
-    _show(story.console, found)
-
-
-def _show(console: Console, found: ThroughputReport) -> None:
-    rows = (
-        ("release 0", found.images_per_second, found.bare_images_per_second, found.ratios),
-        (
-            "stock network",
-            found.stock_images_per_second,
-            found.stock_bare_images_per_second,
-            found.stock_ratios,
-        ),
-    )
-    print_grid(
-        console,
-        f"images per second, medians of {ROUNDS} rounds",
-        ("model", "topic to committed verdict", "bare loop", "ratio", "least, most"),
-        [
-            (
-                name,
-                f"{streamed:.1f}",
-                f"{alone:.1f}",
-                f"{statistics.median(ratios):.2f}",
-                f"{min(ratios):.2f}-{max(ratios):.2f}",
-            )
-            for name, streamed, alone, ratios in rows
-        ],
-    )
-    cost = found.model_cost
-    print_grid(
-        console,
-        f"processor time of the model alone, one thread, medians of {cost.pairs} pairs",
-        ("release 0, an image of six crops", "ResNet18, one of 224 px", "ratio", "outer tenths"),
-        [
-            (
-                f"{cost.release_ms:.1f} ms",
-                f"{cost.resnet18_ms:.1f} ms",
-                f"{cost.ratio:.2f}",
-                f"{cost.low:.2f}-{cost.high:.2f}",
-            )
-        ],
-    )
-    _show_latency(console, found.latency)
-    _show_maps(console, found.maps)
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
-    console.print(
-        f"of release 0's busy seconds: {shares}; {found.overhead_ms:.1f} ms an image beyond the bare loop"
-    )
-
-
-def _show_latency(console: Console, found: Latency) -> None:
-    print_grid(
-        console,
-        f"from produced to verdict at {found.per_second:.1f} images a second, half of the most, "
-        f"{found.items} images",
-        ("p50", "p99", "p99 of the rounds", "decoded and scored alone", "p99 / alone"),
-        [
-            (
-                f"{found.p50_ms:.0f} ms",
-                f"{found.p99_ms:.0f} ms",
-                f"{min(found.p99s_ms):.0f}-{max(found.p99s_ms):.0f} ms",
-                f"{found.alone_ms:.1f} ms",
-                f"{found.ratio:.1f}",
-            )
-        ],
-    )
-
-
-def _show_maps(console: Console, cost: MapsCost) -> None:
-    print_grid(
-        console,
-        f"what maps cost: {cost.forged} of {cost.images} pictures forged, {cost.mapped} mapped; "
-        f"medians of {len(cost.ratios)} rounds",
-        ("", "with maps", "without", "ratio", "least, most", "bare loop", "with maps / bare", "least, most"),
-        [
-            (
-                "images per second",
-                f"{cost.with_maps:.1f}",
-                f"{cost.without:.1f}",
-                f"{cost.ratio:.2f}",
-                f"{min(cost.ratios):.2f}-{max(cost.ratios):.2f}",
-                f"{cost.bare:.1f}",
-                f"{cost.bare_ratio:.2f}",
-                f"{min(cost.bare_ratios):.2f}-{max(cost.bare_ratios):.2f}",
-            )
-        ],
-    )
-    print_grid(
-        console,
-        "processor time of a crop, one thread",
-        ("map", "detector", "ratio", "outer tenths"),
-        [
-            (
-                f"{cost.map_crop_ms:.2f} ms",
-                f"{cost.detector_crop_ms:.2f} ms",
-                f"{cost.crop_ratio:.2f}",
-                f"{cost.crop_low:.2f}-{cost.crop_high:.2f}",
-            )
-        ],
-    )
-    console.print(
-        f"a map adds {cost.growth.mean:,.0f} bytes to a verdict, here {cost.growth.most:,} at most; "
-        f"one of noise over the largest part {cost.growth.limit:,}"
-    )
+    show(story.console, found)
 
 
 def _measure(story: Story) -> ThroughputReport:
@@ -210,6 +86,8 @@ def _measure(story: Story) -> ThroughputReport:
         half = statistics.median(default.streamed) / 2
         waited = latency(story, traffic, session, samples, half, ROUNDS)
         maps = maps_cost(story, stack, traffic, artifact, session, ROUNDS)
+        sharing = sharing_cost(story, stack, traffic, artifact, samples[:SHARING_IMAGES], SHARING_ROUNDS)
+        swap = swap_dip(story, stack, traffic, artifact, samples, half, SWAPS)
         cost = model_cost(open_session(artifact, threads=1), samples, stack.run)
         digest = go_live_with_stock(stack.run / "stock", stack.settings)
         stock = _rounds(story, stack, traffic, digest, samples * STOCK_REPEATS)
@@ -231,6 +109,8 @@ def _measure(story: Story) -> ThroughputReport:
         model_cost=cost,
         latency=waited,
         maps=maps,
+        sharing=sharing,
+        swap=swap,
     )
 
 

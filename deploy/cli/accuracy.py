@@ -64,8 +64,9 @@ def audit(
         done = api.accuracy.audit(item, label)
     if as_json:
         return print_json(done)
+    before = "" if done.instead_of is None else f" instead of {done.instead_of}"
     say(
-        f"{done.id}: you say {done.label},"
+        f"{done.id}: you say {done.label}{before},"
         f" {short(done.release)} said {done.called} ({done.probability:.0%} sure)"
     )
 

@@ -1,4 +1,4 @@
-"""`forgewatch benchmark`: streams, newcomer, memory and shift: what is learnt, rejected, spent."""
+"""`forgewatch benchmark`: streams, newcomer and memory: what is learnt, rejected, spent."""
 
 import sys
 from dataclasses import replace
@@ -195,76 +195,6 @@ def _near_duplicates(folder: Path, report: Path | None) -> None:
 
 def _cut(chosen: Learning) -> dict[str, Any]:
     return {"crop_px": chosen.crop_px, "calibration_share": chosen.calibration_share}
-
-
-@app.command()
-def shift(
-    before: Annotated[int, typer.Option(min=100, help="a source's own items before it shifts")] = 1000,
-    streams: Annotated[int, typer.Option(min=1, help="sources that are simulated")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
-    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
-) -> None:
-    """Simulate how many items of a shifted source raise an alarm, and how many sources of reals raise one.
-
-    By how far forged items shift and what share of the items they are; by how reals come in bursts. The same
-    of drift, of which one of three statistics of verdicts moves either way.
-    """
-    from updater.benchmark import drift_power, shift_bursts
-    from updater.benchmark.shift_power import AUCS, SHARES, SIGMAS, bar, measure, shift_json
-
-    writable(report)
-    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
-        bursts = list(shift_bursts.measure(streams, seed, progress))
-        power = list(measure(before, streams, seed, SHARES, AUCS, progress))
-        false_drifts = list(drift_power.false_drifts(streams, seed, progress))
-        drifts = list(drift_power.drift_power(before, streams, seed, progress))
-    print_table(
-        f"false alarms among {streams} sources of {shift_bursts.ITEMS} reals that come in bursts",
-        ("items of a burst", "correlation", "with an alarm", "95 % interval"),
-        (
-            (b.length, b.correlation, f"{b.alarms / b.streams:.1%}", f"{b.low:.1%} to {b.high:.1%}")
-            for b in bursts
-        ),
-    )
-    print_table(
-        f"items until the alarm, after {before} of the source's own",
-        ("forged", "item AUC", f"closed form, {SIGMAS:.0f} sigma", "10 %", "median", "90 %", "median, drawn"),
-        (
-            (
-                f"{p.share:.0%}",
-                f"{p.item_auc:.2f}",
-                f"{p.closed_form:.0f}",
-                p.low,
-                p.median,
-                p.high,
-                bar(p.median),
-            )
-            for p in power
-        ),
-    )
-    print_table(
-        "false alarms of drift where nothing drifts",
-        ("items", "of a burst", "correlation", "with an alarm", "95 % interval", "highest ln e"),
-        (
-            (
-                f.items,
-                f.length,
-                f.correlation,
-                f"{f.alarms} of {f.streams}",
-                f"{f.low:.1%} to {f.high:.1%}",
-                f"{f.highest:.1f}",
-            )
-            for f in false_drifts
-        ),
-    )
-    print_table(
-        f"items until the alarm of drift, after {before} of the source's own",
-        ("the release's test of drift", "one statistic drifts by", "10 %", "median", "90 %", "within 100"),
-        ((d.number, f"{d.shift:+.1f} sd", d.low, d.median, d.high, f"{d.within_100:.0%}") for d in drifts),
-    )
-    if report:
-        facts = shift_json(power, bursts, drifts, false_drifts, before, streams, seed)
-        report.write_text(facts)
 
 
 def _learn(source: "Dataset", chosen: Learning) -> None:

@@ -1,4 +1,4 @@
-"""`forgewatch benchmark estimate` and `rollout`: what is simulated of estimates and of rollouts."""
+"""`forgewatch benchmark shift`, `estimate` and `rollout`: alarms, estimates and rollouts, simulated."""
 
 import json
 import sys
@@ -80,3 +80,114 @@ def rollout(
     print_table(f"{rollouts} rollouts each, medians", columns, [row_of(each) for each in found])
     if report:
         report.write_text(rollout_json(found, seed))
+
+
+def shift(
+    before: Annotated[int, typer.Option(min=100, help="a source's own items before it shifts")] = 1000,
+    streams: Annotated[int, typer.Option(min=1, help="sources that are simulated")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
+    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(help="measure drift instead on your own media, as forgewatch score --json printed them"),
+    ] = None,
+    other: Annotated[
+        Path | None, typer.Option(help="the same of another camera, which is to be told")
+    ] = None,
+) -> None:
+    """Simulate how many items of a shifted source raise an alarm, and how many sources of reals raise one.
+
+    By how far forged items shift and what share of the items they are; by how reals come in bursts. The same
+    of drift, of which one of three statistics of verdicts moves either way; or drift on scores of one's own.
+    """
+    if scores is not None:
+        return _replay(scores, other, before, streams, seed, report)
+    from updater.benchmark import drift_power, shift_bursts
+    from updater.benchmark.shift_power import AUCS, SHARES, SIGMAS, bar, measure, shift_json
+
+    writable(report)
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+        bursts = list(shift_bursts.measure(streams, seed, progress))
+        power = list(measure(before, streams, seed, SHARES, AUCS, progress))
+        false_drifts = list(drift_power.false_drifts(streams, seed, progress))
+        drifts = list(drift_power.drift_power(before, streams, seed, progress))
+    print_table(
+        f"false alarms among {streams} sources of {shift_bursts.ITEMS} reals that come in bursts",
+        ("items of a burst", "correlation", "with an alarm", "95 % interval"),
+        (
+            (b.length, b.correlation, f"{b.alarms / b.streams:.1%}", f"{b.low:.1%} to {b.high:.1%}")
+            for b in bursts
+        ),
+    )
+    print_table(
+        f"items until the alarm, after {before} of the source's own",
+        ("forged", "item AUC", f"closed form, {SIGMAS:.0f} sigma", "10 %", "median", "90 %", "median, drawn"),
+        (
+            (
+                f"{p.share:.0%}",
+                f"{p.item_auc:.2f}",
+                f"{p.closed_form:.0f}",
+                p.low,
+                p.median,
+                p.high,
+                bar(p.median),
+            )
+            for p in power
+        ),
+    )
+    print_table(
+        "false alarms of drift where nothing drifts",
+        ("items", "of a burst", "correlation", "with an alarm", "95 % interval", "highest ln e"),
+        (
+            (
+                f.items,
+                f.length,
+                f.correlation,
+                f"{f.alarms} of {f.streams}",
+                f"{f.low:.1%} to {f.high:.1%}",
+                f"{f.highest:.1f}",
+            )
+            for f in false_drifts
+        ),
+    )
+    print_table(
+        f"items until the alarm of drift, after {before} of the source's own",
+        ("the release's test of drift", "one statistic drifts by", "10 %", "median", "90 %", "within 100"),
+        ((d.number, f"{d.shift:+.1f} sd", d.low, d.median, d.high, f"{d.within_100:.0%}") for d in drifts),
+    )
+    if report:
+        facts = shift_json(power, bursts, drifts, false_drifts, before, streams, seed)
+        report.write_text(facts)
+
+
+def _replay(
+    scores: Path, other: Path | None, before: int, streams: int, seed: int, report: Path | None
+) -> None:
+    from updater.benchmark.drift_replay import changed, read_statistics, replay_json, unchanged
+
+    writable(report)
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+        own = read_statistics(scores)
+        new = None if other is None else read_statistics(other)
+        steady = unchanged(own, seed, progress)
+        changes = [] if new is None else list(changed(own, new, before, streams, seed, progress))
+    print_table(
+        f"false alarms of drift, {steady.pictures} verdicts of your own",
+        ("items", "with an alarm", "95 % interval", "highest ln e"),
+        [
+            (
+                steady.items,
+                f"{steady.alarms} of {steady.streams}",
+                f"{steady.low:.1%} to {steady.high:.1%}",
+                f"{steady.highest:.1f}",
+            )
+        ],
+    )
+    if changes:
+        print_table(
+            f"items until the other camera is told, after {before} of your own",
+            ("of the items", "the release's test of drift", "10 %", "median", "90 %", "within 100"),
+            ((f"{c.share:.0%}", c.number, c.low, c.median, c.high, f"{c.within_100:.0%}") for c in changes),
+        )
+    if report:
+        report.write_text(replay_json(steady, changes))

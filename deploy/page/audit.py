@@ -16,7 +16,7 @@ from deploy.server import accuracy as api
 from deploy.server import pictures
 from deploy.server.services import Opened, Services
 from deploy.server.shared_media import NoPictureError
-from memory.estimate.audits import CANNOT_SAY, drawn_media, newest_audited
+from memory.estimate.audits import CANNOT_SAY, OPEN_DAYS, drawn_media, newest_audited
 from memory.records import REAL
 
 router = APIRouter(route_class=GuardedRoute)
@@ -29,7 +29,7 @@ _SHOWN_S = 60
 
 @router.get("/page/audit", response_class=HTMLResponse, openapi_extra=least("reviewer"))
 def get_audit(request: Request, services: Opened) -> HTMLResponse:
-    """What was drawn and waits, the oldest first."""
+    """What was drawn and waits, the oldest first; and what was labelled last."""
     return _audit(request, services)
 
 
@@ -47,7 +47,7 @@ def label(
     what = (called or family).strip()
     if not ids or not what:
         raise HTTPException(422, "select items first" if not ids else "say what they are: real, or a family")
-    for id_ in ids[:_TILES]:
+    for id_ in ids[: _TILES + _DONE]:
         api.audit(services, visitor(request).name, given_as(AuditLabel, id=id_, label=what))
     return RedirectResponse("/page/audit", 303)
 
@@ -80,6 +80,7 @@ def _audit(
         "families": sorted(set(live.candidate.classes) - {REAL}) if live else [],
         "cannot_say": CANNOT_SAY,
         "done": done,
+        "open_days": OPEN_DAYS,
         "chosen": set(),
         "family": "",
         **(typed or {}),

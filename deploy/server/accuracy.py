@@ -64,7 +64,10 @@ def list_audits(services: Opened, limit: Annotated[int, Query(ge=1, le=1000)] = 
 
 @router.post("/audits", status_code=201, openapi_extra=least("reviewer"))
 def audit(services: Opened, actor: Actor, body: AuditLabel) -> AuditDone:
-    """Say what a drawn item is, once; tells what was said. 409 where it was not drawn, or is labelled."""
+    """Say what a drawn item is; tells what was said. A later label replaces one of less than a week.
+
+    409 where it was not drawn, is called that already, or was first labelled a week ago.
+    """
     done = label_audit(services.memory, body.id, body.label, actor)
     log.info("audited", item=done.id, label=done.label, actor=actor)
     return AuditDone(**asdict(done))

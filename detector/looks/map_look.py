@@ -1,7 +1,7 @@
 """The second look at where a picture is forged: crops that cover it, and a map of their cells."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import NamedTuple
@@ -41,11 +41,13 @@ class MapLook:
     """Maps a picture, or the frame of a video that looks most forged, by the release's localizer.
 
     What is called real is mapped only where it is asked for: a map of it would be empty, or cast doubt on it.
+    mapped: whether the item of an id may be mapped at all.
     """
 
     contract: MapContract
     ask: Ask
     also_real: bool = False
+    mapped: Callable[[str], bool] = lambda _: True
     max_request_bytes: int = MAX_REQUEST_BYTES
     adds: str = "map"
     bounded: bool = True
@@ -57,7 +59,7 @@ class MapLook:
 
     def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is mapped."""
-        return self.also_real or item.verdict.label != "real"
+        return self.mapped(item.verdict.id) and (self.also_real or item.verdict.label != "real")
 
     def plan(self, item: JudgedItem) -> PlacesPlan:
         """Return the crops that cover the frame, as many of them as are allowed."""

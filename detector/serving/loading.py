@@ -21,7 +21,7 @@ from detector.records import Rollout
 from detector.release.artifact import FILES, MANIFEST, Artifact, version_of
 from detector.release.manifest import DamagedArtifactError
 from detector.serving.rollout_source import Wanted, fetch
-from detector.serving.torchserve import MODEL_NAME, TorchServe, mar_name
+from detector.serving.torchserve import MODEL_NAME, FailedError, StartError, TorchServe, mar_name
 from detector.settings import DetectorSettings
 from ingest.durable import ASIDE, file_aside
 
@@ -156,7 +156,10 @@ class Loader:
         if not self.torchserve.versions().get(artifact.version):
             pack(artifact, self.settings.model_store_dir)
             self.torchserve.register(artifact)
-        differences = self.torchserve.probe(artifact)
+        try:
+            differences = self.torchserve.probe(artifact)
+        except FailedError as error:
+            raise StartError(f"it fails at its probe: {error}") from error
         worst = max(differences.values(), default=0.0)
         log.info("release ready", release=artifact.version, worst_difference=worst)
         return artifact

@@ -1,7 +1,7 @@
 """What scores now, and the idempotent steps from there to what is to be served."""
 
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -29,7 +29,7 @@ from detector.settings import DetectorSettings
 from detector.sharing import in_share
 
 _MOST_STARTS = 3
-"""After so many starts that failed, it is the release that does not start."""
+"""After so many starts that failed, whatever else failed between, it is the release that does not start."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ class Serving:
         self._settling = Pause()
         self._unserved: dict[str, str] = {}
         self._faults: dict[str, str] = {}
+        self._starts: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         return self
@@ -159,14 +160,17 @@ class Serving:
             self._ready[digest] = coming.result()
             pause.rest(0.0)
             self._faults.pop(digest, None)
+            self._starts.pop(digest, None)
         except ProbeError as error:
             self._refused(digest, error)
         except (FetchError, OSError, TorchServeError) as error:
             metrics.SWAPS.labels("retried").inc()
             slow = isinstance(error, StartError)  # each start that fails takes processor time from scoring
             pause.failed(REFUSED_PAUSE_S if slow else LONGEST_PAUSE_S)
-            if slow and pause.failures >= _MOST_STARTS:
+            self._starts[digest] += slow
+            if self._starts[digest] >= _MOST_STARTS:
                 self._faults[digest] = f"it does not start: {error}"
+                self._settled = None  # TorchServe may have loaded it
             log.warning("release not ready yet, trying again", release=release, error=str(error))
         except Exception as error:
             self._refused(digest, error)

@@ -41,6 +41,10 @@ class TorchServeUnavailableError(TorchServeError):
     """It did not answer, or answered that it cannot now. Retryable."""
 
 
+class FailedError(TorchServeUnavailableError):
+    """It answered that it failed, as where a worker runs out of memory or ends. Retryable."""
+
+
 class VersionMissingError(TorchServeUnavailableError):
     """It does not know the version, as after a restart. Retryable once the version is registered again."""
 
@@ -54,7 +58,7 @@ class RequestTooLargeError(TorchServeRefusedError):
 
 
 class StartError(TorchServeRefusedError):
-    """A version's worker process does not come up. Fatal for that release."""
+    """A version's worker process does not come up, or fails at its probe. Fatal for that release."""
 
 
 class ProbeError(TorchServeRefusedError):
@@ -222,7 +226,7 @@ def _send(
         return reply
     said = f"{method} {path}: HTTP {reply.status_code}: {_message(reply)}"
     if reply.is_server_error:
-        raise TorchServeUnavailableError(said)
+        raise FailedError(said)
     if reply.status_code == httpx.codes.NOT_FOUND:
         raise VersionMissingError(said)
     if reply.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:

@@ -42,6 +42,10 @@ _PASSED_ON = (
     "FORGEWATCH_INGEST_MAX_PIXELS",
 )
 
+_FRONTEND_THREADS = 32
+"""A registration holds its connection's thread until the worker is ready: with two, every other connection,
+and so the stream, stood still at a swap for seconds. Connections take the threads by turns."""
+
 _PROPERTIES = """\
 inference_address=http://127.0.0.1:{port}
 management_address=unix:{sockets}/{management}
@@ -62,7 +66,7 @@ default_response_timeout=120
 job_queue_size=1000
 max_request_size={most}
 max_response_size={most}
-number_of_netty_threads=2
+number_of_netty_threads={threads}
 netty_client_threads=2
 disable_system_metrics=true
 metrics_mode=prometheus
@@ -127,6 +131,7 @@ def prepare(
             metrics=METRICS_SOCKET,
             model_store=model_store,
             most=MAX_REQUEST_BYTES,
+            threads=_FRONTEND_THREADS,
         )
     )
     package = find_spec("ts")

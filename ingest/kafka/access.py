@@ -33,6 +33,10 @@ from ingest.settings import IngestSettings
 REQUEST_TIMEOUT_S = 10.0
 """How long one answer of a broker is waited for: more than a leader's election takes."""
 
+_MOST_BACKOFF_MS = 1000
+"""The longest pause before a broker is connected to again, as in Java's client. kafka-python's own is 30 s: a
+broker was back after five, and its worker after 25."""
+
 
 def kafka_options(settings: IngestSettings) -> dict[str, Any]:
     """Give the connection's keyword arguments for any kafka-python client.
@@ -51,6 +55,7 @@ def kafka_options(settings: IngestSettings) -> dict[str, Any]:
         "ssl_certfile": _name(settings.ssl_certfile),
         "ssl_keyfile": _name(settings.ssl_keyfile),
         "ssl_password": _reveal(settings.ssl_password),
+        "reconnect_backoff_max_ms": _MOST_BACKOFF_MS,
     }
     return {name: value for name, value in options.items() if value is not None}
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, select, update
 
 from memory import acts
+from memory.estimate.drawing import DAY_MS
 from memory.labels import checked_name
 from memory.records import IGNORE
 from memory.rows import now_ms
@@ -13,6 +14,9 @@ from memory.store import ExemplarMemoryError, Store
 
 CANNOT_SAY = "cannot-say"
 """Such an item counts as wrong at the interval's low end and as right at its high end."""
+
+OPEN_DAYS = 7
+"""after the first label of an item, in which a later one replaces it"""
 
 
 class AuditError(ExemplarMemoryError):
@@ -39,6 +43,8 @@ class Audited:
     probability: float
     """that it is right, as the release has it"""
     label: str
+    instead_of: str | None = None
+    """the label that this one replaced"""
 
 
 def waiting(connection: Connection, most: int) -> list[Waiting]:
@@ -66,7 +72,9 @@ def drawn_media(connection: Connection, id_: str) -> str | None:
 
 
 def label_audit(store: Store, id_: str, what: str, actor: str) -> Audited:
-    """Say what an audited item is: real, a family, or that it cannot be said. It is said once.
+    """Say what an audited item is: real, a family, or that it cannot be said.
+
+    A later label replaces the former for OPEN_DAYS after the first; both stay on record.
 
     Raises AuditError, memory.labels.LabelError or StoreUnavailableError.
     """
@@ -76,10 +84,15 @@ def label_audit(store: Store, id_: str, what: str, actor: str) -> Audited:
         row = connection.execute(select(audits).where(audits.c.id == id_)).first()
         if row is None:
             raise AuditError(f"{id_[:300]} was not drawn for the audit, or left it by age")
-        if row.label is not None:
-            raise AuditError(f"{id_} was called {row.label} by {row.actor} already")
-        values = {"label": what, "actor": actor.strip()[:200], "labelled_ms": now_ms()}
+        if row.label == what:
+            raise AuditError(f"{id_} was called {what} by {row.actor} already")
+        now, first_ms = now_ms(), row.labelled_ms
+        if first_ms is not None and now >= first_ms + OPEN_DAYS * DAY_MS:
+            raise AuditError(f"{id_} was called {row.label} more than {OPEN_DAYS} days ago: it stands")
+        values = {"label": what, "actor": actor.strip()[:200], "labelled_ms": first_ms or now}
         connection.execute(update(audits).where(audits.c.id == id_).values(values))
         details = {"label": what, "called": row.called, "release": row.release}
+        if row.label is not None:
+            details["instead_of"] = row.label
         acts.append(connection, actor, "audit", id_, details)
-    return Audited(id_, row.release, row.called, row.probability, what)
+    return Audited(id_, row.release, row.called, row.probability, what, row.label)

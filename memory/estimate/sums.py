@@ -43,19 +43,15 @@ class Sum:
 
 
 def note_estimates(connection: Connection, found: Sequence[tuple[InRecord, Verdict]], weekly: int) -> None:
-    """Add verdicts to the sums, and draw some so that about `weekly` a week are audited; 0: none.
-
-    Corrections are left out: they are on items that counted when they were first answered.
-    """
-    said = [(record, verdict) for record, verdict in found if verdict.supersedes is None]
-    if not said:
+    """Add verdicts to the sums, and draw some so that about `weekly` a week are audited; 0: none."""
+    if not found:
         return
-    today = max(record.timestamp_ms for record, _ in said) // DAY_MS
-    chance = _chance(connection, said, weekly)
+    today = max(record.timestamp_ms for record, _ in found) // DAY_MS
+    chance = _chance(connection, found, weekly)
     key = key_of(connection) if chance else b""
     sums, rows = defaultdict[Key, Sum](Sum), []
     named = _Names(connection)
-    for record, verdict in said:
+    for record, verdict in found:
         day, called, probability = record.timestamp_ms // DAY_MS, called_of(verdict), right_of(verdict)
         source = named(day, verdict.release, verdict.item.source[:SOURCE_START])
         sums[day, verdict.release, source, called].add(probability, chance)

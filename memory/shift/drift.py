@@ -43,13 +43,11 @@ def watch_drift(
 ) -> Sequence[Drift]:
     """Bet on a batch of verdicts, each with its source, in their order; return the drifts found, on record.
 
-    At most `most` sources that are bet on are kept, and as many that gather. A correction is no new item.
+    At most `most` sources that are bet on are kept, and as many that gather.
     """
     open_: dict[tuple[str, str], Watched] = {}
     found = []
     for source, verdict in verdicts:
-        if verdict.supersedes is not None:
-            continue
         for name in (source, OVER_ALL):
             key = verdict.release, name
             entry = open_.get(key) or load(connection, *key, settings)

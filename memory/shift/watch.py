@@ -124,7 +124,7 @@ class Watch:
                 forget_before(connection, partition, first)
 
     def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
-        """Bet on a batch, but for corrections, whose items were bet on before.
+        """Bet on a batch and sum it up, but for corrections: their items counted when first answered.
 
         Sources, alarms and offsets are one transaction. Raises StoreUnavailableError.
         """

@@ -19,13 +19,14 @@ from detector.comparison import compared
 from detector.records import MAX_COMPARISON_BYTES, Comparison
 from detector.release.artifact import Artifact, load, seal
 from detector.release.contract import MediaInput
+from detector.release.crop_graphs import MapContract
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from ingest.picture_hash import PICTURE_BYTES
-from ingest.records import Decoded, InRecord, Region
+from ingest.records import Decoded, InRecord, PlacesPlan, Region
 from ingest.sandbox.decode import DecodeError
 from ingest.settings import IngestSettings
 
@@ -62,6 +63,10 @@ class Model:
         self._champion, self._session = champion, open_session(champion, threads=1)
         self._one_at_a_time = threading.Lock()
         self.challenger: Callable[[ModelOutput], ModelOutput] = lambda output: output
+        self.fell = False
+
+    def versions(self, timeout_s: float) -> dict[str, bool]:
+        return {} if self.fell else {self._champion.version: True}
 
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
         with self._one_at_a_time:
@@ -77,7 +82,7 @@ class Scene:
         self.model, self.sandbox = Model(champion), Sandbox()
         self.healed: list[str] = []
         parts: Any = self.sandbox, self.model
-        serving: Any = SimpleNamespace(heal=lambda artifact: self.healed.append(artifact.digest))
+        serving: Any = SimpleNamespace(heal=lambda one: self.healed.append(one.digest), route=Route(champion))
         settings = DetectorSettings()
         self.challenger = Challenger(*parts, serving, IngestSettings(), settings, 900_000)
 
@@ -147,16 +152,35 @@ def test_a_canary_answers_its_share_and_no_other(scene: Scene) -> None:
     assert scene.releases(found) == {scene.champion.digest, scene.canary.digest}
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_it_maps_only_what_it_answers_since_no_comparison_has_a_map(scene: Scene, share: float) -> None:
+    localizer = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
+    manifest = scene.canary.manifest.model_copy(update={"localizer": localizer})
+    scene.canary = replace(scene.canary, manifest=manifest)
+    route = scene.route(share)
+    labels = {each.id: each.challenger.label for each in comparisons(scene.judged(route))}
+    forged = [item_id for item_id, label in labels.items() if label != "real"]
+    mapped = [plan for plan in scene.sandbox.plans if isinstance(plan, PlacesPlan)]
+    assert forged
+    assert len(mapped) == sum(map(route.canary_answers, forged))
+
+
 def refuse(output: ModelOutput) -> ModelOutput:
     raise TorchServeUnavailableError("its worker died")
 
 
-def not_a_number(output: ModelOutput) -> ModelOutput:
-    return {**output, "energy": np.full_like(output["energy"], np.nan)}
+def nan_in(name: str) -> Callable[[ModelOutput], ModelOutput]:
+    return lambda output: {**output, name: np.full_like(output[name], np.nan)}
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"), [(refuse, "its worker died"), (not_a_number, "nan"), (lambda _: {}, "KeyError")]
+    ("fault", "says"),
+    [
+        (refuse, "its worker died"),
+        (nan_in("energy"), "energy nan"),
+        (nan_in("novelty"), "novelty nan"),
+        (lambda _: {}, "KeyError"),
+    ],
 )
 def test_where_the_challenger_fails_the_champion_answers_and_the_comparison_says_why(
     scene: Scene, fault: Callable[[ModelOutput], ModelOutput], says: str
@@ -210,6 +234,18 @@ def test_an_outage_of_torchserve_is_excused_once_in_ten_minutes(
     clock[0] += 600
     scene.challenger.excuse()
     assert scene.shadow() == []
+
+
+def test_torchserve_that_fell_after_the_champions_answer_is_not_held_against_the_challenger(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    scene.model.challenger, scene.model.fell = refuse, True
+    assert scene.shadow() == []
+    scene.challenger.excuse()  # the champion meets it in its next batch
+    clock[0] += 61
+    assert len(scene.shadow()) == ITEMS - 1
 
 
 def test_an_outage_that_lasts_is_one_however_long_the_champion_waits(

@@ -1,8 +1,12 @@
 """A power cut after any step: what is on disk then is told from the syncs alone."""
 
+import errno
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -129,6 +133,71 @@ def test_a_power_cut_finds_a_folder_of_elsewhere_under_one_name_in_whole(tmp_pat
     rename_durably(tmp_path / "incoming" / "draft", tmp_path / "kept" / "one")
     assert disk.least() == disk.most() == {"kept/one/one": b"1"}
     assert all(found.get("kept/one/one") in (None, b"1") for found in disk.after_each)
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, step: int, number: int) -> list[str]:
+    """Have the so-manieth call that a disk may refuse end with this error; returns the calls as they come."""
+    calls: list[str] = []
+
+    def watch(name: str) -> None:
+        function: Callable[..., object] = getattr(os, name)
+
+        def failing(*args: object, **options: object) -> object:
+            calls.append(name)
+            if len(calls) == step:
+                raise OSError(number, os.strerror(number))
+            return function(*args, **options)
+
+        monkeypatch.setattr(os, name, failing)
+
+    for name in ("fsync", "replace", "rename", "mkdir"):
+        watch(name)
+    return calls
+
+
+@pytest.mark.bar("C2")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("write", [lambda path: write_durably(path, b"new"), writes_by_file])
+@pytest.mark.parametrize("before", [{}, {"deep/er/file": b"old"}])
+def test_a_disk_that_refuses_a_step_leaves_the_old_file_or_the_new_one(tmp_path, write, before, number):
+    new, refused = {"deep/er/file": b"new"}, 0
+    for step in range(1, 20):
+        root = tmp_path / str(step)
+        for name, value in before.items():
+            (root / name).parent.mkdir(parents=True)
+            (root / name).write_bytes(value)
+        root.mkdir(exist_ok=True)
+        with pytest.MonkeyPatch.context() as patched:
+            calls = fail_at(patched, step, number)
+            with suppress(OSError):
+                write(root / "deep" / "er" / "file")
+        found = {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*") if f.is_file()}
+        assert found in (before, new)
+        refused += len(calls) >= step
+    assert refused >= 3
+
+
+FILLS_THE_DISK = """
+import subprocess, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", folder], check=True)
+from ingest.durable import write_durably
+write_durably(folder / "file", b"old")
+try:
+    write_durably(folder / "file", bytes(2**20))
+except OSError as error:
+    print(error.errno, (folder / "file").read_bytes(), [path.name for path in folder.iterdir()])
+"""
+
+
+@pytest.mark.bar("C2")
+def test_a_disk_that_is_full_keeps_the_old_file(tmp_path):
+    command = ["unshare", "-rm", sys.executable, "-c", FILLS_THE_DISK, tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare failed" in done.stderr or "unshare:" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("no mount namespace may be made here")
+    assert done.stdout == f"{errno.ENOSPC} b'old' ['file']\n", done.stderr
 
 
 def without_sync_of_the_file(path: Path) -> None:

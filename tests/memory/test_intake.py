@@ -196,6 +196,23 @@ def test_control_an_offset_outside_the_transaction_loses_an_item(store, crops, m
     assert "media-0-2" not in groups(store)
 
 
+@pytest.mark.bar("C4")
+def test_the_topic_read_again_from_its_beginning_leaves_the_same_rows(store, crops, make, bar):
+    log, times = [make(i % 20) for i in range(30)], bar.times(2, 10)
+    consume(store, crops, log)
+    with store.read() as connection:
+        before = rows.select_exemplars(connection)
+    for _ in range(times):
+        with store.write() as connection:
+            save_offsets(connection, {TOPIC: 0})
+        consume(store, crops, log)
+    with store.read() as connection:
+        after = rows.select_exemplars(connection)
+    bar.count(times, lost=len({e.id for e in before} - {e.id for e in after}), twice=len(after) - len(before))
+    assert after == before
+    assert len(after) == 20
+
+
 def test_crops_that_were_purged_before_the_row_came_are_written_again(store, crops, index, make):
     digest = crops.put(make(1).crops)
     assert sweep(store, crops) == 1

@@ -3,16 +3,23 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 from sqlalchemy import func, select
+from verdicts import make_item, make_verdict
 
+from ingest.records import InRecord
 from memory import purge as module
 from memory import rows
 from memory.blocked import SourceBlockedError, block, list_blocked, unblock
+from memory.estimate import sums
+from memory.estimate.accuracy import accuracy
+from memory.estimate.audits import label_audit
+from memory.estimate.drawing import DAY_MS
+from memory.estimate.sums import note_estimates
 from memory.labels import history, label, undo
 from memory.purge import begin, emptied_among, go_on, holding, purged_sources
 from memory.records import Raised
 from memory.retention import sweep
 from memory.rows import select_exemplars
-from memory.schema import alarms, exemplars
+from memory.schema import alarms, audits, estimate_sums, exemplars
 from memory.shift.alarms import put_raised, to_shelve
 
 HOSTILE = "cam\u202e'; DROP TABLE exemplars; --" + "猫" * 900
@@ -125,3 +132,30 @@ def test_an_alarm_brings_no_suspect_of_a_purged_source(store, crops):
     with store.read() as connection:
         assert [alarm.raised.source for alarm in to_shelve(connection)] == ["calm"]
         assert connection.scalar(select(func.count()).select_from(alarms)) == 1
+
+
+def test_its_part_of_the_estimate_and_what_was_audited_of_it_leave_and_others_stay(store, crops):
+    at_ms = 20_000 * DAY_MS
+    found = []
+    for n, source in enumerate([HOSTILE, "calm", HOSTILE, "calm"]):
+        verdict = make_verdict(make_item(n, source=source), label="real", fake_probability=0.1)
+        found.append((InRecord("verdicts", 0, n, at_ms, None, b"", ()), verdict))
+    with store.note() as connection:
+        note_estimates(connection, found, 10_000)
+    for n in range(4):
+        label_audit(store, f"media-0-{n}", "real", "ada")
+    purge(store, crops)
+    with store.read() as connection:
+        told = accuracy(connection, "a" * 64, at_ms, 7)
+        assert set(connection.scalars(select(audits.c.source))) == {"calm"}
+    assert (told.over_all.items, told.over_all.audited, list(told.sources)) == (2, 2, ["calm"])
+
+
+def test_a_source_without_a_name_takes_nothing_of_those_that_are_counted_together(store, crops, monkeypatch):
+    monkeypatch.setattr(sums, "MAX_SOURCES", 0)
+    verdict = make_verdict(make_item(0, source="calm"), label="real", fake_probability=0.1)
+    with store.note() as connection:
+        note_estimates(connection, [(InRecord("verdicts", 0, 0, 0, None, b"", ()), verdict)], 0)
+    with store.write() as connection:
+        begin(connection, holding(connection, ""), "ada", blocks=False)
+        assert connection.scalar(select(func.sum(estimate_sums.c["items"]))) == 1

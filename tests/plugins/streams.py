@@ -11,13 +11,16 @@ from ingest.records import InRecord
 
 
 def await_that(
-    holds: Callable[[], bool], timeout_s: float = 180, what: Callable[[], object] = lambda: None
+    holds: Callable[[], bool],
+    timeout_s: float = 180,
+    what: Callable[[], object] = lambda: None,
+    every_s: float = 0.01,
 ) -> None:
     """Poll until it holds; what: said where it does not within the time."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, what()
-        time.sleep(0.01)
+        time.sleep(every_s)
 
 
 def produce(

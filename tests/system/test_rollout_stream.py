@@ -59,6 +59,9 @@ class Model:
         self._one_at_a_time = threading.Lock()
         self.fault: Callable[[ModelOutput], ModelOutput] = lambda output: output
 
+    def versions(self, _: float) -> dict[str, bool]:
+        return {self._champion.version: True}
+
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
         with self._one_at_a_time:
             output = self._session.score(request)

@@ -3,9 +3,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import numpy as np
 import psutil
 import pytest
@@ -190,3 +193,26 @@ def test_no_server_is_a_passing_fault(settings: DetectorSettings, untrained_arti
             client.versions()
         with pytest.raises(TorchServeUnavailableError):
             client.predict(untrained_artifact, asked(64))
+
+
+def test_connections_are_answered_while_a_release_is_registered(
+    torchserve: Server, settings: DetectorSettings, other: Artifact
+) -> None:
+    pack(other, torchserve.model_store)
+    with ExitStack() as opened:
+        asking = [
+            opened.enter_context(httpx.Client(base_url=torchserve.inference_url, timeout=60))
+            for _ in range(4)
+        ]
+        for each in asking:
+            each.get("/ping")
+        fresh = opened.enter_context(TorchServe(settings))
+        registering = opened.enter_context(ThreadPoolExecutor(1)).submit(fresh.register, other)
+        rounds = 0
+        while not registering.done():
+            for each in asking:
+                each.get("/ping")
+            rounds += 1
+        registering.result()
+        fresh.unregister(other.version)
+    assert rounds > 10  # with two threads for all connections it is 1: it waits for the whole of it

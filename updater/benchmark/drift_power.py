@@ -27,7 +27,7 @@ SHIFTS = (-1.0, -0.5, 0.5, 1.0, 2.0)
 NUMBERS = (1, 2, 200)
 """Of the test, among those of drift of its release: over all, of the first source and of the 199th."""
 
-_MOST = 3000
+MOST = 3000
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class FalseDrifts:
 
 @dataclass(frozen=True)
 class DriftPower:
-    """Items until the alarm, by the test's number: quantiles over the streams; inf: more than _MOST.
+    """Items until the alarm, by the test's number: quantiles over the streams; inf: more than MOST.
 
     within_100: the share of streams that raise it within 100 items.
     """
@@ -71,12 +71,12 @@ def false_drifts(streams: int, seed: int, progress: Progress) -> Iterator[FalseD
     rng = np.random.default_rng(seed)
     for items, (length, correlation), count in (
         (ITEMS, BURSTS[0], SEEDS),
-        *((_MOST, burst, streams) for burst in BURSTS),
+        *((MOST, burst, streams) for burst in BURSTS),
     ):
         alarms, highest = 0, -math.inf
         for stream in range(count):
             values = np.stack([in_bursts(items, length, correlation, rng) for _ in STATISTICS], 1)
-            taken, most = _run(_begin(rng), values, 1)
+            taken, most = run(begin(rng), values, 1)
             alarms += taken < math.inf
             highest = max(highest, most)
             progress(f"no drift, {items} items in bursts of {length}", stream + 1, count)
@@ -89,38 +89,41 @@ def drift_power(before: int, streams: int, seed: int, progress: Progress) -> Ite
     rng = np.random.default_rng(seed)
     tests = []
     for stream in range(streams):
-        test = _begin(rng)
+        test = begin(rng)
         for values in rng.normal(size=(before, len(STATISTICS))):
-            test.take(_named(values))
+            test.take(named(values))
         tests.append(test)
         progress("items before the drift", stream + 1, streams)
     for number, shift in product(NUMBERS, SHIFTS):
         taken = []
         for stream, test in enumerate(tests):
-            values = rng.normal(size=(_MOST, len(STATISTICS)))
+            values = rng.normal(size=(MOST, len(STATISTICS)))
             values[:, stream % len(STATISTICS)] += shift
-            taken.append(_run(copy.deepcopy(test), values, number)[0])
+            taken.append(run(copy.deepcopy(test), values, number)[0])
             progress(f"a drift by {shift:+.1f}, test {number}", stream + 1, streams)
         low, median, high = np.quantile(taken, (0.1, 0.5, 0.9), method="inverted_cdf")
         soon = float(np.mean(np.array(taken) <= 100))
         yield DriftPower(number, shift, float(low), float(median), float(high), soon)
 
 
-def _begin(rng: np.random.Generator) -> DriftTest:
+def begin(rng: np.random.Generator) -> DriftTest:
+    """Begin the tests of one source by their defaults."""
     first, second, third = (int(seed) for seed in rng.integers(2**62, size=len(STATISTICS)))
     return DriftTest.begin((first, second, third), MemorySettings().min_reference, MAX_REFERENCE)
 
 
-def _named(values: NDArray[np.float64]) -> dict[Statistic, float]:
-    return {name: float(value) for name, value in zip(STATISTICS, values, strict=True)}
+def named(values: NDArray[np.float64]) -> dict[Statistic, float]:
+    """Return an item's statistics, [STATISTICS], by name; without those that are NaN."""
+    every = zip(STATISTICS, values, strict=True)
+    return {name: float(value) for name, value in every if not math.isnan(value)}
 
 
-def _run(test: DriftTest, rows: NDArray[np.float64], number: int) -> tuple[float, float]:
+def run(test: DriftTest, rows: NDArray[np.float64], number: int) -> tuple[float, float]:
     """Return after how many rows the alarm came, inf for never, and the highest evidence until then."""
     budget = MemorySettings().max_false_alarms * share_of_budget(2 * number)
     most = -math.inf
     for taken, values in enumerate(rows, start=1):
-        test.take(_named(values))
+        test.take(named(values))
         most = max(most, *(one.log_e for one in test.tests.values()))
         if test.crossed(budget) is not None:
             return taken, most

@@ -9,7 +9,9 @@ from ingest.records import InRecord
 from memory.estimate.sums import note_estimates
 
 
-def test_drawn_items_are_listed_labelled_once_and_told_in_one_line(answered: Any, services: Services) -> None:
+def test_drawn_items_are_listed_labelled_and_called_otherwise_and_told_in_one_line(
+    answered: Any, services: Services
+) -> None:
     verdict = make_verdict(make_item(3), label="real", fake_probability=0.1)
     record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())
     with services.memory.note() as connection:
@@ -17,7 +19,8 @@ def test_drawn_items_are_listed_labelled_once_and_told_in_one_line(answered: Any
     assert [item["id"] for item in answered.json("audit")] == ["media-0-3"]
     assert "said real (90% sure)" in answered.ok("audit", "media-0-3", "blended")
     assert answered.json("audit") == []
-    assert "already" in answered.fails("audit", "media-0-3", "real")
+    assert "already" in answered.fails("audit", "media-0-3", "blended")
+    assert "you say real instead of blended" in answered.ok("audit", "media-0-3", "real")
     assert "say what it is" in answered.fails("audit", "media-0-3", code=2)
 
 

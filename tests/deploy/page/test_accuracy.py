@@ -57,11 +57,14 @@ def test_an_audit_tells_what_was_said_only_once_the_item_is_labelled(
     assert done.status_code == 200
     assert "The release said" in done.text
     assert done.text.count(">wrong<") == 1  # of these one was called blend
-    assert 'value="media-0-0"' not in done.text
+    assert 'id="tile-1" name="ids" value="media-0-0"' not in done.text
     with services.memory.read() as connection:
         assert {(act.action, act.subject) for act in acts_after(connection, 0, 9)} >= {("audit", "media-0-0")}
     again = page.submit("/page/audit", ids=["media-0-0"], called="real")
     assert (again.status_code, "already" in again.text) == (409, True)
+    assert 'name="ids" value="media-0-1"' in done.text  # to be labelled again
+    changed = page.submit("/page/audit", ids=["media-0-1"], called="blend")
+    assert (changed.status_code, changed.text.count(">wrong<")) == (200, 0)
     assert page.submit("/page/audit", called="real").status_code == 422
 
 

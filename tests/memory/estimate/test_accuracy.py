@@ -7,6 +7,7 @@ from verdicts import make_item, make_verdict
 
 from ingest.records import InRecord
 from memory.acts import acts_after
+from memory.estimate import audits as audits_module
 from memory.estimate import sums
 from memory.estimate.accuracy import accuracy
 from memory.estimate.audits import CANNOT_SAY, AuditError, label_audit, waiting
@@ -66,12 +67,6 @@ def test_probabilities_are_summed_by_class_and_source_and_unknowns_stand_apart(s
     assert now(store, days=11).over_all.items == 5
 
 
-def test_a_correction_does_not_count_its_item_a_second_time(store):
-    note(store, [said(0), said(0, release="b" * 64, supersedes=RELEASE)])
-    with store.read() as connection:
-        assert connection.scalar(select(func.sum(estimate_sums.c["items"]))) == 1
-
-
 def test_so_many_are_drawn_a_week_as_are_wanted_once_the_traffic_is_known(store):
     for hour in range(24 * 14):
         note(store, [said(100 * hour + n, day=DAY + hour / 24) for n in range(100)], weekly=200)
@@ -90,7 +85,7 @@ def test_the_same_key_draws_the_same_ids_and_another_key_others():
     assert set(one) <= {id_ for id_ in ids if drawn(b"k", id_, 0.2)}
 
 
-def test_labels_correct_the_estimate_and_are_on_record_and_given_once(store):
+def test_labels_correct_the_estimate_and_are_on_record(store):
     note(store, [said(n) for n in range(20)], weekly=10_000)  # all are drawn
     assert now(store).over_all.corrected is None  # today's drawn ones wait
     for n, entry in enumerate(queue(store)):
@@ -100,10 +95,32 @@ def test_labels_correct_the_estimate_and_are_on_record_and_given_once(store):
     assert found.corrected.low < 0.5 < found.corrected.high < 0.9
     assert (found.audited, found.audited_items, queue(store)) == (20, 20, [])
     with pytest.raises(AuditError, match="was called blended by ann already"):
-        label_audit(store, "media-0-0", "real", "bea")
+        label_audit(store, "media-0-0", "blended", "bea")
     with store.read() as connection:
         act = acts_after(connection, 0, 1)[0]
     assert (act.actor, act.action, act.details["label"]) == ("ann", "audit", "blended")
+
+
+def test_a_later_label_replaces_the_former_for_a_week_after_the_first_and_both_are_on_record(
+    store, monkeypatch
+):
+    note(store, [said(n) for n in range(20)], weekly=10_000)
+    for day, what in ((0, "blended"), (6.9, "real")):
+        monkeypatch.setattr(audits_module, "now_ms", lambda day=day: round((DAY + day) * DAY_MS))
+        for n in range(20):
+            done = label_audit(store, f"media-0-{n}", what, "ann")
+    assert (done.label, done.instead_of) == ("real", "blended")
+    assert now(store).over_all.corrected.value == pytest.approx(1.0)
+    assert now(store).over_all.audited == 20
+    monkeypatch.setattr(audits_module, "now_ms", lambda: (DAY + 7) * DAY_MS)
+    with pytest.raises(AuditError, match="was called real more than 7 days ago"):
+        label_audit(store, "media-0-0", "blended", "ann")
+    with store.read() as connection:
+        acts = [act for act in acts_after(connection, 0, 99) if act.subject == "media-0-0"]
+    assert [(act.details["label"], act.details.get("instead_of")) for act in acts] == [
+        ("blended", None),
+        ("real", "blended"),
+    ]
 
 
 def test_the_audit_speaks_only_for_days_of_which_all_that_was_drawn_is_labelled(store):

@@ -96,13 +96,6 @@ def test_what_does_not_drift_raises_no_alarm(store, settings):
     assert watch(store, settings, verdicts(0, 1500)) == []
 
 
-def test_a_correction_is_no_new_item(store, settings):
-    watch(store, settings, verdicts(0, 300))
-    shifted = verdicts(300, 200, shift={"energy": 3.0}, supersedes="b" * 64)
-    assert watch(store, settings, shifted) == []
-    assert watch(store, settings, verdicts(300, 200, shift={"energy": 3.0})) != []
-
-
 def test_the_same_media_sent_again_and_again_is_one_item(store, settings):
     watch(store, settings, verdicts(0, 300))
     ((source, again),) = verdicts(300, 1, shift={"energy": 4.0})

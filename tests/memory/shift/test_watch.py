@@ -5,15 +5,16 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from safetensors.numpy import save
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 from verdicts import make_item, make_verdict
 
 from ingest.records import InRecord
 from memory import metrics
-from memory.schema import watched
+from memory.schema import estimate_sums, watched
 from memory.settings import MemorySettings
 from memory.shift import watch
 from memory.shift.alarms import SEEN, Alarm, load, to_shelve
+from memory.shift.drift import list_drifts
 from memory.shift.shift_test import share_of_budget
 from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real, said_in
 from memory.store import Store, StoreUnavailableError, load_offsets
@@ -69,6 +70,20 @@ def shifted(source: str = "camera", begin: int = 0) -> list[InRecord]:
     """A hundred and fifty items of one kind, then forty that are shifted by two deviations."""
     values = [*scores(150), *scores(40, 2.0, seed=1)]
     return [said(begin + n, score, source=source) for n, score in enumerate(values)]
+
+
+@pytest.mark.parametrize(("supersedes", "counts"), [("b" * 64, False), (None, True)])
+def test_a_correction_is_no_new_item_of_any_series_and_a_first_verdict_is(watcher, store, supersedes, counts):
+    watcher.take([said(n, score, energy=score) for n, score in enumerate(scores(150))])
+    again = [
+        said(150 + n, score, energy=score, supersedes=supersedes)
+        for n, score in enumerate(scores(60, 3.0, seed=1))
+    ]
+    watcher.take(again)
+    assert (len(alarms(store)) == 1) is counts
+    with store.read() as connection:
+        assert (list_drifts(connection, 9) != []) is counts
+        assert connection.scalar(select(func.sum(estimate_sums.c["items"]))) == 150 + 60 * counts
 
 
 def test_a_source_whose_reals_shift_raises_one_alarm_and_its_neighbour_none(watcher, store):

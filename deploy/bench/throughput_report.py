@@ -1,0 +1,182 @@
+"""What `forgewatch throughput` finds, and its tables."""
+
+import statistics
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+from rich.console import Console
+
+from deploy.bench.latency import Latency
+from deploy.bench.maps_cost import MapsCost
+from deploy.bench.model_cost import ModelCost
+from deploy.bench.sharing_cost import SharingCost
+from deploy.bench.swap_dip import SwapDip
+from updater.terminal import print_grid
+
+
+class ThroughputReport(BaseModel):
+    """Medians over the rounds. shares are of the stream's busy seconds: its parts overlap one another."""
+
+    ratio: float
+    images_per_second: float
+    bare_images_per_second: float
+    overhead_ms: float
+    shares: dict[str, float]
+    stock_ratio: float
+    stock_images_per_second: float
+    stock_bare_images_per_second: float
+    ratios: list[float]
+    stock_ratios: list[float]
+    images: int
+    threads: int
+    crops_an_image: float
+    model_cost: ModelCost
+    latency: Latency
+    maps: MapsCost
+    sharing: SharingCost
+    swap: SwapDip
+
+
+def show(console: Console, found: ThroughputReport) -> None:
+    """Print the tables."""
+    rows = (
+        ("release 0", found.images_per_second, found.bare_images_per_second, found.ratios),
+        (
+            "stock network",
+            found.stock_images_per_second,
+            found.stock_bare_images_per_second,
+            found.stock_ratios,
+        ),
+    )
+    print_grid(
+        console,
+        f"images per second, medians of {len(found.ratios)} rounds",
+        ("model", "topic to committed verdict", "bare loop", "ratio", "least, most"),
+        [
+            (
+                name,
+                f"{streamed:.1f}",
+                f"{alone:.1f}",
+                f"{statistics.median(ratios):.2f}",
+                f"{min(ratios):.2f}-{max(ratios):.2f}",
+            )
+            for name, streamed, alone, ratios in rows
+        ],
+    )
+    cost = found.model_cost
+    print_grid(
+        console,
+        f"processor time of the model alone, one thread, medians of {cost.pairs} pairs",
+        ("release 0, an image of six crops", "ResNet18, one of 224 px", "ratio", "outer tenths"),
+        [
+            (
+                f"{cost.release_ms:.1f} ms",
+                f"{cost.resnet18_ms:.1f} ms",
+                f"{cost.ratio:.2f}",
+                f"{cost.low:.2f}-{cost.high:.2f}",
+            )
+        ],
+    )
+    _show_latency(console, found.latency)
+    _show_maps(console, found.maps)
+    _show_rollout(console, found.sharing, found.swap)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
+    console.print(
+        f"of release 0's busy seconds: {shares}; {found.overhead_ms:.1f} ms an image beyond the bare loop"
+    )
+
+
+def _show_latency(console: Console, found: Latency) -> None:
+    print_grid(
+        console,
+        f"from produced to verdict at {found.per_second:.1f} images a second, half of the most, "
+        f"{found.items} images",
+        ("p50", "p99", "p99 of the rounds", "decoded and scored alone", "p99 / alone"),
+        [
+            (
+                f"{found.p50_ms:.0f} ms",
+                f"{found.p99_ms:.0f} ms",
+                f"{min(found.p99s_ms):.0f}-{max(found.p99s_ms):.0f} ms",
+                f"{found.alone_ms:.1f} ms",
+                f"{found.ratio:.1f}",
+            )
+        ],
+    )
+
+
+def _show_maps(console: Console, cost: MapsCost) -> None:
+    print_grid(
+        console,
+        f"what maps cost: {cost.forged} of {cost.images} pictures forged, {cost.mapped} mapped; "
+        f"medians of {len(cost.ratios)} rounds",
+        ("", "with maps", "without", "ratio", "least, most", "bare loop", "with maps / bare", "least, most"),
+        [
+            (
+                "images per second",
+                f"{cost.with_maps:.1f}",
+                f"{cost.without:.1f}",
+                f"{cost.ratio:.2f}",
+                f"{min(cost.ratios):.2f}-{max(cost.ratios):.2f}",
+                f"{cost.bare:.1f}",
+                f"{cost.bare_ratio:.2f}",
+                f"{min(cost.bare_ratios):.2f}-{max(cost.bare_ratios):.2f}",
+            )
+        ],
+    )
+    print_grid(
+        console,
+        "processor time of a crop, one thread",
+        ("map", "detector", "ratio", "outer tenths"),
+        [
+            (
+                f"{cost.map_crop_ms:.2f} ms",
+                f"{cost.detector_crop_ms:.2f} ms",
+                f"{cost.crop_ratio:.2f}",
+                f"{cost.crop_low:.2f}-{cost.crop_high:.2f}",
+            )
+        ],
+    )
+    console.print(
+        f"a map adds {cost.growth.mean:,.0f} bytes to a verdict, here {cost.growth.most:,} at most; "
+        f"one of noise over the largest part {cost.growth.limit:,}"
+    )
+
+
+def _show_rollout(console: Console, sharing: SharingCost, swap: SwapDip) -> None:
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sharing.items.items())
+    print_grid(
+        console,
+        f"what a challenger costs: of {sharing.images} pictures {outcomes}; "
+        f"medians of {len(sharing.rate.ratios)} rounds",
+        ("images/s by both", "by the champion alone", "ratio", "95 %", "ratio by processor time", "95 %"),
+        [
+            (
+                f"{sharing.both:.1f}",
+                f"{sharing.alone:.1f}",
+                f"{sharing.rate.ratio:.2f}",
+                f"{sharing.rate.low:.2f}-{sharing.rate.high:.2f}",
+                f"{sharing.by_processor.ratio:.2f}",
+                f"{sharing.by_processor.low:.2f}-{sharing.by_processor.high:.2f}",
+            )
+        ],
+    )
+    print_grid(
+        console,
+        f"verdicts that are missing at {swap.per_second:.1f} images a second, medians (least, most)",
+        ("", "in the worst second", "in the worst 5 seconds", "longest below nine tenths"),
+        [
+            (
+                name,
+                _spread([dip.second for dip in dips], "{:.0%}"),
+                _spread([dip.five for dip in dips], "{:.0%}"),
+                _spread([dip.lasts_s for dip in dips], "{:.1f} s"),
+            )
+            for name, dips in ((f"{len(swap.swaps)} swaps", swap.swaps), ("before each", swap.steady))
+        ],
+    )
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    """Write their median, and the least and the most."""
+    middle, least, most = map(form.format, (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({least}, {most})"

@@ -1,0 +1,160 @@
+"""Challengers that are bad on a real TorchServe are rolled back in shadow, and hold up no answer for long."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import psutil
+import pytest
+from on_trial import Stream, Trials
+from onnx import TensorProto, helper, numpy_helper
+from streams import await_that
+
+from detector.release.artifact import MODEL, Artifact, load
+from detector.release.contract import MediaInput
+
+pytestmark = pytest.mark.system
+
+Change = Callable[[Path], dict[str, Any]]
+_BRIGHT = 160.0
+"""A row whose crops have a greater mean is of the stream; the probe's is 127."""
+
+
+def poisoned(nodes: Callable[[], list[onnx.NodeProto]], constants: dict[str, Any]) -> Change:
+    """Add to each row's energy what these nodes make, `poison`, of its crops' mean grey level, `mean`."""
+
+    def change(folder: Path) -> dict[str, Any]:
+        model = onnx.load(folder / MODEL)
+        graph = model.graph
+        for node in graph.node:
+            node.output[:] = ["energy_before" if name == "energy" else name for name in node.output]
+            node.input[:] = ["energy_before" if name == "energy" else name for name in node.input]
+        node = helper.make_node
+        graph.node.extend(
+            [
+                node("Cast", ["crops"], ["pixels_of_crops"], to=TensorProto.FLOAT),
+                node("ReduceMean", ["pixels_of_crops", "of_a_crop"], ["mean_of_crops"], keepdims=0),
+                node("MatMul", ["pooling", "mean_of_crops"], ["mean"]),
+                *nodes(),
+                node("Add", ["energy_before", "poison"], ["energy"]),
+            ]
+        )
+        named = {"of_a_crop": np.array([1, 2, 3]), **constants}
+        graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in named.items())
+        onnx.save(model, folder / MODEL)
+        return {}
+
+    return change
+
+
+def nan() -> list[onnx.NodeProto]:
+    """0 for the probe; of a bright row the logarithm of what is negative."""
+    return [
+        helper.make_node("Sub", ["bright", "mean"], ["left"]),
+        helper.make_node("Log", ["left"], ["log"]),
+        helper.make_node("Mul", ["log", "nothing"], ["poison"]),
+    ]
+
+
+def giant() -> list[onnx.NodeProto]:
+    """0, by way of 40 TB for each bright row."""
+    return [
+        helper.make_node("Greater", ["mean", "bright"], ["is_bright"]),
+        helper.make_node("Where", ["is_bright", "giant", "one"], ["sizes"]),
+        helper.make_node("ReduceMax", ["sizes"], ["size"], keepdims=1),
+        helper.make_node("ConstantOfShape", ["size"], ["zeros"]),
+        helper.make_node("ReduceMax", ["zeros"], ["poison"], keepdims=1),
+    ]
+
+
+def larger_crops(folder: Path) -> dict[str, Any]:
+    """Its plan cuts crops of 96 px, which its graph does not take."""
+    contract = load(folder).manifest.contract
+    (crops,) = contract.views
+    plan = contract.crop_plan.model_copy(update={"crop_px": 96})
+    other = MediaInput(name="crops", dtype="uint8", shape=("crops", 96, 96, 3), view=plan)
+    inputs = tuple(other if spec is crops else spec for spec in contract.inputs)
+    return {"contract": contract.model_copy(update={"inputs": inputs})}
+
+
+FLOAT, WHOLE = np.float32, np.int64
+NAN = poisoned(nan, {"bright": np.array(_BRIGHT, FLOAT), "nothing": np.array(0, FLOAT)})
+GIANT = {"one": np.array(1, WHOLE), "giant": np.array(10**13, WHOLE)}
+MEMORY = poisoned(giant, {"bright": np.array(_BRIGHT, FLOAT), **GIANT})
+MEMORY_AT_ONCE = poisoned(giant, {"bright": np.array(0, FLOAT), **GIANT})
+
+
+@contextmanager
+def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
+    """Kill the process that TorchServe runs for the challenger as often as there is one."""
+    settings, stop = trials.stack.settings, threading.Event()
+    address = settings["FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL"].removeprefix("unix:")
+
+    def kill() -> None:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=address), timeout=30) as client:
+            while not stop.wait(0.05):
+                try:
+                    (version,) = client.get(f"http://t/models/forgewatch/{challenger.version}").json()
+                except (httpx.TransportError, ValueError):
+                    continue
+                for worker in version.get("workers", ()) if isinstance(version, dict) else ():
+                    if worker["status"] == "READY" and psutil.pid_exists(worker["pid"]):
+                        psutil.Process(worker["pid"]).kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        killer.join()
+
+
+@pytest.mark.parametrize(
+    ("change", "befalls"),
+    [
+        pytest.param(NAN, None, id="answers NaN"),
+        pytest.param(MEMORY, None, id="needs more memory than there is"),
+        pytest.param(MEMORY_AT_ONCE, None, id="needs it for its probe"),
+        pytest.param(larger_crops, None, id="has another crop plan than its graph"),
+        pytest.param(lambda folder: {}, crashing, id="crashes"),
+    ],
+)
+def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
+    trials: Trials,
+    champion: Artifact,
+    stream: Stream,
+    tmp_path: Path,
+    change: Change,
+    befalls: Any,
+    request: pytest.FixtureRequest,
+) -> None:
+    challenger = trials.challenger(champion, tmp_path / "challenger", change)
+    quiet_s = time.monotonic()
+    await_that(lambda: sum(at > quiet_s for at in list(stream.answered_s.values())) >= 60)
+    began_s = time.monotonic()
+    with befalls(trials, challenger) if befalls else nullcontext():
+        trials.approve(challenger, "100,5,25,100")
+        await_that(lambda: trials.state(challenger) != "shadow", 240, trials.view, every_s=0.3)
+    ended_s = time.monotonic()
+    assert trials.state(challenger) == "rolled back"
+    await_that(lambda: stream.is_answered(until_s=ended_s))
+    stream.end()
+    compared = [each for each in trials.comparisons() if each.challenger.release == challenger.digest]
+    out = [verdict.id for verdict in trials.verdicts() if verdict.release == challenger.digest]
+    assert out == []
+    assert trials.standing().live.digest == champion.digest  # type: ignore[union-attr]
+    (error, _), *_ = Counter(each.challenger.error for each in compared).most_common(1)
+    print(
+        f"\n{request.node.callspec.id}: rolled back after {len(compared)} shared items in"
+        f" {ended_s - began_s:.0f} s, {len(out)} answers went out, longest wait"
+        f" {stream.worst_s(began_s, ended_s):.1f} s (before {stream.worst_s(quiet_s, began_s):.1f} s);"
+        f" {trials.events()[-1].move.reason}; {error}"
+    )

@@ -1,0 +1,55 @@
+"""The broker is killed under load and started again: the workers go on by themselves, and nothing is lost."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from answers import Answers
+from bars import Bar
+from dying import Slot
+from streams import await_that
+
+from deploy.local.broker import Broker, start_broker
+
+pytestmark = pytest.mark.system
+
+MOST_S = 60.0
+
+
+@pytest.fixture
+def running(tmp_path: Path, kafka_cache: Path) -> Iterator[list[Broker]]:
+    """The broker of this test alone, by itself in a list: a later one takes its place."""
+    made = [start_broker(tmp_path / "broker", cache=kafka_cache)]
+    yield made
+    made[0].stop()
+
+
+@pytest.fixture
+def broker(running: list[Broker]) -> str:
+    return running[0].bootstrap
+
+
+@pytest.mark.bar("B2")
+def test_after_a_kill_of_the_broker_the_stream_goes_on_within_a_minute(
+    running: list[Broker], answers: Answers, slots: list[Slot], kafka_cache: Path, bar: Bar
+) -> None:
+    times, worst_s = bar.times(1, 10), 0.0
+    for _ in range(times):
+        answers.send(120)
+        await_that(lambda: answers.read() > answers.sent - 120, 300)
+        before = running[0]
+        os.kill(before.process.pid, signal.SIGKILL)
+        before.stop()
+        held = len(answers.counted)
+        running[0] = start_broker(before.folder, before.port, before.controller_port, cache=kafka_cache)
+        back = time.monotonic()
+        await_that(lambda held=held: answers.read() > held, 300)  # type: ignore[misc]
+        worst_s = max(worst_s, time.monotonic() - back)
+        await_that(answers.reach, 300)
+    bar.count(times, lost=answers.lost, twice=answers.twice, recovery_s=worst_s)
+    assert (answers.lost, answers.twice, answers.in_order) == (0, 0, True)
+    assert worst_s < MOST_S
+    assert all(slot.process.is_alive() for slot in slots)
