@@ -110,7 +110,7 @@ class ArtifactStore:
                 artifact = verify_signed(folder, None, self._signers)
             except ArtifactError as error:
                 self._require_complete(digest)
-                raise ArtifactRefusedError(f"artifact {digest} is refused: {error}") from error
+                raise ArtifactRefusedError(f"artifact {digest} is damaged or not trusted: {error}") from error
             evaluation = (folder / EVALUATION).read_bytes()
         return Evidence(
             digest=artifact.digest,
