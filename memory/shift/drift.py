@@ -15,7 +15,7 @@ from memory.records import Drift, DriftAlarm
 from memory.rows import now_ms
 from memory.schema import drift_alarms, drift_watched, watched_releases
 from memory.settings import MemorySettings
-from memory.shift.alarms import MAX_REFERENCE, drop_beyond, next_number
+from memory.shift.alarms import MAX_REFERENCE, drop_beyond, leave_beyond, next_number
 from memory.shift.drift_test import DriftTest
 from memory.shift.shift_test import share_of_budget
 
@@ -117,9 +117,10 @@ def to_announce(connection: Connection) -> list[DriftAlarm]:
 
 
 def put_announced(connection: Connection, ids: Iterable[int]) -> None:
-    """Note that drifts are announced."""
+    """Note that drifts are announced; the oldest announced ones leave, which stay on the record."""
     here = drift_alarms.c.id.in_(list(ids))
     connection.execute(update(drift_alarms).where(here).values(announced=True))
+    leave_beyond(connection, drift_alarms)
 
 
 def list_drifts(connection: Connection, most: int) -> list[DriftAlarm]:

@@ -207,7 +207,18 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- include "forgewatch.env.token" (list . "updater") }}
 {{- end }}
 
-{{/* Deploy reads every room's, and so does the hook that migrates. */}}
+{{/* The hook's two containers: one knows the databases and nothing else, the other the brokers. */}}
+{{- define "forgewatch.env.migrate" -}}
+{{- include "forgewatch.env" (list . "process") }}
+{{- include "forgewatch.env.database" (list . "memory" "updater" "deploy") }}
+{{- end }}
+
+{{- define "forgewatch.env.topics" -}}
+{{- include "forgewatch.env" (list . "process" "ingest") }}
+{{- include "forgewatch.env.kafka" . }}
+{{- end }}
+
+{{/* Deploy reads every room's. */}}
 {{- define "forgewatch.env.deploy" -}}
 {{- include "forgewatch.env" (list . "process" "ingest" "detector" "memory" "updater" "deploy") }}
 {{- include "forgewatch.env.kafka" . }}
