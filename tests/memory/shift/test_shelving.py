@@ -16,9 +16,9 @@ from memory.index.index import Index
 from memory.labels import label
 from memory.metrics import Fill as FillCollector
 from memory.records import ALARMS, Raised, ShiftAlarm
+from memory.schema import MAX_SOURCE_CHARS
 from memory.shift.alarms import Alarm, Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.shift.shelving import ALARM_TYPE, DRAWS, Reread, cohesion, event, plan_like, shelve
-from memory.schema import MAX_SOURCE_CHARS
 from memory.store import Store
 from updater.schedule import suspects_labelled_since
 
