@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
+from memory.bounds import MOST_WAITING, beyond_sources
 from memory.crops.crop_store import SHARDS, CropStore
 from memory.crops.object_store import AT_ONCE
 from memory.rows import crops_in_use, drop, now_ms
@@ -68,6 +69,21 @@ class Retention:
         if newest != self._newest_ms:
             self._newest_ms, self._seen_at_s = newest, self.monotonic_s()
         return min(wall, newest + round(1000 * (self.monotonic_s() - self._seen_at_s)))
+
+
+def purge_sources(store: Store, crops: CropStore, most: int = MOST_WAITING) -> int:
+    """Drop what waits beyond the newest `most` of its source; return how many.
+
+    Raises StoreUnavailableError or CropsUnavailableError.
+    """
+    with store.read() as connection:
+        if not beyond_sources(connection, most):
+            return 0
+    with store.write() as connection:
+        dropped = beyond_sources(connection, most)
+        digests = drop(connection, dropped)
+    delete_unused(store, crops, digests)
+    return len(dropped)
 
 
 def sweep(store: Store, crops: CropStore, shards: Iterable[str] = SHARDS) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Column, Connection, insert, select, update
+from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
 
 from memory import acts
 from memory.records import Raised, ShiftAlarm
@@ -23,6 +23,9 @@ SEEN = 200
 
 MAX_REFERENCE = 1000
 """Scores that a source's test keeps: a rank among them moves by a thousandth, and a source takes 50 kB."""
+
+MOST_ALARMS = 1000
+"""Rows of alarms of a kind, some 20 kB each: a producer that shifts for ever raises them for ever."""
 
 
 class Seen(BaseModel):
@@ -148,8 +151,16 @@ def to_announce(connection: Connection) -> list[ShiftAlarm]:
 
 
 def put_announced(connection: Connection, ids: Iterable[int]) -> None:
-    """Note that alarms are announced."""
+    """Note that alarms are announced; the oldest announced ones leave, which stay on the record."""
     connection.execute(update(alarms).where(alarms.c.id.in_(list(ids))).values(announced=True))
+    leave_beyond(connection, alarms)
+
+
+def leave_beyond(connection: Connection, table: Table) -> None:
+    """Delete announced alarms that are not among the newest MOST_ALARMS of the table."""
+    newest = connection.scalar(select(func.max(table.c.id))) or 0
+    old = table.c.id <= newest - MOST_ALARMS
+    connection.execute(delete(table).where(old, table.c.announced.is_(True)))
 
 
 def _dumped(some: Sequence[Seen]) -> str:
