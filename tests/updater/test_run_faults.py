@@ -1,4 +1,7 @@
-"""A disk that is full and a loss that is no number: the update ends with one line, and proposes nothing."""
+"""A disk that is full and a loss that is no number: the update ends with one line, and proposes nothing.
+
+A full disk has no control: there is no defence to be switched off, since the system refuses the write itself.
+"""
 
 import math
 import threading
