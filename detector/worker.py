@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import structlog
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaError
 
 from detector import metrics
 from detector.answers import Answers
@@ -221,7 +221,11 @@ class Worker:
             try:
                 self.sink.recover()
                 self.source.rewind()
-            except (CommitError, KafkaTimeoutError) as error:  # so long, too, as a killed neighbour's is open
+            except (CommitError, KafkaError) as error:
+                # A broker that refuses connections, or does not answer: so long, too, as a killed neighbour's
+                # transaction is open.
+                if isinstance(error, KafkaError) and not error.retriable:
+                    raise
                 log.warning("the broker does not answer, trying again", error=str(error))
                 self._stay_a_member()
                 self._wait(f"the broker does not answer: {error}")

@@ -203,7 +203,10 @@ class Source:
         try:
             if self._is_same_topic():
                 self.rewind()
-        except KafkaTimeoutError as error:  # the next poll tries again
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            # The next poll tries again.
             log.warning("the broker does not tell the group's offsets, trying again", error=str(error))
 
     def _is_same_topic(self) -> bool:

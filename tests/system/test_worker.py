@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaConnectionError
 from PIL import Image
 
 from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, Verdict
@@ -237,6 +238,31 @@ def test_without_the_rewind_the_broken_batch_would_be_missed(
         worker.stop.set()
         thread.join(30)
     assert 0 < found.total() < len(sent)
+
+
+@pytest.mark.bar("B2")
+def test_a_broker_that_refuses_connections_when_a_batch_is_done_again_is_waited_for(
+    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, refusals = Source.rewind, []
+
+    def rewind(source: Source) -> None:
+        if len(refusals) < 3:
+            refusals.append(source)
+            raise KafkaConnectionError("ECONNREFUSED")
+        real(source)
+
+    monkeypatch.setattr(Source, "rewind", rewind)
+    with working(broker, untrained_artifact) as (worker, model):
+        break_a_commit(monkeypatch, model)
+        sent = send_pictures(worker.ingest)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        found = answers(worker, ITEMS, quiet_ms=500)
+        worker.stop.set()
+        thread.join(30)
+    assert len(refusals) == 3
+    assert found == dict.fromkeys(sent, 1)
 
 
 def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_one_verdict(
