@@ -175,7 +175,7 @@ def find_faces(picture: NDArray[np.uint8], most: int) -> tuple[Box, ...]:
 
 
 def _smaller(picture: NDArray[np.uint8], size: tuple[int, int]) -> Image.Image:
-    """Resize as Pillow does with a reducing gap of 2, but reduce some rows at a time: no whole copy is held."""
+    """Resize as Pillow does with a reducing gap of 2; some rows at a time, so that no whole copy is held."""
     height, width, _ = picture.shape
     by_x, by_y = (max(1, side // (2 * small)) for side, small in zip((width, height), size, strict=True))
     rows = by_y * max(1, _PART_PX // (by_y * width))

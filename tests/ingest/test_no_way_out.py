@@ -81,7 +81,13 @@ def addresses(root: Path, port: int, count: int) -> list[str]:
     targets = [
         *(f"{root}/{name}" for name in ("link", "relative", "loop", "pipe", "socket", "sub", "proc/environ")),
         *(f"{root}/{name}/secret" for name in ("folder", "twice", "../outside", "sub/../../outside")),
-        *(f"/proc/self/root{outside}", "/proc/self/environ", "/proc/1/mem", "/dev/zero", "/dev/tcp/127.0.0.1/1"),
+        *(
+            f"/proc/self/root{outside}",
+            "/proc/self/environ",
+            "/proc/1/mem",
+            "/dev/zero",
+            "/dev/tcp/127.0.0.1/1",
+        ),
         *(f"/proc/{os.getpid()}/fd/{number}" for number in range(4)),
         *(f"{root}/{'a' * 300}", f"{root}/{'b/' * 3000}", f"{root}/sub/\0", f"{root}/\udc80", str(outside)),
     ]
@@ -107,7 +113,9 @@ def addresses(root: Path, port: int, count: int) -> list[str]:
     while len(made) < count:
         signs = list(draw.choice(made[: len(pairs)]))
         for _ in range(draw.randint(1, 4)):
-            signs[draw.randrange(len(signs))] = draw.choice([*string.printable, "/", "..", "%00", "%2f", "://"])
+            signs[draw.randrange(len(signs))] = draw.choice(
+                [*string.printable, "/", "..", "%00", "%2f", "://"]
+            )
         made.append("".join(signs))
     return draw.sample(made, count)
 
@@ -124,7 +132,9 @@ def test_no_address_leads_out_of_the_root_or_to_a_server(bar: Bar, root, listeni
     made = addresses(root, listening.getsockname()[1], bar.times(1_000, 20_000))
     with AUDIT:
         said = [given(dataref, root) for dataref in made]
-    outside = [dataref for dataref, found in zip(made, said, strict=True) if found not in {*REFUSED, b"inside"}]
+    outside = [
+        dataref for dataref, found in zip(made, said, strict=True) if found not in {*REFUSED, b"inside"}
+    ]
     bar.count(len(made), lost=len(outside) + len(AUDIT.reached))
     assert not outside
     assert not AUDIT.reached
