@@ -45,7 +45,7 @@ class IngestSettings(BaseSettings):
     max_pixels: int = Field(
         50_500_000,
         gt=0,
-        description="most pixels of one image or frame; fewer where each takes more than three bytes to decode",
+        description="most pixels of one image or frame; fewer where each takes more than three bytes",
     )
     decode_processes: int = Field(1, ge=1, description="decoding processes of one worker")
 

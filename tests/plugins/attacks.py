@@ -20,11 +20,10 @@ _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of PNG's colour types
 
 
 def attacks(count: int, max_pixels: int, seed: int = 25) -> Iterator[tuple[str, bytes]]:
-    """So many files, each of the next family in turn, with its name."""
-    draw = random.Random(seed)
+    """So many files, each of the next family in turn, with its name; each by itself drawn from its number."""
     for number in range(count):
         make = FAMILIES[number % len(FAMILIES)]
-        yield f"{make.__name__.strip('_')}-{number}", make(draw, max_pixels)
+        yield f"{make.__name__.strip('_')}-{number}", make(random.Random(f"{seed} {number}"), max_pixels)
 
 
 def wide_png(width: int, height: int, depth: int = 8, colour: int = 2, real: bool = True) -> bytes:
@@ -89,7 +88,8 @@ def _mode_at_its_limit(draw: random.Random, limit: int) -> bytes:
     mode, container, share = draw.choice(
         [("CMYK", "JPEG", 0.75), ("LAB", "TIFF", 0.75), ("I", "TIFF", 0.5), ("F", "TIFF", 0.5)]
     )
-    image = Image.new(mode, _sides(draw, limit * share * draw.choice([0.98, 1.0, 1.3, 2])))
+    side = int((limit * share * draw.choice([0.98, 1.0, 1.3, 2])) ** 0.5)
+    image = Image.new(mode, (side, side))
     return _saved(image, container, **({} if container == "JPEG" else {"compression": "tiff_lzw"}))
 
 
