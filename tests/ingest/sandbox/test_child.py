@@ -18,6 +18,10 @@ from ingest.settings import IngestSettings
 pytestmark = pytest.mark.slow
 
 PLAN = MediaPlan(crops=CropPlan(patches=4))
+ENVIRONMENT = {
+    *("LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_"),
+}
 
 
 def children() -> set[psutil.Process]:
@@ -42,9 +46,7 @@ def test_children_hold_nothing_of_the_parent(monkeypatch, tmp_path, one_child):
     monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "secret")
     with (tmp_path / "open").open("w") as held, one_child() as (_, child):
         os.set_inheritable(held.fileno(), True)
-        threads = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
-        memory = {"MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_"}
-        assert set(child.environ()) == {"LANG"} | threads | memory
+        assert set(child.environ()) == ENVIRONMENT
         assert child.num_fds() == 3
         assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
 
