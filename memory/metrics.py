@@ -69,7 +69,8 @@ UNWATCHED = Counter(
     "forgewatch_memory_unwatched", "Verdicts that the topic deleted before they were looked at; 0 is normal."
 )
 SOURCES_DROPPED = Counter(
-    "forgewatch_memory_sources_dropped", "Sources that left the watch, since others were seen later."
+    "forgewatch_memory_sources_dropped",
+    "Sources that a batch found not watched, or pushed out of the watch, since too many are new.",
 )
 SHIFT_ALARMS = Counter("forgewatch_memory_shift_alarms", "Alarms about sources whose reals have shifted.")
 DRIFT_ALARMS = Counter(

@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from memory.bounds import MOST_WAITING, beyond_sources
 from memory.crops.crop_store import SHARDS, CropStore
+from memory.crops.object_store import AT_ONCE
 from memory.rows import crops_in_use, drop, now_ms
 from memory.schema import exemplars
 from memory.store import Store
@@ -17,7 +18,8 @@ MAX_PURGED_SHARE = 0.01
 the newest items share costs no more, and a month's items still leave within hours of their time."""
 
 _DAY_MS = 24 * 3600 * 1000
-_DELETED_AT_ONCE = 64
+_DELETED_AT_ONCE = AT_ONCE
+"""One round of requests: the database may end a transaction that lasts for two (memory.postgresql)."""
 
 
 @dataclass

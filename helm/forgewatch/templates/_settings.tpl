@@ -29,6 +29,9 @@ torchserve_url: http://127.0.0.1:8080
 torchserve_management_url: unix:/run/forgewatch/management.sock
 model_store_dir: /var/lib/forgewatch/model-store
 deploy_url: {{ include "forgewatch.deployUrl" . }}
+{{- if .Values.signing.enabled }}
+trusted_signers: /etc/forgewatch/signing/tls.crt
+{{- end }}
 metrics_port: 9101
 {{- end }}
 
@@ -183,6 +186,16 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- with .Values.webhooks.secret }}
 {{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_WEBHOOKS" . "webhooks") }}
 {{ include "forgewatch.secretEnv" (list "FORGEWATCH_DEPLOY_WEBHOOK_SECRET" . "signing") }}
+{{- end }}
+{{- end }}
+
+{{/* What a training run signs with, and whose signature it asks of the release that it learns on from. */}}
+{{- define "forgewatch.env.signing" -}}
+{{- if .Values.signing.enabled }}
+- name: FORGEWATCH_UPDATER_SIGNING_KEY
+  value: /etc/forgewatch/signing/tls.key
+- name: FORGEWATCH_DETECTOR_TRUSTED_SIGNERS
+  value: {{ include "forgewatch.setting" (list . "detector" "trusted_signers") }}
 {{- end }}
 {{- end }}
 
