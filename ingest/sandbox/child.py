@@ -20,8 +20,10 @@ from ingest.sandbox.forks import Forks
 from ingest.sandbox.wire import Waiting, WireError
 from ingest.settings import IngestSettings
 
-MAX_DECODE_MEMORY_BYTES = 2_147_483_648
-"""Address space of one child: what is loaded, and a picture of 64 million pixels (192 MB) several times."""
+MAX_DECODE_MEMORY_BYTES = 536_870_912
+"""Memory of one child: what is loaded, a picture of 50 million pixels (150 MB) twice, and its file."""
+_SHARED_BYTES = 33_554_432
+"""Of it, what children share with the process that forks them: pages of libraries, read and never written."""
 MAX_DECODE_PROCESSOR_S = 5.0
 """Processor time for one item, over all tries and looks: what takes longer would hold up the stream, or is
 made to. Wall time says nothing of an item: on a busy host any takes long."""
@@ -83,7 +85,9 @@ class Child:
             if refusal is not None:
                 raise SandboxUnavailableError(f"media is decoded in confined processes only: {refusal}")
             self._observed = psutil.Process(self._pid)
-            self._limit(resource.RLIMIT_AS, MAX_DECODE_MEMORY_BYTES)
+            # What a child can write to is its data; the rest of its addresses are libraries, most never read.
+            self._limit(resource.RLIMIT_DATA, MAX_DECODE_MEMORY_BYTES - _SHARED_BYTES)
+            self._limit(resource.RLIMIT_AS, 2 * MAX_DECODE_MEMORY_BYTES)
             self._limit(resource.RLIMIT_FSIZE, 0)
             self._limit(resource.RLIMIT_CORE, 0)
             self._limit(resource.RLIMIT_NOFILE, 3)

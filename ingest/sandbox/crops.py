@@ -60,13 +60,12 @@ def cut(picture: NDArray[np.uint8], corners: tuple[tuple[int, int], ...], crop_p
     smaller than crop_px is mirrored beyond its right and lower edge, which keeps its JPEG grid's
     phase. Returns uint8 (N, crop_px, crop_px, 3).
     """
-    height, width, _ = picture.shape
-    missing_y, missing_x = max(0, crop_px - height), max(0, crop_px - width)
-    if missing_y or missing_x:
-        picture = np.pad(picture, ((0, missing_y), (0, missing_x), (0, 0)), mode="reflect")
     crops = np.empty((len(corners), crop_px, crop_px, 3), np.uint8)
     for crop, (left, top) in zip(crops, corners, strict=True):
-        crop[:] = picture[top : top + crop_px, left : left + crop_px]
+        part = picture[top : top + crop_px, left : left + crop_px]
+        missing = [(0, crop_px - side) for side in part.shape[:2]]
+        # Each by itself: a row of millions of pixels, mirrored as a whole, were gigabytes.
+        crop[:] = np.pad(part, (*missing, (0, 0)), mode="reflect") if any(map(any, missing)) else part
     return crops
 
 

@@ -75,16 +75,18 @@ class ImageFormat(NamedTuple):
     """The major brands of an ISO base media file that is such an image, and no video."""
     may_be_animated: bool = False
     is_turned_by_exif: bool = True
+    pixel_bytes: float = 3
+    """What a pixel counts for at least: more than RGB's three where the decoder keeps pictures of its own."""
 
 
 FORMATS = {
     "JPEG": ImageFormat((b"\xff\xd8\xff",)),
     "PNG": ImageFormat((b"\x89PNG\r\n\x1a\n",), may_be_animated=True),
-    "WEBP": ImageFormat(may_be_animated=True),
+    "WEBP": ImageFormat(may_be_animated=True, pixel_bytes=7),
     "GIF": ImageFormat((b"GIF8",), may_be_animated=True),
     "TIFF": ImageFormat((b"II*\0", b"MM\0*")),
     "BMP": ImageFormat((b"BM",)),
-    "AVIF": ImageFormat(brands=(b"avif", b"avis"), may_be_animated=True),
+    "AVIF": ImageFormat(brands=(b"avif", b"avis"), may_be_animated=True, pixel_bytes=5),
     # Turned by its own properties irot and imir (ISO/IEC 23008-12); what its EXIF says is for information.
     "HEIF": ImageFormat(
         brands=(b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"),
@@ -96,15 +98,8 @@ FORMATS = {
 """The images that are decoded, by Pillow's names. To add one of Pillow's is to add a line."""
 
 _SIGNATURES = tuple(signature for image_format in FORMATS.values() for signature in image_format.signatures)
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+# By the orientation: how often a picture is turned by a quarter, counter-clockwise, once it is mirrored.
+_TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (1, True), 6: (3, False), 7: (3, True), 8: (1, False)}
 
 
 Wanted = int | Collection[int]
@@ -198,10 +193,12 @@ def _frames(data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | No
                 image.seek(index)
                 _check_size(image, max_pixels)
             if index in wanted:
-                upright = _upright(image, turn=FORMATS[name].is_turned_by_exif)
+                image.load()
                 # An icon's directory and a HEIF's header may say less than what is in there.
-                _check_size(upright, max_pixels)
-                pixels = np.asarray(upright)
+                _check_size(image, max_pixels)
+                pixels = _upright(image, turn=FORMATS[name].is_turned_by_exif)
+                if index == wanted[-1]:
+                    image.close()  # or it were held beside its pixels while these are looked at
                 shown_ms = image.info.get("timestamp", elapsed_ms)
                 time_s = None if total == 1 else float(shown_ms) / 1000
                 yield Frame(name, index, time_s, pixels, total, index - before)
@@ -210,55 +207,89 @@ def _frames(data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | No
 
 
 def _check_size(image: Image.Image, max_pixels: int) -> None:
-    is_layer = "transparency" in image.info
-    check_bytes(image.width, image.height, _BYTES.get(image.mode, 4 if is_layer else RGB_BYTES), max_pixels)
+    of_mode = _BYTES.get(image.mode, 4 if "transparency" in image.info else RGB_BYTES)
+    image_format = FORMATS.get(str(image.format))
+    of_format = image_format.pixel_bytes if image_format else RGB_BYTES
+    # The frame before is kept, and of an animation no picture is let go before the last.
+    kept = 2 if image_format and image_format.may_be_animated and getattr(image, "n_frames", 1) > 1 else 0
+    check_bytes(image.width, image.height, max(of_mode, of_format) + kept, max_pixels)
     if image.width < 1 or image.height < 1:
         raise DecodeError("corrupt", f"{image.width} x {image.height} px")
 
 
-def _upright(image: Image.Image, *, turn: bool) -> Image.Image:
-    image.load()
+def _upright(image: Image.Image, *, turn: bool) -> NDArray[np.uint8]:
     # After load: Pillow itself turns a TIFF there, and then forgets its orientation.
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # EXIF parsers fail in as many ways as there are cameras; the picture is still good
         orientation = None
-    rgb = to_rgb(image)
-    turning = _TURNS.get(orientation) if turn and isinstance(orientation, int) else None
-    return rgb if turning is None else rgb.transpose(turning)
+    pixels = _rgb_pixels(image)
+    if not (turn and isinstance(orientation, int) and orientation in _TURNS):
+        return pixels
+    quarters, mirrored = _TURNS[orientation]
+    return np.ascontiguousarray(np.rot90(pixels[:, ::-1] if mirrored else pixels, quarters))
+
+
+def _rgb_pixels(image: Image.Image) -> NDArray[np.uint8]:
+    """Bring a picture to RGB, a part at a time: as a whole there were several copies at once."""
+    grey = _grey(image) if _is_deep(image) else None
+    width, height = image.size
+    columns = min(width, _PART_PX)
+    rows = _PART_PX // columns
+    pixels = np.empty((height, width, 3), np.uint8)
+    for top in range(0, height, rows):
+        for left in range(0, width, columns):
+            right, bottom = min(left + columns, width), min(top + rows, height)
+            part = pixels[top:bottom, left:right]
+            if grey is None:
+                part[:] = np.asarray(to_rgb(image.crop((left, top, right, bottom))))
+            else:
+                part[:] = grey[top:bottom, left:right, None]
+    return pixels
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Bring any of Pillow's modes to 8-bit RGB, in the way that the module's docstring says."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
-    if image.mode.startswith("I") or image.mode == "F":
-        return Image.fromarray(_grey(np.asarray(image))).convert("RGB")
+    if _is_deep(image):
+        return Image.fromarray(_grey(image)).convert("RGB")
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         layer = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
     return image.convert("RGB")
 
 
-def _grey(values: NDArray[np.generic]) -> NDArray[np.uint8]:
-    if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 65_535:
-        return (values.astype(np.uint16) >> 8).astype(np.uint8)
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def _grey(image: Image.Image) -> NDArray[np.uint8]:
     # A few rows at a time: as float64 the whole would be twice as large again, several times.
-    rows = [slice(top, top + _ROWS) for top in range(0, len(values), _ROWS)]
-    low = min(float(_finite(values[part]).min()) for part in rows)
-    high = max(float(_finite(values[part]).max()) for part in rows)
-    grey = np.zeros(values.shape, np.uint8)
-    for part in rows:
-        real = _finite(values[part])
-        if low >= 0 and high <= 1:
+    width, height = image.size
+    rows = max(1, _PART_PX // width)
+
+    def parts() -> Iterator[tuple[int, NDArray[np.generic]]]:
+        for top in range(0, height, rows):
+            yield top, np.asarray(image.crop((0, top, width, min(top + rows, height))))
+
+    kind = next(parts())[1].dtype.kind
+    low = min(float(_finite(values).min()) for _, values in parts())
+    high = max(float(_finite(values).max()) for _, values in parts())
+    grey = np.empty((height, width), np.uint8)
+    for top, values in parts():
+        real = _finite(values)
+        if kind in "iu" and low >= 0 and high <= 65_535:
+            real = np.floor(real / 256)
+        elif low >= 0 and high <= 1:
             real = real * 255
         elif not (low >= 0 and high <= 255):
             real = (real - low) * (255 / (high - low)) if high > low else np.zeros_like(real)
-        grey[part] = np.round(real)
+        grey[top : top + len(values)] = np.round(real)
     return grey
 
 
-_ROWS = 256
+_PART_PX = 500_000
 
 
 def _finite(values: NDArray[np.generic]) -> NDArray[np.float64]:

@@ -26,6 +26,8 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
+    # A picture's memory goes back with the picture; by itself the threshold grows until blocks are kept.
+    "MALLOC_MMAP_THRESHOLD_": "1048576",
 }
 _BLOCKED_SIGNALS = (
     signal.SIGHUP,

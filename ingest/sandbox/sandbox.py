@@ -37,7 +37,7 @@ _MOST_ITEMS_A_CHILD = 500
 _MOST_TRIES = 3
 # A child that is killed each time it decodes an item, and holds this share of its memory limit then, is
 # taken for killed by what the item needs; a smaller one for a victim of what else the host does.
-_BLAMED_SHARE = 0.25
+_BLAMED_SHARE = 0.5
 _CLOSE_TIMEOUT_S = 60.0
 _BEAT_INTERVAL_S = 5.0
 

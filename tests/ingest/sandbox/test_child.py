@@ -18,6 +18,10 @@ from ingest.settings import IngestSettings
 pytestmark = pytest.mark.slow
 
 PLAN = MediaPlan(crops=CropPlan(patches=4))
+ENVIRONMENT = {
+    *("LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_"),
+}
 
 
 def children() -> set[psutil.Process]:
@@ -42,7 +46,7 @@ def test_children_hold_nothing_of_the_parent(monkeypatch, tmp_path, one_child):
     monkeypatch.setenv("FORGEWATCH_INGEST_SASL_PASSWORD", "secret")
     with (tmp_path / "open").open("w") as held, one_child() as (_, child):
         os.set_inheritable(held.fileno(), True)
-        assert set(child.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
+        assert set(child.environ()) == ENVIRONMENT
         assert child.num_fds() == 3
         assert os.getsid(child.pid) == os.getpgid(child.pid) == child.pid
 
@@ -58,7 +62,8 @@ def test_limits_stand_before_the_first_item_and_are_set_from_outside(monkeypatch
         for line in (
             "Max file size             0                    0",
             "Max core file size        0                    0",
-            "Max address space         2147483648           2147483648",
+            "Max data size             503316480            503316480",
+            "Max address space         1073741824           1073741824",
             "Max open files            3                    3",
         ):
             assert line in limits
@@ -79,7 +84,7 @@ def test_the_process_that_forks_is_confined_and_has_one_thread(one_child):
         assert "Seccomp:\t2" in status
         assert "NoNewPrivs:\t1" in status
         assert forks.num_threads() == 1  # of a fork, only the thread that forks goes on
-        assert set(forks.environ()) == {"LANG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
+        assert set(forks.environ()) == ENVIRONMENT
 
 
 def test_children_whose_forking_process_is_killed_cost_no_item(one_child):

@@ -97,7 +97,6 @@ def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter
         "while time.process_time() < end: pass\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    monkeypatch.setattr(child_module, "MAX_DECODE_MEMORY_BYTES", 1 << 30)
     with one_child() as (sandbox, _):
         error = sandbox.submit(photo(), PLAN).exception(60)
     assert isinstance(error, DecodeError)
