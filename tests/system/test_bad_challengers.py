@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from on_trial import Stream, Trials
+from media_stream import Stream
+from on_trial import Trials
 from onnx import TensorProto, helper, numpy_helper
 from streams import await_that
 
