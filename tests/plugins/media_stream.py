@@ -95,6 +95,12 @@ class Stream:
         """Whether there is such a time of an item that was sent since then."""
         return any(self.sent_s.get(id, 0.0) > began_s for id in list(what))
 
+    def recovery_s(self) -> float:
+        """How long it takes from now until something that is sent from now on is answered, seconds."""
+        now_s = time.monotonic()
+        await_that(lambda: self.since(now_s, self.answered_s), 400)
+        return time.monotonic() - now_s
+
     def is_answered(self, until_s: float) -> bool:
         """Whether each item that was sent until then has its answer."""
         return all(id in self.answered_s for id, at in list(self.sent_s.items()) if at <= until_s)

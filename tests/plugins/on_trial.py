@@ -24,6 +24,8 @@ from deploy.rollout_records import RolloutView, Trial
 from deploy.settings import DeploySettings
 from detector.records import COMPARISONS, VERDICTS, Comparison, Verdict
 from detector.release.artifact import EVALUATION, Artifact, seal
+from detector.serving.torchserve import TorchServe
+from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from updater.deploy_client import DeployClient
 from updater.records import Candidate, Evaluation
@@ -63,6 +65,22 @@ class Trials:
         evaluation = self._make_evaluation(classes, of.digest, classes)
         (folder / EVALUATION).write_text(evaluation.model_dump_json())
         return seal(folder, of.manifest.model_copy(update={"parent": of.digest, **change(folder)}))
+
+    def next_release(self, of: Artifact, folder: Path, number: int = 1) -> Artifact:
+        """A copy of the live release under another digest, which calls nearly all the same."""
+        gate = of.manifest.gate
+        other = gate.model_copy(update={"unknown_threshold": gate.unknown_threshold + number / 1000})
+        return self.challenger(of, folder, lambda _: {"gate": other})
+
+    def torchserve(self) -> TorchServe:
+        """A client of the stack's TorchServe beside the worker's own."""
+        settings = self.stack.settings
+        return TorchServe(
+            DetectorSettings(
+                torchserve_url=settings["FORGEWATCH_DETECTOR_TORCHSERVE_URL"],
+                torchserve_management_url=settings["FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL"],
+            )
+        )
 
     def events(self) -> tuple[Event, ...]:
         return tuple(self._ledger.events())

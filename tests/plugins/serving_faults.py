@@ -3,7 +3,7 @@
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +15,8 @@ import psutil
 
 from deploy.local.processes import Child
 from deploy.local.stack import Stack, launch_room
+
+_WITHOUT = str(Path(__file__).with_name("without.py"))
 
 Answer = Literal["slow", "503", "507", "cut"]
 
@@ -114,20 +116,31 @@ def killed_again_and_again(processes: Callable[[], Iterable[psutil.Process]]) ->
 def model_workers(torchserve: int) -> list[psutil.Process]:
     """The processes that run models for the TorchServe of this id; none where it is gone."""
     found = []
-    with suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(torchserve).children():
-            with suppress(psutil.NoSuchProcess):
-                if any("model_service_worker" in part for part in child.cmdline()):
-                    found.append(child)
+    for process in family(torchserve)[1:]:
+        with suppress(psutil.NoSuchProcess):
+            if any("model_service_worker" in part for part in process.cmdline()):
+                found.append(process)
     return found
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all that it started; none where it is gone."""
+    """A process and all that it started; none where it is gone, or the id is 0."""
     with suppress(psutil.NoSuchProcess):
+        if not pid:
+            return []
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
     return []
+
+
+def still_run(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Which of these have not ended; a zombie has."""
+    left = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                left.append(process)
+    return left
 
 
 def rss_bytes(pid: int) -> int:
@@ -139,21 +152,24 @@ def rss_bytes(pid: int) -> int:
     return total
 
 
-def launch_without(stack: Stack, room: str, defence: str, settings: dict[str, str] | None = None) -> Child:
-    """Start a room's process anew with a defence switched off (without.py)."""
-    command = ["env", *(f"{name}={value}" for name, value in (settings or {}).items()), sys.executable, "-P"]
-    command += [str(Path(__file__).with_name("without.py")), defence, room]
-    folder = stack.run / room
-    return stack.supervisor.launch(room, command, log=folder / f"{room}.log", folder=folder)
-
-
 @contextmanager
-def launched(stack: Stack, room: str, settings: dict[str, str]) -> Iterator[Child]:
-    """A room's process with other settings; that of before runs again at the end."""
+def launched(
+    stack: Stack, room: str, settings: Mapping[str, str] | None = None, without: str | None = None
+) -> Iterator[None]:
+    """A room's process with other settings, or without a defence (without.py); at the end as before."""
+    command = [sys.executable, "-P", *(["-m"] if without is None else [_WITHOUT, without]), room]
+    first = ["env", *(f"{name}={value}" for name, value in (settings or {}).items())]
     try:
-        yield launch_room(stack.supervisor, stack.run, room, settings)
+        launch(stack, room, [*first, *command])
+        yield
     finally:
         launch_room(stack.supervisor, stack.run, room)
+
+
+def launch(stack: Stack, room: str, command: list[str]) -> Child:
+    """Start a room's process anew, by this command."""
+    folder = stack.run / room
+    return stack.supervisor.launch(room, command, log=folder / f"{room}.log", folder=folder)
 
 
 def metric(port: int, name: str) -> float:

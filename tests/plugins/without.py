@@ -1,9 +1,9 @@
 """A room's process with one of its defences switched off, for controls: `python without.py DEFENCE ROOM`."""
 
+import os
 import runpy
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 
@@ -30,10 +30,11 @@ def closing() -> None:
     """Files stay open: a hundred more with each request to TorchServe."""
     from detector.serving.torchserve import TorchServe
 
-    left_open, predict = list[Any](), TorchServe.predict
+    predict = TorchServe.predict
 
     def leaking(self: TorchServe, *about: Any) -> Any:
-        left_open.extend(Path("/dev/null").open() for _ in range(100))
+        for _ in range(100):
+            os.dup(0)
         return predict(self, *about)
 
     TorchServe.predict = leaking  # type: ignore[method-assign]

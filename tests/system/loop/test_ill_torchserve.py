@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import cast
 
-import psutil
 import pytest
 from bars import Bar
 from media_stream import Stream, picture
@@ -13,8 +12,8 @@ from on_trial import Trials
 from serving_faults import (
     Answer,
     Proxy,
+    family,
     killed_again_and_again,
-    launch_without,
     launched,
     metric,
     model_workers,
@@ -43,23 +42,10 @@ def proxy(trials: Trials, champion: Artifact) -> Iterator[Proxy]:
 
 def fault(name: str, proxy: Proxy, trials: Trials) -> AbstractContextManager[object]:
     if name == "down":
-        return killed_again_and_again(lambda: [psutil.Process(pid) for pid in running(trials)])
+        return killed_again_and_again(lambda: family(trials.kept("torchserve").pid)[:1])
     if name == "crash-looping":
-        return killed_again_and_again(
-            lambda: [each for pid in running(trials) for each in model_workers(pid)]
-        )
+        return killed_again_and_again(lambda: model_workers(trials.kept("torchserve").pid))
     return proxy.answering(cast(Answer, name))
-
-
-def running(trials: Trials) -> list[int]:
-    pid = trials.kept("torchserve").pid
-    return [pid] if pid and psutil.pid_exists(pid) else []
-
-
-def recovery_s(stream: Stream, since_s: float) -> float:
-    """How long it took until something that was sent since then was answered."""
-    await_that(lambda: stream.since(since_s, stream.answered_s), 400)
-    return time.monotonic() - since_s
 
 
 @pytest.mark.bar("B7")
@@ -81,12 +67,11 @@ def test_an_ill_torchserve_makes_no_dead_letter_and_the_worker_goes_on_by_itself
     with fault(name, proxy, trials):
         stream.send(map(picture, range(bar.times(50, 2000))))
         await_that(has_lasted, 300, every_s=0.2)
-    took_s = recovery_s(stream, time.monotonic())
+    took_s = stream.recovery_s()
     stream.drain()
     lost, dead = stream.lost, len(stream.dead_letters.keys() & stream.sent_s.keys())
-    print(
-        f"{name}: back after {took_s:.1f} s, {len(stream.sent_s)} items, {(most - before) / 2**20:.0f} MiB more"
-    )
+    more = f"{before / 2**20:.0f} MiB and {(most - before) / 2**20:.0f} more"
+    print(f"{name}: back after {took_s:.1f} s, {len(stream.sent_s)} items, {more}")
     bar.count(1, lost=lost + dead, twice=stream.twice, recovery_s=took_s)
     assert (lost, dead, stream.twice) == (0, 0, 0)
     assert most - before < MOST_MORE_BYTES
@@ -98,9 +83,9 @@ def test_an_ill_torchserve_makes_no_dead_letter_and_the_worker_goes_on_by_itself
 def test_control_without_retries_an_ill_torchserve_makes_dead_letters(
     trials: Trials, proxy: Proxy, stream: Stream, bar: Bar
 ) -> None:
-    launch_without(trials.stack, "detector", "retries", {URL: proxy.url})
-    recovery_s(stream, time.monotonic())
-    with proxy.answering("503"):
-        await_that(lambda: bool(stream.dead_letters.keys() & stream.sent_s.keys()))
-    stream.drain()
+    with launched(trials.stack, "detector", {URL: proxy.url}, without="retries"):
+        stream.recovery_s()
+        with proxy.answering("503"):
+            await_that(lambda: bool(stream.dead_letters.keys() & stream.sent_s.keys()))
+        stream.drain()
     bar.count(1, lost=len(stream.dead_letters.keys() & stream.sent_s.keys()))
