@@ -101,6 +101,12 @@ class Stream:
         await_that(lambda: self.since(now_s, self.answered_s), 400)
         return time.monotonic() - now_s
 
+    def goes_on_s(self) -> float:
+        """How long it takes from now until anything is answered, whenever it was sent, seconds."""
+        now_s, before = time.monotonic(), len(self.answered_s)
+        await_that(lambda: len(self.answered_s) > before, 400)
+        return time.monotonic() - now_s
+
     def is_answered(self, until_s: float) -> bool:
         """Whether each item that was sent until then has its answer."""
         return all(id in self.answered_s for id, at in list(self.sent_s.items()) if at <= until_s)

@@ -67,7 +67,7 @@ def test_an_ill_torchserve_makes_no_dead_letter_and_the_worker_goes_on_by_itself
     with fault(name, proxy, trials):
         stream.send(map(picture, range(bar.times(50, 2000))))
         await_that(has_lasted, 300, every_s=0.2)
-    took_s = stream.recovery_s()
+    took_s = stream.goes_on_s()
     stream.drain()
     lost, dead = stream.lost, len(stream.dead_letters.keys() & stream.sent_s.keys())
     more = f"{before / 2**20:.0f} MiB and {(most - before) / 2**20:.0f} more"

@@ -35,12 +35,12 @@ class Held:
 
 
 MOST = {
-    "detector": Held(1500, 250, 100),
-    "memory": Held(1000, 150, 60),
-    "updater": Held(1000, 150, 60),
-    "deploy": Held(1000, 150, 100),
-    "torchserve": Held(2000, 500, 250),
-    "broker": Held(1200, 1000, 200),
+    "detector": Held(500, 80, 40),
+    "memory": Held(800, 80, 30),
+    "updater": Held(1000, 60, 30),
+    "deploy": Held(400, 80, 60),
+    "torchserve": Held(1400, 300, 150),
+    "broker": Held(900, 600, 150),
 }
 
 
