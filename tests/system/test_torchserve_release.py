@@ -166,6 +166,7 @@ def test_a_release_whose_worker_dies_is_refused_within_seconds_and_leaves_the_ot
     assert client.probe(served)
 
 
+@pytest.mark.bar("S3")
 def test_a_worker_that_is_killed_comes_back_by_itself(
     client: TorchServe, torchserve: Server, served: Artifact
 ) -> None:
