@@ -78,6 +78,7 @@ lock: ## pins and hashes of everything in pyproject.toml, and of what each image
 	$(PIN) -c requirements.lock $(IN_EVERY_IMAGE) --extra torchserve pyproject.toml -o helm/images/torchserve.lock
 	$(PIN) -c requirements.lock $(IN_EVERY_IMAGE) --extra updater pyproject.toml -o helm/images/updater.lock
 	$(PIN) helm/images/build.in -o helm/images/build.lock
+	$(PIN) -c requirements.lock .ci/audit.in -o .ci/audit.lock
 	$(PIN) -c requirements.lock $(ON_GPU) --extra local --extra dev $(IN_EVERY_IMAGE) pyproject.toml -o requirements-gpu.lock
 	$(PIN) -c requirements-gpu.lock $(ON_GPU) $(IN_EVERY_IMAGE) pyproject.toml -o helm/images/worker-gpu.lock
 	$(PIN) -c requirements-gpu.lock $(ON_GPU) $(IN_EVERY_IMAGE) --extra torchserve pyproject.toml -o helm/images/torchserve-gpu.lock

@@ -10,13 +10,16 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp
 
 from deploy.access import api as access
 from deploy.access.guard import MAX_BODY_BYTES, AccessError, GuardedRoute
 from deploy.access.roles import anyone
 from deploy.access.tokens import TokenError, UnknownTokenError
+from deploy.access.too_large import TooLargeSaid
 from deploy.lineage.onward import UnknownLineageError
 from deploy.page.app import add_page, is_page, refused
+from deploy.page.render import Secured
 from deploy.record.chain import BrokenChainError
 from deploy.record.heads import HeadsDifferError
 from deploy.record.record import RecordError
@@ -123,9 +126,18 @@ _ROUTERS = (
 _described = HTTPBearer(auto_error=False, description="a token; none where no person has one")
 
 
+class _App(FastAPI):
+    def build_middleware_stack(self) -> ASGIApp:
+        return TooLargeSaid(super().build_middleware_stack(), _too_large)
+
+
+async def _too_large(request: Request, reason: str) -> ASGIApp:
+    return Secured(await run_in_threadpool(_refusal, request, reason, 413))
+
+
 def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     """The API over opened services; `services` stay open for as long as the app answers."""
-    app = FastAPI(
+    app = _App(
         title="Forgewatch deploy",
         version="0.1.0",
         description=DESCRIPTION,
@@ -151,11 +163,15 @@ def _answer(status: int) -> Callable[[Request, Exception], Response]:
         if isinstance(error, ApprovalError | EvidenceError):
             metrics.REFUSALS.inc()
         log.warning("refused", method=request.method, path=request.url.path, why=str(error))
-        if is_page(request):
-            return refused(request, str(error), status)
-        return JSONResponse({"detail": str(error)}, status)
+        return _refusal(request, str(error), status)
 
     return answer
+
+
+def _refusal(request: Request, reason: str, status: int) -> Response:
+    if is_page(request):
+        return refused(request, reason, status)
+    return JSONResponse({"detail": reason}, status)
 
 
 _INTERVAL_S = 3600.0

@@ -123,6 +123,7 @@ class Status(BaseModel):
     )
     publish_problem: str | None = Field(description="why the releases topic may differ from the ledger")
     record_problem: str | None = Field(None, description="why the record's head is not on its topic")
+    signatures: str = Field("", description="off, or who may sign releases and until when their keys count")
     under_way: list[str] = Field(
         [], description="a rollout, releases that are taken back, webhooks that take nothing: a sentence each"
     )

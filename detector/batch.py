@@ -17,7 +17,7 @@ from detector.looks.scan_places import clips, judged_apart
 from detector.records import Comparison, Reason, Stage, Timings, Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import PICTURE, body_bytes, request_for
-from detector.release.tensors import ModelOutput, Request
+from detector.release.tensors import MOST_CROPS, ModelOutput, Request
 from detector.serving.rollout import Route
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
@@ -26,15 +26,12 @@ from detector.verdicts import JudgedItem, Origin, build, evidence_of
 from ingest.dead_letters import about
 from ingest.envelope import open_envelope, trace_of
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
-from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
+from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError, awaited
 from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
 
 Score = Callable[[Artifact, Request], ModelOutput]
 Again = Callable[[Artifact, Sequence[JudgedItem]], Sequence[JudgedItem]]
-
-MOST_CROPS = 256
-"""Of one request, unless one item has more: small crops, whose scores take longer than their bytes."""
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
@@ -177,16 +174,15 @@ def judge(
     """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
     again gives the items that a release has judged after a second look at them. beat is called
-    whenever the decoding of an item is awaited. The result is in the records' order. Raises
+    while the decoding of an item is awaited. The result is in the records' order. Raises
     BatchAbandonedError as `score` does, ingest's SandboxUnavailableError, and what is the host's fault
     and no item's: MemoryError, an OSError of full disks.
     """
     ready: list[Ready] = []
     judged: dict[int, Judged] = {}
     for place, opened in enumerate(batch.opened):
-        beat()
         try:
-            decoded = opened.decoding.result()
+            decoded = awaited(opened.decoding, beat)
         except CancelledError as error:
             raise BatchAbandonedError("the sandbox was closed") from error
         except Exception as error:
@@ -269,7 +265,7 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [
-        JudgedItem(verdict, found, waiting.media, clip)
+        JudgedItem(verdict, found, waiting.media, clip, found.decoded.processor_s)
         for verdict, found, waiting, clip in zip(said, evidence, part, known, strict=True)
     ]
     judged = {}

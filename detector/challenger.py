@@ -83,7 +83,7 @@ class Challenger:
         else:
             shared = Batch(tuple(self._opened(batch.opened[place], route.canary) for place in places))
             work = partial(self._judge, shared, route, waiting=waiting)
-            beside.scoring = self._under_way = _in_thread(work)
+            beside.scoring = self._under_way = in_thread(work, "challenger")
         return beside
 
     def end(self, beside: Beside, took_s: float) -> dict[int, Challenged]:
@@ -164,7 +164,7 @@ class Challenger:
         return again
 
 
-def _in_thread(work: "partial[list[Judged]]") -> "Future[list[Judged]]":
+def in_thread(work: "partial[list[Judged]]", name: str) -> "Future[list[Judged]]":
     """Run it in a thread of its own, which holds up no end of the process: it may wait for TorchServe."""
     future: Future[list[Judged]] = Future()
 
@@ -174,5 +174,5 @@ def _in_thread(work: "partial[list[Judged]]") -> "Future[list[Judged]]":
         except BaseException as error:  # whatever it is, it is told where the items are
             future.set_exception(error)
 
-    threading.Thread(target=run, name="challenger", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return future

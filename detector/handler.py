@@ -102,7 +102,7 @@ class Handler:
         (verdict,) = build([Origin("", item, timings)], [decoded], output, self._artifact)
         (clip,) = clips([decoded], apart, output["features"], manifest)
         (evidence,) = evidence_of([decoded], output)
-        judged = JudgedItem(verdict, evidence, lambda: data, clip)
+        judged = JudgedItem(verdict, evidence, lambda: data, clip, decoded.processor_s)
         looks = second_looks(self._artifact, self._session.score)
         (judged,) = looked_again([judged], looks, self._sandbox.submit)
         return judged.verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"

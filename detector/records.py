@@ -29,7 +29,9 @@ class Prediction(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     label: Label
-    family: str | None = Field(description="the likeliest forgery family; None where the label is real")
+    family: str | None = Field(
+        description="the likeliest forgery family; None where the label is real, or only unscanned is why not"
+    )
     family_probability: float | None
     fake_probability: float
     energy: float
@@ -91,6 +93,9 @@ class Scan(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     frames: int = Field(description="how many were scanned")
+    left_out: int = Field(
+        0, description="how many more would have been, had they not been too dear to decode, or damaged"
+    )
     step_s: float = Field(description="mean seconds from one to the next")
     threshold: float = Field(description="a stretch is told from this score on")
     times_s: tuple[float, ...] = Field(description="when each was shown")
@@ -148,6 +153,11 @@ class Verdict(Prediction):
     )
     left_out: tuple[Literal["scan", "map"], ...] = Field(
         (), description="looks that were left out since records waited: their share of the time is bounded"
+    )
+    unscanned: str | None = Field(
+        None,
+        description="why this video could not be scanned, or its stretch not be judged, in one line: what"
+        " would be called real is unknown then; None: it was, or is no video, or scan is among left_out",
     )
     release: str = Field(description="digest of the release that said it")
     supersedes: Digest | None = Field(

@@ -1,6 +1,7 @@
 """The second look at items: when, and where, is each forged?
 
-Whatever fails here, want of memory apart, is logged, and the verdict goes out without it.
+Whatever fails here, want of memory apart, is logged, and the verdict goes out without it. But a video that
+its look could not see is not called real.
 """
 
 import hashlib
@@ -21,12 +22,13 @@ from detector.release.artifact import Artifact
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.verdicts import Ask, JudgedItem
 from ingest.records import Decoded, Plan
-from ingest.sandbox.sandbox import SandboxUnavailableError
+from ingest.sandbox.decode import DecodeError
+from ingest.sandbox.sandbox import SandboxUnavailableError, awaited
 
 log = structlog.get_logger()
 
-Look = Callable[[Callable[[], bytes], Plan], "Future[Decoded]"]
-"""Media and where to look → what is decoded of it: `Sandbox.submit`."""
+Look = Callable[[Callable[[], bytes], Plan, float], "Future[Decoded]"]
+"""Media, where to look, and what earlier looks took → what is decoded of it: `Sandbox.submit`."""
 
 
 class SecondLook(Protocol):
@@ -47,6 +49,9 @@ class SecondLook(Protocol):
     def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is looked at."""
 
+    def missed(self, item: JudgedItem) -> bool:
+        """Whether an item goes out without what this look alone could have said against its being real."""
+
     def plan(self, item: JudgedItem) -> Plan:
         """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
 
@@ -54,6 +59,7 @@ class SecondLook(Protocol):
         """Return the items with what was seen there. Raises whatever goes wrong with any of them."""
 
 
+_MOST_TOLD_CHARS = 200
 _CREDIT_S = 60.0
 """What second looks may take beyond the first ones: so a short burst is looked at as if nothing waited."""
 
@@ -115,15 +121,24 @@ def looked_again(
 ) -> list[JudgedItem]:
     """Return the items in order, each with what those looks add that look at it after the looks before.
 
-    beat is called before each look is awaited. seconds: after so many, looks that may be left out are, and
+    beat is called while a look is awaited. seconds: after so many, looks that may be left out are, and
     the verdicts say so. Where TorchServe or the sandbox cannot answer now, nothing behind is asked for: no
     verdict waits for one who is away.
     """
     now, until = list(items), time.monotonic() + seconds
+    why: dict[int, str] = {}
     for again in looks:
-        if not _Pass(again, now, beat, until if again.bounded else math.inf).done(look):
+        if not _Pass(again, now, beat, until if again.bounded else math.inf, why).done(look):
             break
+    for place, item in enumerate(now):
+        if any(again.missed(item) for again in looks):
+            now[place] = _unscanned(item, why.get(place, "nobody was there to scan it"))
     return now
+
+
+def _unscanned(item: JudgedItem, why: str) -> JudgedItem:
+    update = {"unscanned": why} | ({"label": "unknown"} if item.verdict.label == "real" else {})
+    return replace(item, verdict=item.verdict.model_copy(update=update))
 
 
 class _Shown(NamedTuple):
@@ -142,6 +157,8 @@ class _Pass:
     items: list[JudgedItem]
     beat: Callable[[], None]
     until: float
+    why: dict[int, str]
+    """what failed first of an item, by its place"""
 
     def done(self, look: Look) -> bool:
         """Look; False as soon as nobody is there to ask."""
@@ -150,11 +167,12 @@ class _Pass:
         there = True
         while there and queue and time.monotonic() < self.until:
             place, decoding = queue.popleft()
-            self.beat()
             began = time.perf_counter()
             try:
-                shown = _Shown(place, decoding.result(), time.perf_counter() - began)
+                shown = _Shown(place, awaited(decoding, self.beat), time.perf_counter() - began)
             except Exception as error:
+                if isinstance(error, DecodeError) and error.reason == "timeout":
+                    self.items[place] = replace(self.items[place], processor_s=math.inf)
                 there = self._logged(error, place)
                 continue
             if together and _crops([*together, shown]) > self.again.most_crops:
@@ -179,7 +197,8 @@ class _Pass:
                 self._leave_out(place)
                 continue
             try:
-                queue.append((place, look(partial(_unchanged, item), self.again.plan(item))))
+                decoding = look(partial(_unchanged, item), self.again.plan(item), item.processor_s)
+                queue.append((place, decoding))
             except Exception as error:
                 self._logged(error, place)
         return queue
@@ -201,9 +220,8 @@ class _Pass:
         for shown, item in zip(together, added, strict=True):
             took_s = shown.waited_s + (time.perf_counter() - began) / len(together)
             timings = item.verdict.timings.model_copy(update={f"{self.again.adds}_s": took_s})
-            self.items[shown.place] = replace(
-                item, verdict=item.verdict.model_copy(update={"timings": timings})
-            )
+            verdict = item.verdict.model_copy(update={"timings": timings})
+            self.items[shown.place] = replace(item, verdict=verdict, processor_s=shown.decoded.processor_s)
         return True
 
     def _leave_out(self, place: int) -> None:
@@ -215,10 +233,10 @@ class _Pass:
         """Log what failed of an item, but raise want of memory; False where nobody is there to ask."""
         if isinstance(error, MemoryError):
             raise error
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_TOLD_CHARS]
+        self.why.setdefault(place, told)
         log.warning(
-            f"verdict goes out without a {self.again.adds}",
-            item=self.items[place].verdict.id,
-            error=f"{type(error).__name__}: {error}",
+            f"verdict goes out without a {self.again.adds}", item=self.items[place].verdict.id, error=told
         )
         return not isinstance(error, TorchServeUnavailableError | SandboxUnavailableError)
 

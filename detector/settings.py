@@ -26,6 +26,11 @@ class DetectorSettings(BaseSettings):
     )
     deploy_url: str = Field("http://127.0.0.1:8700", description="where artifacts are fetched from")
     deploy_token: SecretStr | None = Field(None, description="bearer token for the deploy server")
+    trusted_signers: Path | None = Field(
+        None,
+        description="PEM file of the certificates whose keys may sign a release; every process that uses one "
+        "reads it, and refuses what they did not sign; unset: signatures are not asked for",
+    )
     model_threads: int = Field(1, ge=1, description="threads of ONNX Runtime in one TorchServe worker")
     max_batch_items: int = Field(64, ge=1, description="most items of one transaction")
     max_batch_duration_s: float = Field(

@@ -51,6 +51,8 @@ class Clip:
     """how many frames the container holds"""
     elsewhere: Corner
     """where to look where no face was found"""
+    frame_s: float = 0.0
+    """processor time that decoding a frame took"""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class JudgedItem:
     media: Callable[[], bytes]
     clip: Clip | None = None
     """None: no video, or the release has no scanner"""
+    processor_s: float = 0.0
+    """what the looks at it took of a processor so far: a further one has the rest"""
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,18 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from kafka.errors import KafkaTimeoutError
 
 from detector import metrics
-from detector.batch import (
-    Batch,
-    BatchAbandonedError,
-    Judged,
-    UnscorableError,
-    judge,
-    open_batch,
-)
-from detector.challenger import Challenger
-from detector.comparison import compared, comparison_record
-from detector.records import COMPARISONS, UNKNOWNS, VERDICTS
+from detector.answers import Answers
+from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
+from detector.challenger import Challenger, in_thread
+from detector.comparison import compared
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.second_look import LookBudget, looked_again, second_looks
@@ -32,22 +25,23 @@ from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdict_log import count_committed, log_verdict
-from detector.verdicts import JudgedItem, verdict_headers
-from ingest.dead_letters import dead_letter
+from detector.verdicts import JudgedItem
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.kafka.source import Source
 from ingest.metrics import LAG_SECONDS
 from ingest.process.health import Heartbeat
-from ingest.records import InRecord, OutRecord
+from ingest.records import InRecord
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
-from ingest.trace_context import TraceContext
-from ingest.tracing import Span, Spans
+from ingest.tracing import Spans
 
 _POLL_TIMEOUT_S = 0.1
 """The wait for records where none are there; a request to stop is met after it."""
+_MEMBER_INTERVAL_S = 2.0
+"""Between two polls while others work. A paused fetch is thrown away, so a quick batch has none."""
 _MOST_LAG_S = 10.0
 """While records wait and the oldest is older, none is scored by two releases."""
+_T = TypeVar("_T")
 
 log = structlog.get_logger()
 
@@ -64,15 +58,6 @@ class Taken:
     route: Route
     group_metadata: Any
     began_ns: int
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What is sent for one record, and the span that ends once it was committed."""
-
-    judged: Judged
-    span: Span | None
-    sent: list[OutRecord]
 
 
 @dataclass(frozen=True)
@@ -105,6 +90,7 @@ class Worker:
         While a batch is scored the next one decodes and the one before is committed. A commit is only
         begun once the one before has held, so what follows a failed one was never sent. No item waits
         long for the others of its batch: how many are taken follows from how long the last ones took.
+        This thread alone has the consumer, and stays a member of its group while others judge and commit.
         """
         ahead: Taken | None = None
         most = 1
@@ -123,9 +109,9 @@ class Worker:
                 try:
                     # As many as were asked for have come: more may wait.
                     waiting = ahead is not None and len(ahead.records) >= most
-                    judged = self._judge(taken, waiting=waiting) if taken else []
+                    judged = self._as_member(self._judging(taken, waiting=waiting)) if taken else []
                     if committing is not None:
-                        committing.result()
+                        self._as_member(committing)
                     committing = committer.submit(self._commit, taken, judged) if taken else None
                     if taken:
                         most = self._most_items((time.monotonic() - began) / len(taken.records))
@@ -158,6 +144,9 @@ class Worker:
         route = self.serving.route
         batch = open_batch(records, route, self.sandbox, self.ingest)
         return Taken(records, batch, route, self.source.group_metadata(), began_ns)
+
+    def _judging(self, taken: Taken, *, waiting: bool) -> "Future[list[Judged]]":
+        return in_thread(partial(self._judge, taken, waiting=waiting), "judge")
 
     def _judge(self, taken: Taken, *, waiting: bool) -> list[Judged]:
         began, batch = time.monotonic(), taken.batch
@@ -194,82 +183,37 @@ class Worker:
         """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""
         metrics.BATCH_CROPS.observe(len(request[CROPS]))
         self.heartbeat.beat()
-        try:
-            while True:
-                try:
-                    with metrics.MODEL.time():
-                        return self.torchserve.predict(artifact, request)
-                except TorchServeUnavailableError as error:
-                    metrics.MODEL_RETRIES.inc()
-                    self.challenger.excuse()
-                    log.warning(
-                        "TorchServe does not answer, trying again",
-                        release=artifact.version,
-                        error=str(error),
-                    )
-                    self.serving.heal(artifact)
-                    self._wait_as_member(f"TorchServe does not answer: {error}")
-                    if self.serving.route and artifact.digest not in self.serving.route.releases:
-                        # A release that cannot be brought back must not stop what another one can score.
-                        raise BatchAbandonedError(f"release {artifact.version} scores no more") from error
-        finally:
-            self.source.resume()
+        while True:
+            try:
+                with metrics.MODEL.time():
+                    return self.torchserve.predict(artifact, request)
+            except TorchServeUnavailableError as error:
+                metrics.MODEL_RETRIES.inc()
+                self.challenger.excuse()
+                log.warning(
+                    "TorchServe does not answer, trying again", release=artifact.version, error=str(error)
+                )
+                self.serving.heal(artifact)
+                self._wait(f"TorchServe does not answer: {error}")
+                if self.serving.route and artifact.digest not in self.serving.route.releases:
+                    # A release that cannot be brought back must not stop what another one can score.
+                    raise BatchAbandonedError(f"release {artifact.version} scores no more") from error
 
     def _commit(self, taken: Taken, judged: Sequence[Judged]) -> None:
         offsets = self.source.offsets_after(taken.records)
-        answers = [self._answer(result, self._span(result, taken.began_ns)) for result in judged]
+        making = Answers(self.ingest, self.settings, self.spans)
+        answers = making.of(judged, taken.began_ns)
         while True:
             records = [record for answer in answers for record in answer.sent]
             try:
                 self.sink.commit(records, offsets, taken.group_metadata)
             except RecordTooLargeError as error:
-                answers = [self._lessened(answer, error) for answer in answers]
+                answers = [making.lessened(answer, error) for answer in answers]
             else:
                 break
         count_committed([answer.judged for answer in answers])
         for answer in answers:
             log_verdict(answer.judged, answer.span)
-
-    def _span(self, judged: Judged, began_ns: int) -> Span | None:
-        return None if self.spans is None else self.spans.begin(judged.record, judged.trace, began_ns)
-
-    def _answer(self, judged: Judged, span: Span | None) -> Answer:
-        return Answer(judged, span, self._outputs(judged, judged.trace if span is None else span.context))
-
-    def _lessened(self, answer: Answer, error: RecordTooLargeError) -> Answer:
-        """Put a dead letter, which always fits, in place of an item's answer that is too large.
-
-        A comparison that is too large is left out: it costs no answer.
-        """
-        judged = answer.judged
-        if not any(record is error.record for record in answer.sent):
-            return answer
-        if error.record.topic == self.ingest.topic(COMPARISONS):
-            return self._answer(replace(judged, comparison=None), answer.span)
-        if judged.verdict is None:
-            raise error
-        reason = UnscorableError("record_too_large", error)
-        failed = Judged.failed(judged.record, "commit", reason, judged.trace, judged.release)
-        return self._answer(failed, answer.span)
-
-    def _outputs(self, judged: Judged, trace: TraceContext | None) -> list[OutRecord]:
-        verdict, token = judged.verdict, self.settings.deploy_token
-        records: list[OutRecord] = []
-        if judged.comparison is not None:
-            key = None if token is None else token.get_secret_value().encode()
-            records.append(comparison_record(judged.comparison, key, self.ingest))
-        if verdict is None:
-            assert judged.error is not None
-            return [*records, dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
-        headers = tuple(verdict_headers(verdict, trace))
-        data = verdict.model_dump_json().encode()
-        records.append(OutRecord(self.ingest.topic(VERDICTS), judged.record.key, data, headers))
-        if judged.unknown is not None:
-            onwards = tuple(trace.headers()) if trace else ()
-            records.append(
-                OutRecord(self.ingest.topic(UNKNOWNS), verdict.id.encode(), judged.unknown, onwards)
-            )
-        return records
 
     def _rewind(self) -> None:
         """Go back to what is committed, once the broker has decided what that is."""
@@ -279,17 +223,29 @@ class Worker:
                 self.source.rewind()
             except (CommitError, KafkaTimeoutError) as error:  # so long, too, as a killed neighbour's is open
                 log.warning("the broker does not answer, trying again", error=str(error))
-                self._wait_as_member(f"the broker does not answer: {error}")
+                self._stay_a_member()
+                self._wait(f"the broker does not answer: {error}")
             else:
                 self.source.resume()
                 return
 
-    def _wait_as_member(self, hindrance: str) -> None:
-        """Let time pass without losing the partitions: a member that never polls is put out."""
-        self.heartbeat.beat(hindrance)
+    def _as_member(self, work: "Future[_T]") -> _T:
+        """Wait for what another thread does without losing the partitions, however long it takes."""
+        while not wait([work], _MEMBER_INTERVAL_S).done:
+            self._stay_a_member()
+            if self.stop.is_set():
+                raise BatchAbandonedError("told to stop")
+        self.source.resume()
+        return work.result()
+
+    def _stay_a_member(self) -> None:
+        """Poll and take nothing: a member that never polls is put out."""
         self.source.pause()
         self.source.poll(1, 0.0)
         self.serving.tick()
+
+    def _wait(self, hindrance: str) -> None:
+        self.heartbeat.beat(hindrance)
         if self.stop.wait(FIRST_PAUSE_S):
             raise BatchAbandonedError("told to stop")
 

@@ -1,5 +1,7 @@
 """What is said of an item that got no verdict: its dead letter, and the fields of a line of the log."""
 
+from collections.abc import Iterable
+
 from ingest.kafka.sink import record_bytes
 from ingest.records import InRecord, MediaError, OutRecord
 from ingest.settings import IngestSettings
@@ -15,6 +17,7 @@ _MOST_TEXT_BYTES = 1024
 def dead_letter(record: InRecord, stage: str, error: Exception, settings: IngestSettings) -> OutRecord:
     """Make the dead letter of a record: key, value and headers byte for byte, and what went wrong.
 
+    A producer's own headers of our prefix are left out, so that what stands there is ours.
     Headers are added: __forgewatch.errors.{topic, partition, offset, stage, exception, reason, message},
     the texts cut at 1 kB. Kafka-python cannot write a header whose value is null; it becomes empty and
     is named in __forgewatch.errors.null_headers. Of a record that grew beyond what the topic takes (its
@@ -33,10 +36,11 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
         "message": str(error),
     }
     added = [(PREFIX + name, _cut(text)) for name, text in facts.items()]
-    nulls = [name for name, raw in record.headers if raw is None]
+    came = as_it_came(record.headers)
+    nulls = [name for name, raw in came if raw is None]
     if nulls:
         added.append((PREFIX + "null_headers", _cut(",".join(nulls))))
-    headers = [(name, raw or b"") for name, raw in record.headers]
+    headers = [(name, raw or b"") for name, raw in came]
     sizes = {
         "value": len(record.value or b""),
         "headers": record_bytes(None, None, headers) - record_bytes(None, None, ()),
@@ -55,6 +59,11 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
         omitted.add(part)
         added.append((f"{PREFIX}{part}_omitted_bytes", str(sizes[part]).encode()))
     return OutRecord(settings.dead_letters_topic, None, None, tuple(added))
+
+
+def as_it_came(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """Give the headers without those of our prefix, in any case of letters, in their order."""
+    return [(name, raw) for name, raw in headers if not name.lower().startswith(PREFIX)]
 
 
 def _cut(text: str) -> bytes:

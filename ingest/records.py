@@ -162,6 +162,9 @@ class PlacesPlan(BaseModel):
 
     crop_px: int = Field(128, gt=0, le=1024, description="side of a square crop, native pixels")
     places: tuple[Place, ...] = Field(min_length=1, max_length=256)
+    most_decoded: int | None = Field(
+        None, gt=0, description="most frames to decode on the way there; None: as many as at a first look"
+    )
 
     @property
     def frames(self) -> tuple[int, ...]:
@@ -198,7 +201,9 @@ class Decoded:
     plan's, by name, uint8 RGB of shape (frames, height_px, width_px, 3): row i shows the frame whose
     number, as in Region.frame, is frame_numbers[i]. length counts all frames that the container holds.
     picture_hashes are those of `ingest.picture_hash`, one frame after another, without the nearly flat ones;
-    of a PlacesPlan, or one of frames by their numbers, there are none.
+    of a PlacesPlan, or one of frames by their numbers, there are none. processor_s is what the media
+    took of a processor so far, over all tries and looks, where a sandbox decoded it. frame_s is what a frame
+    took, of all that were decoded, also on the way to those that were wanted. Both are seconds.
 
     Of a PlacesPlan, region i is the part of the picture that crop i shows.
     """
@@ -214,6 +219,8 @@ class Decoded:
     length: int = 1
     pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     picture_hashes: bytes = b""
+    processor_s: float = field(default=0.0, compare=False)
+    frame_s: float = field(default=0.0, compare=False)
 
     def view(self, name: str) -> NDArray[np.uint8]:
         """Return the crops, or the pictures of that name: uint8 RGB of shape (n, height, width, 3)."""

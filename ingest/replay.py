@@ -1,6 +1,6 @@
 """A dead letter becomes the record again that it was, to be read once more."""
 
-from ingest.dead_letters import PREFIX
+from ingest.dead_letters import PREFIX, as_it_came
 from ingest.records import InRecord, OutRecord
 
 REPLAYS = "replays"
@@ -49,8 +49,8 @@ def replayed(letter: InRecord, record: InRecord) -> OutRecord:
     topic, _, _ = origin(letter)
     kept = [
         (name, raw or b"")
-        for name, raw in record.headers
-        if not name.startswith(PREFIX) and name not in (REPLAY_OF, REPLAY_COUNT)
+        for name, raw in as_it_came(record.headers)
+        if name not in (REPLAY_OF, REPLAY_COUNT)
     ]
     count = replay_count(letter) + 1
     marks = [(REPLAY_OF, letter.id.encode()), (REPLAY_COUNT, str(count).encode())]

@@ -42,7 +42,11 @@ class IngestSettings(BaseSettings):
     )
     max_media_bytes: int = Field(1_048_576, gt=0, description="largest record of the media topic, bytes")
     max_fetched_bytes: int = Field(104_857_600, gt=0, description="largest media file by dataref, bytes")
-    max_pixels: int = Field(64_000_000, gt=0, description="most pixels of one image or frame")
+    max_pixels: int = Field(
+        64_000_000,
+        gt=0,
+        description="most pixels of one image or frame; fewer where each takes more than three bytes",
+    )
     decode_processes: int = Field(1, ge=1, description="decoding processes of one worker")
 
     def topic(self, name: str) -> str:

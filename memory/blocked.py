@@ -3,7 +3,6 @@
 That is no defence against a producer, who may take another name.
 """
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from memory import acts
 from memory.rows import batches, now_ms
-from memory.schema import blocked
+from memory.schema import blocked, digest_of_source
 from memory.store import ExemplarMemoryError
 
 
@@ -32,21 +31,21 @@ class BlockedSource:
 def block(connection: Connection, source: str, actor: str) -> None:
     """Block a source; once more does nothing."""
     if not blocked_among(connection, [source]):
-        row = {"digest": _digest(source), "source": source, "at_ms": now_ms(), "actor": actor}
+        row = {"digest": digest_of_source(source), "source": source, "at_ms": now_ms(), "actor": actor}
         connection.execute(insert(blocked), row)
         acts.append(connection, actor, "block source", source)
 
 
 def unblock(connection: Connection, source: str, actor: str) -> None:
     """Remember a source again. Raises SourceBlockedError where it is not blocked."""
-    if not connection.execute(delete(blocked).where(blocked.c.digest == _digest(source))).rowcount:
+    if not connection.execute(delete(blocked).where(blocked.c.digest == digest_of_source(source))).rowcount:
         raise SourceBlockedError(f"the source {source!r} is not blocked (`forgewatch memory blocked`)")
     acts.append(connection, actor, "unblock source", source)
 
 
 def blocked_among(connection: Connection, sources: Iterable[str]) -> set[str]:
     """Return those sources that are blocked."""
-    digests = {_digest(source): source for source in sources}
+    digests = {digest_of_source(source): source for source in sources}
     found = set()
     for some in batches(list(digests)):
         here = select(blocked.c.digest).where(blocked.c.digest.in_(some))
@@ -58,7 +57,3 @@ def list_blocked(connection: Connection) -> list[BlockedSource]:
     """Return every blocked source, the newest first."""
     rows = connection.execute(select(blocked).order_by(blocked.c.at_ms.desc(), blocked.c.digest))
     return [BlockedSource(r.source, datetime.fromtimestamp(r.at_ms / 1000, UTC), r.actor) for r in rows]
-
-
-def _digest(source: str) -> str:
-    return hashlib.sha256(source.encode()).hexdigest()

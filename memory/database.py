@@ -58,11 +58,18 @@ def open_engine(database_url: str) -> Engine:
 
     SQLite runs in WAL with synchronous=FULL, so what was committed survives a power cut. A transaction takes
     the one write lock as it begins, unless it has the option READS. PostgreSQL's driver is the caller's.
+    No wait for PostgreSQL by psycopg is without a bound (memory.postgresql).
+
     Raises SQLAlchemyError (also for SQLite without a file), OSError, ImportError (no driver for the URL).
     """
     url = make_url(database_url)
     if url.get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True)
+        engine = create_engine(url, pool_pre_ping=True)
+        if engine.driver == "psycopg":
+            from memory.postgresql import bound
+
+            bound(engine, READS)
+        return engine
     if url.database in (None, "", ":memory:"):
         raise ArgumentError("an SQLite file is needed: several processes open it")
     folder = Path(str(url.database)).parent
@@ -140,8 +147,20 @@ def migrate(connection: Connection, package: str, first_table: str) -> tuple[str
         )
     if revision is None and inspect(connection).has_table(first_table):
         command.stamp(config, revision := _FIRST)
-    command.upgrade(config, "head")
+    with _unhurried(connection):
+        command.upgrade(config, "head")
     return revision, head
+
+
+@contextmanager
+def _unhurried(connection: Connection) -> Iterator[None]:
+    if connection.dialect.driver != "psycopg":
+        yield
+        return
+    from memory.postgresql import unhurried
+
+    with unhurried(connection):
+        yield
 
 
 def _config(connection: Connection, package: str) -> Config:

@@ -1,38 +1,31 @@
-"""Items become exemplars: crops first, then rows, in a transaction that the caller ends.
+"""Items become exemplars: crops first, then rows, in a transaction that the caller ends."""
 
-And exemplars of an older feature version get the features of today's, computed anew from their stored crops.
-"""
-
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from threading import Event
 from typing import Literal
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from ingest.records import MediaError
 from ingest.trace_context import TraceContext
 from memory.blocked import blocked_among
-from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore, Views
-from memory.features import FEATURE_VERSION, features_of
+from memory.bounds import with_room
+from memory.crops.crop_store import CropStore, Views
 from memory.index.index import Index
 from memory.index.picture_index import PictureIndex
 from memory.records import Exemplar
 from memory.rows import (
     NewRow,
     exemplars_of,
-    feature_versions,
     groups_by_media,
     insert_rows,
     media_of,
-    renew_features,
 )
-from memory.schema import exemplars
-from memory.store import ExemplarMemoryError, Store
+from memory.store import ExemplarMemoryError
 
 UnfitReason = Literal["no_message", "no_crops", "bad_features", "refused"]
 """refused: by the database."""
@@ -85,12 +78,14 @@ class Arrival:
 @dataclass(frozen=True)
 class Remembered:
     """What became of some arrivals: ids of the new rows; how many were known by their id; how many
-    of the new ones joined the group of an earlier item; how many were of a blocked source."""
+    of the new ones joined the group of an earlier item; how many were of a blocked source, and how many of a
+    group that has its most."""
 
     new: tuple[str, ...]
     known: int
     duplicates: int
     blocked: int = 0
+    alike: int = 0
 
 
 def check(arrival: Arrival) -> Arrival:
@@ -109,10 +104,12 @@ def remember(
     arrivals: Sequence[Arrival],
     crops_digests: Sequence[str],
     near: float = NEAR_DUPLICATE_DISTANCE,
+    most_alike: int = sys.maxsize,
 ) -> Remembered:
     """Write unlabelled rows on the unknown shelf, once for each id, but for those of blocked sources.
 
-    Items closer than near, in the distance of `Index.search`, share a group.
+    Items closer than near, in the distance of `Index.search`, share a group. A group that has most_alike
+    exemplars takes no more.
 
     Put the crops before the transaction begins (crops_digests): here they are only put again where
     a purge came between. At most once a transaction: the index must not see rows that may yet be
@@ -133,6 +130,11 @@ def remember(
     again = [a for a in new if digest_of[a.id] in purged]
     crops.put_all([a.views for a in again])
     groups = _groups(connection, index, new, features, near)
+    room = with_room(connection, groups, most_alike)
+    kept = [(a, group) for a, group, fits in zip(new, groups, room, strict=True) if fits]
+    alike, known_ids = len(new) - len(kept), len(arrivals) - len(new)
+    if not kept:
+        return Remembered((), known_ids, 0, left, alike)
     insert_rows(
         connection,
         [
@@ -157,11 +159,11 @@ def remember(
                 verdict=a.verdict,
                 picture_hashes=a.picture_hashes,
             )
-            for a, group in zip(new, groups, strict=True)
+            for a, group in kept
         ],
     )
-    joined = sum(group not in (a.id, a.group) for a, group in zip(new, groups, strict=True))
-    return Remembered(tuple(a.id for a in new), len(arrivals) - len(new), joined, left)
+    joined = sum(group not in (a.id, a.group) for a, group in kept)
+    return Remembered(tuple(a.id for a, _ in kept), known_ids, joined, left, alike)
 
 
 def _told_apart(connection: Connection, arrivals: Sequence[Arrival]) -> list[Arrival]:
@@ -232,65 +234,3 @@ def _groups(
         batch.add([arrival.picture_hashes], [i])
         groups.append(group)
     return groups
-
-
-_BATCH_ITEMS = 32
-log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Reextracted:
-    """How many exemplars got features of today's version, and how many keep those of an older one: their
-    crops were purged, are damaged, or are too small."""
-
-    renewed: int
-    left_behind: int
-
-
-def reextract(store: Store, crops: CropStore, stop: Event, beat: Callable[[str], None]) -> Reextracted:
-    """Compute the features of every exemplar that is not of FEATURE_VERSION, a batch a transaction.
-
-    They become the mean over the stored crops. beat is called before each batch. Ends early, between two
-    batches, once stop is set; each row says its version, so the next call goes on from there. Rows that are
-    left behind are in no index and, for want of crops, never trained on; the log counts them. Raises
-    StoreUnavailableError or CropsUnavailableError.
-    """
-    waiting = _waiting(store)
-    renewed = 0
-    for start in range(0, len(waiting), _BATCH_ITEMS):
-        if stop.is_set():
-            break
-        beat("features are computed anew")
-        computed = _computed(crops, waiting[start : start + _BATCH_ITEMS])
-        if computed:
-            with store.write() as connection:
-                renewed += renew_features(connection, computed, FEATURE_VERSION)
-        done = min(start + _BATCH_ITEMS, len(waiting))
-        log.info("features computed anew", version=FEATURE_VERSION, done=done, of=len(waiting))
-    with store.read() as connection:
-        versions = feature_versions(connection)
-    left_behind = sum(count for version, count in versions.items() if version != FEATURE_VERSION)
-    if left_behind:
-        log.warning("exemplars of an older feature version are left out", exemplars=left_behind)
-    return Reextracted(renewed, left_behind)
-
-
-def _waiting(store: Store) -> list[tuple[str, str]]:
-    """Return the ids of older exemplars with the digest of their crops, in the order of writing."""
-    query = select(exemplars.c.id, exemplars.c.crops_digest).where(
-        exemplars.c.feature_version != FEATURE_VERSION, exemplars.c.crops_digest.is_not(None)
-    )
-    with store.read() as connection:
-        rows = connection.execute(query.order_by(exemplars.c.revision, exemplars.c.id))
-        return [(row.id, row.crops_digest) for row in rows]
-
-
-def _computed(crops: CropStore, items: Sequence[tuple[str, str]]) -> dict[str, NDArray[np.float32]]:
-    """Return the features of those items whose crops can be read, by id."""
-    found = {}
-    for item, digest in items:
-        try:
-            found[item] = features_of(crops.load(digest))
-        except (CropsMissingError, CropsDamagedError, ValueError) as error:
-            log.error("features cannot be computed anew", exemplar=item, error=str(error))
-    return found

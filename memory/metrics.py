@@ -19,6 +19,10 @@ CONSUMED = Counter("forgewatch_memory_consumed", "Messages taken from the unknow
 REMEMBERED = Counter("forgewatch_memory_remembered", "Exemplars written.")
 REPEATED = Counter("forgewatch_memory_repeated", "Messages whose exemplar was there already.")
 BLOCKED = Counter("forgewatch_memory_blocked", "Messages of blocked sources: nothing of them is kept.")
+ALIKE = Counter("forgewatch_memory_alike", "Messages left out, since so many are alike already.")
+BEYOND = Counter(
+    "forgewatch_memory_beyond", "Exemplars that gave way, unlabelled, to newer ones of their source."
+)
 DUPLICATES = Counter(
     "forgewatch_memory_duplicates", "Exemplars that joined the group of an earlier one: the same or nearly."
 )
@@ -65,7 +69,8 @@ UNWATCHED = Counter(
     "forgewatch_memory_unwatched", "Verdicts that the topic deleted before they were looked at; 0 is normal."
 )
 SOURCES_DROPPED = Counter(
-    "forgewatch_memory_sources_dropped", "Sources that left the watch, since others were seen later."
+    "forgewatch_memory_sources_dropped",
+    "Sources that a batch found not watched, or pushed out of the watch, since too many are new.",
 )
 SHIFT_ALARMS = Counter("forgewatch_memory_shift_alarms", "Alarms about sources whose reals have shifted.")
 DRIFT_ALARMS = Counter(

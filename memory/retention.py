@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
+from memory.bounds import MOST_WAITING, beyond_sources
 from memory.crops.crop_store import SHARDS, CropStore
+from memory.crops.object_store import AT_ONCE
 from memory.rows import crops_in_use, drop, now_ms
 from memory.schema import exemplars
 from memory.store import Store
@@ -16,7 +18,8 @@ MAX_PURGED_SHARE = 0.01
 the newest items share costs no more, and a month's items still leave within hours of their time."""
 
 _DAY_MS = 24 * 3600 * 1000
-_DELETED_AT_ONCE = 64
+_DELETED_AT_ONCE = AT_ONCE
+"""One round of requests: the database may end a transaction that lasts for two (memory.postgresql)."""
 
 
 @dataclass
@@ -66,6 +69,21 @@ class Retention:
         if newest != self._newest_ms:
             self._newest_ms, self._seen_at_s = newest, self.monotonic_s()
         return min(wall, newest + round(1000 * (self.monotonic_s() - self._seen_at_s)))
+
+
+def purge_sources(store: Store, crops: CropStore, most: int = MOST_WAITING) -> int:
+    """Drop what waits beyond the newest `most` of its source; return how many.
+
+    Raises StoreUnavailableError or CropsUnavailableError.
+    """
+    with store.read() as connection:
+        if not beyond_sources(connection, most):
+            return 0
+    with store.write() as connection:
+        dropped = beyond_sources(connection, most)
+        digests = drop(connection, dropped)
+    delete_unused(store, crops, digests)
+    return len(dropped)
 
 
 def sweep(store: Store, crops: CropStore, shards: Iterable[str] = SHARDS) -> int:

@@ -1,5 +1,6 @@
 """The memory's tables, in SQL that SQLite and PostgreSQL both take. Changes are in migrations/."""
 
+import hashlib
 from typing import Any
 
 from sqlalchemy import (
@@ -20,8 +21,20 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+MAX_SOURCE_CHARS = 1024
+"""Of a source's name, as of every attribute of a CloudEvent."""
+
 SOURCE_START = 200
 """Characters of a source's name by which it is found."""
+
+
+def digest_of_source(source: str) -> str:
+    """Return the key of a source, SHA-256 of its name: PostgreSQL takes no key as long as a name may be."""
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
+def _source_digest(context: Any) -> str:
+    return digest_of_source(context.get_current_parameters()["source"])
 
 
 def _source_start(context: Any) -> str:
@@ -45,7 +58,7 @@ exemplars = Table(
     Column("media_digest", String(64), nullable=False, index=True),
     Column("crops_digest", String(64), index=True),
     Column("crop_count", Integer, nullable=False),
-    Column("source", String(1000), nullable=False),
+    Column("source", String(MAX_SOURCE_CHARS), nullable=False),
     # What an index has of it: PostgreSQL takes no key as long as a source may be.
     Column("source_start", String(SOURCE_START), default=_source_start),
     Column("group", String(300), nullable=False, index=True),
@@ -159,11 +172,13 @@ watched = Table(
     # A source whose items are called real, by one release: its test, and what it saw last. The number is its
     # test's among those of the release that have bet, which says its share of the budget; 0 while it gathers.
     Column("release", String(64), primary_key=True),
-    Column("source", String(1000), primary_key=True),
+    Column("source_digest", String(64), primary_key=True, index=True, default=_source_digest),
+    Column("source", String(MAX_SOURCE_CHARS), nullable=False),
     Column("number", Integer, nullable=False),
     Column("test", LargeBinary, nullable=False),  # memory.shift.shift_test.ShiftTest, as safetensors
     Column("seen", Text, nullable=False),  # JSON list of the newest items, oldest first
     Column("seen_ms", BigInteger, nullable=False, index=True),
+    Column("new_ms", BigInteger, nullable=False, server_default="0"),  # since when; 0: others knew the source
 )
 
 watched_releases = Table(
@@ -180,10 +195,12 @@ drift_watched = Table(
     metadata,
     # A source whose verdicts, of any label, are watched for drift. The empty source: all of the release.
     Column("release", String(64), primary_key=True),
-    Column("source", String(1000), primary_key=True),
+    Column("source_digest", String(64), primary_key=True, index=True, default=_source_digest),
+    Column("source", String(MAX_SOURCE_CHARS), nullable=False),
     Column("number", Integer, nullable=False),  # among the release's tests of drift that have bet; or 0
     Column("test", LargeBinary, nullable=False),  # memory.shift.drift_test.DriftTest, as safetensors
     Column("seen_ms", BigInteger, nullable=False, index=True),
+    Column("new_ms", BigInteger, nullable=False, server_default="0"),
 )
 
 drift_alarms = Table(
@@ -197,7 +214,7 @@ drift_alarms = Table(
 blocked = Table(
     "blocked",
     metadata,
-    # Sources that are no longer remembered, by the SHA-256 of the name.
+    # Sources that are no longer remembered, by `digest_of_source`.
     Column("digest", String(64), primary_key=True),
     Column("source", Text, nullable=False),
     Column("at_ms", BigInteger, nullable=False),
@@ -226,7 +243,7 @@ verdicts = Table(
     Column("release", String(12), nullable=False),  # as detector.release.artifact.version_of has it
     Column("at_ms", BigInteger, nullable=False),
     Column("label", String(20), nullable=False),
-    Column("source", String(1000), nullable=False),
+    Column("source", String(MAX_SOURCE_CHARS), nullable=False),
     Index("verdicts_by_item", "item_partition", "item_offset"),
     Index("verdicts_by_time", "at_ms"),
     Index("verdicts_by_release", "release", "at_ms", "label"),  # all that is counted lies in the index

@@ -29,6 +29,12 @@ class RefusedRowError(ExemplarMemoryError):
     """Fatal for the rows of the transaction: the database does not take their values."""
 
 
+_REFUSED = (DataError, IntegrityError, UnicodeEncodeError, OverflowError)
+"""The last two are of drivers: a lone surrogate, a number of more than 64 bits."""
+_PROGRAM_LIMIT = "54"
+"""PostgreSQL's class of errors for what is too long for it, as a key of an index: it would be so again."""
+
+
 class Store:
     """One database, shared by threads and by processes (the worker, the server, an import).
 
@@ -66,7 +72,7 @@ class Store:
     def write(self) -> Iterator[Connection]:
         """Yield a connection inside the one write transaction at a time: all of it or nothing.
 
-        Keep it short: every other writer waits. Raises StoreUnavailableError.
+        Keep it short: every other writer waits. Raises StoreUnavailableError, and RefusedRowError.
         """
         with self._connection(writes=True) as connection:
             connection.execute(update(revision).values(number=revision.c.number + 1))
@@ -100,8 +106,10 @@ class Store:
                 with connection.begin():
                     yield connection
         except OperationalError as error:
+            if str(getattr(error.orig, "sqlstate", "")).startswith(_PROGRAM_LIMIT):
+                raise RefusedRowError(f"the memory's database refused a row: {cause_of(error)}") from error
             raise StoreUnavailableError(f"the memory's database failed: {cause_of(error)}") from error
-        except (DataError, IntegrityError) as error:
+        except _REFUSED as error:
             raise RefusedRowError(f"the memory's database refused a row: {cause_of(error)}") from error
 
 

@@ -14,13 +14,12 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 from detector.records import Verdict, Withdrawal
 from detector.release.artifact import version_of
 from ingest.records import InRecord
-from memory.schema import verdicts
+from memory.schema import MAX_SOURCE_CHARS, verdicts
 
 FORGOTTEN_AT_ONCE = 20_000
 """Offsets of a partition: other writers wait meanwhile."""
 
 _ID = re.compile(r"(.+)-([0-9]{1,9})-([0-9]{1,18})")
-_MAX_SOURCE_CHARS = 1000
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def note_verdicts(connection: Connection, found: Sequence[tuple[InRecord, Verdic
                 "release": version_of(verdict.release),
                 "at_ms": record.timestamp_ms,
                 "label": verdict.label if isinstance(verdict, Verdict) else WITHDRAWN,
-                "source": verdict.item.source[:_MAX_SOURCE_CHARS],
+                "source": verdict.item.source[:MAX_SOURCE_CHARS],
             }
             for record, verdict in found
         ],

@@ -23,13 +23,15 @@ from ingest.settings import IngestSettings
 from ingest.trace_context import of_headers
 from ingest.tracing import Spans
 from memory import metrics
+from memory.bounds import MOST_ALIKE
 from memory.clusters.clustering import keep_clustered
 from memory.crops.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index
 from memory.index.renewal import Renewal
-from memory.intake import Arrival, UnfitItemError, UnfitReason, check, reextract, remember
-from memory.retention import Retention, sweep
+from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
+from memory.reextract import reextract
+from memory.retention import Retention, purge_sources, sweep
 from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
 from memory.source import RETRY_INTERVAL_S, StoredSource, unknowns
@@ -160,7 +162,7 @@ class Worker:
         arrivals = [arrival for _, arrival in good]
         digests = self._crops.put_all([arrival.views for arrival in arrivals])
         with metrics.TRANSACTION_SECONDS.time(), self.store.write() as connection:
-            done = remember(connection, self._crops, self._index, arrivals, digests)
+            done = remember(connection, self._crops, self._index, arrivals, digests, most_alike=MOST_ALIKE)
             ignore_taken_back(connection, done.new)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
@@ -170,11 +172,14 @@ class Worker:
         metrics.REMEMBERED.inc(len(done.new))
         metrics.REPEATED.inc(done.known)
         metrics.BLOCKED.inc(done.blocked)
+        metrics.ALIKE.inc(done.alike)
         metrics.DUPLICATES.inc(done.duplicates)
         for record, arrival in good:
             release = None if arrival.release is None else version_of(arrival.release)
             log.info(
-                "unknown remembered" if arrival.id in done.new else "unknown was known, or is blocked",
+                "unknown remembered"
+                if arrival.id in done.new
+                else "unknown was known, blocked, or one of many alike",
                 **about(record, item=arrival.id, release=release, trace=arrival.trace),
             )
             if self._spans is not None:
@@ -203,6 +208,7 @@ class Worker:
         if time.monotonic() - self._house_kept < _HOUSEKEEPING_INTERVAL_S:
             return
         metrics.PURGED.inc(self._retention.purge(self.store, self._crops))
+        metrics.BEYOND.inc(purge_sources(self.store, self._crops))
         self._index = self._renewal.current(self._index)
         with self.store.read() as connection:
             self._index.catch_up(connection)

@@ -84,6 +84,7 @@ pytest_plugins = [
     "published",
     "s3_server",
     "sharing",
+    "signers",
     "update_processes",
 ]
 

@@ -180,6 +180,12 @@ def test_what_is_loaded_would_be_seen():
     assert "jgo" in loaded_by("deploy.local.broker")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("module", LIGHT)
+def test_what_signs_and_verifies_is_loaded_when_a_release_comes_and_not_at_the_start(module):
+    assert loaded_by(module) & {"model_signing", "sigstore"} == set()
+
+
 def test_no_module_is_too_long_to_read():
     files = [*MODULES.values(), *(ROOT / "tests").rglob("*.py")]
     lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}

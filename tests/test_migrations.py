@@ -8,7 +8,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, MetaData, create_engine, inspect, text
+from sqlalchemy import Connection, Engine, MetaData, create_engine, inspect, select, sql, text
 from sqlalchemy.exc import DBAPIError
 
 import deploy.access.schema
@@ -21,6 +21,7 @@ from memory import database as module
 from memory.acts import acts_after
 from memory.database import UnknownLayoutError, migrate, open_engine
 from memory.rows import stream_features
+from memory.schema import digest_of_source
 from memory.store import Store, StoreUnavailableError, load_offsets
 
 ROOMS = {
@@ -224,3 +225,36 @@ def test_labels_of_before_there_were_acts_are_acts_now(engine):
     )
     assert first.at.timestamp() == 1
     assert first.uid != undone.uid
+
+
+def test_sources_that_were_watched_by_name_are_watched_on_and_exemplars_keep_their_labels(engine):
+    """Tests of shift and drift, and what labels point at, are there as they were; a longer source fits."""
+    with engine.begin() as connection:
+        command.upgrade(module._config(connection, "memory.migrations"), "0014")
+        for release, source in (("a", "door"), ("b", "door"), ("a", "\u4e2d" * 800)):
+            values = {"release": release, "source": source, "number": 3, "test": b"t", "seen_ms": 7}
+            put(connection, "drift_watched", values)
+            put(connection, "watched", values | {"seen": "[]"})
+        exemplar = {"id": "old", "media_digest": "d", "crop_count": 1, "source": "door", "group": "old"}
+        exemplar |= {"shelf": "unknown", "received_ms": 1, "features": bytes(8), "feature_version": "1"}
+        put(connection, "exemplars", exemplar | {"revision": 1, "source_start": "door"})
+        put(connection, "labels", {"id": 1, "at_ms": 1000, "actor": "ada", "what": "gan"})
+        put(connection, "labelled", {"label": 1, "exemplar": "old", "shelf_before": "unknown"})
+    with engine.begin() as connection:
+        migrate(connection, "memory.migrations", "exemplars")
+        for table in (memory.schema.watched, memory.schema.drift_watched):
+            rows = connection.execute(select(table)).mappings().all()
+            assert sorted(
+                (row["release"], row["source"][:4], row["number"], row["test"]) for row in rows
+            ) == [
+                ("a", "door", 3, b"t"),
+                ("a", "\u4e2d" * 4, 3, b"t"),
+                ("b", "door", 3, b"t"),
+            ]
+            assert all(row["source_digest"] == digest_of_source(row["source"]) for row in rows)
+        assert connection.scalar(select(memory.schema.exemplars.c.source)) == "door"
+        assert connection.scalar(select(memory.schema.labelled.c.exemplar)) == "old"
+
+
+def put(connection: Connection, table: str, values: dict[str, object]) -> None:
+    connection.execute(sql.table(table, *map(sql.column, values)).insert().values(**values))

@@ -11,7 +11,7 @@ from typing import Self
 
 import httpx
 
-from detector.release.artifact import MANIFEST, Artifact
+from detector.release.artifact import MANIFEST, SIGNATURE, Artifact
 from detector.release.manifest import ArtifactError
 from detector.serving.rollout_source import FetchError, fetch
 from detector.settings import DetectorSettings
@@ -74,11 +74,12 @@ class DeployClient:
             raise DeployRefusedError(f"deploy's artifact {digest}: {error}") from error
 
     def put(self, artifact: Artifact) -> None:
-        """Send an artifact's files, the manifest last, so that deploy never has half of one.
+        """Send an artifact's files, signature included, the manifest last: deploy never has half of one.
 
         Sending what is there already does no harm. Raises DeployError.
         """
-        for name in (*sorted(artifact.manifest.files), MANIFEST):
+        signature = [SIGNATURE] if (artifact.folder / SIGNATURE).is_file() else []
+        for name in (*sorted(artifact.manifest.files), *signature, MANIFEST):
             path = artifact.folder / name
             self._ask(
                 "PUT",

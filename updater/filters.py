@@ -100,7 +100,7 @@ def jpeg(pixels: Pixels, quality: int, down: int = 0, across: int = 0) -> Pixels
     for one in padded.reshape(-1, *padded.shape[ROWS:]):
         buffer = io.BytesIO()
         Image.fromarray(one).save(buffer, "JPEG", quality=quality)
-        decoded.append(np.asarray(Image.open(buffer)))
+        decoded.append(np.asarray(Image.open(buffer, formats=("JPEG",))))
     whole = np.stack(decoded).reshape(padded.shape)
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
     return whole[..., whole.shape[ROWS] - height :, whole.shape[COLUMNS] - width :, :].astype(np.float32)

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from detector.model.backbone import BackboneError
 from detector.release.artifact import EVALUATION
+from detector.release.signature import check_key, sign
 from memory.crops.crop_store import CropsUnavailableError
 from memory.database import cause_of
 from memory.rehearsal import choose_rehearsal, choose_resting
@@ -170,6 +171,8 @@ def work(services: Services, lease: Lease, stop: threading.Event, show: Progress
 def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> Candidate:
     settings, report_at = services.settings, heartbeat.report
     torch.set_num_threads(settings.threads)
+    if settings.signing_key is not None:
+        check_key(settings.signing_key)  # now, and not after hours of training
     _refuse_if_nothing_is_new(services, lease)
     with timed("load"):
         live = services.deploy.live_digest()
@@ -192,6 +195,8 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
     draft = Draft(settings.work_dir / f"run-{lease.run}", plan, settings, report_at, lease.run)
     build(draft)
     artifact = sealed(draft)
+    if settings.signing_key is not None:
+        sign(artifact, settings.signing_key)
     evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
     candidate = Candidate(
         digest=artifact.digest,

@@ -9,28 +9,33 @@ slot is unique.
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Literal
 
+import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy import func, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from memory.rows import suspects_of_alarms
 from memory.schema import exemplars, labelled, labels
 from memory.shift.drift import list_drifts
-from memory.store import Store
+from memory.store import ExemplarMemoryError, Store
 from updater.records import UpdateRun
 from updater.runs import RunTable, utc_now
 from updater.settings import UpdaterSettings
 
 POLL_S = 1.0
-"""between two looks for new labels"""
+"""between two looks at what has come due"""
 GRACE_S = 3600
 """A due update that could not start is made up for this long: after that, the next one is as good."""
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 """Intervals count from here and not from a process's start, so that all hosts see the same slots."""
+
+log = structlog.get_logger(__name__)
 
 
 def build_trigger(settings: UpdaterSettings) -> BaseTrigger | None:
@@ -105,6 +110,30 @@ def request_drifted(
     return run if made else None
 
 
+class Slots:
+    """Asks for the update of each slot that comes due, once; called again and again.
+
+    A slot that could not be written is asked for again by the next call, until a newer one is due or its
+    grace time is over.
+    """
+
+    def __init__(self, table: RunTable, trigger: BaseTrigger, clock: Callable[[], datetime]) -> None:
+        self._table, self._trigger, self._clock = table, trigger, clock
+        self._begun = False
+        self._written: datetime | None = None
+
+    def __call__(self) -> None:
+        """Write the row of the slot that is due, unless it was written. Raises SQLAlchemyError."""
+        now = self._clock()
+        due = due_slot(self._trigger, now)
+        if not self._begun and not self._table.newest(1):
+            self._written = due  # a system that never ran has missed nothing
+        self._begun = True
+        if due is not None and due != self._written:
+            request_scheduled(self._table, self._trigger, now)
+            self._written = due
+
+
 def start(
     settings: UpdaterSettings,
     table: RunTable,
@@ -115,26 +144,36 @@ def start(
 ) -> BackgroundScheduler:
     """Start the schedule on its own thread; shut the returned scheduler down to end it.
 
-    A slot that came due while no scheduler lived is made up for for an hour.
+    A slot that came due while no scheduler lived, or while the database did not answer, is made up for for an
+    hour: the thread does not wait for the due moment, but looks again and again what has come due.
     """
-    scheduler = BackgroundScheduler(
-        timezone=UTC, job_defaults={"misfire_grace_time": GRACE_S, "coalesce": True, "max_instances": 1}
-    )
+    looks: dict[str, Callable[[], object]] = {}
     trigger = build_trigger(settings)
     if trigger is not None:
-        scheduler.add_job(lambda: request_scheduled(table, trigger, clock()), trigger, id="slot")
-        if table.newest(1):  # a system that never ran has missed nothing
-            request_scheduled(table, trigger, clock())
-    often = IntervalTrigger(seconds=POLL_S, timezone=UTC)
+        looks["slot"] = Slots(table, trigger, clock)
     if settings.min_new_exemplars is not None:
-        counted = (table, "count", labelled_since, settings.min_new_exemplars)
-        scheduler.add_job(request_labelled, often, counted, id="count")
+        needed = settings.min_new_exemplars
+        looks["count"] = partial(request_labelled, table, "count", labelled_since, needed)
     if settings.after_alarm:
-        scheduler.add_job(request_labelled, often, (table, "alarm", suspects_labelled_since, 1), id="alarm")
+        looks["alarm"] = partial(request_labelled, table, "alarm", suspects_labelled_since, 1)
     if settings.after_drift:
-        scheduler.add_job(lambda: request_drifted(table, newest_drift, clock()), often, id="drift")
+        looks["drift"] = lambda: request_drifted(table, newest_drift, clock())
+    scheduler = BackgroundScheduler(
+        timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+    )
+    for name, look in looks.items():
+        job = partial(_unless_it_fails, look)
+        job()
+        scheduler.add_job(job, IntervalTrigger(seconds=POLL_S, timezone=UTC), id=name)
     scheduler.start()
     return scheduler
+
+
+def _unless_it_fails(look: Callable[[], object]) -> None:
+    try:
+        look()
+    except (SQLAlchemyError, ExemplarMemoryError) as error:
+        log.warning("schedule waits for the database", error=str(error).splitlines()[0])
 
 
 def newest_label(store: Store) -> int:

@@ -31,6 +31,9 @@ class UpdaterSettings(BaseSettings):
     )
     deploy_url: str = Field("http://127.0.0.1:8700", description="where the deploy server is reached")
     deploy_token: SecretStr | None = Field(None, description="bearer token that the deploy server asks for")
+    signing_key: Path | None = Field(
+        None, description="PEM file of the private key that signs candidates; unset: they are not signed"
+    )
 
     schedule: str | None = Field(
         None,

@@ -15,6 +15,9 @@ router = APIRouter(route_class=GuardedRoute)
 
 Name = Annotated[str, Path(min_length=1, max_length=200, description="whom the token names")]
 
+_LOGIN_BYTES = 2**15
+"""Of what a stranger sends: a token, and a path whose letters are percent-encoded."""
+
 
 def _access(request: Request) -> Access:
     access: Access = request.app.state.access
@@ -49,7 +52,13 @@ def revoke_token(request: Request, who: Who, name: Name) -> TokenEntry:
     return ended
 
 
-@router.post("/login", tags=["access"], openapi_extra=anyone(), response_class=Response)
+@router.post(
+    "/login",
+    tags=["access"],
+    openapi_extra=anyone(),
+    response_class=Response,
+    max_body_size=_LOGIN_BYTES,
+)
 def login(
     request: Request,
     token: Annotated[str, Form(max_length=1000)],

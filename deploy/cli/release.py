@@ -1,7 +1,7 @@
-"""`forgewatch release`: a release's evidence, or, by `export`, the release for other tools."""
+"""`forgewatch release`: a release's evidence, its signature, or, by `export`, the release for other tools."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -9,6 +9,9 @@ from typer.core import TyperGroup
 from deploy.cli.output import CommandError, client, say, short
 from deploy.cli.releases import Digest, release
 from deploy.settings import DeploySettings
+
+if TYPE_CHECKING:
+    from detector.release.artifact import Artifact
 
 _SHOW = "show"
 
@@ -37,18 +40,53 @@ def export(
     # Only here: it brings what reads artifacts.
     from deploy.client.mlflow import NAME
     from deploy.client.mlflow import export as write
+    from detector.settings import DetectorSettings
+
+    with client() as api:
+        found = api.release(api.full_digest(digest))
+        rollout = api.rollout()
+    artifact = _fetched(found.digest, DetectorSettings().trusted_signers)
+    version = write(artifact, mlflow, rollout, found.state)
+    say(f"{short(found.digest)} is version {version} of the model {NAME} in {mlflow}")
+
+
+@app.command()
+def sign(
+    digest: Digest,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="PEM file of the private key that signs it")],
+) -> None:
+    """Sign a release that was not signed, or whose signer is no longer to be trusted.
+
+    Deploy replaces a signature where its own FORGEWATCH_DETECTOR_TRUSTED_SIGNERS has the key's certificate.
+    """
+    from detector.release.artifact import SIGNATURE
+    from detector.release.signature import SigningKeyError
+    from detector.release.signature import sign as write
+
+    with client() as api:
+        # Its signature may be the very thing that is wrong with it.
+        artifact = _fetched(api.full_digest(digest), signers=None)
+        try:
+            write(artifact, key)
+        except SigningKeyError as error:
+            raise CommandError(str(error)) from error
+        signature = (artifact.folder / SIGNATURE).read_bytes()
+        api.put_signature(artifact.digest, signature)
+        if api.file(artifact.digest, SIGNATURE) != signature:
+            raise CommandError("deploy trusts no signer, so it keeps the signature that the release has")
+    say(f"{short(artifact.digest)} is signed with {key}")
+
+
+def _fetched(digest: str, signers: Path | None) -> "Artifact":
     from detector.release.manifest import ArtifactError
     from detector.serving.rollout_source import FetchError, fetch
     from detector.settings import DetectorSettings
 
     settings = DeploySettings()
-    with client() as api:
-        found = api.release(api.full_digest(digest))
-        rollout = api.rollout()
-    where = DetectorSettings().model_copy(update={"deploy_url": settings.url, "deploy_token": settings.token})
+    where = DetectorSettings().model_copy(
+        update={"deploy_url": settings.url, "deploy_token": settings.token, "trusted_signers": signers}
+    )
     try:
-        artifact = fetch(found.digest, settings.cache_dir, where)
+        return fetch(digest, settings.cache_dir, where)
     except (FetchError, ArtifactError) as error:
         raise CommandError(f"the release cannot be fetched: {error}") from error
-    version = write(artifact, mlflow, rollout, found.state)
-    say(f"{short(found.digest)} is version {version} of the model {NAME} in {mlflow}")

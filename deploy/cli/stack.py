@@ -261,6 +261,7 @@ def _headline(found: Status) -> None:
         say(f"previous    {short(found.previous) or 'none'}")
     say(f"to approve  {', '.join(map(_waiting, found.proposed)) or 'none'}")
     say(f"unknowns    {found.unknowns_waiting} waiting for a person")
+    say(f"signatures  {found.signatures}")
     for each in found.under_way:
         say(f"under way   {each}")
     if found.publish_problem:

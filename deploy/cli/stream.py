@@ -166,9 +166,15 @@ def _cells(v: Verdict) -> list[object]:
         v.unknown_score,
         v.unknown_threshold,
         None if v.map is None else f"{v.map.share:.1%}",
-        None if v.segments is None else _stretches(v.segments),
+        _forged(v),
         short(v.release),
     ]
+
+
+def _forged(v: Verdict) -> str | None:
+    if v.unscanned is not None:
+        return "not scanned"
+    return None if v.segments is None else _stretches(v.segments)
 
 
 def _stretches(segments: Iterable[Segment]) -> str:
@@ -185,10 +191,12 @@ def _show(found: Iterable[Verdict | Withdrawal], as_json: bool) -> None:
 def _line(v: Verdict | Withdrawal) -> str:
     if isinstance(v, Withdrawal):
         return f"{v.id}  withdrawn, {v.reason}  {short(v.release)}  {_media(v)}"
+    unscanned = "" if v.unscanned is None else f"  not scanned: {v.unscanned}"
     corrects = f"  corrects {short(v.supersedes)}" if v.supersedes else ""
     return (
         f"{v.id}  {v.label:8}{v.family or '':24}p(fake) {v.fake_probability:.3f}  "
         f"u {v.unknown_score:.2f} of {v.unknown_threshold:.2f}  {short(v.release)}{corrects}  {_media(v)}"
+        f"{unscanned}"
     )
 
 

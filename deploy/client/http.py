@@ -36,6 +36,7 @@ from deploy.records import (
 from deploy.release_records import LedgerEntry, Release, ReleaseDetail
 from deploy.settings import DeploySettings
 from detector.records import Rollout
+from detector.release.artifact import SIGNATURE
 from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
@@ -93,6 +94,10 @@ class Client:
     def file(self, digest: str, name: str) -> bytes:
         """One file of a release's artifact."""
         return self._ask("GET", f"/artifacts/{digest}/{name}").content
+
+    def put_signature(self, digest: str, signature: bytes) -> None:
+        """Replace a release's signature; refused where no trusted signer made it."""
+        self._connection.ask("PUT", f"/artifacts/{digest}/{SIGNATURE}", content=signature)
 
     def approve(
         self, release: Release, accept: Mapping[str, str], *, promote: bool = True, plan: str | None = None

@@ -120,7 +120,7 @@ def _called(verdict: Verdict) -> str:
 
 
 def _pixels(data: bytes) -> NDArray[np.uint8]:
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    return np.asarray(Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")).convert("RGB"))
 
 
 def _true(pixels: NDArray[np.uint8], mask: NDArray[np.uint8]) -> Image.Image:

@@ -21,6 +21,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "clock": host.clock,
     "ledger": rollout.ledger,
     "artifacts": rollout.artifacts,
+    "signatures": host.signatures,
     "releases topic": rollout.topic,
     "TorchServe": stack.torchserve,
     "processes": stack.processes,

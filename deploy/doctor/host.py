@@ -8,15 +8,19 @@ from pathlib import Path
 
 import httpx
 from packaging.requirements import InvalidRequirement, Requirement
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.environment import SETTINGS
+from deploy.releases.signing import NOTICE, last_expiry, said_of
 from deploy.settings import DeploySettings
+from detector.release.signature import SignersError, SigningKeyError, check_key
+from detector.settings import DetectorSettings
 from ingest.process.frame import ProcessSettings, WrongSettingError, find_problems
 from ingest.process.health import existing
 from memory.crops.object_store import ObjectStore, local_folder, require_files
+from memory.database import open_engine
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
@@ -104,7 +108,7 @@ def databases() -> str:
                 raise CheckError(
                     f"{name}: there is no {parsed.database}", "start the stack here: `forgewatch up`"
                 )
-            engine = create_engine(parsed)
+            engine = open_engine(urls[name])
             with engine.connect() as connection:
                 connection.execute(text("SELECT 1"))
             engine.dispose()
@@ -133,6 +137,25 @@ def files() -> str:
                 "AWS_SECRET_ACCESS_KEY are those of its server",
             )
     return "crops and artifacts can be read and stored"
+
+
+def signatures() -> str:
+    """Releases are signed by keys that are trusted and count for a while yet, or nobody asked for it."""
+    signers, key = DetectorSettings().trusted_signers, UpdaterSettings().signing_key
+    try:
+        if key is not None:
+            check_key(key)
+        last = None if signers is None else last_expiry(signers)
+    except (SignersError, SigningKeyError) as error:
+        raise CheckError(
+            str(error), "make a key with its certificate as detector/release/README.md says"
+        ) from error
+    if last is not None and last < datetime.now(UTC) + NOTICE:
+        raise CheckError(
+            f"after {last:%Y-%m-%d} no release is loaded any more: the last trusted key expires",
+            "issue its certificate anew, or sign the releases with a new key (`forgewatch release sign`)",
+        )
+    return said_of(signers)
 
 
 def clock() -> str:

@@ -22,6 +22,7 @@ from deploy.local.processes import StackError, session
 from deploy.local.record import HOME, StackRecord, default_ports, read_environment, read_record
 from deploy.local.stack import HOW_TO_HAVE_PROMETHEUS, PROMETHEUS_URL, Stack, process_address
 from deploy.local.supervisor import Supervisor
+from deploy.releases.signing import said_of
 from deploy.settings import DeploySettings
 from detector.release.artifact import version_of
 
@@ -118,6 +119,7 @@ def tell(home: Path, console: Console) -> None:
     command = Path(sys.executable).parent / "forgewatch"
     broker = settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
     media = f"{settings.get('FORGEWATCH_INGEST_TOPIC_PREFIX', 'forgewatch')}.media"
+    signers = settings.get("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS")
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     console.print(
         f"""
@@ -127,6 +129,7 @@ page             {settings["FORGEWATCH_DEPLOY_URL"]}/
 API              {settings["FORGEWATCH_DEPLOY_URL"]}/docs
 metrics          {_metrics(settings)}
 Prometheus       {settings.get(PROMETHEUS_URL, HOW_TO_HAVE_PROMETHEUS)}
+signatures       {said_of(Path(signers) if signers else None)}
 state and logs   {home / "run"}
 settings         {home / "stack.env"}
 

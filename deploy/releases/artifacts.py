@@ -5,8 +5,8 @@
     .used/DIGEST            when somebody last put the artifact, or looked at its evidence
 
 A folder has the layout of an object store, so the one is copied into the other as it is. There is no lock:
-only bytes that were verified against DIGEST are ever written below it, so any number of servers write the
-same there, and the manifest last. What is collected loses its manifest first.
+only what was verified against DIGEST is written below it, so any number of servers write the same there, the
+manifest last. Only the signature may become another. What is collected loses its manifest first.
 """
 
 import hashlib
@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import IO
 
 from deploy.releases.evidence import Evidence
-from detector.release.artifact import EVALUATION, FILES, MANIFEST, SNAPSHOT, load, verify
+from detector.release.artifact import EVALUATION, FILES, MANIFEST, SIGNATURE, SNAPSHOT, load
 from detector.release.manifest import ArtifactError
+from detector.release.signature import verify_signed
 from ingest.durable import ASIDE, make_folder
 from memory.crops.object_store import Found, ObjectStore, local_folder
 
@@ -33,6 +34,7 @@ KEPT_S = 24 * 3600
 _PIECE_BYTES = 2**22
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INCOMING, _USED, _CLOCK = ".incoming", ".used", ".clock"
+_NAMES = FILES | {SIGNATURE}
 
 
 class StoreError(Exception):
@@ -66,8 +68,12 @@ class Stored:
 class ArtifactStore:
     """Artifacts below one folder or URL, for any number of threads, processes and hosts."""
 
-    def __init__(self, url: str, max_file_bytes: int) -> None:
-        """Open or create a folder; raises OSError. A bucket that is away for a while stops no server."""
+    def __init__(self, url: str, max_file_bytes: int, signers: Path | None = None) -> None:
+        """Open or create a folder; raises OSError. A bucket that is away for a while stops no server.
+
+        signers: as of detector.release.signature.verify_signed, for every artifact that is taken or shown.
+        """
+        self._signers = signers
         self._objects = ObjectStore(url)
         self._folder = local_folder(url)
         self._max_file_bytes = max_file_bytes
@@ -91,8 +97,8 @@ class ArtifactStore:
     def evidence(self, digest: str) -> Evidence:
         """Read every byte of an artifact anew and say what it is now. It is kept for KEPT_S from here on.
 
-        Raises ArtifactRefusedError where a file is not what the manifest says, ArtifactMissingError,
-        ArtifactsUnavailableError.
+        Raises ArtifactRefusedError where a file is not what the manifest says or no signer signed it,
+        ArtifactMissingError, ArtifactsUnavailableError.
         """
         _check_name(digest, MANIFEST)
         with tempfile.TemporaryDirectory() as name, _failing():
@@ -100,22 +106,19 @@ class ArtifactStore:
             self._require_complete(digest)
             self._use(digest)
             try:
-                self._bring(digest, MANIFEST, folder)
-                for each in load(folder).manifest.files:
-                    self._bring(digest, each, folder)
-                artifact = verify(folder)
+                self._bring_all(digest, folder)
+                artifact = verify_signed(folder, None, self._signers)
             except ArtifactError as error:
                 self._require_complete(digest)
-                raise ArtifactRefusedError(f"artifact {digest} is damaged: {error}") from error
+                raise ArtifactRefusedError(f"artifact {digest} is damaged or not trusted: {error}") from error
             evaluation = (folder / EVALUATION).read_bytes()
-        manifest = artifact.manifest
         return Evidence(
             digest=artifact.digest,
             evaluation_digest=hashlib.sha256(evaluation).hexdigest(),
-            parent=manifest.parent,
-            classes=manifest.classes,
+            parent=artifact.manifest.parent,
+            classes=artifact.manifest.classes,
             evaluation=evaluation,
-            snapshot=manifest.files.get(SNAPSHOT),
+            snapshot=artifact.manifest.files.get(SNAPSHOT),
         )
 
     @contextmanager
@@ -163,8 +166,8 @@ class ArtifactStore:
     def take(self, digest: str, name: str, path: Path) -> None:
         """Take in a file whose bytes lie at path; after manifest.json, verify the artifact and complete it.
 
-        A file of an artifact that is already complete is dropped: its name says what it holds. Raises
-        ArtifactRefusedError where the artifact is not what its manifest and digest say,
+        A file of an artifact that is complete is dropped, but for a first signature, or one by a signer.
+        Raises ArtifactRefusedError where the artifact is not what its digest says or no signer signed it,
         ArtifactsUnavailableError.
         """
         with _failing():
@@ -175,6 +178,8 @@ class ArtifactStore:
                 return self._objects.upload(path, f"{_INCOMING}/{digest}/{name}")
             if not complete:
                 self._complete(digest, path)
+            elif name == SIGNATURE and (self._signers or not self._objects.holds(f"{digest}/{SIGNATURE}")):
+                self._sign_again(digest, path)
             for staged in self._objects.names(f"{_INCOMING}/{digest}"):
                 # What another server is still taking in it could not name; collect removes what it leaves.
                 if not staged.endswith(ASIDE):
@@ -185,16 +190,32 @@ class ArtifactStore:
             folder = Path(staged)
             shutil.copyfile(manifest, folder / MANIFEST)
             try:
-                names = load(folder).manifest.files
-                for name in names:
-                    self._bring(f"{_INCOMING}/{digest}", name, folder)
-                verify(folder, digest)
+                self._bring_all(f"{_INCOMING}/{digest}", folder)
+                artifact = verify_signed(folder, digest, self._signers)
             except ArtifactError as error:
                 if self._objects.holds(f"{digest}/{MANIFEST}"):
                     return  # another server was quicker, and took the files that it had
                 raise ArtifactRefusedError(f"the artifact is not complete: {error}") from error
-            for name in (*names, MANIFEST):
-                self._objects.upload(folder / name, f"{digest}/{name}")
+            for name in (*artifact.manifest.files, SIGNATURE, MANIFEST):
+                if (folder / name).is_file():
+                    self._objects.upload(folder / name, f"{digest}/{name}")
+
+    def _sign_again(self, digest: str, signature: Path) -> None:
+        with tempfile.TemporaryDirectory() as brought:
+            folder = Path(brought)
+            try:
+                self._bring_all(digest, folder)
+                shutil.copyfile(signature, folder / SIGNATURE)
+                verify_signed(folder, digest, self._signers)
+            except ArtifactError as error:
+                raise ArtifactRefusedError(f"the signature is refused: {error}") from error
+        self._objects.upload(signature, f"{digest}/{SIGNATURE}")
+
+    def _bring_all(self, place: str, folder: Path) -> None:
+        if not (folder / MANIFEST).exists():
+            self._bring(place, MANIFEST, folder)
+        for name in (*load(folder).manifest.files, SIGNATURE):
+            self._bring(place, name, folder)
 
     def _bring(self, place: str, name: str, folder: Path) -> None:
         with suppress(FileNotFoundError):  # which the verification that follows names
@@ -239,11 +260,9 @@ class ArtifactStore:
 class Upload:
     """One file on its way in."""
 
-    def __init__(
-        self, store: ArtifactStore, digest: str, name: str, stream: IO[bytes], max_bytes: int
-    ) -> None:
+    def __init__(self, store: ArtifactStore, digest: str, name: str, stream: IO[bytes], limit: int) -> None:
         self._store, self._digest, self._name = store, digest, name
-        self._stream, self._max_bytes = stream, max_bytes
+        self._stream, self._max_bytes = stream, limit
 
     def write(self, chunk: bytes) -> None:
         """Take the next bytes; raises ArtifactTooLargeError."""
@@ -260,8 +279,8 @@ class Upload:
 def _check_name(digest: str, name: str) -> None:
     if not _DIGEST.fullmatch(digest):
         raise ArtifactRefusedError("a digest is 64 hexadecimal digits in lower case")
-    if name not in FILES:
-        raise ArtifactRefusedError(f"an artifact has no such file; it may have {', '.join(sorted(FILES))}")
+    if name not in _NAMES:
+        raise ArtifactRefusedError(f"an artifact has no such file; it may have {', '.join(sorted(_NAMES))}")
 
 
 def _by_digest(found: list[Found]) -> dict[str, list[Found]]:

@@ -1,7 +1,5 @@
 """The API's part about what the memory is told: labels, and labelled folders."""
 
-import tarfile
-from collections.abc import Iterator
 from dataclasses import asdict
 from tempfile import SpooledTemporaryFile
 from typing import IO, Annotated
@@ -15,6 +13,7 @@ from deploy.access.roles import least
 from deploy.lineage.labels import label_entries
 from deploy.records import ImportDone, LabelDone, LabelEntry, LabelRequest, MediaDigests, SkippedFile
 from deploy.releases.standing import fold
+from deploy.server.archives import ArchiveError, files_of
 from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened, Services
 from detector.release.artifact import MANIFEST
@@ -23,7 +22,7 @@ from detector.release.manifest import read_manifest
 from ingest.records import MediaPlan
 from memory.clusters.labelling import label_cluster
 from memory.contradictions import near_duplicates
-from memory.import_files import LabelledFile, labels_of_media, test_media
+from memory.import_files import labels_of_media, test_media
 from memory.labels import LabelError, history, label, undo
 
 log = structlog.get_logger()
@@ -121,9 +120,10 @@ async def add_files(
 ) -> ImportDone:
     """Take a part of a labelled folder: a tar archive (not compressed) of FAMILY/[GROUP/]FILE.
 
-    Files are known by their content: what the memory holds already is counted and left alone, so a part
-    may be sent again. All of a part is remembered and labelled, or nothing. 413 over the size limit, 422
-    where it is no such archive, 409 where a label given is none that may be extended.
+    It has at most 10,000 members. Files are known by their content: what the memory holds already is counted
+    and left alone, so a part may be sent again. All of a part is remembered and labelled, or nothing.
+    413 over the size limit, 422 where it is no such archive, 409 where a label given is none that may be
+    extended.
     """
     with SpooledTemporaryFile(max_size=_MEMORY_BYTES) as archive:
         size, limit = 0, max(MAX_PART_BYTES, services.ingest.max_fetched_bytes + _HEAD_BYTES)
@@ -138,9 +138,9 @@ async def add_files(
 
 def _take(services: Services, actor: str, source: str, archive: IO[bytes], numbers: list[int]) -> ImportDone:
     try:
-        files = list(_files(archive))
-    except (tarfile.TarError, ValueError, OSError, EOFError) as error:
-        raise HTTPException(422, f"no tar archive of plain files: {error}") from error
+        files = files_of(archive)
+    except ArchiveError as error:
+        raise HTTPException(422, str(error)) from error
     labels = _labels(services, numbers) if numbers else {}
     done = services.importer.take(files, source, _plan(services), actor=actor, labels=labels)
     log.info("files imported", source=source, new=sum(done.new.values()), already=done.already, actor=actor)
@@ -151,17 +151,6 @@ def _take(services: Services, actor: str, source: str, archive: IO[bytes], numbe
         labels=done.labels,
         contradicted=done.contradicted,
     )
-
-
-def _files(archive: IO[bytes]) -> Iterator[LabelledFile]:
-    with tarfile.open(fileobj=archive, mode="r:") as opened:
-        for member in opened:
-            if member.isdir():
-                continue
-            content = opened.extractfile(member) if member.isreg() and not member.sparse else None
-            if content is None:
-                raise ValueError(f"{member.name!r} is no plain file")
-            yield LabelledFile(member.name.removeprefix("./"), content.read())
 
 
 def _labels(services: Services, numbers: list[int]) -> dict[str, int]:

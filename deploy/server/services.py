@@ -187,7 +187,9 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             engine = open_engine(updater.database_url)
             stack.callback(engine.dispose)
             runs = RunTable(engine, lease_s=updater.lease_s)
-            artifacts = ArtifactStore(settings.artifacts_url, settings.max_file_bytes)
+            artifacts = ArtifactStore(
+                settings.artifacts_url, settings.max_file_bytes, detector.trusted_signers
+            )
         except (
             AccessError,
             ExemplarMemoryError,

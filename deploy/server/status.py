@@ -15,6 +15,7 @@ from deploy.access.roles import least
 from deploy.records import ProcessHealth, Shelved, Status
 from deploy.release_records import WAITING
 from deploy.releases.epoch import recent_raises
+from deploy.releases.signing import said_of
 from deploy.releases.standing import fold
 from deploy.server.lag import lag_of_stream
 from deploy.server.releases import entry
@@ -50,6 +51,7 @@ def look(settings: DeploySettings, services: Services) -> Status:
         proposed=[release for release in standing.releases.values() if release.state in WAITING],
         publish_problem=services.publisher.problem,
         record_problem=services.heads.problem,
+        signatures=said_of(services.detector.trusted_signers),
         under_way=list(under_way(services)),
         epoch_raises=[entry(event) for event in recent_raises(events, datetime.now(UTC))],
         lag=lag,

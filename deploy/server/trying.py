@@ -2,14 +2,15 @@
 
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deploy.releases.artifacts import ArtifactStore
+from deploy.releases.artifacts import ArtifactMissingError, ArtifactStore
 from detector.records import Verdict
-from detector.release.artifact import MANIFEST, verify
+from detector.release.artifact import MANIFEST, SIGNATURE
 from detector.release.manifest import read_manifest
+from detector.release.signature import verify_signed
 from detector.settings import DetectorSettings
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -76,10 +77,14 @@ class Trier:
             self._bring(digest, MANIFEST, folder)
             for name in read_manifest((folder / MANIFEST).read_bytes()).files:
                 self._bring(digest, name, folder)
-            made = Scorer(verify(folder, digest), self._sandbox, self._ingest, self._detector)
+            with suppress(ArtifactMissingError):  # which the verification that follows names
+                self._bring(digest, SIGNATURE, folder)
+            artifact = verify_signed(folder, digest, self._detector.trusted_signers)
+            made = Scorer(artifact, self._sandbox, self._ingest, self._detector)
             self._scorer = digest, made
         return self._scorer[1]
 
     def _bring(self, digest: str, name: str, folder: Path) -> None:
+        stored = self._artifacts.read(digest, name)
         with (folder / name).open("wb") as file:
-            file.writelines(self._artifacts.read(digest, name).pieces)
+            file.writelines(stored.pieces)

@@ -61,6 +61,10 @@ class MapLook:
         """Whether an item is mapped."""
         return self.mapped(item.verdict.id) and (self.also_real or item.verdict.label != "real")
 
+    def missed(self, item: JudgedItem) -> bool:
+        """False: a map changes no label."""
+        return False
+
     def plan(self, item: JudgedItem) -> PlacesPlan:
         """Return the crops that cover the frame, as many of them as are allowed."""
         verdict, crop_px = item.verdict, self.contract.crop_px

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from detector.looks.scan_places import places_along
+from detector.looks.scan_places import FEWEST, places_along
 from detector.records import Scan, Segment
 from detector.release.artifact import Artifact
 from detector.release.contract import request_for
@@ -14,8 +14,14 @@ from detector.release.crop_graphs import FRAME_SCORE, ScanContract
 from detector.release.tensors import CROPS
 from detector.verdicts import Ask, JudgedItem, Origin, build, evidence_of
 from ingest.records import Decoded, MediaPlan, PlacesPlan, Region
+from ingest.sandbox.child import MAX_DECODE_PROCESSOR_S
 from ingest.sandbox.decode import sample
 
+_SHARE = 0.5
+"""Of an item's processor time that is left: a stretch is looked at after the scan, and a frame that the first
+look did not see may take longer than those that it saw."""
+_MANY = 1_000_000
+"""frames: more than 5 s of a processor decode"""
 _DECIMALS = 3
 """of what a verdict keeps: of the scores, and of seconds"""
 
@@ -37,30 +43,48 @@ class ScanLook:
         """Whether an item is scanned."""
         return item.clip is not None
 
+    def missed(self, item: JudgedItem) -> bool:
+        """Whether an item should have been scanned and is not."""
+        verdict = item.verdict
+        return self.looks_at(item) and verdict.scan is None and self.adds not in verdict.left_out
+
     def plan(self, item: JudgedItem) -> PlacesPlan:
         """Return one crop of each frame that is scanned: on the largest face, or where the clip says.
 
-        Raises ValueError for what is no video.
+        How many frames follows from what one took at the first look. Raises ValueError for what is no video,
+        and where a frame takes so much that too few could be scanned.
         """
         if item.clip is None:
             raise ValueError("only a video is scanned")
-        verdict, contract = item.verdict, self.contract
-        return places_along(
+        verdict, contract, clip = item.verdict, self.contract, item.clip
+        left_s = max(0.0, MAX_DECODE_PROCESSOR_S - item.processor_s)
+        most = int(min(_SHARE * left_s / max(clip.frame_s, 1e-6), _MANY))
+        if most < min(FEWEST, clip.length):
+            raise ValueError(f"a frame takes {clip.frame_s:.2f} s of a processor: {most} could be decoded")
+        plan = places_along(
             verdict.regions,
             (verdict.width, verdict.height),
-            item.clip.length,
-            item.clip.elsewhere,
+            clip.length,
+            clip.elsewhere,
             contract.crop_px,
-            contract.frames,
+            min(contract.frames, most),
         )
+        return plan.model_copy(update={"most_decoded": most})
 
     def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
-        """Return a video with its scan and its segments. Raises ValueError for scores that are none."""
+        """Return a video with its scan and its segments.
+
+        Raises ValueError for scores that are none, and where too few frames could be decoded.
+        """
         (item,), (clip,) = items, decoded
+        wanted = min(self.contract.frames, item.clip.length if item.clip else clip.length)
+        if len(clip.regions) < min(FEWEST, wanted):
+            raise ValueError(f"{len(clip.regions)} of {wanted} frames could be decoded")
         scores = self.ask({CROPS: clip.crops})[FRAME_SCORE]
         if scores.shape != (len(clip.regions),) or not np.isfinite(scores).all():
             raise ValueError("the scanner does not score each frame")
         scan, segments = scan_of(scores, clip.regions, clip.length, self.contract.threshold)
+        scan = scan.model_copy(update={"left_out": max(0, wanted - scan.frames)})
         return [replace(item, verdict=item.verdict.model_copy(update={"scan": scan, "segments": segments}))]
 
 
@@ -130,6 +154,10 @@ class StretchLook:
     def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is judged anew."""
         return item.verdict.label == "real" and bool(item.verdict.segments)
+
+    def missed(self, item: JudgedItem) -> bool:
+        """Whether an item should have been judged anew and is not."""
+        return self.looks_at(item)
 
     def plan(self, item: JudgedItem) -> MediaPlan:
         """Return the release's own plan for frames of the stretch. Raises ValueError where none is told."""

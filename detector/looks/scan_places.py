@@ -17,7 +17,8 @@ Apart = list[tuple[int, Region]]
 
 _MOST_PIXELS = 600_000_000
 """of all frames that are scanned together, unless they are as few as the first look's"""
-_FEWEST = 8
+FEWEST = 8
+"""frames; fewer are no scan, unless the video has no more"""
 
 
 def judged_apart(items: Sequence[Decoded], manifest: Manifest) -> Apart:
@@ -46,7 +47,7 @@ def clips(
     single = features[len(features) - len(apart) :]
     plan = manifest.contract.crop_plan
     return [
-        Clip(item.length, most_restless_corner(item, single[of_item == place], plan))
+        Clip(item.length, most_restless_corner(item, single[of_item == place], plan), item.frame_s)
         if item.kind == "video"
         else None
         for place, item in enumerate(items)
@@ -66,7 +67,7 @@ def places_along(
     regions: of the first look; size: a frame's width and height, px; length: all frames of the video;
     elsewhere: where to look where no face was found.
     """
-    most = min(most_frames, max(_FEWEST, _MOST_PIXELS // (size[0] * size[1])))
+    most = min(most_frames, max(FEWEST, _MOST_PIXELS // (size[0] * size[1])))
     numbers = sample(length, most)
     corners = corners_along(_faces(regions), numbers, size, crop_px, elsewhere)
     places = (Place(number, *corner) for number, corner in zip(numbers, corners, strict=True))

@@ -22,6 +22,8 @@ EVALUATION_PAGE = "evaluation.md"
 """The evaluation for the eye; no artifact needs it."""
 SNAPSHOT = "snapshot.jsonl.gz"
 """The exemplars that the release was made of (updater/candidate/snapshot.py); older artifacts have none."""
+SIGNATURE = "model.sig"
+"""The signature of all other files (release/signature.py). No manifest names it: it can be made anew."""
 
 REQUIRED = (MODEL, WEIGHTS, PROBE, EVALUATION, MODEL_CARD)
 """What every artifact holds beside its manifest; reference.safetensors only where the network is forensic."""
@@ -100,7 +102,8 @@ def seal(folder: Path, draft: Manifest) -> Artifact:
     draft's `files` is replaced. Raises DamagedArtifactError when a file that every artifact needs is
     missing, when one lies there that is not in FILES, or something other than a plain file.
     """
-    (folder / MANIFEST).unlink(missing_ok=True)
+    for made_of_the_rest in (MANIFEST, SIGNATURE):
+        (folder / made_of_the_rest).unlink(missing_ok=True)
     present = sorted(folder.iterdir())
     if odd := [path.name for path in present if path.is_symlink() or not path.is_file()]:
         raise DamagedArtifactError(f"{folder}: not plain files: {', '.join(odd)}")

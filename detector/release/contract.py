@@ -13,10 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from detector.release.tensors import (
     CROPS,
+    MOST_CROPS,
     ROWS,
     ModelOutput,
     Request,
     Run,
+    TensorsError,
     TensorSpec,
     differences,
     tolerance,
@@ -137,11 +139,25 @@ class Contract(BaseModel):
         """The file gives what an answer has."""
         return self.outputs
 
+    @property
+    def most_of_item(self) -> int:
+        """As many rows as an item has of a view by the plan, and MOST_CROPS at least."""
+        plan = self.crop_plan
+        return max(MOST_CROPS, plan.frames * (plan.patches + plan.faces * plan.face_patches))
+
     def answered(self, run: Run, request: Request) -> ModelOutput:
-        """Score rows by runs of few crops; each row is in one run with all crops that it is pooled from."""
+        """Score rows by runs of few crops; each row is in one run with all crops that it is pooled from.
+
+        Raises TensorsError where those are more than an item can have: a run's memory grows with them.
+        """
         names = [spec.name for spec in self.outputs]
         poolings = [(spec.shape[1], request[spec.name]) for spec in self.poolings]
         runs = list(_runs([pooling for _, pooling in poolings], _RUN_CROPS))
+        longest = max(span.stop - span.start for _, spans in runs for span in spans)
+        if longest > self.most_of_item:
+            raise TensorsError(
+                f"{longest} crops are pooled together: an item has at most {self.most_of_item}"
+            )
         parts = []
         for rows, spans in runs:
             places = {ROWS: rows} | {axis: span for (axis, _), span in zip(poolings, spans, strict=True)}

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from detector.release.tensors import CROPS, ROWS, ModelOutput, Request, Run, TensorSpec
+from detector.release.tensors import (
+    CROPS,
+    MOST_CROPS,
+    ROWS,
+    ModelOutput,
+    Request,
+    Run,
+    TensorsError,
+    TensorSpec,
+)
 
 OF_PICTURE = "of_picture"
 CELLS = "cells"
@@ -109,8 +118,14 @@ class MapContract(CropGraph):
         return (TensorSpec(name=CELLS, dtype="float32", shape=(ROWS, side, side)),)
 
     def answered(self, run: Run, request: Request) -> ModelOutput:
-        """Map picture by picture: so no other picture of the request changes a map."""
+        """Map picture by picture: so no other picture of the request changes a map.
+
+        Raises TensorsError where one has more than MOST_CROPS.
+        """
         crops, of_picture = request[CROPS], request[OF_PICTURE]
+        longest = int(np.unique(of_picture, return_counts=True)[1].max())
+        if longest > MOST_CROPS:
+            raise TensorsError(f"{longest} crops of one picture: at most {MOST_CROPS} are mapped at once")
         side = self.crop_px // CELL_PX
         cells = np.empty((len(crops), side, side), np.float32)
         for picture in np.unique(of_picture):
@@ -159,8 +174,13 @@ class ScanContract(CropGraph):
         )
 
     def answered(self, run: Run, request: Request) -> ModelOutput:
-        """Score the frames of one clip, its features a few frames at a time."""
+        """Score the frames of one clip, its features a few frames at a time.
+
+        Raises TensorsError where they are more than MOST_FRAMES.
+        """
         crops = request[CROPS]
+        if len(crops) > MOST_FRAMES:
+            raise TensorsError(f"{len(crops)} frames of one clip: at most {MOST_FRAMES} are scanned")
         none = np.zeros((0, self.features), np.float32)
         *parts, last = np.split(crops, range(_PART, len(crops), _PART))
         # The head looks at all pairs of frames: so it is shown them all once, and else those of a part alone.

@@ -24,6 +24,9 @@ Request = Mapping[str, NDArray[Any]]
 ModelOutput = Mapping[str, NDArray[Any]]
 """What a model says: the arrays that its contract gives, by name; M rows each."""
 
+MOST_CROPS = 256
+"""Of one request and of one run of a graph, unless one item has more. A run of 128 px takes 4 MB a crop."""
+
 _CLOSE, _FAR = 1e-3, 1e-2
 _CLOSE_OUTPUTS = frozenset({"logits", "pseudo_logit", "embedding", "features", "energy"})
 _NETWORKS_OWN = _CLOSE_OUTPUTS - {"logits"}

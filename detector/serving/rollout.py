@@ -63,6 +63,9 @@ class Route:
 
 log = structlog.get_logger()
 
+_MOST_LEAVING = 2
+"""Releases that stay loaded for a rollback, the last stable one and its canary, however fast they follow."""
+
 _Step = tuple["Future[Any]", Callable[["Future[Any]"], None]]
 
 
@@ -215,7 +218,10 @@ class Serving:
             log.info("release live", release=version_of(digest), canary=digest != stable.digest)
         # What comes back is probed anew.
         self._ready = {digest: artifact for digest, artifact in self._ready.items() if digest in routed}
-        for digest in [digest for digest, until in self._leaving.items() if now > until]:
+        kept = sorted(self._leaving, key=self._leaving.__getitem__)[-_MOST_LEAVING:]
+        for digest in [
+            digest for digest, until in self._leaving.items() if now > until or digest not in kept
+        ]:
             if digest not in self.in_use:
                 del self._leaving[digest]
                 metrics.forget_release(version_of(digest))

@@ -22,8 +22,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from detector import metrics
 from detector.records import RELEASES, Rollout
-from detector.release.artifact import MANIFEST, Artifact, load, verify
+from detector.release.artifact import MANIFEST, SIGNATURE, Artifact, load
 from detector.release.manifest import ArtifactError
+from detector.release.signature import verify_signed
 from detector.settings import DetectorSettings
 from ingest.durable import folder_aside, write_durably
 from ingest.kafka.access import kafka_options, refused
@@ -37,6 +38,10 @@ _FILE_TIMEOUT_S = 30.0
 
 class FetchError(Exception):
     """Deploy did not give what was asked for. Retryable."""
+
+
+class NotThereError(FetchError):
+    """Deploy has no such file, or not yet."""
 
 
 class NoDigestError(ArtifactError):
@@ -58,11 +63,11 @@ def fetch(digest: str, cache: Path, settings: DetectorSettings) -> Artifact:
     """Return the artifact in cache/DIGEST, downloaded first where it is missing or damaged there.
 
     Raises FetchError when deploy cannot be reached or does not have it, ArtifactError when what it has
-    is not what the digest says, and OSError.
+    is not what the digest says or not signed by whom the settings trust, and OSError.
     """
     folder = _entry(cache, digest)
     try:
-        return verify(folder, digest)
+        return verify_signed(folder, digest, settings.trusted_signers)
     except ArtifactError:
         discard(digest, cache)
     with folder_aside(folder) as aside, _client(settings, _FILE_TIMEOUT_S) as client:
@@ -70,8 +75,11 @@ def fetch(digest: str, cache: Path, settings: DetectorSettings) -> Artifact:
         # load() refuses a manifest that names other files than an artifact's, before one is used here.
         for name in load(aside).manifest.files:
             _download(client, digest, name, aside)
-        verify(aside, digest)
-    return verify(folder, digest)
+        if settings.trusted_signers is not None:
+            with suppress(NotThereError):  # which the verification that follows names
+                _download(client, digest, SIGNATURE, aside)
+        verify_signed(aside, digest, settings.trusted_signers)
+    return verify_signed(folder, digest, settings.trusted_signers)
 
 
 def discard(digest: str, cache: Path) -> None:
@@ -97,10 +105,13 @@ def _client(settings: DetectorSettings, timeout_s: float) -> httpx.Client:
 def _download(client: httpx.Client, digest: str, name: str, folder: Path) -> None:
     path = f"/artifacts/{digest}/{name}"
     try:
-        with client.stream("GET", path) as reply, (folder / name).open("xb") as file:
+        with client.stream("GET", path) as reply:
+            if reply.status_code == httpx.codes.NOT_FOUND:
+                raise NotThereError(f"{client.base_url}{path} is not there")
             reply.raise_for_status()
-            for chunk in reply.iter_bytes():
-                file.write(chunk)
+            with (folder / name).open("xb") as file:
+                for chunk in reply.iter_bytes():
+                    file.write(chunk)
     except httpx.HTTPError as error:
         raise FetchError(f"{client.base_url}{path}: {error}") from error
 

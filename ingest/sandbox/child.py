@@ -22,10 +22,11 @@ from ingest.settings import IngestSettings
 
 MAX_DECODE_MEMORY_BYTES = 2_147_483_648
 """Address space of one child: what is loaded, and a picture of 64 million pixels (192 MB) several times."""
-MAX_DECODE_PROCESSOR_S = 5
-"""Processor time for one item: what takes longer would hold up the stream, or is made to."""
+MAX_DECODE_PROCESSOR_S = 5.0
+"""Processor time for one item, over all tries and looks: what takes longer would hold up the stream, or is
+made to. Wall time says nothing of an item: on a busy host any takes long."""
 DECODE_TIMEOUT_S = 20.0
-"""Wall time after which a sleeping decoder is ended, or a busy host reported."""
+"""Wall time that a decoder may sleep in all, or may be given no processor at a stretch."""
 _START_TIMEOUT_S = 60.0
 # What a process that has no system call to send signals can only get by its own doing.
 _OWN_SIGNALS = (
@@ -67,6 +68,8 @@ class Child:
         """How many items it was given."""
         self.is_spent = False
         """Whether it must not be given another."""
+        self.item_s = 0.0
+        """Processor time that the last item took, or took until it was last seen, seconds."""
         self._socket, theirs = socket.socketpair()
         self._status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(TICK_S)
@@ -91,8 +94,8 @@ class Child:
             self.kill()
             raise
 
-    def decode(self, data: bytes, plan: Plan) -> Decoded:
-        """Have one item decoded.
+    def decode(self, data: bytes, plan: Plan, most_s: float) -> Decoded:
+        """Have one item decoded within so many seconds of processor time.
 
         Raises DecodeError, for which the media is to blame, and SandboxUnavailableError (KilledError where
         the child was killed), for which it is not.
@@ -100,13 +103,13 @@ class Child:
         self.items += 1
         held_bytes = 0
         try:
-            watch = Watch(self._observed, MAX_DECODE_PROCESSOR_S, DECODE_TIMEOUT_S)
+            watch = Watch(self._observed, most_s, DECODE_TIMEOUT_S)
             try:
-                self._allow_processor_time(MAX_DECODE_PROCESSOR_S)
+                self._allow_processor_time(most_s)
                 wire.send_item(self._socket, data, plan, watch.look)
                 return wire.receive_decoded(self._socket, plan, self._settings.max_pixels, watch.look)
             finally:
-                held_bytes = watch.held_bytes
+                held_bytes, self.item_s = watch.held_bytes, watch.used_s()
         except DecodeError as error:
             # After a failed allocation the heap is as good as full.
             self.is_spent = error.reason in ("out_of_memory", "timeout", "crashed")
@@ -153,8 +156,9 @@ class Child:
     def _limit(self, limit: int, value: int) -> None:
         resource.prlimit(self._observed.pid, limit, (value, value))
 
-    def _allow_processor_time(self, seconds: int) -> None:
-        # RLIMIT_CPU counts whole seconds from the process's start, so each item moves it on.
+    def _allow_processor_time(self, seconds: float) -> None:
+        # In case nobody comes to look: RLIMIT_CPU counts whole seconds from the process's start, so each
+        # item moves it on.
         soft = int(used_s(self._observed) + seconds) + 1
         resource.prlimit(self._observed.pid, resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
 
@@ -181,8 +185,6 @@ def _until(deadline: float) -> Waiting:
 TICK_S = 0.05
 """How often a watch must be asked to look, seconds."""
 
-# The kernel ends the child by itself (RLIMIT_CPU, whole seconds); what is left is one that blocks its signal.
-_PROCESSOR_GRACE_S = 2.0
 _MOST_THREADS = 64
 
 
@@ -195,7 +197,8 @@ class Watch:
 
     Media is blamed for processor time that its decoder used, and for a decoder that sleeps though nothing is
     to be waited for. Not for time that passed while the decoder was ready to run (a busy host), stopped, or
-    waiting for a disk; nor for time in which this process did not come to look.
+    waiting for a disk; nor for time in which this process did not come to look. While a decoder is given a
+    processor now and then, however seldom, its time is waited for.
     """
 
     def __init__(self, child: psutil.Process, processor_s: float, timeout_s: float) -> None:
@@ -203,7 +206,7 @@ class Watch:
         self._processor_s, self._timeout_s = processor_s, timeout_s
         self._began_s = self._used_s = used_s(child)
         self._looked = time.monotonic()
-        self._waited_s = self._asleep_s = 0.0
+        self._still_s = self._asleep_s = 0.0
         self.held_bytes = 0
         """The most memory that the child was seen to hold, bytes."""
 
@@ -211,7 +214,7 @@ class Watch:
         """Look at the child, if a tick has passed.
 
         Raises DecodeError: timeout (its processor time is used up, or it sleeps), crashed (threads without
-        end); HostBusyError where the wall time is over by no fault of the media.
+        end); HostBusyError where it stood still for long by no fault of the media.
         """
         now = time.monotonic()
         if now - self._looked < TICK_S:
@@ -224,23 +227,26 @@ class Watch:
             threads = self._child.threads()
         except psutil.Error:
             return  # it has ended, as its socket is about to tell
-        self._waited_s += passed_s
-        if self._used_s == used and all(_sleeps(thread.id) for thread in threads):
+        self._still_s = self._still_s + passed_s if self._used_s == used else 0.0
+        if self._still_s and all(_sleeps(thread.id) for thread in threads):
             self._asleep_s += passed_s
         self._judge(len(threads))
 
+    def used_s(self) -> float:
+        """Processor time of the item so far, or until its child was last seen, seconds."""
+        with contextlib.suppress(psutil.Error):
+            self._used_s = used_s(self._child)
+        return self._used_s - self._began_s
+
     def _judge(self, threads: int) -> None:
-        if self._used_s - self._began_s > self._processor_s + _PROCESSOR_GRACE_S:
+        if self._used_s - self._began_s > self._processor_s:
             raise DecodeError("timeout", "the decoder used up its processor time")
         if threads > _MOST_THREADS:
             raise DecodeError("crashed", f"the decoder started {threads} threads")
-        if self._waited_s < self._timeout_s:
-            return
-        if self._asleep_s > self._waited_s / 2:
+        if self._asleep_s >= self._timeout_s:
             raise DecodeError("timeout", f"the decoder slept for {self._asleep_s:.0f} s")
-        raise HostBusyError(
-            f"in {self._waited_s:.0f} s the decoder got {self._used_s - self._began_s:.1f} s of a processor"
-        )
+        if self._still_s >= self._timeout_s:
+            raise HostBusyError(f"the decoder got no processor for {self._still_s:.0f} s")
 
 
 def _sleeps(thread_id: int) -> bool:

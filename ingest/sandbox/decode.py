@@ -62,6 +62,8 @@ class Frame:
     pixels: NDArray[np.uint8]
     length: int = 1
     """how many frames the container holds"""
+    decoded: int = 1
+    """how many were decoded since the one before, this one among them"""
 
 
 class ImageFormat(NamedTuple):
@@ -109,6 +111,22 @@ Wanted = int | Collection[int]
 """Frames: at most so many at a uniform step, or those of these numbers."""
 
 
+RGB_BYTES = 3
+_BYTES = {**dict.fromkeys(("RGBA", "RGBa", "LA", "La", "PA", "CMYK", "LAB"), 4), "I": 6, "F": 6}
+"""What a pixel of Pillow's mode takes on its way to RGB, where that is more than RGB itself."""
+
+
+def check_bytes(width: int, height: int, pixel_bytes: float, max_pixels: int) -> None:
+    """Hold a picture to the limit of pixels; those that take more bytes than RGB's three count for more.
+
+    Raises DecodeError.
+    """
+    most = int(max_pixels * min(1.0, RGB_BYTES / pixel_bytes))
+    if width * height > most:
+        deep = "" if most == max_pixels else f" of {pixel_bytes:g} bytes each"
+        raise DecodeError("too_many_pixels", f"{width} x {height} px{deep}; the limit is {most} in all")
+
+
 def sample(total: int, most: int) -> tuple[int, ...]:
     """Choose at most `most` of `total` frames at a uniform step: the middles of equal spans."""
     count = max(1, min(total, most))
@@ -122,8 +140,12 @@ def chosen(total: int, frames: Wanted) -> tuple[int, ...]:
     return tuple(sorted({min(number, total - 1) for number in frames}))
 
 
-def image_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
-    """Decode an image, or an animation's frames.
+def image_frames(
+    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None
+) -> Iterator[Frame]:
+    """Decode an image, or an animation's frames, of which each but the first needs those before it.
+
+    most_decoded: frames behind so many are left out.
 
     Raises DecodeError: unknown_format, too_many_pixels (a frame beyond max_pixels, seen before it is
     decoded), out_of_memory, or corrupt, for whatever else the decoder raises.
@@ -135,7 +157,7 @@ def image_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame
             Image.MAX_IMAGE_PIXELS = max_pixels
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            yield from _frames(data, frames, max_pixels)
+            yield from _frames(data, frames, max_pixels, most_decoded)
     except DecodeError:
         raise
     except UnidentifiedImageError as error:
@@ -161,17 +183,17 @@ def _register_heif() -> None:
     pi_heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False, decode_threads=1)
 
 
-def _frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
+def _frames(data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None) -> Iterator[Frame]:
     _register_heif()
     with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
         _check_size(image, max_pixels)
         # A multi-picture JPEG calls itself MPO.
         name = "JPEG" if image.format == "MPO" else str(image.format)
         total = getattr(image, "n_frames", 1) if FORMATS[name].may_be_animated else 1
-        wanted = chosen(total, frames)
-        elapsed_ms = 0.0
+        wanted = [number for number in chosen(total, frames) if number < (most_decoded or total)]
+        elapsed_ms, before = 0.0, -1
         # Every frame up to the last chosen one is visited, since each says only its own duration.
-        for index in range(wanted[-1] + 1):
+        for index in range(wanted[-1] + 1 if wanted else 0):
             if index:
                 image.seek(index)
                 _check_size(image, max_pixels)
@@ -182,15 +204,14 @@ def _frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
                 pixels = np.asarray(upright)
                 shown_ms = image.info.get("timestamp", elapsed_ms)
                 time_s = None if total == 1 else float(shown_ms) / 1000
-                yield Frame(name, index, time_s, pixels, total)
+                yield Frame(name, index, time_s, pixels, total, index - before)
+                before = index
             elapsed_ms += float(image.info.get("duration", 0))
 
 
 def _check_size(image: Image.Image, max_pixels: int) -> None:
-    if image.width * image.height > max_pixels:
-        raise DecodeError(
-            "too_many_pixels", f"{image.width} x {image.height} px; the limit is {max_pixels} in all"
-        )
+    is_layer = "transparency" in image.info
+    check_bytes(image.width, image.height, _BYTES.get(image.mode, 4 if is_layer else RGB_BYTES), max_pixels)
     if image.width < 1 or image.height < 1:
         raise DecodeError("corrupt", f"{image.width} x {image.height} px")
 
@@ -222,11 +243,24 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def _grey(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     if values.dtype.kind in "iu" and values.size and values.min() >= 0 and values.max() <= 65_535:
         return (values.astype(np.uint16) >> 8).astype(np.uint8)
+    # A few rows at a time: as float64 the whole would be twice as large again, several times.
+    rows = [slice(top, top + _ROWS) for top in range(0, len(values), _ROWS)]
+    low = min(float(_finite(values[part]).min()) for part in rows)
+    high = max(float(_finite(values[part]).max()) for part in rows)
+    grey = np.zeros(values.shape, np.uint8)
+    for part in rows:
+        real = _finite(values[part])
+        if low >= 0 and high <= 1:
+            real = real * 255
+        elif not (low >= 0 and high <= 255):
+            real = (real - low) * (255 / (high - low)) if high > low else np.zeros_like(real)
+        grey[part] = np.round(real)
+    return grey
+
+
+_ROWS = 256
+
+
+def _finite(values: NDArray[np.generic]) -> NDArray[np.float64]:
     ceiling = float(np.finfo(np.float32).max)
-    real: NDArray[np.float64] = np.nan_to_num(values.astype(np.float64), posinf=ceiling, neginf=-ceiling)
-    low, high = float(real.min()), float(real.max())
-    if low >= 0 and high <= 1:
-        real = real * 255
-    elif not (low >= 0 and high <= 255):
-        real = (real - low) * (255 / (high - low)) if high > low else np.zeros_like(real)
-    return np.round(real).astype(np.uint8)
+    return np.nan_to_num(values.astype(np.float64), posinf=ceiling, neginf=-ceiling)

@@ -1,6 +1,7 @@
 """From bytes to crops and to whole pictures at one size: the path of every kind of media. Pure."""
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -33,8 +34,10 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
         raise DecodeError("empty", "no bytes")
     is_video = demuxer(data) is not None
     decode = video_frames if is_video else image_frames
+    most_decoded: int | None = None
     if isinstance(plan, PlacesPlan):
         wanted: Wanted = plan.frames
+        most_decoded = plan.most_decoded
         cuts_of = partial(_cut_places, _by_frame(plan.places), plan.crop_px)
         shows: Mapping[str, PicturePlan] = {}
     else:
@@ -50,7 +53,10 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
     hashes: list[bytes] = []
     numbers: list[int] = []
     first: Frame | None = None
-    for frame in decode(data, wanted, max_pixels):
+    decoded, decoding_s = 0, -time.process_time()
+    for frame in decode(data, wanted, max_pixels, most_decoded):
+        decoding_s += time.process_time()
+        decoded += frame.decoded
         first = first or frame
         numbers.append(frame.index)
         if is_first_look:
@@ -61,11 +67,13 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
             crops.append(cuts)
             if region.kind == "face" or frame.time_s is not None or isinstance(plan, PlacesPlan):
                 regions.append(region)
+        decoding_s -= time.process_time()
+    decoding_s += time.process_time()
     if first is None:
         raise DecodeError("corrupt", "no picture can be decoded")
     height, width, _ = first.pixels.shape
     return Decoded(
-        kind="video" if is_video else "image",
+        kind="video" if is_video or first.length > 1 else "image",
         format=first.format,
         width=width,
         height=height,
@@ -76,6 +84,7 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
         length=first.length,
         pictures={name: np.stack(rows) for name, rows in pictures.items()},
         picture_hashes=b"".join(hashes),
+        frame_s=max(0.0, decoding_s) / decoded,
     )
 
 

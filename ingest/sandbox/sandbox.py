@@ -3,7 +3,8 @@
 The parent keeps a few children (child.py) and one thread for each, which hands it items and waits. A child
 may have been taken over by what it decoded: what it says is checked (wire.py), and none lives long.
 Whether an item is to blame for the end of its child is only ever told by a fresh one, since what ended an
-older child may have been left there by an item before.
+older child may have been left there by an item before. But the processor time of an item is added up over
+its tries and looks, whoever ended them: so it has an end, whatever the host does.
 """
 
 import contextlib
@@ -12,7 +13,8 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from dataclasses import replace
 from typing import Self, get_args
 
 import structlog
@@ -23,9 +25,10 @@ from ingest.sandbox import child as children
 from ingest.sandbox.child import Child, KilledError, SandboxUnavailableError
 from ingest.sandbox.decode import DecodeError, DecodeReason
 from ingest.sandbox.forks import Forks
+from ingest.sandbox.unanswered import Unanswered
 from ingest.settings import IngestSettings
 
-__all__ = ["Sandbox", "SandboxUnavailableError"]
+__all__ = ["Sandbox", "SandboxUnavailableError", "awaited"]
 
 log = structlog.get_logger()
 
@@ -36,6 +39,7 @@ _MOST_TRIES = 3
 # taken for killed by what the item needs; a smaller one for a victim of what else the host does.
 _BLAMED_SHARE = 0.25
 _CLOSE_TIMEOUT_S = 60.0
+_BEAT_INTERVAL_S = 5.0
 
 # A counter that first shows with its first events has no increase that a rate would see.
 for _reason in ("aged", "killed", "busy", *get_args(DecodeReason)):
@@ -43,7 +47,19 @@ for _reason in ("aged", "killed", "busy", *get_args(DecodeReason)):
 
 _Media = bytes | Callable[[], bytes]
 _SECOND_LOOK, _FIRST_LOOK, _END = range(3)
-_Item = tuple[_Media, Plan, "Future[Decoded]"]
+_Item = tuple[_Media, Plan, float, "Future[Decoded]"]
+
+
+def awaited(decoding: "Future[Decoded]", beat: Callable[[], None]) -> Decoded:
+    """Wait for what a sandbox decodes; beat is called meanwhile, since a busy host takes its time.
+
+    Raises what the future does.
+    """
+    beat()
+    while not decoding.done():
+        wait([decoding], _BEAT_INTERVAL_S)
+        beat()
+    return decoding.result()
 
 
 class Sandbox:
@@ -59,6 +75,7 @@ class Sandbox:
         self._threads: list[threading.Thread] = []
         self._closed = False
         self._turns = _Turns(settings.decode_processes)
+        self._unanswered = Unanswered()
         self._forks: Forks | None = None
 
     def __enter__(self) -> Self:
@@ -83,8 +100,10 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, media: _Media, plan: Plan) -> "Future[Decoded]":
+    def submit(self, media: _Media, plan: Plan, spent_s: float = 0.0) -> "Future[Decoded]":
         """Queue media for decoding and cropping; a callable is called for it when its turn has come.
+
+        spent_s: the processor time that earlier looks at it took, seconds.
 
         The future gives a Decoded, or raises DecodeError (fatal for the item; timeout, out_of_memory
         and crashed say how it ended a fresh child), SandboxUnavailableError (retryable), or what the
@@ -95,7 +114,9 @@ class Sandbox:
         if self._closed or not self._threads:
             raise RuntimeError("the sandbox is not open")
         # A batch waits for its second looks, and the next one's first looks are queued before them.
-        self._put(_SECOND_LOOK if isinstance(plan, PlacesPlan) else _FIRST_LOOK, (media, plan, future))
+        self._put(
+            _SECOND_LOOK if isinstance(plan, PlacesPlan) else _FIRST_LOOK, (media, plan, spent_s, future)
+        )
         return future
 
     def close(self) -> None:
@@ -112,14 +133,14 @@ class Sandbox:
             while True:
                 *_, item = self._items.get_nowait()
                 if item:
-                    item[2].cancel()
+                    item[-1].cancel()
 
     def _put(self, turn: int, item: _Item | None) -> None:
         """Queue an item; of one turn, those that came first go first."""
         self._items.put((turn, next(self._count), item))
 
     def _serve(self, started: "Future[None]", forks: Forks) -> None:
-        server = _Server(self._settings, self._turns, forks)
+        server = _Server(self._settings, self._turns, forks, self._unanswered)
         try:
             server.prepare()
         except SandboxUnavailableError as error:
@@ -127,14 +148,14 @@ class Sandbox:
             return
         started.set_result(None)
         while (item := self._items.get()[-1]) is not None:
-            media, plan, future = item
+            media, plan, spent_s, future = item
             del item
             if self._closed:
                 future.cancel()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(self._decode(server, media, plan))
+                future.set_result(self._decode(server, media, plan, spent_s))
             except Exception as error:
                 _forget_locals(error)
                 future.set_exception(error)
@@ -145,7 +166,7 @@ class Sandbox:
                     server.prepare()
         server.close()
 
-    def _decode(self, server: "_Server", media: _Media, plan: Plan) -> Decoded:
+    def _decode(self, server: "_Server", media: _Media, plan: Plan, spent_s: float) -> Decoded:
         data = media() if callable(media) else media
         if len(data) > self._settings.max_fetched_bytes:
             raise DecodeError(
@@ -153,14 +174,16 @@ class Sandbox:
             )
         again = isinstance(plan, PlacesPlan)
         with (metrics.DECODE_AGAIN_SECONDS if again else metrics.DECODE_SECONDS).time():
-            return server.decode(data, plan)
+            return server.decode(data, plan, spent_s)
 
 
 class _Server:
     """What one thread serves items with: a child, replaced where it is spent or has served long enough."""
 
-    def __init__(self, settings: IngestSettings, turns: "_Turns", forks: Forks) -> None:
-        self._settings, self._turns, self._forks = settings, turns, forks
+    def __init__(
+        self, settings: IngestSettings, turns: "_Turns", forks: Forks, unanswered: Unanswered
+    ) -> None:
+        self._settings, self._turns, self._forks, self._unanswered = settings, turns, forks, unanswered
         self._child: Child | None = None
 
     def prepare(self) -> Child:
@@ -173,20 +196,34 @@ class _Server:
             self._child = Child(self._settings, self._forks)
         return self._child
 
-    def decode(self, data: bytes, plan: Plan) -> Decoded:
+    def decode(self, data: bytes, plan: Plan, spent_s: float) -> Decoded:
         """Decode one item, in another child where one ends by no fault of the item's.
 
-        The last try is made while no other child decodes: there is no more memory and no more processor
-        to be had on this host. Raises DecodeError, SandboxUnavailableError.
+        What its tries take is added up, with the seconds that earlier looks took. The last try is made while
+        no other child decodes: there is no more memory and no more processor to be had on this host. Raises
+        DecodeError, SandboxUnavailableError.
         """
+        try:
+            decoded = self._tried(data, plan, spent_s)
+        except DecodeError:
+            self._unanswered.end(data)
+            raise
+        self._unanswered.end(data)
+        return decoded
+
+    def _tried(self, data: bytes, plan: Plan, spent_s: float) -> Decoded:
         tries_left = _MOST_TRIES
         while True:
             tries_left -= 1
+            before_s = spent_s + self._unanswered.seconds(data)
+            if before_s >= children.MAX_DECODE_PROCESSOR_S:
+                raise DecodeError("timeout", "its processor time is used up by earlier tries and looks")
             with self._turns.take(alone=not tries_left):
                 child = self.prepare()
                 was_fresh = child.items == 0
                 try:
-                    return child.decode(data, plan)
+                    decoded = child.decode(data, plan, children.MAX_DECODE_PROCESSOR_S - before_s)
+                    return replace(decoded, processor_s=before_s + child.item_s)
                 except DecodeError as error:
                     if child.is_spent:
                         metrics.SANDBOX_RESTARTS.labels(error.reason).inc()
@@ -194,12 +231,15 @@ class _Server:
                         self._forks.crashed()
                     if not child.is_spent or was_fresh or error.reason == "timeout":
                         raise
+                    self._unanswered.add(data, child.item_s)
                 except KilledError as error:
                     metrics.SANDBOX_RESTARTS.labels("killed").inc()
+                    self._unanswered.add(data, child.item_s)
                     if not tries_left:
                         raise self._judged(error) from error
                 except SandboxUnavailableError:
                     metrics.SANDBOX_RESTARTS.labels("busy").inc()
+                    self._unanswered.add(data, child.item_s)
                     raise
 
     def close(self) -> None:

@@ -15,11 +15,21 @@ import av.logging
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.sandbox.decode import FORMATS, DecodeError, Frame, Wanted, chosen
+from ingest.sandbox.decode import (
+    FORMATS,
+    RGB_BYTES,
+    DecodeError,
+    Frame,
+    Wanted,
+    check_bytes,
+    chosen,
+    sample,
+)
 
-# What may be decoded to reach the wanted frames, pixels: about 2 s of one core. A clip within it is
-# decoded from its start; a longer one only from the key frame before each wanted frame; where even
-# that is too much, the key frames themselves stand for the wanted ones.
+# What may be decoded to reach the wanted frames, pixels: about 2 s of one core, unless it is said how many
+# frames may be. A clip within it is decoded from its start; a longer one only from the key frame before
+# each wanted frame; where even that is too much, the key frames themselves stand for the wanted ones, or
+# frames behind them, as far as may be decoded.
 _MOST_DECODED_PIXELS = 600_000_000
 _STILL_BRANDS = {brand for image_format in FORMATS.values() for brand in image_format.brands}
 _MOV_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
@@ -46,8 +56,12 @@ def demuxer(data: bytes) -> str | None:
     return None
 
 
-def video_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
+def video_frames(
+    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None
+) -> Iterator[Frame]:
     """Decode frames of a video, turned as its metadata says.
+
+    most_decoded: of all frames, how many may be decoded; None: as many as have so many pixels together.
 
     Deterministic: frames are chosen among those that the container really holds, not by its stated
     length. Raises DecodeError: unknown_format (also: no picture stream), too_many_pixels,
@@ -57,14 +71,16 @@ def video_frames(data: bytes, frames: Wanted, max_pixels: int) -> Iterator[Frame
     if name is None:
         raise DecodeError("unknown_format", "no video of MP4, MOV, Matroska, WebM, AVI")
     try:
-        yield from _frames(data, name, frames, max_pixels)
+        yield from _frames(data, name, frames, max_pixels, most_decoded)
     except MemoryError as error:
         raise DecodeError("out_of_memory", "the video does not fit the memory limit") from error
     except (av.error.FFmpegError, ValueError, OverflowError, RuntimeError, LookupError) as error:
         raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
 
 
-def _frames(data: bytes, name: str, frames: Wanted, max_pixels: int) -> Iterator[Frame]:
+def _frames(
+    data: bytes, name: str, frames: Wanted, max_pixels: int, most_decoded: int | None
+) -> Iterator[Frame]:
     label = _label(data, name)
     times, keys = _packets(data, name)
     if not times:
@@ -74,16 +90,19 @@ def _frames(data: bytes, name: str, frames: Wanted, max_pixels: int) -> Iterator
     with _open(data, name) as container:
         stream = _picture_stream(container)
         pixels = _limit(stream, max_pixels)
-        if len(times) * pixels <= _MOST_DECODED_PIXELS:
+        most = most_decoded or _MOST_DECODED_PIXELS // max(pixels, 1)
+        if len(times) <= most:
             source = _in_order(container, stream, wanted)
         else:
-            source = _by_key_frames(container, stream, _targets(times, keys, wanted, pixels))
+            targets = _targets(times, keys, wanted, most, onwards=most_decoded is not None)
+            source = _by_key_frames(container, stream, targets)
         try:
-            for index, picture in source:
+            for index, picture, decoded in source:
                 count += 1
                 when = picture.pts if picture.pts is not None else times[index]
                 time_s = float((when - (stream.start_time or 0)) * stream.time_base)
-                yield Frame(label, index, time_s, _upright(picture), len(times))
+                check_bytes(picture.width, picture.height, _pixel_bytes(picture.format), max_pixels)
+                yield Frame(label, index, time_s, _upright(picture), len(times), decoded)
         except av.error.FFmpegError:
             if not count:  # a damaged end takes nothing from the frames before it
                 raise
@@ -111,12 +130,16 @@ def _limit(stream: Any, max_pixels: int) -> int:
     if stream.codec_context is None:
         raise DecodeError("unknown_format", "no decoder for the picture stream")
     width, height = stream.codec_context.width, stream.codec_context.height
-    if width * height > max_pixels:
-        raise DecodeError("too_many_pixels", f"{width} x {height} px; the limit is {max_pixels} in all")
+    check_bytes(width, height, _pixel_bytes(stream.codec_context.format), max_pixels)
     # The size may still change in mid-stream; then FFmpeg itself holds the limit.
     stream.codec_context.options = {"max_pixels": str(max_pixels)}
     stream.codec_context.thread_count = 1
     return int(width * height)
+
+
+def _pixel_bytes(pixel_format: Any) -> float:
+    """Bytes of a pixel of FFmpeg's format, as it is padded in memory; it is not always known in advance."""
+    return max(RGB_BYTES, pixel_format.padded_bits_per_pixel / 8) if pixel_format else RGB_BYTES
 
 
 def _packets(data: bytes, name: str) -> tuple[list[int], list[int]]:
@@ -138,40 +161,49 @@ def _packets(data: bytes, name: str) -> tuple[list[int], list[int]]:
     return sorted(times), sorted(keys)
 
 
-def _targets(times: list[int], keys: list[int], chosen: tuple[int, ...], pixels: int) -> list[_Target]:
-    """Plan the way to the chosen frames through key frames, within the pixels that may be decoded."""
-    targets, cost, reached = [], 0, -1
+def _targets(
+    times: list[int], keys: list[int], chosen: tuple[int, ...], most: int, *, onwards: bool
+) -> list[_Target]:
+    """Plan the way to the chosen frames through key frames, within the frames that may be decoded.
+
+    Where that is too much: to the key frames before them; onwards: and from there as far as it goes.
+    """
+    ways, cost, reached = [], 0, -1
     for index in chosen:
         before = bisect_right(keys, times[index])
         key = bisect_left(times, keys[before - 1]) if before else 0
         cost += index - max(key, reached)
         reached = index
-        targets.append(_Target(index, times[index], times[key]))
-    if cost * pixels <= _MOST_DECODED_PIXELS:
-        return targets
-    entries = {target.key: target for target in reversed(targets)}
-    return [_Target(bisect_left(times, key), key, key) for key in sorted(entries)]
+        ways.append((index, key))
+    if cost > most:
+        entered = sorted({key for _, key in ways})
+        entered = [entered[place] for place in sample(len(entered), most)]
+        steps = most // len(entered) - 1 if onwards else 0
+        ways = sorted({(min(index, key + steps), key) for index, key in ways if key in entered})
+    return [_Target(index, times[index], times[key]) for index, key in ways]
 
 
-def _in_order(container: Any, stream: Any, chosen: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
+def _in_order(container: Any, stream: Any, chosen: tuple[int, ...]) -> Iterator[tuple[int, Any, int]]:
+    before = -1
     for index, picture in enumerate(container.decode(stream)):
         if index in chosen:
-            yield index, picture
+            yield index, picture, index - before
+            before = index
         if index >= chosen[-1]:
             return
 
 
-def _by_key_frames(container: Any, stream: Any, targets: list[_Target]) -> Iterator[tuple[int, Any]]:
+def _by_key_frames(container: Any, stream: Any, targets: list[_Target]) -> Iterator[tuple[int, Any, int]]:
     pictures: Iterator[Any] = iter(())
     position: int | None = None
     for target in targets:
         if position is None or target.key > position:
             container.seek(target.key, stream=stream, backward=True, any_frame=False)
             pictures = container.decode(stream)
-        for picture in pictures:
+        for decoded, picture in enumerate(pictures, 1):
             position = picture.pts
             if position is None or position >= target.time:
-                yield target.number, picture
+                yield target.number, picture, decoded
                 break
 
 

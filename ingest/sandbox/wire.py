@@ -108,6 +108,7 @@ class _Answer(BaseModel):
     frame_numbers: tuple[int, ...]
     length: int
     picture_hashes: bytes
+    frame_s: float = Field(ge=0, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

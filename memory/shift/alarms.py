@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, Table, delete, func, insert, select, 
 from memory import acts
 from memory.records import Raised, ShiftAlarm
 from memory.rows import now_ms
-from memory.schema import alarms, watched, watched_releases
+from memory.schema import alarms, digest_of_source, watched, watched_releases
 from memory.settings import MemorySettings
 from memory.shift.shift_test import ShiftTest
 
@@ -23,6 +23,9 @@ SEEN = 200
 
 MAX_REFERENCE = 1000
 """Scores that a source's test keeps: a rank among them moves by a thousandth, and a source takes 50 kB."""
+
+MOST_ALARMS = 1000
+"""Rows of alarms of a kind, some 20 kB each: a producer that shifts for ever raises them for ever."""
 
 
 class Seen(BaseModel):
@@ -65,7 +68,7 @@ class Alarm:
 
 def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
     """Return a watched source, with a test that begins where it was not watched by tests of today's form."""
-    here = (watched.c.release == release) & (watched.c.source == source)
+    here = (watched.c.release == release) & (watched.c.source_digest == digest_of_source(source))
     row = connection.execute(select(watched).where(here)).first()
     test = None if row is None else ShiftTest.from_bytes(row.test)
     if row is None or test is None:
@@ -91,9 +94,9 @@ def next_number(connection: Connection, release: str, counted: Column[int] = wat
     return (begun or 0) + 1
 
 
-def save(connection: Connection, entry: Watched) -> None:
-    """Write a watched source."""
-    here = (watched.c.release == entry.release) & (watched.c.source == entry.source)
+def save(connection: Connection, entry: Watched, new_ms: int = 0) -> None:
+    """Write a watched source, new to the watch since then where it is one more."""
+    here = (watched.c.release == entry.release) & (watched.c.source_digest == digest_of_source(entry.source))
     values = {
         "number": entry.number,
         "test": entry.test.to_bytes(),
@@ -101,23 +104,8 @@ def save(connection: Connection, entry: Watched) -> None:
         "seen_ms": now_ms(),
     }
     if not connection.execute(update(watched).where(here).values(values)).rowcount:
-        connection.execute(insert(watched).values(release=entry.release, source=entry.source, **values))
-
-
-def drop_beyond(connection: Connection, most: int, table: Table = watched) -> int:
-    """Let go of the sources that were unseen for longest; return how many.
-
-    So many of those that bet are kept, and as many that gather: sources of one record each push out no test.
-    """
-    dropped = 0
-    for some in (table.c.number == 0, table.c.number > 0):
-        over = (connection.scalar(select(func.count()).select_from(table).where(some)) or 0) - most
-        oldest = select(table.c.release, table.c.source).where(some).order_by(table.c.seen_ms)
-        for row in connection.execute(oldest.limit(max(over, 0))).all():
-            here = (table.c.release == row.release) & (table.c.source == row.source)
-            connection.execute(delete(table).where(here))
-            dropped += 1
-    return dropped
+        values |= {"release": entry.release, "source": entry.source, "new_ms": new_ms}
+        connection.execute(insert(watched).values(values))
 
 
 def put_raised(
@@ -163,8 +151,16 @@ def to_announce(connection: Connection) -> list[ShiftAlarm]:
 
 
 def put_announced(connection: Connection, ids: Iterable[int]) -> None:
-    """Note that alarms are announced."""
+    """Note that alarms are announced; the oldest announced ones leave, which stay on the record."""
     connection.execute(update(alarms).where(alarms.c.id.in_(list(ids))).values(announced=True))
+    leave_beyond(connection, alarms)
+
+
+def leave_beyond(connection: Connection, table: Table) -> None:
+    """Delete announced alarms that are not among the newest MOST_ALARMS of the table."""
+    newest = connection.scalar(select(func.max(table.c.id))) or 0
+    old = table.c.id <= newest - MOST_ALARMS
+    connection.execute(delete(table).where(old, table.c.announced.is_(True)))
 
 
 def _dumped(some: Sequence[Seen]) -> str:

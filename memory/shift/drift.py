@@ -7,20 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, insert, select, update
 
 from detector.records import Verdict
 from memory import acts
 from memory.records import Drift, DriftAlarm
 from memory.rows import now_ms
-from memory.schema import drift_alarms, drift_watched, watched_releases
+from memory.schema import digest_of_source, drift_alarms, drift_watched, watched_releases
 from memory.settings import MemorySettings
-from memory.shift.alarms import MAX_REFERENCE, drop_beyond, next_number
+from memory.shift.alarms import MAX_REFERENCE, leave_beyond, next_number
 from memory.shift.drift_test import DriftTest
+from memory.shift.places import OVER_ALL, Places
 from memory.shift.shift_test import share_of_budget
-
-OVER_ALL = ""
-"""In the place of a source: all sources of a release together."""
 
 DRIFT = "drift"
 """What the record calls an alarm of drift."""
@@ -39,17 +37,16 @@ class Watched:
 
 
 def watch_drift(
-    connection: Connection, verdicts: Iterable[tuple[str, Verdict]], most: int, settings: MemorySettings
+    connection: Connection, verdicts: Iterable[tuple[str, Verdict]], settings: MemorySettings
 ) -> Sequence[Drift]:
-    """Bet on a batch of verdicts, each with its source, in their order; return the drifts found, on record.
-
-    At most `most` sources that are bet on are kept, and as many that gather.
-    """
+    """Bet on a batch of verdicts, each with its source, in their order; return the drifts, on record."""
     open_: dict[tuple[str, str], Watched] = {}
-    found = []
+    found, places = [], Places(connection, drift_watched)
     for source, verdict in verdicts:
         for name in (source, OVER_ALL):
             key = verdict.release, name
+            if places.let_in(*key) is None:
+                continue
             entry = open_.get(key) or load(connection, *key, settings)
             open_[key] = entry
             entry.test.observe(verdict)
@@ -67,15 +64,15 @@ def watch_drift(
                 acts.append(connection, acts.MEMORY, DRIFT, about, drift.model_dump(mode="json"))
                 log.warning("verdicts have drifted", **drift.model_dump(exclude={"at"}))
                 open_[key] = begin(*key, settings)
-    for entry in open_.values():
-        save(connection, entry)
-    drop_beyond(connection, most, drift_watched)
+    for key, entry in open_.items():
+        save(connection, entry, places.let_in(*key) or 0)
+    places.settle()
     return found
 
 
 def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
     """Return a watched source, with a test that begins where it was not watched by tests of today's form."""
-    here = (drift_watched.c.release == release) & (drift_watched.c.source == source)
+    here = _here(release, source)
     row = connection.execute(select(drift_watched).where(here)).first()
     test = None if row is None else DriftTest.from_bytes(row.test)
     if row is None or test is None:
@@ -89,12 +86,18 @@ def begin(release: str, source: str, settings: MemorySettings) -> Watched:
     return Watched(release, source, 0, DriftTest.begin(seeds, settings.min_reference, MAX_REFERENCE))
 
 
-def save(connection: Connection, entry: Watched) -> None:
-    """Write a watched source."""
-    here = (drift_watched.c.release == entry.release) & (drift_watched.c.source == entry.source)
+def save(connection: Connection, entry: Watched, new_ms: int = 0) -> None:
+    """Write a watched source, new to the watch since then where it is one more."""
+    here = _here(entry.release, entry.source)
     values = {"number": entry.number, "test": entry.test.to_bytes(), "seen_ms": now_ms()}
     if not connection.execute(update(drift_watched).where(here).values(values)).rowcount:
-        connection.execute(insert(drift_watched).values(release=entry.release, source=entry.source, **values))
+        values |= {"release": entry.release, "source": entry.source, "new_ms": new_ms}
+        connection.execute(insert(drift_watched).values(values))
+
+
+def _here(release: str, source: str) -> ColumnElement[bool]:
+    digest = digest_of_source(source)
+    return (drift_watched.c.release == release) & (drift_watched.c.source_digest == digest)
 
 
 def crossed(entry: Watched, budget: float) -> Drift | None:
@@ -117,9 +120,10 @@ def to_announce(connection: Connection) -> list[DriftAlarm]:
 
 
 def put_announced(connection: Connection, ids: Iterable[int]) -> None:
-    """Note that drifts are announced."""
+    """Note that drifts are announced; the oldest announced ones leave, which stay on the record."""
     here = drift_alarms.c.id.in_(list(ids))
     connection.execute(update(drift_alarms).where(here).values(announced=True))
+    leave_beyond(connection, drift_alarms)
 
 
 def list_drifts(connection: Connection, most: int) -> list[DriftAlarm]:

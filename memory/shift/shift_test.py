@@ -64,6 +64,8 @@ after the n-th. So small an exponent leaves something for late ones."""
 _SHARE = 1 / 2
 """The same for tests: s ** -_SHARE of the budget is left for those after the s-th."""
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 def share_of_budget(number: int) -> float:
     """Return which share of a budget for false alarms the test of this number gets, from 1; they sum to 1."""
@@ -106,6 +108,7 @@ class ShiftTest:
         """Take the next score in; return its p-value in (0, 1), small for a high one; None: only gathered."""
         uniform, place = self._draw()
         self.seen += 1
+        score = min(max(score, -_LARGEST), _LARGEST)
         above, equal = np.count_nonzero(self.kept > score), np.count_nonzero(self.kept == score)
         p = (above + uniform * (equal + 1)) / (len(self.kept) + 1)
         bets = len(self.kept) >= self.gather

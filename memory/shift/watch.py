@@ -8,6 +8,7 @@ Sources and offsets are one SQL transaction, so that each verdict is bet on once
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -27,13 +28,17 @@ from ingest.settings import IngestSettings
 from memory import metrics
 from memory.estimate.sums import note_estimates
 from memory.records import Raised
+from memory.rows import now_ms
+from memory.schema import MAX_SOURCE_CHARS
+from memory.schema import watched as watched_table
 from memory.settings import MemorySettings
 from memory.shift import drift
-from memory.shift.alarms import SEEN, Seen, Watched, begin, drop_beyond, load, next_number, put_raised, save
+from memory.shift.alarms import SEEN, Seen, Watched, begin, load, next_number, put_raised, save
+from memory.shift.places import Places
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
-from memory.store import ExemplarMemoryError, Store, save_offsets
+from memory.store import ExemplarMemoryError, RefusedRowError, Store, save_offsets
 from memory.taken_back import ignore_taken_back
 from memory.verdict_index import forget_before, note_verdicts, release_taken_back
 
@@ -44,14 +49,12 @@ MAX_SUSPECTS = 40
 MAX_OTHERS = 60
 """Items of a source that suspects are compared with: chosen by the same limit before the shift began."""
 
-MAX_SOURCES = 1000
-"""Sources that are bet on at once, some 50 MB, and as many that gather; the one unseen for longest leaves."""
-
 _MOST = 500
 _TRANSACTION_INTERVAL_S = 1.0
 _TELL_AGAIN_S = 30.0
 _FORGET_INTERVAL_S = 10.0
-_MAX_SOURCE_CHARS = 1000
+
+Said = Verdict | Withdrawal
 
 log = structlog.get_logger()
 
@@ -126,23 +129,42 @@ class Watch:
     def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
         """Bet on a batch and sum it up, but for corrections: their items counted when first answered.
 
-        Sources, alarms and offsets are one transaction. Raises StoreUnavailableError.
+        Sources, alarms and offsets are one transaction. A record whose values the database does not take is
+        stepped over, and its neighbours are not. Raises StoreUnavailableError.
         """
-        if not records:
-            return
-        said = [(record, verdict) for record in records if (verdict := said_in(record)) is not None]
+        if records:
+            now = now_ms()
+            self._take([(written_by(record, now), said_in(record)) for record in records], topic_id)
+
+    def _take(self, found: Sequence[tuple[InRecord, Said | None]], topic_id: str | None) -> None:
+        try:
+            self._write(found, topic_id)
+        except RefusedRowError as error:
+            if len(found) > 1:
+                # One of them is to blame: halves of halves show which.
+                middle = len(found) // 2
+                self._take(found[:middle], topic_id)
+                self._take(found[middle:], topic_id)
+                return
+            step_over(found[0][0], error)
+            self._write([(found[0][0], None)], topic_id)
+
+    def _write(self, found: Sequence[tuple[InRecord, Said | None]], topic_id: str | None) -> None:
+        said = [(record, verdict) for record, verdict in found if verdict is not None]
         first_said = [
             (record, verdict)
             for record, verdict in said
             if isinstance(verdict, Verdict) and verdict.supersedes is None
         ]
         bet_on = [verdict for _, verdict in first_said]
-        reals = [found for verdict in bet_on if (found := called_real(verdict)) is not None]
+        reals = [real for verdict in bet_on if (real := called_real(verdict)) is not None]
         reals.sort(key=itemgetter(0, 1))  # stable: within a source they stay in order
         taken_back = [each.id for _, each in said if release_taken_back(each) is not None]
         with self.store.write() if taken_back else self.store.note() as connection:
-            raised = 0
+            raised, places = 0, Places(connection, watched_table)
             for (release, source), items in groupby(reals, key=itemgetter(0, 1)):
+                if (new_ms := places.let_in(release, source)) is None:
+                    continue
                 watched = load(connection, release, source, self._settings)
                 for _, _, item in items:
                     if not observe(watched, item) or watched.test.bets == 0:
@@ -153,31 +175,40 @@ class Watch:
                         log.warning("source has shifted", **alarm.model_dump(exclude={"at"}))
                         watched = begin(release, source, self._settings)
                         raised += 1
-                save(connection, watched)
-            dropped = drop_beyond(connection, MAX_SOURCES)
-            verdicts = [(verdict.item.source[:_MAX_SOURCE_CHARS], verdict) for verdict in bet_on]
-            drifts = drift.watch_drift(connection, verdicts, MAX_SOURCES, self._settings)
+                save(connection, watched, new_ms)
+            places.settle()
+            verdicts = [(verdict.item.source[:MAX_SOURCE_CHARS], verdict) for verdict in bet_on]
+            drifts = drift.watch_drift(connection, verdicts, self._settings)
             note_verdicts(connection, said)
             note_estimates(connection, first_said, self._settings.audit_items)
             ignore_taken_back(connection, taken_back)
-            after = {(r.topic, r.partition): r.next_offset for r in records}
+            after = {(r.topic, r.partition): r.next_offset for r, _ in found}
             save_offsets(connection, after, topic_id)
         metrics.WATCH_LAG_SECONDS.answered(after)
         metrics.WATCHED.inc(len(reals))
         metrics.SHIFT_ALARMS.inc(raised)
         for drifted in drifts:
             metrics.DRIFT_ALARMS.labels(drifted.statistic).inc()
-        metrics.SOURCES_DROPPED.inc(dropped)
 
 
-def said_in(record: InRecord) -> Verdict | Withdrawal | None:
+def said_in(record: InRecord) -> Said | None:
     """Return the verdict or the withdrawal that a record holds; None of what is neither."""
     try:
         return parse_record(record.value, record.headers)
     except ValidationError as error:
-        metrics.UNREADABLE.inc()
-        log.warning("record is no verdict", item=record.id, error=str(error).splitlines()[0])
+        step_over(record, error)
         return None
+
+
+def written_by(record: InRecord, now: int) -> InRecord:
+    """Return a record whose time, which its writer gives, is no later than now: days are kept by it."""
+    return replace(record, timestamp_ms=min(max(record.timestamp_ms, 0), now))
+
+
+def step_over(record: InRecord, error: Exception) -> None:
+    """Count and log a record that no detector wrote: nothing else comes of it."""
+    metrics.UNREADABLE.inc()
+    log.warning("record is no verdict", item=record.id, error=str(error).splitlines()[0])
 
 
 def called_real(verdict: Verdict) -> tuple[str, str, Seen] | None:
@@ -195,7 +226,7 @@ def called_real(verdict: Verdict) -> tuple[str, str, Seen] | None:
         digest=item.digest,
         score=verdict.unknown_score,
     )
-    return verdict.release, item.source[:_MAX_SOURCE_CHARS], seen
+    return verdict.release, item.source[:MAX_SOURCE_CHARS], seen
 
 
 def observe(watched: Watched, item: Seen) -> bool:

@@ -42,7 +42,7 @@ class Sandbox:
     def __init__(self) -> None:
         self.plans: list[object] = []
 
-    def submit(self, media: Callable[[], bytes], plan: object) -> Future[Decoded]:
+    def submit(self, media: Callable[[], bytes], plan: object, spent_s: float = 0.0) -> Future[Decoded]:
         self.plans.append(plan)
         future: Future[Decoded] = Future()
         number = media()[len(PNG)]

@@ -179,7 +179,7 @@ def test_items_score_together_as_they_do_alone(artifact):
 
 def test_the_size_of_a_request_counts_every_view(artifact):
     contract = artifact.manifest.contract
-    items = [extract(picture("red", "blue"), contract.media_plan, 10**6)] * 5
+    items = [extract(picture("red"), contract.media_plan, 10**6)] * 5
     body = len(encode(request_for(items, contract)))
     assert body <= body_bytes(items, contract) <= body + 256 * len(contract.inputs)
 

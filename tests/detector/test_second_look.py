@@ -82,7 +82,7 @@ def test_the_map_shows_where_the_picture_is_forged():
 
 
 def test_what_is_called_real_is_mapped_only_where_it_is_asked_for():
-    def refuse(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
+    def refuse(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
         raise AssertionError("looked at again")
 
     given = seen("real")
@@ -120,7 +120,7 @@ def failing(error: Exception) -> Callable[..., Any]:
 
 
 def lost(error: Exception) -> Callable[[Callable[[], bytes], PlacesPlan], "Future[Decoded]"]:
-    def submit(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
+    def submit(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
         future: Future[Decoded] = Future()
         future.set_exception(error)
         return future
@@ -212,8 +212,8 @@ def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says
 
     queued: list[Future[Decoded]] = []
 
-    def slow(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
-        queued.append(look(media, plan) if not queued else Future())
+    def slow(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
+        queued.append(look(media, plan, spent_s) if not queued else Future())
         return queued[-1]
 
     def late(request: Request) -> ModelOutput:
@@ -239,8 +239,8 @@ def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for():
 
     queued: list[Future[Decoded]] = []
 
-    def later(media: Callable[[], bytes], plan: PlacesPlan) -> "Future[Decoded]":
-        queued.append(look(media, plan) if not queued else Future())
+    def later(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
+        queued.append(look(media, plan, spent_s) if not queued else Future())
         return queued[-1]
 
     items = [seen(offset=offset) for offset in range(3)]

@@ -45,6 +45,9 @@ class Stream:
     def joined(self) -> bool:
         return True
 
+    def resume(self) -> None:
+        pass
+
     def group_metadata(self) -> None:
         return None
 
@@ -60,6 +63,11 @@ def asked_for(
     monkeypatch.setattr(
         "detector.worker.time", SimpleNamespace(monotonic=lambda: source.now, time_ns=time.time_ns)
     )
+    run(source, stop, **settings)
+    return source.asked
+
+
+def run(source: Any, stop: threading.Event, **settings: Any) -> None:
     no_plan = SimpleNamespace(media_plan=None)
     no_release: Any = SimpleNamespace(
         digest="0" * 64, version="0" * 12, manifest=SimpleNamespace(contract=no_plan)
@@ -70,7 +78,6 @@ def asked_for(
     sandbox: Any = SimpleNamespace(submit=opened_at_once)
     ingest, detector = IngestSettings(), DetectorSettings(**settings)
     Worker(source, sandbox, none, serving, sink, ingest, detector, stop, Heartbeat(60)).run()
-    return source.asked
 
 
 def opened_at_once(media: Callable[[], bytes], plan: object) -> Future[Decoded]:
@@ -107,6 +114,49 @@ def test_second_looks_are_bounded_where_as_many_records_come_as_were_asked_for(m
     asked_for(0.001, monkeypatch, behind)
     assert len(told) > 5
     assert set(told[1:]) == {behind}
+
+
+class Patient(Stream):
+    """Lets a batch be judged once it was polled three times, paused, by the worker's own thread."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__(0.0, stop)
+        self.paused, self.polled, self.owner = False, 0, threading.current_thread()
+        self.judge = threading.Event()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def poll(self, most: int, timeout_s: float) -> list[InRecord]:
+        assert threading.current_thread() is self.owner
+        if not self.paused:
+            return super().poll(most, timeout_s)
+        self.polled += 1
+        if self.polled == 3:
+            self.judge.set()
+        return []
+
+
+@pytest.mark.parametrize("member", [True, False], ids=["polls", "control: waits for its batch alone"])
+def test_a_worker_polls_paused_in_its_own_thread_while_its_batch_is_judged(monkeypatch, member):
+    stop = threading.Event()
+    source: Any = Patient(stop)
+    judged: list[bool] = []
+
+    def judge_slowly(batch: Batch, *rest: Any) -> list[Judged]:
+        judged.append(source.judge.wait(60 if member else 0.1))
+        return []
+
+    monkeypatch.setattr("detector.worker.judge", judge_slowly)
+    monkeypatch.setattr("detector.worker._MEMBER_INTERVAL_S", 0.001)
+    if not member:
+        monkeypatch.setattr(Worker, "_stay_a_member", lambda _: None)
+    run(source, stop)
+    assert judged[0] == member
+    assert not source.paused
 
 
 def test_second_looks_take_as_long_as_all_else_and_a_minute_while_records_wait(monkeypatch):

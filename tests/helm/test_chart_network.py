@@ -1,5 +1,6 @@
 """The network policies let through what the processes need and nothing else, as Kubernetes reads policies."""
 
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -7,17 +8,24 @@ import pytest
 KAFKA, DATABASE, STORE, COLLECTOR, NAMES, KUBERNETES = 9092, 5432, 443, 4317, 53, 6443
 
 
-def leaves(found: Any, component: str, port: int, to: dict[str, str] | None) -> bool:
-    """Whether a component's pods may open a connection; to are the labels of a pod here, None is outside."""
+PRIVATE, PUBLIC, LINK_LOCAL, RESOLVER = "10.96.0.7", "203.0.113.7", "169.254.169.254", "kube-system"
+"""Where a connection may go to or come from that is no pod here: an address, or a namespace."""
+
+Other = dict[str, str] | str
+"""The labels of a pod here, or one of those places."""
+
+
+def leaves(found: Any, component: str, port: int, to: Other) -> bool:
+    """Whether a component's pods may open a connection."""
     return _passes(found, component, "Egress", "egress", "to", port, to)
 
 
-def enters(found: Any, component: str, port: int, source: dict[str, str] | None) -> bool:
-    """Whether a component's pods take a connection; source are the labels of a pod here, None is outside."""
+def enters(found: Any, component: str, port: int, source: Other) -> bool:
+    """Whether a component's pods take a connection."""
     return _passes(found, component, "Ingress", "ingress", "from", port, source)
 
 
-def _passes(found: Any, component: str, kind: str, rules: str, peers: str, port: int, other: Any) -> bool:
+def _passes(found: Any, component: str, kind: str, rules: str, peers: str, port: int, other: Other) -> bool:
     labels = found.pods()[component]["metadata"]["labels"]
     policies = [
         each["spec"]
@@ -34,11 +42,21 @@ def _passes(found: Any, component: str, kind: str, rules: str, peers: str, port:
     )
 
 
-def _is_peer(peers: Any, other: dict[str, str] | None) -> bool:
-    if peers is None:
-        return True
-    own = [peer["podSelector"]["matchLabels"] for peer in peers if set(peer) == {"podSelector"}]
-    return other is not None and any(selector.items() <= other.items() for selector in own)
+def _is_peer(peers: Any, other: Other) -> bool:
+    return peers is None or any(_is(peer, other) for peer in peers)
+
+
+def _is(peer: Any, other: Other) -> bool:
+    if isinstance(other, dict):
+        return set(peer) == {"podSelector"} and peer["podSelector"]["matchLabels"].items() <= other.items()
+    if other == RESOLVER:
+        name = {"kubernetes.io/metadata.name": RESOLVER}
+        return bool(peer.get("namespaceSelector", {}).get("matchLabels") == name)
+    block = peer.get("ipBlock")
+    return block is not None and (
+        ip_address(other) in ip_network(block["cidr"])
+        and not any(ip_address(other) in ip_network(left_out) for left_out in block.get("except", []))
+    )
 
 
 def between(found: Any, one: str, other: str, port: int) -> bool:
@@ -69,12 +87,38 @@ def test_a_process_reaches_what_it_needs_and_nothing_else(render: Any, component
         "kubernetes": KUBERNETES,
         "a collector": COLLECTOR,
     }
-    reached = {name for name, port in outside.items() if leaves(found, component, port, None)}
+    reached = {name for name, port in outside.items() if leaves(found, component, port, PRIVATE)}
     reached |= {
         other for other in PROCESSES if other != component and between(found, component, other, PORTS[other])
     }
     assert reached == NEEDED[component]
-    assert leaves(found, component, NAMES, None)
+    assert leaves(found, component, NAMES, RESOLVER)
+
+
+@pytest.mark.parametrize("scenario", ["minimal", "production", "gpu", "tls-sasl", "existing-secrets"])
+def test_every_rule_out_names_whom_it_is_to(render: Any, scenario: str) -> None:
+    """But for those that the values add; with `_is_peer`, a rule without peers is to everybody."""
+    rules = [
+        rule
+        for policy in render(scenario, over={"networkPolicy": {"extraEgress": []}}).of("NetworkPolicy")
+        for rule in policy["spec"].get("egress") or []
+    ]
+    assert len(rules) > len(PROCESSES)
+    assert [rule for rule in rules if not rule.get("to")] == []
+    assert [rule for rule in rules for peer in rule["to"] if not any(peer.values())] == []
+
+
+def test_by_default_brokers_database_and_cluster_are_private_and_nobody_reaches_the_node_s_credentials(
+    render: Any,
+) -> None:
+    found = render(over={"settings": {"deploy": {"prometheus_url": "http://prometheus:9090"}}})
+    for component in PROCESSES:
+        for port in (KAFKA, DATABASE, KUBERNETES, COLLECTOR, NAMES, 9090):
+            assert not leaves(found, component, port, PUBLIC), (component, port)
+        for port in (80, STORE, KAFKA, DATABASE, KUBERNETES, NAMES, 9090):
+            assert not leaves(found, component, port, LINK_LOCAL), (component, port)
+    stores = {component for component in PROCESSES if leaves(found, component, STORE, PUBLIC)}
+    assert stores == {component for component, needed in NEEDED.items() if "store" in needed}
 
 
 def test_nobody_reaches_torchserve_or_a_port_that_is_not_named(render: Any) -> None:
@@ -98,35 +142,35 @@ def test_metrics_are_read_from_the_namespace_of_the_values_alone(render: Any) ->
 
 def test_ports_are_those_of_the_brokers_the_database_and_the_store(render: Any) -> None:
     found = render("existing-secrets")
-    assert leaves(found, "memory", 6432, None)
-    assert leaves(found, "memory", 8333, None)
-    assert not leaves(found, "memory", 5432, None)
-    assert not leaves(found, "memory", 443, None)
+    assert leaves(found, "memory", 6432, PRIVATE)
+    assert leaves(found, "memory", 8333, PRIVATE)
+    assert not leaves(found, "memory", 5432, PRIVATE)
+    assert not leaves(found, "memory", 443, PRIVATE)
     brokers = render("production", over={"networkPolicy": {"kafkaTo": []}})
-    assert {port for port in (9092, 9093, 9094) if leaves(brokers, "detector", port, None)} == {9093, 9094}
+    assert {port for port in (9092, 9093, 9094) if leaves(brokers, "detector", port, PRIVATE)} == {9093, 9094}
 
 
 def test_deploy_reaches_the_prometheus_that_it_is_told_of(render: Any) -> None:
     told = {"settings": {"deploy": {"prometheus_url": "http://prometheus.monitoring:9090"}}}
-    assert leaves(render(over=told), "deploy", 9090, None)
-    assert not leaves(render(), "deploy", 9090, None)
-    assert not leaves(render(over=told), "memory", 9090, None)
+    assert leaves(render(over=told), "deploy", 9090, PRIVATE)
+    assert not leaves(render(), "deploy", 9090, PRIVATE)
+    assert not leaves(render(over=told), "memory", 9090, PRIVATE)
 
 
 def test_deploy_alone_reaches_webhooks_and_only_where_there_are_any(render: Any) -> None:
     found = render("production")
-    assert leaves(found, "deploy", 8443, None)
-    assert not leaves(render(), "deploy", 8443, None)
-    assert not leaves(found, "memory", 8443, None)
+    assert leaves(found, "deploy", 8443, PRIVATE)
+    assert not leaves(render(), "deploy", 8443, PRIVATE)
+    assert not leaves(found, "memory", 8443, PRIVATE)
     places = {"networkPolicy": {"webhooksTo": [{"podSelector": {"matchLabels": {"app": "relay"}}}]}}
     closed = render("production", over=places)
     assert leaves(closed, "deploy", 8443, {"app": "relay"})
-    assert not leaves(closed, "deploy", 8443, None)
+    assert not leaves(closed, "deploy", 8443, PRIVATE)
 
 
 def test_places_of_the_values_close_the_rest(render: Any) -> None:
     found = render("production")
-    assert not leaves(found, "detector", 9093, None)
+    assert not leaves(found, "detector", 9093, PRIVATE)
     kafka = [
         rule
         for policy in found.of("NetworkPolicy")
@@ -135,10 +179,10 @@ def test_places_of_the_values_close_the_rest(render: Any) -> None:
     ]
     place = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kafka"}}}
     assert [rule["to"] for rule in kafka] == [[place]] * 4
-    assert all(leaves(found, component, COLLECTOR, None) for component in PROCESSES)
+    assert all(leaves(found, component, COLLECTOR, PRIVATE) for component in PROCESSES)
 
 
 def test_without_policies_all_is_open(render: Any) -> None:
     found = render(over={"networkPolicy": {"enabled": False}})
     assert found.of("NetworkPolicy") == []
-    assert leaves(found, "detector", DATABASE, None)
+    assert leaves(found, "detector", DATABASE, PRIVATE)

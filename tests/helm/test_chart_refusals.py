@@ -40,6 +40,10 @@ def nested(path: str, value: Any) -> Any:
         ("webhooks/url", "https://hooks.example/hunter2"),
         ("settings/deploy/webhooks", [{"url": "https://hooks.example/hunter2"}]),
         ("deployToken/key", "a key"),
+        ("signing/enabled", "yes"),
+        ("signing/key", "-----BEGIN PRIVATE KEY-----"),
+        ("settings/updater/signing_key", "/tmp/signing.key"),
+        ("settings/detector/trusted_signers", "/tmp/signing.crt"),
         ("image/tag", "latest"),
         ("image/pullPolicy", "Sometimes"),
         ("image/worker/digest", "sha256:abc"),
@@ -106,6 +110,8 @@ def test_an_annotation_whose_name_is_longer_than_it_may_be_is_refused_by_it(refu
         ({"objectStore": {"artifactsUrl": ""}}, "objectStore.artifactsUrl is missing", "minimal"),
         ({"deployToken": {"secret": ""}}, "deployToken.secret is missing", "minimal"),
         ({"webhooks": {"secret": "hooks"}}, "settings.deploy.webhook_hosts is missing", "minimal"),
+        ({"signing": {"secret": ""}}, "signing.secret is missing", "minimal"),
+        ({"signing": {"enabled": False}}, "signing.secret is forgewatch-signing, but", "minimal"),
         ({"deployToken": {"updaterKey": ""}}, "deployToken.updaterKey is missing", "minimal"),
         ({"deployToken": {"detectorKey": "token"}}, "deployToken.detectorKey is token, which is", "minimal"),
         ({"deployToken": {"updaterKey": "detector"}}, "deployToken.updaterKey is detector, which", "minimal"),
@@ -171,6 +177,7 @@ def test_all_that_is_missing_is_told_at_once(each_helm: str, chart: Any) -> None
         "deployToken.secret",
         "deployToken.detectorKey",
         "deployToken.updaterKey",
+        "signing.secret",
     )
     assert done.returncode != 0
     assert all(f"- {name} is missing" in done.stderr for name in missing)

@@ -24,7 +24,7 @@ READ: dict[str, tuple[type[BaseSettings], ...]] = {
     "run/run": (MemorySettings, UpdaterSettings),
     "deploy/deploy": SETTINGS,
     "setup/migrate": SETTINGS,
-    "setup/topics": SETTINGS,
+    "setup/topics": (IngestSettings,),
 }
 SECRET = "postgresql://user:password@host/name"
 WEBHOOKS = {
@@ -116,12 +116,36 @@ def test_each_setting_can_be_given_and_arrives_as_it_was_given(render: Any, char
         container = found.container(name)
         assert find(name, container) == [], name
         has = environment(container)
-        for kind in (ProcessSettings, *kinds):
+        # Of the rooms' settings it needs where their databases are, and nothing else.
+        for kind in (ProcessSettings, *(() if name == "setup/migrate" else kinds)):
             prefix = str(kind.model_config["env_prefix"])
             room = prefix.removeprefix("FORGEWATCH_").removesuffix("_").lower() or "process"
             for setting, value in given[room].items():
                 arrived = has[f"{prefix}{setting.upper()}"]
                 assert (arrived if isinstance(value, str) else json.loads(arrived)) == value
+
+
+def test_the_hook_that_migrates_knows_the_databases_and_the_one_that_makes_topics_the_brokers(
+    render: Any, scenario: str
+) -> None:
+    found = render(scenario)
+    names = {name: set(environment(found.container(f"setup/{name}"))) for name in ("migrate", "topics")}
+    process = {name for name in environment(found.container("detector/worker")) if is_of_process(name)}
+    databases = {f"FORGEWATCH_{room}_DATABASE_URL" for room in ("MEMORY", "UPDATER", "DEPLOY")}
+    assert names["migrate"] - process == databases
+    assert names["topics"] >= process
+    assert all(name.startswith("FORGEWATCH_INGEST_") for name in names["topics"] - process)
+    mounts = {
+        name: {each["mountPath"] for each in found.container(f"setup/{name}")["volumeMounts"]}
+        for name in names
+    }
+    assert mounts["migrate"] <= {"/tmp", "/etc/forgewatch/database"}
+    assert mounts["topics"] <= {"/tmp", "/etc/forgewatch/kafka"}
+
+
+def is_of_process(name: str) -> bool:
+    """Whether a variable is every process's: its log and its metrics, and what `env` gives to all."""
+    return not name.startswith(("FORGEWATCH_INGEST_", "FORGEWATCH_DETECTOR_", "AWS_", "POD_NAME"))
 
 
 def test_secrets_come_from_secrets_alone(render: Any, scenario: str) -> None:
@@ -228,6 +252,10 @@ def test_the_job_template_is_the_cron_job_of_the_release(render: Any) -> None:
         ("detector/worker", "INGEST_SSL_CERTFILE"),
         ("detector/worker", "INGEST_CLAIM_CHECK_DIR"),
         ("detector/worker", "DETECTOR_MODEL_STORE_DIR"),
+        ("detector/worker", "DETECTOR_TRUSTED_SIGNERS"),
+        ("deploy/deploy", "DETECTOR_TRUSTED_SIGNERS"),
+        ("run/run", "DETECTOR_TRUSTED_SIGNERS"),
+        ("run/run", "UPDATER_SIGNING_KEY"),
         ("detector/torchserve", "DETECTOR_MODEL_STORE_DIR"),
         ("memory/memory", "INGEST_SSL_KEYFILE"),
         ("memory/memory", "MEMORY_INDEX_PATH"),

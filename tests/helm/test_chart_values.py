@@ -40,9 +40,10 @@ DECIDED = {
         "model_store_dir",
         "deploy_url",
         "deploy_token",
+        "trusted_signers",
     },
     "memory": {"database_url", "crops_url", "index_path"},
-    "updater": {"database_url", "deploy_url", "deploy_token", "work_dir", "job_template"},
+    "updater": {"database_url", "deploy_url", "deploy_token", "signing_key", "work_dir", "job_template"},
     "deploy": {
         "token",
         "detector_token",

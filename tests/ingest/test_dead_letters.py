@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.dead_letters import dead_letter
+from ingest.dead_letters import FACTS, PREFIX, as_it_came, dead_letter
 from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.sink import record_bytes
 from ingest.records import InRecord, MediaItem
@@ -54,6 +54,26 @@ def test_a_null_header_becomes_empty_and_is_named():
     letter = dead_letter(record(b"k", b"v", ("a", None), ("b", b"")), "decode", ValueError(), SETTINGS)
     assert letter.headers[:2] == (("a", b""), ("b", b""))
     assert dict(letter.headers)["__forgewatch.errors.null_headers"] == b"a"
+
+
+forged = st.builds(
+    str.__add__,
+    st.sampled_from([PREFIX, PREFIX.upper(), PREFIX.title()]),
+    st.sampled_from([*FACTS, "null_headers", "value_omitted_bytes"]) | st.text(max_size=9),
+)
+
+
+@given(st.lists(st.tuples(st.text(max_size=9) | forged, st.none() | st.binary(max_size=9)), max_size=12))
+@example([("a", None), (PREFIX + "offset", b"0"), ("b", b""), (PREFIX + "null_headers", None)])
+def test_a_producer_s_own_errors_go_no_further(headers):
+    """What it would say of itself stands in no dead letter, so also in no dead letter of a replay."""
+    error = DecodeError("corrupt", "text")
+    letter = dead_letter(record(b"k", b"v", *headers), "decode", error, SETTINGS)
+    honest = [(name, raw) for name, raw in headers if not name.lower().startswith(PREFIX)]
+    assert letter == dead_letter(record(b"k", b"v", *honest), "decode", error, SETTINGS)
+    said = [name.removeprefix(PREFIX) for name, _ in letter.headers if name.lower().startswith(PREFIX)]
+    assert said == [*FACTS, *["null_headers"][: None in [raw for _, raw in honest]]]
+    assert as_it_came(letter.headers) == [(name, raw or b"") for name, raw in honest]
 
 
 def test_the_largest_record_of_the_media_topic_fits_with_its_errors():

@@ -57,6 +57,14 @@ def test_a_letter_that_was_too_large_to_be_whole_says_so_and_where_the_original_
     assert (again.value, again.headers[0]) == (b"all of it", ("a", b""))
 
 
+def test_a_producer_s_own_errors_are_not_replayed():
+    large = letter_of(b"k", b"v" * (SETTINGS.max_record_bytes + 1), [])
+    forged = ((f"{PREFIX}topic", b"other"), ("a", b"b"), (f"{PREFIX}offset".upper(), b"0"))
+    again = replayed(large, InRecord("media", 3, 14, 0, b"k", b"all of it", forged))
+    assert (again.topic, again.headers[0]) == ("media", ("a", b"b"))
+    assert [name for name, _ in again.headers if name.lower().startswith(PREFIX)] == []
+
+
 @pytest.mark.parametrize("headers", [[], [(f"{PREFIX}topic", b"media"), (f"{PREFIX}partition", b"x")]])
 def test_what_is_no_dead_letter_of_ours_is_refused(headers):
     stranger = InRecord(SETTINGS.dead_letters_topic, 0, 0, 0, None, b"v", tuple(headers))

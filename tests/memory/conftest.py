@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,10 +72,10 @@ Fill = Callable[..., Remembered]
 
 @pytest.fixture
 def fill(store: Store, crops: CropStore, index: Index) -> Fill:
-    def put(arrivals: list[Arrival], near: float = 0.1) -> Remembered:
+    def put(arrivals: list[Arrival], near: float = 0.1, most_alike: int = sys.maxsize) -> Remembered:
         digests = [crops.put(a.crops) for a in arrivals]
         with store.write() as connection:
-            return remember(connection, crops, index, arrivals, digests, near)
+            return remember(connection, crops, index, arrivals, digests, near, most_alike)
 
     return put
 

@@ -7,12 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from ingest.process.health import Heartbeat
-from memory import intake as module
+from memory import reextract as module
 from memory import rows
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index
-from memory.intake import Arrival, Reextracted, reextract
+from memory.intake import Arrival
 from memory.labels import label
+from memory.reextract import Reextracted, reextract
 from memory.store import Store
 
 pytestmark = pytest.mark.slow

@@ -25,6 +25,15 @@ def long_gif(side: int, times: int) -> bytes:
     return one[:frames] + one[frames:-1] * times + one[-1:]
 
 
+def slow_jpeg(side: int, scans: int) -> bytes:
+    """A square of grey, its last scan sent again and again: each passes over every block of the picture."""
+    buffer = BytesIO()
+    Image.new("L", (side, side), 128).save(buffer, "JPEG", progressive=True)
+    whole = buffer.getvalue()
+    last, end = whole.rindex(b"\xff\xda"), -len(b"\xff\xd9")
+    return whole[:end] + whole[last:end] * scans + whole[end:]
+
+
 def grey_clip(container: str = "mp4", codec: str = "mpeg4", count: int = 40, key_every: int = 10) -> bytes:
     """A clip of ten frames a second whose frame n is of the grey 5 n + 20."""
     buffer = BytesIO()

@@ -69,7 +69,7 @@ def make_decoded(crops: int, regions: tuple[tuple[int, ...], ...] = (), size: in
     return Decoded("image", "PNG", 100, 80, 1, pixels, faces)
 
 
-def look(media: Callable[[], bytes], plan: Plan) -> "Future[Decoded]":
+def look(media: Callable[[], bytes], plan: Plan, spent_s: float = 0.0) -> "Future[Decoded]":
     """What the sandbox does, in this process."""
     future: Future[Decoded] = Future()
     try:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answers import Answers
+from bars import Bar
+from dying import Slot
 from kafka import KafkaProducer
-from streams import all_of
+from streams import all_of, await_that
 
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
@@ -27,13 +30,16 @@ ACCEPTED, FENCED = 0, (47, 90)
 
 
 class Proxy:
-    """Between clients and a broker. Once armed it keeps the next EndTxn to itself and cuts its connection."""
+    """Between clients and a broker. Once armed it cuts the connection of the next EndTxn.
+
+    It keeps that to itself, or, where it is `delivered`, the answer.
+    """
 
     def __init__(self, broker_port: int) -> None:
         self._broker = "127.0.0.1", broker_port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self.armed = False
+        self.armed = self.delivered = False
         self._kept: bytes | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -63,7 +69,11 @@ class Proxy:
         while request := frame(client):
             if self.armed and struct.unpack_from(">h", request, 4) == (END_TXN,):
                 self.armed, self._kept = False, request
-                break
+                if not self.delivered:
+                    break
+                broker.sendall(request)
+                client.shutdown(socket.SHUT_RDWR)
+                return
             broker.sendall(request)
         client.close()
         broker.shutdown(socket.SHUT_RDWR)
@@ -72,6 +82,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while answer := frame(broker):
                 client.sendall(answer)
+        client.close()
         broker.close()
 
 
@@ -126,6 +137,26 @@ def test_without_a_new_producer_the_next_transaction_would_be_ended_half_written
     code, committed = delay_an_end(proxy, monkeypatch, "unsafe")
     assert code == ACCEPTED
     assert committed == [b"first", b"second", b"half of the third"]
+
+
+@pytest.fixture
+def broker(proxy: Proxy) -> str:
+    """Workers of these tests come by the proxy."""
+    return f"127.0.0.1:{proxy.port}"
+
+
+@pytest.mark.bar("B4")
+def test_where_ends_of_transactions_or_their_answers_are_dropped_each_item_is_answered_once(
+    proxy: Proxy, answers: Answers, slots: list[Slot], bar: Bar
+) -> None:
+    times = bar.times(2, 20)
+    for turn in range(times):
+        proxy.delivered, proxy.armed = turn % 2 == 0, True
+        await_that(lambda: answers.go_on() and not proxy.armed, 300)
+        await_that(answers.reach, 300)
+    proxy.delivered = False
+    bar.count(times, lost=answers.lost, twice=answers.twice, recovery_s=answers.still_s)
+    assert (answers.lost, answers.twice, answers.in_order) == (0, 0, True)
 
 
 def test_requests_that_are_answered_keep_their_producer(proxy: Proxy) -> None:

@@ -135,6 +135,16 @@ def test_wrong_tensors_are_refused_and_not_retried(client: TorchServe, served: A
         client.predict(served, asked(32))
 
 
+def test_more_crops_together_than_an_item_can_have_are_refused(client: TorchServe, served: Artifact) -> None:
+    """Their run would take gigabytes; with the bound off, `tests/detector/serving` shows that they run."""
+    crops = np.zeros((300, 64, 64, 3), np.uint8)
+    with pytest.raises(
+        TorchServeRefusedError, match="300 crops are pooled together: an item has at most 256"
+    ):
+        client.predict(served, {"crops": crops, "pooling": np.full((1, 300), 1 / 300, np.float32)})
+    assert client.probe(served)
+
+
 def test_a_version_that_is_not_there_is_told_apart(client: TorchServe, served: Artifact) -> None:
     with pytest.raises(VersionMissingError):
         client.predict(replace(served, digest="0" * 64), asked(64))

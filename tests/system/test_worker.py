@@ -3,9 +3,10 @@
 import io
 import shutil
 import threading
+import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,13 @@ from PIL import Image
 
 from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, Verdict
 from detector.release.artifact import Artifact, load, seal
-from detector.release.tensors import ModelOutput, Request
+from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
 from detector.sharing import in_share
 from detector.worker import Worker
+from ingest.kafka import committed as committed_module
 from ingest.kafka import sink as sink_module
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
@@ -83,12 +85,12 @@ def send_pictures(settings: IngestSettings) -> set[str]:
     return {f"{at.topic}-{at.partition}-{at.offset}" for at in positions}
 
 
-def answers(worker: Worker, count: int, quiet_ms: int) -> Counter[str]:
-    """The committed verdicts' ids: until there are `count` and none comes in quiet_ms, or 20 s are over."""
-    return Counter(verdict.id for verdict in verdicts(worker, count, quiet_ms))
+def answers(worker: Worker, count: int, quiet_ms: int, most_s: int = 20) -> Counter[str]:
+    """The committed verdicts' ids: until there are `count` and none comes in quiet_ms, or most_s are over."""
+    return Counter(verdict.id for verdict in verdicts(worker, count, quiet_ms, most_s))
 
 
-def verdicts(worker: Worker, count: int, quiet_ms: int) -> list[Verdict]:
+def verdicts(worker: Worker, count: int, quiet_ms: int, most_s: int = 20) -> list[Verdict]:
     consumer = KafkaConsumer(
         worker.ingest.topic(VERDICTS),
         bootstrap_servers=worker.ingest.bootstrap_servers,
@@ -96,7 +98,7 @@ def verdicts(worker: Worker, count: int, quiet_ms: int) -> list[Verdict]:
         isolation_level="read_committed",
     )
     found: list[Verdict] = []
-    for _ in range(20_000 // quiet_ms):
+    for _ in range(1000 * most_s // quiet_ms):
         polled = consumer.poll(timeout_ms=quiet_ms)
         found += [
             Verdict.model_validate_json(record.value) for records in polled.values() for record in records
@@ -105,6 +107,84 @@ def verdicts(worker: Worker, count: int, quiet_ms: int) -> list[Verdict]:
             break
     consumer.close()
     return found
+
+
+def hold_back(monkeypatch: pytest.MonkeyPatch, model: Model, until: Callable[[], object]) -> list[int]:
+    """Let the first request be answered only then; gives the crops of each request, as it comes."""
+    real, asked = model.predict, []
+
+    def predict(artifact: Artifact, request: Request) -> ModelOutput:
+        asked.append(len(request[CROPS]))
+        if len(asked) == 1:
+            until()
+        return real(artifact, request)
+
+    monkeypatch.setattr(model, "predict", predict)
+    return asked
+
+
+@pytest.fixture
+def poll_interval_s(monkeypatch: pytest.MonkeyPatch) -> float:
+    """A consumer that does not poll for so long is put out of its group."""
+    options = committed_module.kafka_options
+    monkeypatch.setattr(
+        committed_module, "kafka_options", lambda given: {**options(given), "max_poll_interval_ms": 10_000}
+    )
+    return 10.0
+
+
+@pytest.mark.parametrize("polls", [True, False], ids=["polls", "control: waits for its batch alone"])
+def test_a_batch_that_outlasts_the_poll_interval_is_done_once(
+    broker: str,
+    untrained_artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+    poll_interval_s: float,
+    polls: bool,
+) -> None:
+    if not polls:
+        monkeypatch.setattr(Worker, "_stay_a_member", lambda _: None)
+    with working(broker, untrained_artifact) as (worker, model):
+
+        def outlasted() -> None:
+            began, over = time.monotonic(), 2 * poll_interval_s if polls else 60.0
+            while worker.source.joined() and time.monotonic() < began + over:
+                worker.stop.wait(0.2)
+
+        asked = hold_back(monkeypatch, model, outlasted)
+        sent = send_pictures(worker.ingest)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        found = answers(worker, ITEMS, quiet_ms=500, most_s=90)
+        worker.stop.set()
+        thread.join(30)
+    assert found == dict.fromkeys(sent, 1)
+    assert (sum(asked) == ITEMS * asked[0]) == polls
+
+
+def test_a_batch_is_judged_while_another_member_comes_and_goes_and_nothing_is_lost_or_twice(
+    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with working(broker, untrained_artifact) as (worker, model):
+        group = worker.source.group_metadata().group_id
+
+        def shared() -> None:
+            with Source(worker.ingest, group) as other:
+                until = time.monotonic() + 60
+                while not other.assigned() and time.monotonic() < until:
+                    other.poll(1, 0.1)
+                shared_with.append(other.assigned())
+
+        shared_with: list[set[tuple[str, int]]] = []
+        asked = hold_back(monkeypatch, model, shared)
+        sent = send_pictures(worker.ingest)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        found = answers(worker, ITEMS, quiet_ms=500, most_s=90)
+        worker.stop.set()
+        thread.join(30)
+    assert len(shared_with[0]) == 1
+    assert found == dict.fromkeys(sent, 1)
+    assert len(asked) > 1  # the batch of the member's round before it was refused, and done again
 
 
 def break_a_commit(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:

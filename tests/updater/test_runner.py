@@ -9,7 +9,8 @@ import httpx
 import pytest
 import torch
 
-from detector.release.artifact import SNAPSHOT, verify
+from detector.release.artifact import SNAPSHOT
+from detector.release.signature import verify_signed
 from memory.rows import select_exemplars
 from memory.settings import MemorySettings
 from updater import runner
@@ -35,13 +36,15 @@ def proposed(url):
     return [Candidate.model_validate(one["candidate"]) for one in httpx.get(f"{url}/releases").json()]
 
 
-def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_proposed(
-    short_recipes, make_settings, remember, memory_settings, deploy_server
+def test_release_0_and_then_an_update_with_a_new_family_are_measured_signed_and_proposed(
+    short_recipes, make_settings, remember, memory_settings, deploy_server, signer, monkeypatch
 ):
+    # Deploy takes, and the updater learns on from, what the key signed alone.
+    monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(signer.certificate))
     remember("real", 60)
     remember("blocky", 50)
     with deploy_server(min_new_named=0.5) as (url, artifacts):
-        settings = make_settings(url, min_new_named=0.5)
+        settings = make_settings(url, min_new_named=0.5, signing_key=signer.key)
         first = run_once(settings, memory_settings)
         assert (first.state, first.error) == ("proposed", None)
         (release_0,) = proposed(url)
@@ -64,7 +67,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_and_propose
             "share of striped named",
         }
 
-        artifact = verify(artifacts / second.candidate, second.candidate)
+        artifact = verify_signed(artifacts / second.candidate, second.candidate, signer.certificate)
         evaluation = json.loads((artifact.folder / "evaluation.json").read_bytes())
         counted = {name: evaluation["after"]["classes"][name]["items"] for name in candidate.classes}
         assert counted == {name: evaluation["before"]["classes"][name]["items"] for name in candidate.classes}
@@ -168,6 +171,16 @@ def test_while_deploy_is_down_the_run_waits_in_the_queue_and_says_so(
         run = run_once(make_settings(f"http://127.0.0.1:{taken.getsockname()[1]}"), memory_settings)
     assert run.state == "queued"
     assert "deploy does not answer" in run.error
+
+
+def test_a_key_that_cannot_sign_fails_the_run_before_it_trains(
+    make_settings, remember, memory_settings, deploy_server, signer
+):
+    remember("real", 60)
+    with deploy_server() as (url, _):
+        run = run_once(make_settings(url, signing_key=signer.certificate), memory_settings)
+    assert run.state == "failed"
+    assert run.error.startswith(f"SigningKeyError: the signing key {signer.certificate} is no private key")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
+from sqlalchemy.exc import OperationalError
 
 from updater import schedule
 from updater.runs import RunTable, utc_now
@@ -76,8 +78,6 @@ def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, o
     fired = threading.Event()
     schedulers = [schedule.start(settings, host, nothing, nothing, no_drift) for host in (table, other_host)]
     try:
-        for scheduler in schedulers:
-            assert scheduler.get_job("slot").misfire_grace_time == schedule.GRACE_S
         for _ in range(200):
             if len(table.newest(10)) >= 2:
                 break
@@ -122,6 +122,84 @@ def test_a_slot_missed_while_no_scheduler_lived_is_made_up_for_unless_nothing_ev
     schedule.start(settings, table, nothing, nothing, no_drift, lambda: ten_past).shutdown()
     schedule.start(settings, table, nothing, nothing, no_drift, lambda: ten_past).shutdown()
     assert [run.slot for run in table.newest()] == ["scheduled/2025-01-01T03:00:00Z", "manual/1"]
+
+
+@pytest.fixture
+def outage(table, other_host):
+    """A database that answers neither host while it is down; counts how often it was asked then."""
+
+    class Outage:
+        down, asked = False, 0
+
+        def refuse(self, *statement):
+            if self.down:
+                self.asked += 1
+                raise OperationalError("BEGIN", {}, Exception("the server closed the connection"))
+
+    found = Outage()
+    for host in (table, other_host):
+        event.listen(host._engine, "before_cursor_execute", found.refuse)
+    return found
+
+
+def await_that(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("schedule_", ["0 3 * * *", "3600"])
+def test_a_slot_that_came_due_while_the_database_was_down_is_written_once_when_it_is_back(
+    table, other_host, outage, schedule_, monkeypatch
+):
+    monkeypatch.setattr(schedule, "POLL_S", 0.02)
+    settings = UpdaterSettings(schedule=schedule_)
+    three = datetime(2025, 1, 1, 3, tzinfo=UTC)
+    now = three - timedelta(seconds=5)
+    table.request("manual/1", "manual", "ann")
+    hosts = (table, other_host)
+    schedulers = [schedule.start(settings, host, nothing, nothing, no_drift, lambda: now) for host in hosts]
+    before = len(table.newest(10))
+    try:
+        outage.down = True
+        now = three
+        await_that(lambda: outage.asked > 4)
+        now = three + timedelta(seconds=14)
+        outage.down = False
+        await_that(lambda: len(table.newest(10)) > before)
+    finally:
+        for scheduler in schedulers:
+            scheduler.shutdown()
+    slots = [run.slot for run in table.newest(10)]
+    assert slots.count("scheduled/2025-01-01T03:00:00Z") == 1
+    assert len(slots) == before + 1
+
+
+def test_a_start_while_the_database_is_down_loses_no_slot_either(table, outage, monkeypatch):
+    monkeypatch.setattr(schedule, "POLL_S", 0.02)
+    settings = UpdaterSettings(schedule="0 3 * * *")
+    table.request("manual/1", "manual", "ann")
+    outage.down = True
+    ten_past = datetime(2025, 1, 1, 3, 10, tzinfo=UTC)
+    scheduler = schedule.start(settings, table, nothing, nothing, no_drift, lambda: ten_past)
+    try:
+        await_that(lambda: outage.asked > 2)
+        outage.down = False
+        await_that(lambda: len(table.newest()) == 2)
+    finally:
+        scheduler.shutdown()
+    assert table.newest()[0].slot == "scheduled/2025-01-01T03:00:00Z"
+
+
+def test_a_look_that_finds_the_slot_written_writes_nothing(table, outage):
+    slots = schedule.Slots(table, nightly(), lambda: datetime(2025, 1, 1, 3, 10, tzinfo=UTC))
+    table.request("manual/1", "manual", "ann")
+    slots()
+    assert len(table.newest()) == 2
+    outage.down = True
+    slots()
+    assert outage.asked == 0
 
 
 def test_without_a_schedule_nothing_comes_due(table):

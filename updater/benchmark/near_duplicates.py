@@ -37,7 +37,7 @@ def _saved(container: str, quality: int) -> Callable[[Image.Image], Image.Image]
     def again(picture: Image.Image) -> Image.Image:
         file = BytesIO()
         picture.save(file, container, quality=quality)
-        return Image.open(file).convert("RGB")
+        return Image.open(file, formats=(container,)).convert("RGB")
 
     return again
 

@@ -84,7 +84,7 @@ def _through(frames: Picture, form: str, **options: Any) -> Picture:
     for number, frame in enumerate(frames):
         buffer = io.BytesIO()
         Image.fromarray(frame).save(buffer, form, **options)
-        decoded[number] = np.asarray(Image.open(buffer).convert("RGB"))
+        decoded[number] = np.asarray(Image.open(buffer, formats=(form,)).convert("RGB"))
     return decoded
 
 

@@ -101,4 +101,4 @@ def compressed(image: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uin
     """Return uint8 [S, S, 3] as it comes back from a JPEG of that quality."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality)
-    return np.asarray(Image.open(file))
+    return np.asarray(Image.open(file, formats=("JPEG",)))

@@ -2,7 +2,7 @@
 
 {{- define "forgewatch.checks" -}}
 {{- $wrong := list }}
-{{- range list "required" "env" "kafka" "scale" "deploy" "webhooks" }}
+{{- range list "required" "env" "kafka" "scale" "deploy" "signing" "webhooks" }}
 {{- $wrong = concat $wrong (include (printf "forgewatch.checks.%s" .) $ | fromYamlArray) }}
 {{- end }}
 {{- with $wrong }}
@@ -108,6 +108,16 @@
 {{- end }}
 {{- if and .httpRoute.enabled (not .httpRoute.parentRefs) }}
 - "deploy.httpRoute.parentRefs is empty: deploy.httpRoute.enabled is true"
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "forgewatch.checks.signing" -}}
+{{- with .Values.signing }}
+{{- if and .enabled (not .secret) }}
+- "signing.secret is missing: the name of your Secret with a key that signs releases and its certificate (the chart's README.md makes one), or set signing.enabled to false"
+{{- else if and .secret (not .enabled) }}
+- "signing.secret is {{ .secret }}, but signing.enabled is false"
 {{- end }}
 {{- end }}
 {{- end }}

@@ -85,7 +85,7 @@ livenessProbe:
   failureThreshold: 3
 {{- end }}
 
-{{/* The volumes and mounts that hold other people's certificates. Takes (list $ "kafka" "database"), or one of them. */}}
+{{/* The volumes and mounts of certificates. Takes (list $ "kafka" "database" "signers"), or some of them; "signing" has the key too. */}}
 {{- define "forgewatch.certificateVolumes" -}}
 {{- $values := (first .).Values }}
 {{- if and (has "kafka" .) $values.kafka.tlsSecret }}
@@ -106,6 +106,16 @@ livenessProbe:
     items:
       - {key: {{ quote $values.database.caKey }}, path: ca.crt}
 {{- end }}
+{{- if and (or (has "signers" .) (has "signing" .)) $values.signing.enabled }}
+- name: signing
+  secret:
+    secretName: {{ quote $values.signing.secret }}
+    defaultMode: 0440
+    items:
+      {{- range has "signing" . | ternary (list "tls.crt" "tls.key") (list "tls.crt") }}
+      - {key: {{ . }}, path: {{ . }}}
+      {{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "forgewatch.certificateMounts" -}}
@@ -115,5 +125,8 @@ livenessProbe:
 {{- end }}
 {{- if and (has "database" .) $values.database.caKey }}
 - {name: database-tls, mountPath: /etc/forgewatch/database, readOnly: true}
+{{- end }}
+{{- if and (or (has "signers" .) (has "signing" .)) $values.signing.enabled }}
+- {name: signing, mountPath: /etc/forgewatch/signing, readOnly: true}
 {{- end }}
 {{- end }}

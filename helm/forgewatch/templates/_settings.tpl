@@ -29,6 +29,9 @@ torchserve_url: http://127.0.0.1:8080
 torchserve_management_url: unix:/run/forgewatch/management.sock
 model_store_dir: /var/lib/forgewatch/model-store
 deploy_url: {{ include "forgewatch.deployUrl" . }}
+{{- if .Values.signing.enabled }}
+trusted_signers: /etc/forgewatch/signing/tls.crt
+{{- end }}
 metrics_port: 9101
 {{- end }}
 
@@ -186,6 +189,16 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- end }}
 {{- end }}
 
+{{/* What a training run signs with, and whose signature it asks of the release that it learns on from. */}}
+{{- define "forgewatch.env.signing" -}}
+{{- if .Values.signing.enabled }}
+- name: FORGEWATCH_UPDATER_SIGNING_KEY
+  value: /etc/forgewatch/signing/tls.key
+- name: FORGEWATCH_DETECTOR_TRUSTED_SIGNERS
+  value: {{ include "forgewatch.setting" (list . "detector" "trusted_signers") }}
+{{- end }}
+{{- end }}
+
 {{/* The updater's process and its runs read the same. */}}
 {{- define "forgewatch.env.updater" -}}
 {{- include "forgewatch.env" (list . "process" "memory" "updater") }}
@@ -194,7 +207,18 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- include "forgewatch.env.token" (list . "updater") }}
 {{- end }}
 
-{{/* Deploy reads every room's, and so does the hook that migrates. */}}
+{{/* The hook's two containers: one knows the databases and nothing else, the other the brokers. */}}
+{{- define "forgewatch.env.migrate" -}}
+{{- include "forgewatch.env" (list . "process") }}
+{{- include "forgewatch.env.database" (list . "memory" "updater" "deploy") }}
+{{- end }}
+
+{{- define "forgewatch.env.topics" -}}
+{{- include "forgewatch.env" (list . "process" "ingest") }}
+{{- include "forgewatch.env.kafka" . }}
+{{- end }}
+
+{{/* Deploy reads every room's. */}}
 {{- define "forgewatch.env.deploy" -}}
 {{- include "forgewatch.env" (list . "process" "ingest" "detector" "memory" "updater" "deploy") }}
 {{- include "forgewatch.env.kafka" . }}

@@ -200,7 +200,7 @@ class Stream:
 
 
 @pytest.fixture(scope="session")
-def secrets(credentials: Any, kafka: Any, postgresql: str) -> dict[str, dict[str, str]]:
+def secrets(credentials: Any, kafka: Any, postgresql: str, signer: Any) -> dict[str, dict[str, str]]:
     """The Secrets that the values name."""
     user, password = credentials.user, credentials.password
     return {
@@ -212,6 +212,7 @@ def secrets(credentials: Any, kafka: Any, postgresql: str) -> dict[str, dict[str
             key: hashlib.sha256(f"{key} {password}".encode()).hexdigest()
             for key in ("token", "detector", "updater")
         },
+        "signing": {"tls.key": signer.key.read_text(), "tls.crt": signer.certificate.read_text()},
     }
 
 
@@ -242,6 +243,7 @@ def values(kafka: Any, object_store: Any) -> dict[str, Any]:
             "secret": "object-store",
         },
         "deployToken": {"secret": "deploy-token", "detectorKey": "detector", "updaterKey": "updater"},
+        "signing": {"secret": "signing"},
         "detector": {"replicas": 0, "resources": small, "torchserve": {"resources": small}},
         "memory": {"resources": small},
         "updater": {"resources": small, "run": {"resources": small}},

@@ -11,6 +11,7 @@ import skimage
 
 from deploy.demo.operator import Operator
 from detector.release.artifact import EVALUATION, load
+from detector.release.signature import sign
 from updater.deploy_client import DeployClient
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
@@ -45,10 +46,11 @@ def test_each_pod_is_closed_by_a_network_policy_that_the_api_took(chart: Any) ->
 
 
 def test_release_zero_is_approved_and_a_photograph_gets_its_verdict(
-    chart: Any, stream: Any, operator: Operator, secrets: dict[str, dict[str, str]]
+    chart: Any, stream: Any, operator: Operator, secrets: dict[str, dict[str, str]], signer: Any
 ) -> None:
     (folder,) = (Path(os.environ["FORGEWATCH_CLUSTER"]) / "release-0").glob("*/")
     artifact = load(folder)
+    sign(artifact, signer.key)
     judged = (folder / EVALUATION).read_bytes()
     evaluation = Evaluation.model_validate_json(judged)
     candidate = Candidate(

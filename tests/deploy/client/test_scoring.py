@@ -1,6 +1,7 @@
 """Scoring without Kafka: the worker's own steps on a real, if untrained, release."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from deploy.cli.stream import draw
 from deploy.client.pictures import draw_map, draw_scan
 from deploy.client.scoring import NoVerdictError, Scorer
+from detector.looks.scan_look import ScanLook
 from detector.release.artifact import Artifact
 from detector.settings import DetectorSettings
 from ingest.sandbox.sandbox import Sandbox
@@ -124,6 +126,43 @@ def test_a_video_that_is_not_called_real_has_a_scan_and_frames_to_show_it_under(
         assert (without.scan, without.segments, without.map is None) == (None, None, False)
         own = {"id", "item", "timings", "release", "scan", "segments"}
         assert without.model_dump(exclude=own) == verdict.model_dump(exclude=own)
+
+
+@pytest.mark.parametrize("container", ["GIF", "WEBP", "AVIF", "PNG"])
+def test_an_animated_picture_is_scanned_as_the_video_that_it_is(
+    scanned_artifact: Artifact, tmp_path: Path, container: str
+) -> None:
+    frames = [
+        Image.fromarray(one) for one in np.random.default_rng(0).integers(0, 256, (12, 64, 80, 3), np.uint8)
+    ]
+    path = tmp_path / "moving"
+    frames[0].save(path, container, save_all=True, append_images=frames[1:], duration=100)
+    with Sandbox(IngestSettings()) as sandbox:
+        verdict = Scorer(scanned_artifact, sandbox, IngestSettings(), DetectorSettings()).score(path)
+    assert (verdict.kind, verdict.format) == ("video", container)
+    assert verdict.scan is not None
+    assert (verdict.scan.frames, verdict.scan.left_out, verdict.unscanned) == (12, 0, None)
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["unknown", "control: the verdict goes out as it was"])
+def test_a_video_that_its_codec_keeps_from_being_scanned_is_not_called_real(
+    scanned_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool
+) -> None:
+    if not marked:
+        monkeypatch.setattr(ScanLook, "missed", lambda *_: False)
+    # Its first look leaves no time for another; by its scores it would be real.
+    monkeypatch.setattr("detector.looks.scan_look.MAX_DECODE_PROCESSOR_S", 0.0)
+    gate = scanned_artifact.manifest.gate.model_copy(
+        update={"unknown_threshold": 99.0, "fake_threshold": 1.0, "sources": {}}
+    )
+    artifact = replace(scanned_artifact, manifest=scanned_artifact.manifest.model_copy(update={"gate": gate}))
+    frames = np.random.default_rng(0).integers(100, 140, (12, 96, 128, 3), np.uint8)
+    path = tmp_path / "a.mp4"
+    path.write_bytes(to_h264(frames, 12, "mp4"))
+    with Sandbox(IngestSettings()) as sandbox:
+        verdict = Scorer(artifact, sandbox, IngestSettings(), DetectorSettings()).score(path)
+    assert verdict.scan is None
+    assert (verdict.label, verdict.unscanned is not None) == ("unknown" if marked else "real", marked)
 
 
 def test_every_odd_video_ends_in_a_verdict_with_its_scan_or_in_a_reason(scanned_artifact: Artifact) -> None:

@@ -34,3 +34,19 @@ def test_a_videos_stretches_are_told_in_words_and_drawn_in_time(
     if scanned:
         assert Image.open(io.BytesIO(picture.content)).size[0] == 960
     assert page.get(f"/page/verdicts/{topic}-0-8/timeline.png").status_code == 404
+
+
+def test_what_could_not_be_scanned_is_told_and_why(
+    page: Any, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = services.ingest.media_topic
+    coarse = SCAN.model_copy(update={"left_out": 93})
+    why = "DecodeError: the decoder used up its <processor> time"
+    for offset, said in ((7, {"scan": coarse, "segments": ()}), (8, {"label": "unknown", "unscanned": why})):
+        verdict = make_verdict(make_item(offset, topic=topic), **said)
+        with services.memory.note() as connection:
+            note_verdicts(connection, [(InRecord("verdicts", 0, offset, 1000, None, b"", ()), verdict)])
+        monkeypatch.setattr(back, "read_verdict", lambda *_, said=verdict: said)
+        shown = page.get(f"/page/verdicts/{topic}-0-{offset}").text
+        assert ("93 more frames" in shown) == (offset == 7)
+        assert ("its &lt;processor&gt; time</bdi>: so it is not called real" in shown) == (offset == 8)

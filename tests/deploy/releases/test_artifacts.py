@@ -122,15 +122,15 @@ def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
 ) -> None:
     artifact = make_artifact()
     put(store, artifact, *artifact.manifest.files)
-    verify = artifacts.verify
+    verify = artifacts.verify_signed
 
-    def verify_and_be_overtaken(folder: Path, digest: str | None = None) -> Artifact:
-        verified = verify(folder, digest)
+    def verify_and_be_overtaken(folder: Path, digest: str | None, signers: Path | None) -> Artifact:
+        verified = verify(folder, digest, signers)
         send(store, artifact.digest, WEIGHTS, b"other bytes")
         return verified
 
     with monkeypatch.context() as overtaken:
-        overtaken.setattr(artifacts, "verify", verify_and_be_overtaken)
+        overtaken.setattr(artifacts, "verify_signed", verify_and_be_overtaken)
         put(store, artifact, MANIFEST)
     assert is_whole(store, artifact)
     assert store.evidence(artifact.digest).digest == artifact.digest

@@ -2,11 +2,15 @@
 
 import itertools
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from deploy.rollouts.comparisons import UnbelievableError, believed
+from deploy.rollouts.evidence import Evidence
 from detector.records import Comparison
 from detector.sharing import SIGNATURE, in_share, sign
 from tests.deploy.rollouts.conftest import BEGAN, CHALLENGER
@@ -103,6 +107,47 @@ def test_what_no_detector_says_is_not_believed_in_one_short_line(
 def test_what_is_no_comparison_is_not_believed(read: Any, value: bytes) -> None:
     with pytest.raises(UnbelievableError, match="it is no comparison"):
         read(value)
+
+
+texts = st.text(st.characters(), max_size=1100)
+reals = st.floats() | st.integers(-(2**1100), 2**1100) | st.none()
+fields = st.fixed_dictionaries(
+    {},
+    optional={"source": texts, "digest": texts, "id": texts, "answered": st.sampled_from(["challenger", ""])}
+    | {
+        f"{of}__{name}": values
+        for of in ("champion", "challenger")
+        for name, values in {
+            "label": st.sampled_from(["real", "fake", "unknown", None, "other"]),
+            "family": texts | st.sampled_from([*FAMILIES, None]),
+            "fake_probability": reals,
+            "energy": reals,
+            "unknown_score": reals,
+            "model_s": reals,
+            "error": texts | st.none(),
+        }.items()
+    },
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(fields, st.integers(-(2**63), 2**63 - 1) | st.just(NOW_S * 1000))
+@example({"source": "".join(chr(0x4E00 + n) for n in range(1000))}, NOW_S * 1000)
+@example({"source": "door\x00", "champion__error": "\x00"}, NOW_S * 1000)
+@example({"champion__energy": 1e308, "challenger__unknown_score": -1e308}, NOW_S * 1000)
+def test_whatever_a_record_says_it_is_not_believed_or_the_evidence_takes_it(
+    read: Any, true: Comparison, fields: Any, at_ms: float
+) -> None:
+    evidence = Evidence(FAMILIES, FAMILIES, {})
+    with suppress(UnbelievableError):
+        found = read(changed(true, **fields), at_s=at_ms / 1000)
+        if found is not None:
+            evidence.add(found, at_ms / 1000)
+    evidence.add(true, NOW_S)
+    evidence.close(NOW_S + 3600)
+    assert evidence.shared == 1  # the same item twice is one
+    assert evidence.checks({})
+    assert evidence.model_s()
 
 
 def test_an_item_that_only_one_release_scores_is_not_believed(

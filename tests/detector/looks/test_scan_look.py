@@ -1,7 +1,10 @@
 """Every video is scanned along one place; what is told is when, and never in the way."""
 
 import hashlib
+import math
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -21,7 +24,8 @@ from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.verdicts import Clip, JudgedItem
-from ingest.records import Decoded, Region
+from ingest.records import Decoded, PlacesPlan, Region
+from ingest.sandbox.decode import DecodeError
 
 CONTRACT = ScanContract(crop_px=64, threshold=0.4, reals_told=0.0, reals=20, export_difference=0.0)
 WHITE = range(8, 17)
@@ -50,6 +54,15 @@ def seen(label: str = "fake", known: Clip | None = None, offset: int = 0, **chan
     usual = {"label": label, "kind": "video", "width": 200, "height": 136}
     verdict = make_verdict(item, **usual | changes)
     return JudgedItem(verdict, make_evidence(), lambda: data, known or Clip(24, (80, 40)))
+
+
+def short(frames: int) -> JudgedItem:
+    pictures = [Image.new("RGB", (200, 136), (number, 0, 0)) for number in range(frames)]
+    buffer = BytesIO()
+    pictures[0].save(buffer, "PNG", save_all=True, append_images=pictures[1:], duration=100)
+    item = make_item(digest=hashlib.sha256(buffer.getvalue()).hexdigest())
+    verdict = make_verdict(item, label="real", kind="video", width=200, height=136)
+    return JudgedItem(verdict, make_evidence(), buffer.getvalue, Clip(frames, (80, 40)))
 
 
 def scanned(one: JudgedItem, ask: Any = white, contract: ScanContract = CONTRACT) -> Verdict:
@@ -128,9 +141,11 @@ def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_la
         lambda request: {FRAME_SCORE: np.full(len(request["crops"]), np.nan, np.float32)},
     ],
 )
-def test_a_scanner_that_answers_nonsense_leaves_the_verdict_as_it_was(ask):
+def test_a_scanner_that_answers_nonsense_adds_nothing_and_the_verdict_says_so(ask):
     one = seen()
-    assert scanned(one, ask) == one.verdict
+    now = scanned(one, ask)
+    assert now.unscanned
+    assert now.model_copy(update={"unscanned": None}) == one.verdict
 
 
 def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it():
@@ -160,8 +175,66 @@ def test_where_torchserve_is_away_for_a_scan_no_map_waits_for_it():
 
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
     given = [seen(offset=number) for number in range(2)]
-    assert looked_again(given, [ScanLook(CONTRACT, down), MapLook(maps, down)], look) == given
+    now = [one.verdict for one in looked_again(given, [ScanLook(CONTRACT, down), MapLook(maps, down)], look)]
+    assert [verdict.scan or verdict.map for verdict in now] == [None, None]
     assert len(asked) == 1
+    assert now[0].unscanned == "TorchServeUnavailableError: no answer"
+    assert now[1].unscanned == "nobody was there to scan it"
+
+
+def too_long(*_: object) -> "Future[Decoded]":
+    future: Future[Decoded] = Future()
+    future.set_exception(DecodeError("timeout", "the decoder used up its processor time"))
+    return future
+
+
+@pytest.mark.parametrize(("label", "now"), [("real", "unknown"), ("fake", "fake"), ("unknown", "unknown")])
+def test_a_video_that_could_not_be_scanned_is_not_called_real_and_says_why(label, now):
+    (one,) = looked_again([seen(label)], [ScanLook(CONTRACT, white)], too_long)
+    assert one.verdict.label == now
+    assert one.verdict.unscanned == "DecodeError: the decoder used up its processor time"
+    assert one.processor_s == math.inf  # no further look at it is begun
+
+
+def test_a_video_whose_scan_was_left_out_while_records_waited_is_called_what_it_was():
+    (one,) = looked_again([seen("real")], [ScanLook(CONTRACT, white)], too_long, seconds=0.0)
+    assert (one.verdict.label, one.verdict.left_out, one.verdict.unscanned) == ("real", ("scan",), None)
+
+
+@pytest.mark.parametrize(
+    ("frame_s", "spent_s", "frames"), [(0.0001, 0.0, 24), (0.125, 0.0, 17), (0.125, 1.0, 11)]
+)
+def test_how_many_frames_are_scanned_follows_from_what_one_took_at_the_first_look(frame_s, spent_s, frames):
+    one = replace(seen("real", Clip(24, (80, 40), frame_s)), processor_s=spent_s)
+    verdict = scanned(one)
+    assert (verdict.scan.frames, verdict.scan.left_out, verdict.unscanned) == (frames, 24 - frames, None)
+
+
+@pytest.mark.parametrize(("frame_s", "spent_s"), [(0.4, 0.0), (0.125, 3.2), (0.001, 5.0), (0.0, math.inf)])
+def test_a_video_whose_frames_take_too_long_is_not_decoded_again_and_not_called_real(frame_s, spent_s):
+    def refuse(*_: object) -> "Future[Decoded]":
+        raise AssertionError("decoded again")
+
+    one = replace(seen("real", Clip(24, (80, 40), frame_s)), processor_s=spent_s)
+    (now,) = looked_again([one], [ScanLook(CONTRACT, white)], refuse)
+    assert now.verdict.label == "unknown"
+    assert now.verdict.unscanned is not None
+    assert "could be decoded" in now.verdict.unscanned
+
+
+def test_a_video_of_which_hardly_a_frame_could_be_decoded_is_not_scanned():
+    def damaged(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
+        return look(media, plan.model_copy(update={"places": plan.places[:7]}), spent_s)
+
+    (now,) = looked_again([seen("real")], [ScanLook(CONTRACT, white)], damaged)
+    assert now.verdict.label == "unknown"
+    assert now.verdict.unscanned == "ValueError: 7 of 24 frames could be decoded"
+
+
+def test_a_video_of_few_frames_is_scanned_in_all_of_them():
+    (now,) = looked_again([short(3)], [ScanLook(CONTRACT, white)], look)
+    assert now.verdict.scan is not None
+    assert (now.verdict.label, now.verdict.scan.frames, now.verdict.scan.left_out) == ("real", 3, 0)
 
 
 def regions(numbers: Any, times: Any) -> tuple[Region, ...]:

@@ -93,13 +93,15 @@ def test_without_a_stretch_and_where_it_is_not_called_real_all_stays(scanned_art
     assert judged(scanned_artifact, before) is before
 
 
-def test_where_the_model_cannot_answer_the_verdict_goes_out_as_it_was(scanned_artifact):
+def test_where_the_model_cannot_answer_the_scanners_word_stands_and_it_is_not_called_real(scanned_artifact):
     def refuse(request: Request) -> ModelOutput:
         raise RuntimeError("what a runtime raises")
 
     before = seen((segment(9, 20),))
     (now,) = looked_again([before], [StretchLook(scanned_artifact, refuse)], look)
-    assert now == before
+    assert (now.verdict.label, now.verdict.segments) == ("unknown", before.verdict.segments)
+    assert now.verdict.unscanned == "RuntimeError: what a runtime raises"
+    assert now.evidence is before.evidence
 
 
 def test_a_stretch_of_few_frames_is_judged_by_all_of_them(scanned_artifact):

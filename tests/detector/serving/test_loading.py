@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from detector.release.artifact import MANIFEST, MODEL, Artifact
+from detector.release.artifact import MANIFEST, MODEL, SIGNATURE, Artifact, load
 from detector.release.manifest import ArtifactError, DamagedArtifactError
-from detector.serving.loading import Holdings
-from detector.serving.rollout_source import FetchError, NoDigestError, ask_rollout, fetch
+from detector.release.signature import SignatureError, sign
+from detector.serving.loading import Holdings, Loader
+from detector.serving.rollout_source import FetchError, NoDigestError, Wanted, ask_rollout, fetch
+from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
 
 
@@ -189,3 +191,73 @@ def test_a_worker_holds_the_last_that_it_said(tmp_path):
             one.hold({B})
             assert held(other, set()) == {B}
         assert held(other, set()) == set()
+
+
+@pytest.fixture
+def signed(untrained_artifact, signer, tmp_path):
+    artifact = load(Path(shutil.copytree(untrained_artifact.folder, tmp_path / "signed")))
+    sign(artifact, signer.key)
+    return artifact
+
+
+def trusting(settings: DetectorSettings, certificate: Path) -> DetectorSettings:
+    return settings.model_copy(update={"trusted_signers": certificate})
+
+
+def test_a_signed_release_is_fetched_with_its_signature_and_then_read_from_the_cache(
+    site, signed, signer, tmp_path
+):
+    folder, settings = site
+    settings, cache = trusting(settings, signer.certificate), tmp_path / "cache"
+    published = publish(signed, folder)
+    assert fetch(signed.digest, cache, settings).digest == signed.digest
+    shutil.rmtree(published)
+    assert fetch(signed.digest, cache, settings).digest == signed.digest
+
+
+def test_a_release_that_was_signed_again_is_fetched_anew_where_the_first_signer_is_no_longer_trusted(
+    site, signed, signer, make_signer, tmp_path
+):
+    folder, settings = site
+    cache, later = tmp_path / "cache", make_signer("later")
+    published = publish(signed, folder)
+    fetch(signed.digest, cache, trusting(settings, signer.certificate))
+    with pytest.raises(SignatureError, match="Key mismatch"):
+        fetch(signed.digest, cache, trusting(settings, later.certificate))
+    sign(load(published), later.key)
+    assert fetch(signed.digest, cache, trusting(settings, later.certificate)).digest == signed.digest
+
+
+@pytest.mark.bar("P1")
+@pytest.mark.parametrize("how", ["not signed", "signed by another", "flipped", "flipped in the cache"])
+def test_what_no_trusted_key_signed_gets_no_further_than_the_fetch(
+    site, signed, signer, make_signer, tmp_path, bar, how
+):
+    bar.count(1)
+    folder, settings = site
+    settings = settings.model_copy(
+        update={"model_store_dir": tmp_path, "torchserve_management_url": "http://127.0.0.1:1"}
+    )
+    careful = trusting(settings, signer.certificate)
+    published = publish(signed, folder)
+    with closing(Holdings(tmp_path)) as holdings, TorchServe(settings) as torchserve:
+        loader = Loader(careful, torchserve, holdings, Wanted(settings))
+        if how == "not signed":
+            (published / SIGNATURE).unlink()
+        elif how == "signed by another":
+            sign(load(published), make_signer().key)
+        else:
+            if how == "flipped in the cache":
+                fetch(signed.digest, loader.cache, careful)
+            flipped = bytearray((published / SIGNATURE).read_bytes())
+            flipped[len(flipped) // 2] ^= 1
+            for path in (*published.glob(SIGNATURE), *loader.cache.glob(f"*/{SIGNATURE}")):
+                path.write_bytes(flipped)
+        with pytest.raises(SignatureError):
+            loader.bring(signed.digest, ())
+        assert list(tmp_path.glob("*.mar")) == []
+        assert list(loader.cache.iterdir()) == []
+        # The control: where no signer is named it goes on to TorchServe, which nobody runs here.
+        with pytest.raises(TorchServeError):
+            Loader(settings, torchserve, holdings, Wanted(settings)).bring(signed.digest, ())
+        assert (loader.cache / signed.digest).is_dir()

@@ -1,3 +1,4 @@
+import tracemalloc
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -9,8 +10,10 @@ import pytest
 from media import grey_clip
 from PIL import Image
 
+from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox import video
 from ingest.sandbox.decode import DecodeError, image_frames, sample, to_rgb
+from ingest.sandbox.extract import extract
 from ingest.sandbox.video import demuxer, video_frames
 
 LIMIT = 1_000_000
@@ -25,6 +28,16 @@ def encode(image: Image.Image, container: str, **options: Any) -> bytes:
 def pixels(data: bytes) -> Any:
     (frame,) = image_frames(data, 8, LIMIT)
     return frame.pixels
+
+
+@pytest.mark.parametrize("container", ["GIF", "PNG", "WEBP", "AVIF"])
+def test_an_animation_is_a_video_and_a_picture_in_the_same_container_none(container):
+    images = [Image.new("RGB", (16, 16), (60 * number, 255 - 60 * number, 0)) for number in range(4)]
+    moving = encode(images[0], container, save_all=True, append_images=images[1:], duration=100)
+    crops = CropPlan(crop_px=8, patches=1, face_patches=0)
+    both = moving, encode(images[0], container)
+    kinds = [extract(data, MediaPlan(crops=crops), LIMIT).kind for data in both]
+    assert kinds == ["video", "image"]
 
 
 def rejected(data: bytes, limit: int = LIMIT) -> str:
@@ -138,6 +151,63 @@ def test_a_picture_beyond_the_pixel_limit_is_refused_before_it_is_decoded(limit)
 
 def test_a_picture_at_the_pixel_limit_is_decoded():
     assert len(list(image_frames(encode(Image.new("RGB", (100, 100)), "PNG"), 8, 10_000))) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "container", "limit"),
+    [
+        ("L", "PNG", 10_000),
+        ("RGB", "PNG", 10_000),
+        ("I;16", "PNG", 10_000),
+        ("RGBA", "PNG", 13_334),
+        ("LA", "PNG", 13_334),
+        ("CMYK", "JPEG", 13_334),
+        ("LAB", "TIFF", 13_334),
+        ("I", "TIFF", 20_000),
+        ("F", "TIFF", 20_000),
+    ],
+)
+def test_the_pixel_limit_is_lower_for_pixels_of_more_bytes(mode, container, limit):
+    data = encode(Image.new(mode, (100, 100)), container)
+    assert rejected(data, limit - 1) == "too_many_pixels"
+    assert len(list(image_frames(data, 8, limit))) == 1
+
+
+def test_a_palette_with_a_transparent_entry_counts_as_what_it_becomes():
+    data = encode(Image.new("P", (100, 100)), "PNG", transparency=0)
+    assert rejected(data, 13_333) == "too_many_pixels"
+    assert len(list(image_frames(data, 8, 13_334))) == 1
+
+
+@pytest.mark.parametrize(("pixels", "limit"), [("yuv444p", 64 * 48), ("gbrp16le", 2 * 64 * 48)])
+def test_the_pixel_limit_is_lower_for_videos_of_deeper_pixels(pixels, limit):
+    buffer = BytesIO()
+    with av.open(buffer, "w", format="matroska") as output:
+        stream: Any = output.add_stream("ffv1", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, pixels
+        picture = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), "rgb24")
+        output.mux(stream.encode(picture.reformat(format=pixels)))
+        output.mux(stream.encode())
+    with pytest.raises(DecodeError) as error:
+        list(video_frames(buffer.getvalue(), 4, limit - 1))
+    assert error.value.reason == "too_many_pixels"
+    assert len(list(video_frames(buffer.getvalue(), 4, limit))) == 1
+
+
+def test_a_float_picture_takes_little_more_memory_than_its_own_and_is_scaled_as_a_whole():
+    values = np.random.default_rng(0).normal(0, 1000, (2000, 1000)).astype(np.float32)
+    image = Image.fromarray(values)
+    tracemalloc.start()
+    try:
+        grey = np.asarray(to_rgb(image))[..., 0]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # As float64 in one piece it were 24 bytes a pixel.
+    assert peak < 14 * values.size
+    real = values.astype(np.float64)
+    low, high = real.min(), real.max()
+    np.testing.assert_array_equal(grey, np.round((real - low) * (255 / (high - low))).astype(np.uint8))
 
 
 def test_the_pixel_limit_holds_for_one_picture_and_not_for_whoever_uses_pillow_after_it():

@@ -112,6 +112,35 @@ def test_where_frames_cannot_be_reached_their_key_frames_stand_for_them_once(mon
     assert shows(decoded) == [(10, 10), (30, 30)]
 
 
+@pytest.mark.parametrize(
+    ("most", "frames"),
+    [(40, (1, 8, 12, 19, 31)), (12, (1, 3, 12, 13, 31)), (4, (0, 10, 30)), (2, (0, 30)), (1, (10,))],
+)
+def test_of_so_many_frames_that_may_be_decoded_those_behind_key_frames_stand_for_the_named_ones(most, frames):
+    places = tuple(Place(number, 0, 0) for number in (1, 8, 12, 19, 31))
+    plan = PlacesPlan(crop_px=32, places=places, most_decoded=most)
+    assert shows(extract(grey_clip(), plan, LIMIT)) == [(number, number) for number in frames]
+
+
+def test_of_an_animation_the_frames_behind_those_that_may_be_decoded_are_left_out():
+    places = (Place(2, 0, 0), Place(4, 0, 0), Place(7, 0, 0))
+    decoded = extract(animation(9), PlacesPlan(crop_px=8, places=places, most_decoded=5), LIMIT)
+    assert (decoded.frame_numbers, decoded.length) == ((2, 4), 9)
+
+
+@pytest.mark.parametrize("data", [animation(9), grey_clip()], ids=["animation", "video"])
+def test_what_a_frame_took_is_of_all_that_were_decoded(monkeypatch, data):
+    clock = iter(range(1000))
+    monkeypatch.setattr("ingest.sandbox.extract.time.process_time", lambda: next(clock))
+    length = extract(data, MediaPlan(), LIMIT).length
+    crops = CropPlan(crop_px=8, patches=1, face_patches=0, frames=2)
+    decoded = extract(data, MediaPlan(crops=crops), LIMIT)
+    last = decoded.frame_numbers[-1]
+    assert last < length - 1
+    # Two frames and the end, a second each by this clock.
+    assert decoded.frame_s == pytest.approx(3 / (last + 1))
+
+
 def test_the_last_frame_stands_for_those_beyond_the_end():
     decoded = extract(grey_clip(), PlacesPlan(crop_px=32, places=(Place(5, 0, 0), Place(900, 0, 0))), LIMIT)
     assert shows(decoded) == [(5, 5), (39, 39)]

@@ -121,7 +121,7 @@ def test_an_item_that_takes_too_much_processor_time_is_ended(monkeypatch):
 
 def test_media_that_does_not_fit_the_memory_limit_is_refused(monkeypatch):
     buffer = BytesIO()
-    Image.new("RGBA", (7900, 7900)).save(buffer, "PNG", compress_level=1)
+    Image.new("RGB", (7900, 7900)).save(buffer, "PNG", compress_level=1)
     monkeypatch.setattr(child_module, "MAX_DECODE_MEMORY_BYTES", 536_870_912)
     with Sandbox(IngestSettings()) as sandbox:
         assert reason(sandbox, buffer.getvalue()) == "out_of_memory"

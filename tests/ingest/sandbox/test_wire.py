@@ -179,7 +179,14 @@ HONEST: dict[str, Any] = {
     "frame_numbers": [0],
     "length": 1,
     "picture_hashes": "",
+    "frame_s": 0.5,
 }
+
+
+@pytest.mark.parametrize("frame_s", [-1.0, math.nan, math.inf, None])
+def test_a_frame_that_took_no_time_that_there_is_is_refused(frame_s):
+    with pytest.raises(wire.WireError):
+        received_raw(json.dumps(HONEST | {"frame_s": frame_s}).encode(), bytes(192))
 
 
 @pytest.mark.parametrize("time_s", [math.nan, math.inf])

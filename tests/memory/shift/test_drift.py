@@ -13,8 +13,10 @@ from memory.acts import acts_after
 from memory.records import Drift
 from memory.schema import drift_watched
 from memory.settings import MemorySettings
-from memory.shift.drift import OVER_ALL, list_drifts, load, put_announced, to_announce, watch_drift
+from memory.shift import places
+from memory.shift.drift import list_drifts, load, put_announced, to_announce, watch_drift
 from memory.shift.drift_test import NEWEST, STATISTICS, DriftTest
+from memory.shift.places import OVER_ALL
 from memory.shift.shelving import DRIFT_TYPE, event
 from memory.shift.watch import Watch
 from memory.store import Store
@@ -60,13 +62,11 @@ def verdicts(
     return made
 
 
-def watch(
-    store: Store, settings: MemorySettings, some: list[tuple[str, Verdict]], most: int = 1000
-) -> list[Drift]:
+def watch(store: Store, settings: MemorySettings, some: list[tuple[str, Verdict]]) -> list[Drift]:
     found: list[Drift] = []
     for first in range(0, len(some), 50):
         with store.note() as connection:
-            found += watch_drift(connection, some[first : first + 50], most, settings)
+            found += watch_drift(connection, some[first : first + 50], settings)
     return found
 
 
@@ -135,8 +135,9 @@ def test_after_a_drift_its_test_gathers_anew_and_the_other_goes_on(store, settin
     assert camera.test.bets == 900
 
 
-def test_what_is_kept_is_bounded(store, settings):
-    watch(store, settings, [v for n in range(30) for v in verdicts(n * 10, 1, source=f"key-{n}")], most=5)
+def test_what_is_kept_is_bounded(store, settings, monkeypatch):
+    monkeypatch.setattr(places, "MAX_SOURCES", 5)
+    watch(store, settings, [v for n in range(30) for v in verdicts(n * 10, 1, source=f"key-{n}")])
     watch(store, settings, verdicts(10_000, 1400))
     with store.read() as connection:
         sources = {row.source for row in connection.execute(drift_watched.select())}
@@ -218,7 +219,7 @@ def test_a_drift_is_an_act_of_the_record_in_the_transaction_that_finds_it(
 ) -> None:
     def stopped() -> None:
         with store.note() as connection:
-            assert watch_drift(connection, shifted, 100, settings)
+            assert watch_drift(connection, shifted, settings)
             raise KeyboardInterrupt
 
     shifted = [*verdicts(0, 600), *verdicts(600, 400, shift={**UNSHIFTED, "energy": 3.0})]
@@ -227,7 +228,7 @@ def test_a_drift_is_an_act_of_the_record_in_the_transaction_that_finds_it(
     with store.read() as connection:
         assert acts_after(connection, 0, 10) == []
     with store.note() as connection:
-        found = watch_drift(connection, shifted, 100, settings)
+        found = watch_drift(connection, shifted, settings)
     with store.read() as connection:
         acts = acts_after(connection, 0, 10)
     assert [(act.actor, act.action, act.details["statistic"]) for act in acts] == [

@@ -16,9 +16,9 @@ from memory.index.index import Index
 from memory.labels import label
 from memory.metrics import Fill as FillCollector
 from memory.records import ALARMS, Raised, ShiftAlarm
+from memory.schema import MAX_SOURCE_CHARS
 from memory.shift.alarms import Alarm, Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.shift.shelving import ALARM_TYPE, DRAWS, Reread, cohesion, event, plan_like, shelve
-from memory.shift.watch import _MAX_SOURCE_CHARS
 from memory.store import Store
 from updater.schedule import suspects_labelled_since
 
@@ -157,14 +157,14 @@ def test_an_alarm_is_a_cloud_event_and_announced_once_that_is_on_record(store, c
 
 def test_the_longest_alarm_fits_into_its_topic():
     # The most that is kept of a source, of characters that JSON takes six bytes for; the longest numbers.
-    source = "\x01" * _MAX_SOURCE_CHARS
+    source = "\x01" * MAX_SOURCE_CHARS
     most = dict.fromkeys(("items", "since", "suspects", "missing"), 2**62)
     alarm = ShiftAlarm(
         id=2**62, cohesion=1 / 3, cluster="c" * 64, **{**dict(RAISED), **most, "source": source}
     )
     record = event(alarm, "a" * 249)
     written = [record.key or b"", record.value or b"", *(name.encode() + v for name, v in record.headers)]
-    assert sum(map(len, written)) > 6 * _MAX_SOURCE_CHARS
+    assert sum(map(len, written)) > 6 * MAX_SOURCE_CHARS
     ingest = IngestSettings()
     (topic,) = [t for t in all_topics(ingest, 1) if t.name == ingest.topic(ALARMS)]
     assert sum(map(len, written)) <= topic.max_record_bytes < ingest.max_media_bytes

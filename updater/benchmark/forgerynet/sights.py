@@ -32,6 +32,8 @@ from updater.training.processes import is_first, wait
 
 MARGIN = 1.3
 """a face's box is enlarged by this about its middle"""
+FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
+"""of pictures and of maps, by Pillow's names; ForgeryNet's own are the first two"""
 _FORMAT = "1"
 _AT_A_TIME = 256
 
@@ -181,7 +183,7 @@ class Shown:
         """Return how much of each of its pixels is forged, float32 [height, width] in 0..1."""
         if self.truth is None:
             return np.zeros((height, width), np.float32)
-        with Image.open(self.truth) as image:
+        with Image.open(self.truth, formats=FORMATS) as image:
             grey = np.asarray(image.convert("L"))
         return cut_to(self.sight.box, grey[..., None])[..., 0].astype(np.float32) / np.float32(255)
 
@@ -221,7 +223,10 @@ def with_truth(sights: Sequence[Sight], tally: Tally) -> list[Shown]:
 
 def _wrong(truth: Path, picture: Path) -> str | None:
     try:
-        with Image.open(truth) as one, Image.open(picture) as other:
+        with (
+            Image.open(truth, formats=FORMATS) as one,
+            Image.open(picture, formats=FORMATS) as other,
+        ):
             same = one.size == other.size
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return "maps are no pictures, and their forgeries are left out"

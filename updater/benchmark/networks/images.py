@@ -197,7 +197,7 @@ def error_levels(picture: Picture) -> Picture:
     """Return the absolute difference of uint8 RGB [H, W, 3] to its JPEG, times 15 and clipped, uint8."""
     buffer = io.BytesIO()
     Image.fromarray(picture).save(buffer, "JPEG", quality=JPEG_QUALITY)
-    again = np.asarray(Image.open(buffer), np.int16)
+    again = np.asarray(Image.open(buffer, formats=("JPEG",)), np.int16)
     return np.asarray(np.clip(GAIN * np.abs(picture.astype(np.int16) - again), 0, 255), np.uint8)
 
 

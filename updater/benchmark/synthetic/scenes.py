@@ -208,7 +208,7 @@ GRID_PX = 16
 
 @lru_cache(maxsize=32)
 def _pixels(path: Path) -> Picture:
-    with Image.open(path) as image:
+    with Image.open(path, formats=("JPEG", "PNG")) as image:
         return np.asarray(image.convert("RGB"))
 
 

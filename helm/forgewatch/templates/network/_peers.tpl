@@ -1,15 +1,28 @@
-{{/* Rules of network policies. An empty list of peers would be nobody, a missing one is everybody; so "anywhere" leaves the list out. */}}
+{{/* Rules of network policies. An empty list of peers would be nobody, a missing one is everybody; so each rule names its peers. */}}
 
-{{/* Egress to peers of the values, or to anywhere, at some ports. Takes (list PEERS PORT…). */}}
+{{/* Egress to peers of the values at some ports; where they name none, to private addresses. Takes (list PEERS PORT…). */}}
 {{- define "forgewatch.egress" -}}
 - ports:
     {{- range rest . }}
     - {protocol: TCP, port: {{ int . }}}
     {{- end }}
-  {{- with first . }}
   to:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+    {{- first . | default (include "forgewatch.private" . | fromYamlArray) | toYaml | nindent 4 }}
+{{- end }}
+
+{{/* RFC 1918, RFC 6598 and RFC 4193: what a cluster, its nodes and their network have. */}}
+{{- define "forgewatch.private" -}}
+- ipBlock: {cidr: 10.0.0.0/8}
+- ipBlock: {cidr: 172.16.0.0/12}
+- ipBlock: {cidr: 192.168.0.0/16}
+- ipBlock: {cidr: 100.64.0.0/10}
+- ipBlock: {cidr: "fc00::/7"}
+{{- end }}
+
+{{/* Private and public addresses, but none of the link, where clouds give a node's credentials to whoever asks. */}}
+{{- define "forgewatch.everywhere" -}}
+- ipBlock: {cidr: 0.0.0.0/0, except: [169.254.0.0/16]}
+- ipBlock: {cidr: "::/0", except: ["fe80::/10"]}
 {{- end }}
 
 {{- define "forgewatch.egress.kafka" -}}
@@ -25,7 +38,7 @@
 {{- end }}
 
 {{- define "forgewatch.egress.objectStore" -}}
-{{ include "forgewatch.egress" (list .Values.networkPolicy.objectStoreTo (include "forgewatch.port" (.Values.objectStore.endpointUrl | default "https://aws"))) }}
+{{ include "forgewatch.egress" (list (.Values.networkPolicy.objectStoreTo | default (include "forgewatch.everywhere" . | fromYamlArray)) (include "forgewatch.port" (.Values.objectStore.endpointUrl | default "https://aws"))) }}
 {{- end }}
 
 {{/* The port of a URL. */}}

@@ -1,0 +1,114 @@
+"""Whether releases are signed is said in one line, and one that is not can be signed where it lies."""
+
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bars import Bar
+from rich.console import Console
+from signers import MakeSigner, Signer
+
+from deploy.doctor import host
+from deploy.doctor.host import CheckError
+from deploy.local import commands
+from deploy.local.record import free_ports, stack_settings, write_environment
+from deploy.releases.signing import OFF
+from deploy.server.services import Services
+from deploy.settings import DeploySettings
+from detector.release.artifact import Artifact
+
+Terminal = Any
+"""The class of conftest.py, whose fixtures make it."""
+
+
+@pytest.fixture
+def trusting(signer: Signer, settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signer alone is trusted, by every process."""
+    monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(signer.certificate))
+
+
+@pytest.fixture
+def unsigned(
+    trusting: None, services: Services, proposed: Callable[..., Artifact], monkeypatch: pytest.MonkeyPatch
+) -> Artifact:
+    """What was proposed before anybody was trusted by name."""
+    with monkeypatch.context() as before:
+        before.setattr(services.artifacts, "_signers", None)
+        return proposed()
+
+
+def test_where_nothing_is_signed_status_and_doctor_say_so_in_a_line(answered: Terminal) -> None:
+    assert f"signatures  {OFF}" in answered.ok("status").splitlines()
+    assert host.signatures() == OFF
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_what_is_said_of_a_stack_that_was_started_has_the_same_line(
+    signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool
+) -> None:
+    if signed:
+        monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(signer.certificate))
+    settings = stack_settings(tmp_path / "run", free_ports(), "unix:/s", tmp_path / "store", {})
+    write_environment(tmp_path / "stack.env", settings)
+    told = StringIO()
+    commands.tell(tmp_path, Console(file=told, width=200))
+    said = "on: CN=updater until 20" if signed else OFF
+    assert any(line.startswith(f"signatures       {said}") for line in told.getvalue().splitlines())
+
+
+def test_doctor_says_who_may_sign_and_until_when(trusting: None) -> None:
+    assert host.signatures().startswith("on: CN=updater until 20")
+
+
+@pytest.mark.parametrize("until", [-1, 29])
+def test_doctor_finds_a_last_key_that_expires_soon(
+    make_signer: MakeSigner, monkeypatch: pytest.MonkeyPatch, until: int
+) -> None:
+    made = make_signer(since=-60, until=until)
+    monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(made.certificate))
+    with pytest.raises(CheckError, match="the last trusted key expires"):
+        host.signatures()
+
+
+def test_doctor_finds_a_key_that_cannot_sign_and_signers_that_cannot_be_read(
+    signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORGEWATCH_UPDATER_SIGNING_KEY", str(signer.certificate))
+    with pytest.raises(CheckError, match="the signing key"):
+        host.signatures()
+    monkeypatch.delenv("FORGEWATCH_UPDATER_SIGNING_KEY")
+    monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", "nowhere.crt")
+    with pytest.raises(CheckError, match=r"nowhere\.crt cannot be read"):
+        host.signatures()
+
+
+@pytest.mark.bar("P1")
+def test_a_release_that_was_not_signed_cannot_be_approved_until_it_is(
+    unsigned: Artifact,
+    answered: Terminal,
+    services: Services,
+    signer: Signer,
+    make_signer: MakeSigner,
+    bar: Bar,
+) -> None:
+    bar.count(2)
+    digest = unsigned.digest
+    assert f"release {digest[:12]} is not signed" in answered.fails("approve", digest, "--as", "ada")
+    other = make_signer("other").key
+    assert "Key mismatch" in answered.fails("release", "sign", digest, "--key", str(other))
+    assert "is signed with" in answered.ok("release", "sign", digest, "--key", str(signer.key))
+    answered.ok("approve", digest, "--as", "ada")
+    assert services.artifacts.evidence(digest).digest == digest
+    assert "signatures  on: CN=updater until" in answered.ok("status")
+
+
+@pytest.mark.slow
+def test_a_server_that_trusts_nobody_by_name_takes_a_first_signature_and_no_second(
+    answered: Terminal, proposed: Callable[..., Artifact], signer: Signer, make_signer: MakeSigner
+) -> None:
+    digest = proposed().digest
+    answered.ok("release", "sign", digest, "--key", str(signer.key))
+    said = answered.fails("release", "sign", digest, "--key", str(make_signer().key))
+    assert "it keeps the signature that the release has" in said

@@ -1,0 +1,220 @@
+"""PostgreSQL behind a proxy that stops forwarding: who waits is told, and who is lost holds nobody."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine, make_url, text
+
+from memory import postgresql
+from memory.database import migrate, open_engine
+from memory.store import Store, StoreUnavailableError, load_offsets, save_offsets
+
+pytestmark = pytest.mark.slow
+
+
+class Proxy:
+    """Passes bytes between clients and a server, until it is a black hole: then it only reads them."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self.swallows = threading.Event()
+        self.swallowed = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open: list[socket.socket] = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._server)
+                self._open += [client, server]
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if self.swallows.is_set():
+                    self.swallowed.set()
+                else:
+                    target.sendall(data)
+            if not self.swallows.is_set():
+                target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+@pytest.fixture
+def proxy(postgresql_url: str) -> Iterator[Proxy]:
+    url = make_url(postgresql_url)
+    opened = Proxy(str(url.host), int(url.port or 0))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def through(proxy: Proxy, postgresql_url: str) -> str:
+    """The URL of the same database through the proxy."""
+    return make_url(postgresql_url).set(port=proxy.port).render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Bounds that a test can wait for, in the same order."""
+    for name, value in {"SILENT_S": 2.0, "IDLE_S": 1.0, "LOCK_WAIT_S": 10.0, "CONNECT_S": 2}.items():
+        monkeypatch.setattr(postgresql, name, value)
+    return monkeypatch
+
+
+def write(store: Store, offset: int) -> None:
+    with store.write() as connection:
+        save_offsets(connection, {("t", 0): offset})
+
+
+def read(store: Store) -> dict[tuple[str, int], int]:
+    with store.read() as connection:
+        return load_offsets(connection)
+
+
+def test_a_server_that_falls_silent_is_given_up_and_met_again(proxy, through, short):
+    store = Store(through)
+    write(store, 1)
+    proxy.swallows.set()
+    with pytest.raises(StoreUnavailableError, match="timeout expired"):
+        write(store, 2)  # the old connection is given up, and a new one is not let in
+    proxy.swallows.clear()
+    assert read(store) == {("t", 0): 1}
+    store.close()
+
+
+def test_a_server_that_falls_silent_in_a_transaction_is_given_up(proxy, through, short):
+    store = Store(through)
+    with pytest.raises(StoreUnavailableError, match="said nothing for 2 s"), store.write():
+        proxy.swallows.set()
+    store.close()
+
+
+def test_without_the_bound_it_is_waited_for_as_long_as_it_is_silent(proxy, through, short):
+    """The control: a client whose patience has no end, and one beside it that has a bound."""
+    bounded = Store(through)
+    short.setattr(postgresql, "SILENT_S", None)
+    patient = Store(through)
+    read(patient)
+    read(bounded)
+    proxy.swallows.set()
+    done = threading.Event()
+
+    def wait() -> None:
+        with contextlib.suppress(StoreUnavailableError):
+            read(patient)
+        done.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    assert proxy.swallowed.wait(60)
+    with pytest.raises(StoreUnavailableError):
+        read(bounded)
+    assert not done.is_set()
+    proxy.close()
+    waiting.join(60)
+    assert done.is_set()
+
+
+@pytest.fixture
+def lost(proxy: Proxy, through: str, short: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A client that holds the writers' lock, and whose network is gone."""
+    store = Store(through)
+    with contextlib.suppress(StoreUnavailableError), store.write() as connection:
+        save_offsets(connection, {("t", 0): 99})
+        proxy.swallows.set()
+        yield store
+    store.close()
+
+
+def test_a_client_that_is_lost_in_its_transaction_holds_nobody_up(lost, postgresql_url):
+    other = Store(postgresql_url)
+    write(other, 7)
+    assert read(other) == {("t", 0): 7}
+    other.close()
+
+
+@pytest.fixture
+def endless(short: pytest.MonkeyPatch) -> None:
+    short.setattr(postgresql, "IDLE_S", 0)  # to PostgreSQL: never
+    short.setattr(postgresql, "LOCK_WAIT_S", 2.0)
+
+
+def test_without_that_bound_the_lost_client_holds_all_up(endless, lost, postgresql_url):
+    """The control; and that a lock is waited for with a bound, too."""
+    other = Store(postgresql_url)
+    with pytest.raises(StoreUnavailableError, match="lock timeout"):
+        write(other, 7)
+    other.close()
+
+
+def test_a_server_that_takes_a_connection_and_says_nothing_is_given_up(proxy, through, short):
+    proxy.swallows.set()
+    with pytest.raises(StoreUnavailableError, match="timeout"):
+        Store(through)
+
+
+def compute_and_write(store: Store, other: Engine) -> None:
+    with store.write() as connection:
+        with other.connect() as clock:
+            clock.execute(text("SELECT pg_sleep(1.5)"))
+        save_offsets(connection, {("t", 0): 1})
+
+
+def test_a_client_that_only_reads_may_compute_in_its_transaction(postgresql_url, short):
+    store, other = Store(postgresql_url), open_engine(postgresql_url)
+    with store.read() as connection:
+        load_offsets(connection)
+        with other.connect() as clock:
+            clock.execute(text("SELECT pg_sleep(1.5)"))
+        assert load_offsets(connection) == {}
+    with pytest.raises(StoreUnavailableError, match="idle-in-transaction"):
+        compute_and_write(store, other)
+    other.dispose()
+    store.close()
+
+
+def test_a_statement_is_ended_and_a_migration_s_is_not(postgresql_url, short):
+    short.setattr(postgresql, "STATEMENT_S", 0.5)
+    engine = open_engine(postgresql_url)
+    with engine.connect() as connection, pytest.raises(Exception, match="statement timeout"):
+        connection.execute(text("SELECT pg_sleep(1)"))
+    with engine.begin() as connection, postgresql.unhurried(connection):
+        connection.execute(text("SELECT pg_sleep(1)"))
+    with engine.begin() as connection:
+        assert connection.scalar(text("SHOW statement_timeout")) == "500ms"
+        migrate(connection, "memory.migrations", "exemplars")
+        assert connection.scalar(text("SHOW statement_timeout")) == "0"
+    engine.dispose()
+
+
+def test_who_is_lost_holds_nobody_for_over_a_minute(postgresql_url):
+    engine = open_engine(postgresql_url)
+    with engine.connect() as connection:
+
+        def seconds(name: str) -> float:
+            query = text("SELECT setting::float * CASE unit WHEN 'ms' THEN 0.001 ELSE 1 END FROM pg_settings")
+            found = connection.scalar(text(f"{query} WHERE name = '{name}'"))
+            return float(found or 0)
+
+        assert 0 < seconds("statement_timeout") + seconds("idle_in_transaction_session_timeout") < 60
+        assert 0 < seconds("lock_timeout") <= 30
+        assert 0 < seconds("tcp_user_timeout") < 60
+        assert 0 < seconds("tcp_keepalives_idle") < 60
+        driver = connection.connection.driver_connection
+        assert 0 < driver.silent_s < 60
+        assert 0 < int(driver.info.get_parameters()["connect_timeout"]) < 60
+    engine.dispose()
