@@ -36,7 +36,7 @@ class Held:
 
 MOST = {
     "detector": Held(500, 80, 40),
-    "memory": Held(800, 80, 30),
+    "memory": Held(1500, 80, 30),
     "updater": Held(1000, 60, 30),
     "deploy": Held(400, 80, 60),
     "torchserve": Held(1400, 300, 150),

@@ -7,7 +7,7 @@ import pytest
 from bars import Bar
 from media_stream import Stream
 from on_trial import Trials
-from serving_faults import metric, rss_bytes
+from serving_faults import metric, model_workers, rss_bytes
 from streams import await_that
 
 from detector.release.artifact import Artifact
@@ -34,7 +34,8 @@ def test_swaps_in_both_directions_under_load_fail_no_request_and_leave_nothing_b
             nonlocal loaded
             versions = client.versions().keys()
             loaded = max(loaded, len(versions))
-            return versions == {release.version}
+            # TorchServe's word comes before the process of what it unloaded has ended.
+            return versions == {release.version} and len(model_workers(pids["torchserve"])) == 1
 
         for swap in range(1, swaps + 1):
             turned_s, release = time.monotonic(), champion
