@@ -6,11 +6,21 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, insert, select, update
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    IntegrityError,
+    InternalError,
+    NoSuchModuleError,
+    OperationalError,
+)
 
 from ingest.records import Position
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 from memory.schema import offsets, revision
+
+_FAILS = (OperationalError, InternalError)
+"""InternalError: of PostgreSQL, that it only reads, as a standby does."""
 
 
 class ExemplarMemoryError(Exception):
@@ -18,7 +28,7 @@ class ExemplarMemoryError(Exception):
 
 
 class StoreUnavailableError(ExemplarMemoryError):
-    """Retryable: the database cannot be reached, or stayed locked."""
+    """Retryable: the database cannot be reached, stayed locked, or only reads."""
 
 
 class WrongStoreError(ExemplarMemoryError):
@@ -50,7 +60,7 @@ class Store:
         self._engine = _engine(url)
         try:
             self._prepare()
-        except OperationalError as error:
+        except _FAILS as error:
             raise StoreUnavailableError(f"cannot open {_shown(url)}: {cause_of(error)}") from error
 
     def _prepare(self) -> None:
@@ -105,7 +115,7 @@ class Store:
                 connection = connection.execution_options(**options)
                 with connection.begin():
                     yield connection
-        except OperationalError as error:
+        except _FAILS as error:
             if str(getattr(error.orig, "sqlstate", "")).startswith(_PROGRAM_LIMIT):
                 raise RefusedRowError(f"the memory's database refused a row: {cause_of(error)}") from error
             raise StoreUnavailableError(f"the memory's database failed: {cause_of(error)}") from error

@@ -6,7 +6,8 @@ import subprocess
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,9 +25,17 @@ def plan_now() -> None:
     os.environ["FORGEWATCH_DEPLOY_PLAN"] = "now"
 
 
+@dataclass(frozen=True)
+class PostgreSQL:
+    """A server of these tests alone: its URL without a database, and what kills it and starts it again."""
+
+    url: str
+    restart: Callable[[], None]
+
+
 @pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[str]:
-    """The URL of a PostgreSQL server of these tests alone; it refuses to run as root, so `nobody` does."""
+def postgresql() -> Iterator[PostgreSQL]:
+    """A server that runs; it refuses to run as root, so `nobody` does."""
     pytest.importorskip("psycopg")
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     initdb = installed[-1] if installed else shutil.which("initdb")
@@ -45,9 +54,18 @@ def postgresql_server() -> Iterator[str]:
     run("initdb", "--username=forgewatch", "--auth=trust", "--no-sync")
     options = f"-p {port} -h 127.0.0.1 -k {folder} -F"
     run("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
-    yield f"postgresql://forgewatch@127.0.0.1:{port}"
+    yield PostgreSQL(
+        f"postgresql://forgewatch@127.0.0.1:{port}",
+        lambda: run("pg_ctl", "-w", "-m", "immediate", "-l", str(folder / "log"), "restart"),
+    )
     run("pg_ctl", "-w", "-m", "immediate", "stop")
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(postgresql: PostgreSQL) -> str:
+    """The URL of that server, without a database."""
+    return postgresql.url
 
 
 @pytest.fixture
@@ -80,6 +98,8 @@ pytest_plugins = [
     "answers",
     "artifacts",
     "bars",
+    "black_hole",
+    "failing_postgresql",
     "forked",
     "published",
     "s3_server",

@@ -129,8 +129,8 @@ def work(services: Services, lease: Lease, stop: threading.Event, show: Progress
     """Carry a claimed run to its end, or as far as it goes; returns its row as it is then.
 
     The row ends as proposed, with findings or without, as refused or failed. It goes back to the queue, with
-    all that was done kept in its folder, where `stop` was set or where deploy or the memory cannot be reached
-    now. Raises LeaseLostError where another runner has it: then nothing more was written. Raises
+    all that was done kept in its folder, where `stop` was set or where deploy, the memory or the table cannot
+    be reached now. Raises LeaseLostError where another runner has it: then nothing more was written. Raises
     PeerLostError where another process of its training died: the lease runs out, and the death counts as this
     runner's.
     """
@@ -145,6 +145,9 @@ def work(services: Services, lease: Lease, stop: threading.Event, show: Progress
         except (DeployUnavailableError, StoreUnavailableError, CropsUnavailableError) as error:
             log.warning("update waits", run=lease.run, error=str(error))
             return table.release(lease, error=f"waits: {error}")
+        except SQLAlchemyError as error:
+            log.warning("update waits", run=lease.run, error=cause_of(error))
+            return table.release(lease, error=f"waits: the updater's database failed: {cause_of(error)}")
         except (
             CandidateRefusedError,
             BackboneError,
@@ -159,7 +162,7 @@ def work(services: Services, lease: Lease, stop: threading.Event, show: Progress
             return table.finish(lease, "failed", error=NO_MEMORY)
         except Exception as error:  # whatever training raises ends this run, not the process
             log.exception("update failed", run=lease.run)
-            return table.finish(lease, "failed", error=f"{type(error).__name__}: {error}")
+            return table.finish(lease, "failed", error=f"{type(error).__name__}: {cause_of(error)}")
         state: RunState = "proposed with findings" if candidate.findings else "proposed"
         ended = table.finish(
             lease, state, candidate=candidate.digest, error=said_of_findings(candidate.findings) or None

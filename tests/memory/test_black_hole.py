@@ -1,70 +1,18 @@
 """PostgreSQL behind a proxy that stops forwarding: who waits is told, and who is lost holds nobody."""
 
 import contextlib
-import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, make_url, text
+from black_hole import Proxy
+from sqlalchemy import Engine, text
 
 from memory import postgresql
 from memory.database import migrate, open_engine
 from memory.store import Store, StoreUnavailableError, load_offsets, save_offsets
 
 pytestmark = pytest.mark.slow
-
-
-class Proxy:
-    """Passes bytes between clients and a server, until it is a black hole: then it only reads them."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
-        self.swallows = threading.Event()
-        self.swallowed = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._open: list[socket.socket] = [self._listener]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(self._server)
-                self._open += [client, server]
-                for pair in ((client, server), (server, client)):
-                    threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                if self.swallows.is_set():
-                    self.swallowed.set()
-                else:
-                    target.sendall(data)
-            if not self.swallows.is_set():
-                target.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        for each in self._open:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-
-
-@pytest.fixture
-def proxy(postgresql_url: str) -> Iterator[Proxy]:
-    url = make_url(postgresql_url)
-    opened = Proxy(str(url.host), int(url.port or 0))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def through(proxy: Proxy, postgresql_url: str) -> str:
-    """The URL of the same database through the proxy."""
-    return make_url(postgresql_url).set(port=proxy.port).render_as_string(hide_password=False)
 
 
 @pytest.fixture

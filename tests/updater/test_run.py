@@ -17,7 +17,6 @@ from updater.torchrun import torchrun
 pytestmark = pytest.mark.slow
 
 SHORT = Path(__file__).with_name("short_run.py")
-DEATHS = 3
 
 
 @pytest.fixture
@@ -133,7 +132,7 @@ def test_a_signal_before_anything_was_done_is_no_success(environment, table_of, 
 @pytest.mark.bar("A2")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
-    environment, table_of, start_together, remember, deploy_server, processes
+    environment, table_of, start_together, remember, deploy_server, processes, bar
 ):
     media(remember)
     seed = random.randrange(10**6)
@@ -152,21 +151,23 @@ def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
         killed = environment(url, "killed") | {"MAX_TAKEOVERS": "1000"}
         table = table_of(killed)
         run, _ = table.request("manual/1", "manual", "ann")
-        deaths = 0
+        deaths, wanted_deaths = 0, bar.times(3, 10)
         while table.get(run.id).state != "proposed":
             begun = start_together(processes, killed)
             try:
-                begun[0].wait(chance.uniform(0.2, 0.7) * lasts_s if deaths < DEATHS else 400)
+                begun[0].wait(chance.uniform(0.05, 0.5) * lasts_s if deaths < wanted_deaths else 400)
             except psutil.TimeoutExpired:
-                assert deaths < DEATHS
+                assert deaths < wanted_deaths
                 deaths += 1
             for one in begun:
                 one.kill()
                 one.wait()
         ended = table.get(run.id)
+        made = proposals(url)
+        bar.count(deaths, lost=int(ended.candidate != wanted), twice=len(made) - 1)
         assert deaths > 0
         assert ended.candidate == wanted
-        assert proposals(url) == [wanted], "a candidate is proposed once however often it is made"
+        assert made == [wanted], "a candidate is proposed once however often it is made"
 
 
 @pytest.mark.parametrize("backbone", ["none", "lcnet_050"])

@@ -37,6 +37,10 @@ _FORMAT = "1"
 """of a checkpoint"""
 
 
+class DivergedError(ValueError):
+    """A weight is no number any more. Fatal for the training; what its checkpoint holds was saved before."""
+
+
 class Checkpoint:
     """One file that holds the latest state of one run; without a path it holds nothing.
 
@@ -147,7 +151,7 @@ def fit(
     batches: yields those of some steps in order. loss: of one batch, a scalar. stage: None for a training of
     this process alone that begins anew each time. compute: calls its second argument, which computes the
     gradients of a batch in the place of any there are, again until it comes through. progress gets (steps
-    done, of how many). A step whose gradients are not finite at a scale is left out.
+    done, of how many). A step whose gradients are not finite at a scale is left out. Raises DivergedError.
     """
     if next(module.parameters()).device.type == "cpu":
         keep_freed_memory()
@@ -169,8 +173,11 @@ def fit(
                     nn.utils.clip_grad_norm_(parameters, descent.longest)
                 descent.update(descent.optimiser)
             progress(number + 1, descent.steps)
-            if stage is not None and ((number + 1) % SAVE_EVERY == 0 or number + 1 == descent.steps):
-                stage.checkpoint.save(stage.name, number + 1, module, descent.optimiser)
+            if (number + 1) % SAVE_EVERY == 0 or number + 1 == descent.steps:
+                if not all(bool(torch.isfinite(value).all()) for value in parameters):
+                    raise DivergedError(f"the training diverged: by step {number + 1} a weight is no number")
+                if stage is not None:
+                    stage.checkpoint.save(stage.name, number + 1, module, descent.optimiser)
     if stage is not None:
         processes.agree(module)
 
