@@ -24,8 +24,8 @@ test: .venv/installed ## lint, types and every test; those marked system start a
 tests: .venv/installed
 	$(PYTEST) tests --durations=30 --durations-min=5
 
-chaos: .venv/installed ## the faults of the promises, caused for hours, and a table; BAR=B2,S3 for some of them
-	$(BIN)/pytest tests --chaos --bar "$(BAR)"
+chaos: .venv/installed ## the faults of the promises, caused for hours, and a table; BAR=B2,S3 for some of them, SOAK=MINUTES
+	$(BIN)/pytest tests --chaos --bar "$(BAR)" --soak-minutes $(or $(SOAK),120)
 
 check: .venv/installed ## lint, types and the tests that are fast, side by side: before each commit
 	$(MAKE) -j2 --output-sync lint fast

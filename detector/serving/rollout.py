@@ -168,9 +168,11 @@ class Serving:
             self._refused(digest, error)
         except (FetchError, OSError, TorchServeError) as error:
             metrics.SWAPS.labels("retried").inc()
-            slow = isinstance(error, StartError)  # each start that fails takes processor time from scoring
-            pause.failed(REFUSED_PAUSE_S if slow else LONGEST_PAUSE_S)
-            self._starts[digest] += slow
+            fails = isinstance(error, StartError)
+            # Each start that fails takes processor time from scoring; without the stable one nothing scores.
+            spares = fails and self.route is not None and digest != self.route.stable.digest
+            pause.failed(REFUSED_PAUSE_S if spares else LONGEST_PAUSE_S)
+            self._starts[digest] += fails
             if self._starts[digest] >= _MOST_STARTS:
                 self._faults[digest] = f"it does not start: {error}"
                 self._settled = None  # TorchServe may have loaded it

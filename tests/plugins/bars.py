@@ -26,8 +26,9 @@ class Counted:
 class Bar:
     """What a fault test is told, and where it leaves what it counted."""
 
-    def __init__(self, *, long: bool, properties: list[tuple[str, object]]) -> None:
+    def __init__(self, *, long: bool, soak_s: float, properties: list[tuple[str, object]]) -> None:
         self.long = long
+        self.soak_s = soak_s
         self._properties = properties
 
     def times(self, short: int, long: int) -> int:
@@ -49,13 +50,16 @@ class Bar:
 @pytest.fixture
 def bar(request: pytest.FixtureRequest) -> Bar:
     """How often this test causes its fault, and where it counts."""
-    return Bar(long=request.config.getoption("--chaos"), properties=request.node.user_properties)
+    option = request.config.getoption
+    soak_s = 60.0 * option("--soak-minutes")
+    return Bar(long=option("--chaos"), soak_s=soak_s, properties=request.node.user_properties)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `make chaos`."""
     group = parser.getgroup("chaos")
     group.addoption("--chaos", action="store_true", help="the fault tests alone, long, and a table")
+    group.addoption("--soak-minutes", type=float, default=120.0, help="how long the soak of L1 is")
     group.addoption("--bar", default="", help="of these bars alone: B1,S3")
 
 

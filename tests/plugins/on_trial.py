@@ -1,25 +1,17 @@
-"""A whole stack whose live release calls everything real, pictures that stream through it, challengers."""
+"""A whole stack whose live release calls everything real, challengers, and what a person does with them."""
 
-import gc
-import io
-import itertools
 import os
 import shutil
 import signal
-import threading
-import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
-from kafka.errors import KafkaError
-from PIL import Image
+from media_stream import Stream
 from streams import all_of, await_that
 
 from deploy.client.connection import ServerUnavailableError
@@ -32,110 +24,12 @@ from deploy.rollout_records import RolloutView, Trial
 from deploy.settings import DeploySettings
 from detector.records import COMPARISONS, VERDICTS, Comparison, Verdict
 from detector.release.artifact import EVALUATION, Artifact, seal
-from ingest.kafka.access import kafka_options
+from detector.serving.torchserve import TorchServe
+from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
 from updater.deploy_client import DeployClient
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
-
-_A_SECOND, _MOST_OPEN = 15, 100
-"""Pictures a second, and so many at most without an answer."""
-
-
-class Stream:
-    """Pictures at a steady rate, each of a source of its own, and when what of each could be read.
-
-    Times are those of time.monotonic(), by the item's id.
-    """
-
-    def __init__(self, ingest: IngestSettings) -> None:
-        self.sent_s: dict[str, float] = {}
-        self.answered_s: dict[str, float] = {}
-        self.scored_by_both_s: dict[str, float] = {}
-        self.answered_by_challenger_s: dict[str, float] = {}
-        self._ingest = ingest
-        self._stop = threading.Event()
-        work = (self._send, self._read)
-        self._threads = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in work]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        """Send no more; what was sent is in its topic."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-            gc.collect()  # to which kafka-python leaves the sockets of connections that were refused
-
-    def since(self, began_s: float, what: dict[str, float]) -> bool:
-        """Whether there is such a time of an item that was sent since then."""
-        return any(self.sent_s.get(id, 0.0) > began_s for id in list(what))
-
-    def is_answered(self, until_s: float) -> bool:
-        """Whether each item that was sent until then has its answer."""
-        return all(id in self.answered_s for id, at in list(self.sent_s.items()) if at <= until_s)
-
-    def worst_s(self, began_s: float, until_s: float) -> float:
-        """The longest wait for an answer of the items that were sent in that time, seconds."""
-        answered = self.sent_s.keys() & self.answered_s.keys()
-        sent = [id for id in answered if began_s <= self.sent_s[id] <= until_s]
-        return max(self.answered_s[id] - self.sent_s[id] for id in sent)
-
-    def _send(self) -> None:
-        producer = KafkaProducer(**kafka_options(self._ingest), acks="all")
-        for number in itertools.count():
-            while len(self.sent_s.keys() - self.answered_s.keys()) > _MOST_OPEN and not self._stop.is_set():
-                self._stop.wait(0.05)
-            if self._stop.wait(1 / _A_SECOND):
-                break
-            handed_s = time.monotonic()
-            with suppress(KafkaError):
-                producer.send(
-                    self._ingest.media_topic, picture(number), f"source {number}".encode()
-                ).add_callback(self._sent, handed_s)
-        producer.flush()
-        producer.close()
-
-    def _sent(self, handed_s: float, at: Any) -> None:
-        self.sent_s[f"{at.topic}-{at.partition}-{at.offset}"] = handed_s
-
-    def _read(self) -> None:
-        verdicts, comparisons = map(self._ingest.topic, (VERDICTS, COMPARISONS))
-        reader = KafkaConsumer(
-            verdicts,
-            comparisons,
-            **kafka_options(self._ingest),
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-        )
-        while not self._stop.is_set():
-            with suppress(KafkaError):  # the broker was killed
-                for at, records in reader.poll(timeout_ms=50).items():
-                    for record in records:
-                        self._take(record.value, is_verdict=at.topic == verdicts)
-        reader.close()
-
-    def _take(self, value: bytes, *, is_verdict: bool) -> None:
-        if is_verdict:
-            self.answered_s.setdefault(Verdict.model_validate_json(value).id, time.monotonic())
-        elif (comparison := Comparison.model_validate_json(value)).challenger.error is None:
-            self.scored_by_both_s.setdefault(comparison.id, time.monotonic())
-            if comparison.answered == "challenger":
-                self.answered_by_challenger_s.setdefault(comparison.id, time.monotonic())
-
-
-def picture(number: int) -> bytes:
-    """A picture of bright noise, unlike a probe's crops, whose mean is 127."""
-    file, rng = io.BytesIO(), np.random.default_rng(number)
-    Image.fromarray(rng.integers(128, 256, (72, 80, 3), dtype=np.uint8)).save(file, "PNG")
-    return file.getvalue()
 
 
 class Trials:
@@ -171,6 +65,22 @@ class Trials:
         evaluation = self._make_evaluation(classes, of.digest, classes)
         (folder / EVALUATION).write_text(evaluation.model_dump_json())
         return seal(folder, of.manifest.model_copy(update={"parent": of.digest, **change(folder)}))
+
+    def next_release(self, of: Artifact, folder: Path, number: int = 1) -> Artifact:
+        """A copy of the live release under another digest, which calls nearly all the same."""
+        gate = of.manifest.gate
+        other = gate.model_copy(update={"unknown_threshold": gate.unknown_threshold + number / 1000})
+        return self.challenger(of, folder, lambda _: {"gate": other})
+
+    def torchserve(self) -> TorchServe:
+        """A client of the stack's TorchServe beside the worker's own."""
+        settings = self.stack.settings
+        return TorchServe(
+            DetectorSettings(
+                torchserve_url=settings["FORGEWATCH_DETECTOR_TORCHSERVE_URL"],
+                torchserve_management_url=settings["FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL"],
+            )
+        )
 
     def events(self) -> tuple[Event, ...]:
         return tuple(self._ledger.events())

@@ -13,7 +13,9 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from on_trial import Stream, Trials
+from bars import Bar
+from media_stream import Stream
+from on_trial import Trials
 from onnx import TensorProto, helper, numpy_helper
 from streams import await_that
 
@@ -117,6 +119,7 @@ def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
         killer.join()
 
 
+@pytest.mark.bar("S3")
 @pytest.mark.parametrize(
     ("change", "befalls"),
     [
@@ -135,6 +138,7 @@ def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
     change: Change,
     befalls: Any,
     request: pytest.FixtureRequest,
+    bar: Bar,
 ) -> None:
     challenger = trials.challenger(champion, tmp_path / "challenger", change)
     quiet_s = time.monotonic()
@@ -146,7 +150,10 @@ def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
     ended_s = time.monotonic()
     assert trials.state(challenger) == "rolled back"
     await_that(lambda: stream.is_answered(until_s=ended_s))
-    stream.end()
+    stream.drain()
+    longest_s = stream.worst_s(began_s, ended_s)
+    bar.count(1, lost=stream.lost, twice=stream.twice, recovery_s=longest_s)
+    assert (stream.lost, stream.twice) == (0, 0)
     compared = [each for each in trials.comparisons() if each.challenger.release == challenger.digest]
     out = [verdict.id for verdict in trials.verdicts() if verdict.release == challenger.digest]
     assert out == []
@@ -155,6 +162,6 @@ def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
     print(
         f"\n{request.node.callspec.id}: rolled back after {len(compared)} shared items in"
         f" {ended_s - began_s:.0f} s, {len(out)} answers went out, longest wait"
-        f" {stream.worst_s(began_s, ended_s):.1f} s (before {stream.worst_s(quiet_s, began_s):.1f} s);"
+        f" {longest_s:.1f} s (before {stream.worst_s(quiet_s, began_s):.1f} s);"
         f" {trials.events()[-1].move.reason}; {error}"
     )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from bars import Bar
-from on_trial import Stream, Trials, answer_by_itself
+from media_stream import Stream
+from on_trial import Trials, answer_by_itself
 from streams import await_that, reader_of
 
 from detector.release.artifact import Artifact

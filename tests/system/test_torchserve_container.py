@@ -7,18 +7,24 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+from bars import Bar
+from serving_faults import still_run
 
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
 from deploy.local.torchserve import TorchServe, answers, start_torchserve
 from detector.serving import torchserve_launch
 
 pytestmark = pytest.mark.system
+
+MOST_S = 30.0
+"""What a container has to end in."""
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -98,19 +104,26 @@ def test_a_wrong_setting_is_one_line_that_names_it_and_2(start: Start, setting: 
     assert (process.returncode, event["event"], event["setting"]) == (2, "wrong setting", setting)
 
 
+@pytest.mark.bar("K2")
 def test_it_answers_over_sockets_that_a_killed_one_left_and_ends_with_0_when_told(
-    start: Start, tmp_path: Path
+    start: Start, tmp_path: Path, bar: Bar
 ) -> None:
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "run" / "management.sock"))
-    process = start()
-    await_answers(await_started(process))
-    server = psutil.Process(process.pid).children()[0]
-    process.send_signal(signal.SIGTERM)
-    assert [event["event"] for event in said(process)] == ["told to stop"]
-    assert process.returncode == 0
-    assert not server.is_running()
+    turns, longest_s = bar.times(1, 20), 0.0
+    for _ in range(turns):
+        process = start()
+        await_answers(await_started(process))
+        children, told_s = psutil.Process(process.pid).children(recursive=True), time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert [event["event"] for event in said(process)] == ["told to stop"]
+        longest_s = max(longest_s, time.monotonic() - told_s)
+        assert process.returncode == 0
+        assert not still_run(children)
+    print(f"{turns} times, longest {longest_s:.1f} s")
+    bar.count(turns)
+    assert longest_s < MOST_S
 
 
 def test_a_server_that_ends_by_itself_ends_the_container_with_1(start: Start) -> None:

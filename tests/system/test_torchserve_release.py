@@ -1,7 +1,9 @@
 import json
 import shutil
 import subprocess
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,10 +15,11 @@ import numpy as np
 import psutil
 import pytest
 import skimage
+from bars import Bar
 
 from deploy.local.torchserve import TorchServe as Server
 from detector.release.artifact import MODEL, PROBE, Artifact, load, seal
-from detector.release.tensors import Request, read_probe, write_probe
+from detector.release.tensors import REQUEST_TYPE, Request, encode, read_probe, write_probe
 from detector.serving.loading import pack
 from detector.serving.session import open_session
 from detector.serving.torchserve import (
@@ -173,6 +176,7 @@ def test_a_release_whose_worker_dies_is_refused_within_seconds_and_leaves_the_ot
     assert client.probe(served)
 
 
+@pytest.mark.bar("S3")
 def test_a_worker_that_is_killed_comes_back_by_itself(
     client: TorchServe, torchserve: Server, served: Artifact
 ) -> None:
@@ -226,3 +230,36 @@ def test_connections_are_answered_while_a_release_is_registered(
         registering.result()
         fresh.unregister(other.version)
     assert rounds > 10  # with two threads for all connections it is 1: it waits for the whole of it
+
+
+@pytest.mark.bar("S1")
+def test_control_a_version_that_is_taken_out_under_load_strands_its_requests(
+    torchserve: Server, client: TorchServe, served: Artifact, other: Artifact, bar: Bar
+) -> None:
+    pack(other, torchserve.model_store)
+    client.register(other)
+    asking, found = threading.Event(), Counter[str]()
+
+    def ask() -> None:
+        with httpx.Client(base_url=torchserve.inference_url, timeout=5) as own:
+            path = f"/predictions/forgewatch/{other.version}"
+            headers = {"content-type": REQUEST_TYPE}
+            while not found.keys() & {"stranded", "refused"}:
+                try:
+                    reply = own.post(path, content=encode(asked(64)), headers=headers)
+                except httpx.ReadTimeout:
+                    found["stranded"] += 1
+                    return
+                found["answered" if reply.is_success else "refused"] += 1
+                if found["answered"] > 20:
+                    asking.set()
+
+    with ThreadPoolExecutor(8) as clients:
+        done = [clients.submit(ask) for _ in range(8)]
+        assert asking.wait(60)
+        client.set_default(served.version)  # the naive order: the next is loaded, the last goes
+        client.unregister(other.version)
+        for each in done:
+            each.result()
+    bar.count(1, lost=found["stranded"])
+    assert found["stranded"]

@@ -2,7 +2,7 @@
 
 import json
 import math
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,9 @@ from prometheus_client import REGISTRY
 
 from detector.records import Rollout
 from detector.serving import rollout_source
-from detector.serving.rollout import Route
-from detector.serving.rollout_source import STATES, FetchError, Pause, Wanted
+from detector.serving.rollout import Route, Serving
+from detector.serving.rollout_source import LONGEST_PAUSE_S, STATES, FetchError, Pause, Wanted
+from detector.serving.torchserve import StartError
 from detector.settings import DetectorSettings
 from detector.sharing import in_share
 
@@ -194,3 +195,39 @@ def test_what_the_canary_answers_is_shared_and_without_a_canary_nothing_is():
     refused = Route(stable, None, 0.1, 0.3, refused=(canary.digest, "no"))
     assert [refused.shares(each) for each in ids] == [route.shares(each) for each in ids]
     assert set(refused.releases) == {stable.digest}
+
+
+@pytest.mark.parametrize(("failing", "least", "most"), [(A, 20, 30), (B, 5, 12)], ids=["live", "challenger"])
+def test_a_release_that_does_not_start_is_tried_seldom_only_where_another_one_scores(
+    settings, monkeypatch, failing, least, most
+):
+    clock, fails, tries = SimpleNamespace(now=0.0), set(), []
+    monkeypatch.setattr(rollout_source, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def bring(digest: str, _: object) -> Any:
+        if digest in fails:
+            tries.append(clock.now)
+            raise StartError("Failed to start workers")
+        manifest = SimpleNamespace(classes=("real", "blend"))
+        return SimpleNamespace(digest=digest, version=digest[:12], manifest=manifest)
+
+    said = Rollout(ledger=OURS, epoch=0, sequence=3, stable=A, canary=B, canary_share=0.5, shared_share=0.5)
+    loader: Any = SimpleNamespace(bring=bring, settle=lambda end: None)
+    wanted: Any = SimpleNamespace(rollout=said, kept=None, due=lambda newest: False)
+    topic: Any = SimpleNamespace(poll=lambda: None)
+    with Serving(settings, loader, topic, wanted) as serving:
+
+        def rest() -> None:
+            serving.tick()
+            while serving._step is not None:
+                wait([serving._step[0]])
+                serving.tick()
+
+        rest()
+        assert serving.route.releases.keys() == {A, B}
+        fails.add(failing)
+        serving.heal(serving.route.releases[failing])
+        for _ in range(20):
+            clock.now += LONGEST_PAUSE_S
+            rest()
+    assert least <= len(tries) <= most

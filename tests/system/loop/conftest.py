@@ -11,17 +11,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from on_trial import Trials
 from PIL import Image
 
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
 from deploy.local.supervisor import Kept
-from detector.release.artifact import Artifact
+from detector.release.artifact import Artifact, load
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 from updater.deploy_client import DeployClient
-from updater.records import Candidate
+from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
 
 FORGEWATCH = Path(sys.executable).with_name("forgewatch")
@@ -41,7 +42,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterat
     """A stack of processes without a release; it runs no longer than the tests of this folder."""
     with pytest.MonkeyPatch.context() as environment, _until_the_last_test:
         environment.setenv("SECRET_OF_ELSEWHERE", SECRET)
-        yield _until_the_last_test.enter_context(Stack(tmp_path_factory.mktemp("stack"), cache=kafka_cache))
+        made = Stack(
+            tmp_path_factory.mktemp("stack"),
+            cache=kafka_cache,
+            tuning={"FORGEWATCH_DETECTOR_ROLLBACK_WINDOW_S": "1"},
+        )
+        yield _until_the_last_test.enter_context(made)
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +96,22 @@ def live(cli: Callable[..., str], propose: Callable[[Artifact], None], untrained
     propose(untrained_artifact)
     cli("approve", untrained_artifact.digest[:12], "--as", "tester")
     return untrained_artifact.digest
+
+
+@pytest.fixture(scope="session")
+def trials(
+    stack: Stack,
+    make_evaluation: Callable[..., Evaluation],
+    candidate_of: Callable[[Artifact], Candidate],
+) -> Trials:
+    """The stack of this folder, in the place of one without memory and updater."""
+    return Trials(stack, make_evaluation, candidate_of)
+
+
+@pytest.fixture(scope="session")
+def champion(stack: Stack, live: str) -> Artifact:
+    """The live release."""
+    return load(stack.run / "deploy" / "artifacts" / live)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from bars import Bar
 
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
@@ -101,7 +102,13 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
 
 @pytest.mark.bar("S3")
 def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
-    stack: Stack, live: str, kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
+    stack: Stack,
+    live: str,
+    kept: Look,
+    traffic: Traffic,
+    samples: Samples,
+    answered_once: AnsweredOnce,
+    bar: Bar,
 ) -> None:
     detector = f"http://127.0.0.1:{stack.ports.detector_metrics}"
     first = traffic.send(samples(4, 1), "before")
@@ -121,6 +128,7 @@ def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
     traffic.wait(sent, lambda *_: None)
     assert httpx.get(f"{detector}/readyz", timeout=30).text == "ok\n"
     assert kept("torchserve").restarts == before.restarts + 1
+    bar.count(1)
     answered_once(traffic, sent)
     assert not {message.id for message in sent} & set(traffic.dead_letter_ids)
 

@@ -67,6 +67,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, where: object, name: str, error: 
     return failed
 
 
+@pytest.mark.bar("S3")
 @pytest.mark.parametrize("fault", ["full disk", "failed start"])
 def test_a_passing_fault_at_a_swap_only_delays_it(
     deploy: Any, releases: list[Artifact], monkeypatch: pytest.MonkeyPatch, fault: str
