@@ -73,6 +73,16 @@ def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
         yield Worker(source, sandbox, model, serving, sink, ingest, settings, stop, heartbeat), model
 
 
+@contextmanager
+def running(worker: Worker) -> Iterator[None]:
+    """The worker's loop in a thread, until the block is left."""
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    yield
+    worker.stop.set()
+    thread.join(30)
+
+
 def send_pictures(settings: IngestSettings) -> set[str]:
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
     sent = []
@@ -209,18 +219,25 @@ def break_a_commit(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
 
 
 @pytest.mark.bar("B1")
+@pytest.mark.parametrize("refusals", [0, 3])
 def test_a_commit_that_fails_while_the_next_batch_is_scored_loses_and_doubles_nothing(
-    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
+    real, refused = Source.rewind, []
+
+    def rewind(source: Source) -> None:
+        if len(refused) < refusals:
+            refused.append(source)
+            raise KafkaConnectionError("ECONNREFUSED")
+        real(source)
+
+    monkeypatch.setattr(Source, "rewind", rewind)
     with working(broker, untrained_artifact) as (worker, model):
         sizes = break_a_commit(monkeypatch, model)
         sent = send_pictures(worker.ingest)
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        found = answers(worker, ITEMS, quiet_ms=500)
-        worker.stop.set()
-        thread.join(30)
-    assert len(sizes) > ITEMS / BATCH
+        with running(worker):
+            found = answers(worker, ITEMS, quiet_ms=500)
+    assert (len(sizes) > ITEMS / BATCH, len(refused)) == (True, refusals)
     assert found == dict.fromkeys(sent, 1)
 
 
@@ -232,37 +249,9 @@ def test_without_the_rewind_the_broken_batch_would_be_missed(
     with working(broker, untrained_artifact) as (worker, model):
         break_a_commit(monkeypatch, model)
         sent = send_pictures(worker.ingest)
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        found = answers(worker, BATCH, quiet_ms=3000)
-        worker.stop.set()
-        thread.join(30)
+        with running(worker):
+            found = answers(worker, BATCH, quiet_ms=3000)
     assert 0 < found.total() < len(sent)
-
-
-@pytest.mark.bar("B2")
-def test_a_broker_that_refuses_connections_when_a_batch_is_done_again_is_waited_for(
-    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, refusals = Source.rewind, []
-
-    def rewind(source: Source) -> None:
-        if len(refusals) < 3:
-            refusals.append(source)
-            raise KafkaConnectionError("ECONNREFUSED")
-        real(source)
-
-    monkeypatch.setattr(Source, "rewind", rewind)
-    with working(broker, untrained_artifact) as (worker, model):
-        break_a_commit(monkeypatch, model)
-        sent = send_pictures(worker.ingest)
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        found = answers(worker, ITEMS, quiet_ms=500)
-        worker.stop.set()
-        thread.join(30)
-    assert len(refusals) == 3
-    assert found == dict.fromkeys(sent, 1)
 
 
 def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_one_verdict(
@@ -275,11 +264,8 @@ def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_
         serving: Any = worker.serving
         serving.route = Route(untrained_artifact, canary, 0.4, 0.4)
         sent = send_pictures(worker.ingest)
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        found = verdicts(worker, ITEMS, quiet_ms=500)
-        worker.stop.set()
-        thread.join(30)
+        with running(worker):
+            found = verdicts(worker, ITEMS, quiet_ms=500)
     assert Counter(verdict.id for verdict in found) == dict.fromkeys(sent, 1)
     by_canary = {verdict.id for verdict in found if verdict.release == canary.digest}
     assert by_canary == {each for each in sent if in_share(each, 0.4)}
@@ -309,9 +295,6 @@ def test_an_error_of_the_process_ends_it_and_the_next_one_loses_and_doubles_noth
             TransactionalSink(worker.ingest, f"again-{uuid.uuid4().hex}") as sink,
         ):
             again = replace(worker, source=source, sink=sink)
-            thread = threading.Thread(target=again.run)
-            thread.start()
-            found = answers(again, ITEMS, quiet_ms=500)
-            again.stop.set()
-            thread.join(30)
+            with running(again):
+                found = answers(again, ITEMS, quiet_ms=500)
     assert found == dict.fromkeys(sent, 1)
