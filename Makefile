@@ -50,9 +50,10 @@ chart-e2e: .venv/installed ## the chart on a real one-node Kubernetes; as root, 
 # For a machine with NVIDIA's GPUs: make LOCK=requirements-gpu.lock, before anything else.
 LOCK := requirements.lock
 
+# --no-deps: the lock names everything, and pip takes an extra that a dependency asks for (pydantic[email]) for unpinned.
 .venv/installed: $(LOCK) pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on --no-deps --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
