@@ -50,13 +50,13 @@ def pytest_unconfigure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what starts servers, then what is slow: no process is left alone with it at the end."""
     if hasattr(config, "workerinput"):
-        items.sort(
-            key=lambda item: (
-                "system" not in item.keywords,
-                "slow" not in item.keywords,
-                not item.nodeid.startswith(_LONGEST),
-            )
-        )
+        items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+    # By marks: a keyword may be a parameter. Those that share servers stay together, slow or not.
+    system, slow = (item.get_closest_marker(name) is not None for name in ("system", "slow"))
+    return not system, not (system or slow), not item.nodeid.startswith(_LONGEST)
 
 
 @pytest.fixture(autouse=True)

@@ -128,8 +128,8 @@ def test_a_picture_that_needs_more_than_its_memory_is_refused_by_the_kernel(bar:
             "_limit",
             lambda self, name, value: None if name == resource.RLIMIT_DATA else limit(self, name, value),
         )
-    data = wide_png(10_400, 10_400, depth=1, colour=0)
-    with Sandbox(IngestSettings(max_pixels=150_000_000)) as box:
+    data = wide_png(13_000, 13_000, depth=1, colour=0)
+    with Sandbox(IngestSettings(max_pixels=200_000_000)) as box:
         said, cost = _look(box, data, PLAN, 0.0), MeasuredChild.cost
     bar.count(1)
     assert (cost.memory_bytes <= MOST_BYTES) == bounded
@@ -140,7 +140,7 @@ def test_a_picture_that_needs_more_than_its_memory_is_refused_by_the_kernel(bar:
 def test_a_picture_of_many_scans_is_ended_at_its_processor_time(bar: Bar, monkeypatch, bounded):
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 0.1 if bounded else 100.0)
     with Sandbox(IngestSettings()) as box:
-        said, cost = _look(box, slow_jpeg(1_500, 700), PLAN, 0.0), MeasuredChild.cost
+        said, cost = _look(box, slow_jpeg(1_500, 2_700), PLAN, 0.0), MeasuredChild.cost
     bar.count(1)
     assert (cost.processor_s <= 0.1 + MOST_LATE_S) == bounded
     assert (said == "timeout") == bounded
