@@ -249,14 +249,18 @@ def test_a_database_that_fails_under_load_has_kept_what_was_acknowledged_once(
 def test_control_what_was_refused_and_is_not_written_again_is_lost(
     fault: tuple[str, Begin], url: str, tmp_path: Path
 ) -> None:
-    loads = [Load(Runs, url, tmp_path, first, again=False) for first in range(WRITERS)]
-    try:
-        fail(fault[1], loads)
-    finally:
-        for load in loads:
-            load.end()
-    opened = Runs(url, tmp_path)
-    kept = opened.kept()
-    opened.close()
-    asked = set[int]().union(*(load.asked for load in loads))
-    assert asked - {*kept}
+    # What a fault refuses may have been written all the same, so that one of a few faults loses something.
+    for turn in range(5):
+        first = range(turn * 1_000_000, turn * 1_000_000 + WRITERS)
+        loads = [Load(Runs, url, tmp_path, number, again=False) for number in first]
+        try:
+            fail(fault[1], loads)
+        finally:
+            for load in loads:
+                load.end()
+        opened = Runs(url, tmp_path)
+        kept = {*opened.kept()}
+        opened.close()
+        if set[int]().union(*(load.asked for load in loads)) - kept:
+            return
+    pytest.fail("nothing was lost")

@@ -99,7 +99,7 @@ def test_bursts_without_a_drift_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(drift_power, "ITEMS", 300)
     monkeypatch.setattr(drift_power, "SEEDS", 2)
     monkeypatch.setattr(drift_power, "BURSTS", ((6, 0.5),))
-    monkeypatch.setattr(drift_power, "_MOST", 200)
+    monkeypatch.setattr(drift_power, "MOST", 200)
     long, bursts = drift_power.false_drifts(3, 0, lambda *at: None)
     assert (long.items, long.streams, long.alarms) == (300, 2, 0)
     assert (bursts.items, bursts.streams, bursts.alarms, bursts.length) == (200, 3, 0, 6)
