@@ -1,10 +1,8 @@
 """The broker is killed under load and started again: the workers go on by themselves, and nothing is lost."""
 
-import gc
 import os
 import signal
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,8 +29,6 @@ def running(tmp_path: Path, kafka_cache: Path) -> Iterator[list[Broker]]:
     made = [start_broker(tmp_path / "broker", cache=kafka_cache)]
     yield made
     made[0].stop()
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
 
 
 @pytest.fixture
