@@ -14,10 +14,10 @@ from functools import partial
 import structlog
 
 from detector import metrics
-from detector.batch import Batch, BatchAbandonedError, Judged, Media, Opened, judge
+from detector.batch import Batch, Judged, Media, Opened, judge
 from detector.comparison import Challenged
 from detector.release.artifact import Artifact
-from detector.release.tensors import ModelOutput, Request
+from detector.score_once import score_once
 from detector.second_look import LookBudget, looked_again, second_looks
 from detector.serving.rollout import Route, Serving
 from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
@@ -140,14 +140,8 @@ class Challenger:
 
     def _judge(self, batch: Batch, route: Route, *, waiting: bool) -> list[Judged]:
         again = partial(self._look_again, route, waiting=waiting)
-        return judge(batch, self._score, self.settings, self.unknown_bytes, again=again)
-
-    def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
-        try:
-            return self.torchserve.predict(artifact, request)
-        except TorchServeUnavailableError as error:
-            self.serving.heal(artifact)
-            raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
+        score = partial(score_once, self.torchserve, self.serving)
+        return judge(batch, score, self.settings, self.unknown_bytes, again=again)
 
     def _look_again(
         self, route: Route, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool

@@ -102,7 +102,7 @@ def replay(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send records to the media topic once more, as they came: each once, and marked as a replay."""
+    """Send records to their topic once more, as they came: each once, and marked as a replay."""
     from deploy.dead_letters.finding import find
     from deploy.dead_letters.replay import Place
     from deploy.dead_letters.replay import replay as replay_them

@@ -47,7 +47,7 @@ def approval_of(
         "goes_live": person.name not in given and lacking(release, here, now) == 1,
         "needed": here.needed,
         "plan": here.plan,
-        "expected": _expected(services, release),
+        "expected": expected(services, release),
         "approvals": [(approval, approval.expires_at <= now) for approval in release.approvals],
         "others": [name for name in _approvers(services, now) if name != person.name and may(name)],
         "expiring": [standing.releases[move.digest] for move in expired],
@@ -57,7 +57,8 @@ def approval_of(
     }
 
 
-def _expected(services: Services, release: Release) -> tuple[Expected, ...]:
+def expected(services: Services, release: Release) -> tuple[Expected, ...]:
+    """Return what its rollout may show, by its evaluation; none where that cannot be read."""
     with suppress(StoreError, EvidenceError):  # the view says why
         return expected_of(services.evaluations.of(release))
     return ()

@@ -1,7 +1,6 @@
 """Rollout: where the release on trial stands, what its checks show, and the forms by which a person acts."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any, Literal
@@ -11,17 +10,15 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
+from deploy.page.approvals import expected
 from deploy.page.releases import given_as
 from deploy.page.rollout_tables import links_of, rows_of, steps_of, table_of
 from deploy.page.visit import Visitor, show, visitor
 from deploy.release_records import Release, TakeOut
-from deploy.releases.artifacts import StoreError
-from deploy.releases.evidence import EvidenceError
 from deploy.releases.standing import fold
 from deploy.releases.trial import LABELS_WANTED
-from deploy.rollout_records import Act, Expected, RolloutView, Trial, Waive
+from deploy.rollout_records import Act, RolloutView, Trial, Waive
 from deploy.rollouts.checks import ERROR, rules
-from deploy.rollouts.expected import expected_of
 from deploy.rollouts.past import past_rollouts
 from deploy.server import releases
 from deploy.server import rollouts as api
@@ -106,7 +103,7 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visit
         "challenger": challenger,
         "steps": steps_of(trial, history[began:]),
         "turns": list(reversed(history[began:]))[:_DONE],
-        "rows": rows_of(view.checks, _expected(services, challenger), minutes),
+        "rows": rows_of(view.checks, expected(services, challenger), minutes),
         "table": table_of(view.table),
         "look": links_of(view.table, REAL, _new(challenger, champion)),
         "failures": {
@@ -117,12 +114,6 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visit
         "wanted": LABELS_WANTED,
         "asked": apart and person.name in (challenger.requested_by, challenger.proposed_by),
     }
-
-
-def _expected(services: Services, challenger: Release) -> tuple[Expected, ...]:
-    with suppress(StoreError, EvidenceError):  # its own view says why
-        return expected_of(services.evaluations.of(challenger))
-    return ()
 
 
 def _new(challenger: Release, champion: Release) -> list[str]:
