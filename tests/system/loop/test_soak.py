@@ -17,7 +17,7 @@ from detector.release.artifact import Artifact
 
 pytestmark = pytest.mark.system
 
-SHORT_S, EVERY_S = 6.0, 1.0
+SHORT_S, EVERY_S, SAID_EVERY_S = 6.0, 1.0, 300.0
 COUNTERS = ("consumed", "verdicts", "dead_letters")
 HOSTILE = [b"no media", b"\xff\xd8\xff no picture either"]
 
@@ -56,14 +56,17 @@ def held(pid: int) -> Held:
 
 def soak(trials: Trials, stream: Stream, seconds: float) -> tuple[dict[str, Held], int]:
     """Watch for so long; the most that each process held of each thing, and the most loaded versions."""
-    most, loaded, ends_s, waiting = dict[str, Held](), 0, time.monotonic() + seconds, threading.Event()
+    most, loaded, waiting = dict[str, Held](), 0, threading.Event()
+    began_s = said_s = time.monotonic()
     with trials.torchserve() as client:
-        while time.monotonic() < ends_s:
+        while (now_s := time.monotonic()) < began_s + seconds:
             stream.send(HOSTILE)
-            for kept in trials.stack.supervisor.kept():
-                if kept.name in MOST:
-                    now, before = held(kept.pid), most.get(kept.name, Held(0, 0, 0))
-                    most[kept.name] = Held(*map(max, astuple(now), astuple(before)))
+            now = {kept.name: held(kept.pid) for kept in trials.stack.supervisor.kept() if kept.name in MOST}
+            for name, holds in now.items():
+                most[name] = Held(*map(max, astuple(holds), astuple(most.get(name, holds))))
+            if now_s > said_s + SAID_EVERY_S:
+                said_s = now_s
+                print(f"{now_s - began_s:.0f} s, {len(stream.sent_s)} items: {now}", flush=True)
             loaded = max(loaded, len(client.versions()))
             waiting.wait(EVERY_S)
     return most, loaded
