@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.covariance import LedoitWolf
+from sklearn.metrics import pairwise_distances_chunked
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
@@ -25,7 +26,7 @@ _MOST_OF_A_CLASS = 200
 _AXES = 12
 _ROUNDS = 6
 _CLEARLY_APART = 1.0
-_COMPARED = 4000
+_COMPARED, _MIB = 4000, 32
 _NEW = ""
 
 
@@ -214,15 +215,13 @@ def describe(
     """Return rows of z, float32 (n, F), scaled features, as a cluster; names are those of all n."""
     # Of very many, the medoid of some is as good.
     some = np.arange(0, len(rows), -(-len(rows) // _COMPARED))
-    points = z[rows[some]].astype(np.float64) / np.sqrt(z.shape[1])
-    squares = (points**2).sum(1)
-    between = np.sqrt(np.maximum(squares[:, None] + squares[None] - 2 * points @ points.T, 0))
-    np.fill_diagonal(between, 0)
-    medoid = int(between.sum(1).argmin())
-    distances = between[medoid]
-    if len(some) < len(rows):
-        centre = z[rows[some[medoid]]].astype(np.float64)
-        distances = np.linalg.norm(z[rows] - centre, axis=1) / np.sqrt(z.shape[1])
+    points = z[rows[some]].astype(np.float64)
+    # All of them at once are 128 MB for 4,000, and the products as much again.
+    sums = pairwise_distances_chunked(points, reduce_func=lambda far, _: far.sum(1), working_memory=_MIB)
+    medoid = int(np.concatenate(list(sums)).argmin())
+    parts = np.array_split(rows, -(-len(rows) // _COMPARED))
+    distances = np.concatenate([np.linalg.norm(z[part] - points[medoid], axis=1) for part in parts])
+    distances /= np.sqrt(z.shape[1])
     # A twin of the medoid is at distance 0 too; the medoid leads.
     order = np.lexsort((rows, distances, np.arange(len(rows)) != some[medoid]))
     members = tuple(names[rows[i]] for i in order)

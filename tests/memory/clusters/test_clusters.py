@@ -1,10 +1,11 @@
+import tracemalloc
 from collections import Counter
 from itertools import islice
 
 import numpy as np
 import pytest
 
-from memory.clusters.clusters import Cluster, cluster
+from memory.clusters.clusters import Cluster, cluster, describe
 from memory.clusters.names import names_of
 from memory.records import is_cluster_id
 
@@ -158,3 +159,14 @@ def test_among_many_a_new_item_changes_little_and_the_order_nothing():
     assert [max(kinds(c)) for c in more[:2]] == [max(kinds(c)) for c in found[:2]] == ["new", "newer"]
     for one, other in zip(found[:2], more[:2], strict=True):
         assert len(set(one.members) & set(other.members)) > 0.95 * one.size
+
+
+def test_the_medoid_of_thousands_is_found_without_all_their_distances_at_once():
+    rows = np.random.default_rng(0).normal(size=(4000, 30)).astype(np.float32)
+    tracemalloc.start()
+    found = describe([str(i) for i in range(4000)], rows, np.arange(4000), None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 4000**2  # bytes of the distances alone
+    nearest = np.argmin([np.linalg.norm(rows - row, axis=1).sum() for row in rows])
+    assert found.medoid == str(nearest)
