@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,20 @@ def test_the_topic_read_again_from_its_beginning_leaves_the_same_rows(store, cro
     bar.count(times, lost=len({e.id for e in before} - {e.id for e in after}), twice=len(after) - len(before))
     assert after == before
     assert len(after) == 20
+
+
+@pytest.mark.bar("C4")
+def test_control_where_each_reading_gives_an_item_a_new_id_the_topic_read_again_doubles(
+    store, crops, make, bar
+):
+    for reading in range(2):
+        consume(store, crops, [replace(make(i), id=f"{reading}-{i}") for i in range(5)])
+        with store.write() as connection:
+            save_offsets(connection, {TOPIC: 0})
+    with store.read() as connection:
+        rows_after = rows.select_exemplars(connection)
+    bar.count(1, twice=len(rows_after) - 5)
+    assert len(rows_after) == 10
 
 
 def test_crops_that_were_purged_before_the_row_came_are_written_again(store, crops, index, make):

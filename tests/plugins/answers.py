@@ -92,6 +92,11 @@ class Answers:
         return sum(count > 1 for count in self.counted.values())
 
     @property
+    def stands_still_s(self) -> float:
+        """How long an item has waited while nothing of its partition was answered, seconds."""
+        return max((time.monotonic() - since for since in self._since.values()), default=0.0)
+
+    @property
     def in_order(self) -> bool:
         return all(offsets == sorted(offsets) for offsets in self.order.values())
 

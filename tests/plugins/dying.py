@@ -14,14 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from taken_back import Model
 
+from detector import worker as worker_module
 from detector.release.artifact import load
 from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
 from detector.worker import Worker
+from ingest.kafka import committed as committed_module
 from ingest.kafka import sink as sink_module
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
@@ -31,6 +33,8 @@ from ingest.settings import IngestSettings
 
 POINTS = ("after poll", "after send", "after offsets", "before commit", "after commit")
 _UNARMED = -1
+_ENDLESS_MS = 600_000
+Defence = Literal["one transaction", "membership", "trying again", "session"]
 
 
 @dataclass
@@ -40,15 +44,15 @@ class Slot:
     ingest: IngestSettings
     settings: DetectorSettings
     artifact: Path
-    apart: bool = False
-    """offsets are committed apart from the records: the control"""
+    without: Defence | None = None
+    """a defence that is off: a control"""
     name: str = field(default_factory=lambda: f"slot-{uuid.uuid4().hex}")
     process: Any = None
     _armed: Any = field(default_factory=lambda: multiprocessing.sharedctypes.RawArray(ctypes.c_int, 3))
 
     def start(self) -> None:
         self._armed[0], self._armed[2] = _UNARMED, 0
-        about = (self.ingest, self.settings, self.artifact, self.name, self._armed, self.apart)
+        about = (self.ingest, self.settings, self.artifact, self.name, self._armed, self.without)
         self.process = multiprocessing.get_context("spawn").Process(target=_work, args=about)
         self.process.start()
 
@@ -73,7 +77,12 @@ class Slot:
 
 
 def _work(
-    ingest: IngestSettings, settings: DetectorSettings, folder: Path, name: str, armed: Any, apart: bool
+    ingest: IngestSettings,
+    settings: DetectorSettings,
+    folder: Path,
+    name: str,
+    armed: Any,
+    without: Defence | None,
 ) -> None:
     def at(point: str) -> None:
         if armed[0] == POINTS.index(point):
@@ -83,13 +92,19 @@ def _work(
     real = sink_module._transaction
 
     def transaction(producer: Any, records: Any, offsets: Any, membership: Any) -> float:
-        if apart:
+        if without == "one transaction":
             real(producer, records, {}, None)
             at("after send")
             return real(producer, [], offsets, membership)
+        if without == "membership":
+            membership = membership.group_id
         return real(_Dying(producer, at), records, offsets, membership)
 
     sink_module._transaction = transaction
+    if without == "trying again":
+        worker_module.CommitError = NotImplementedError  # type: ignore[attr-defined]  # which nothing raises
+    if without == "session":
+        committed_module._SESSION_TIMEOUT_MS = _ENDLESS_MS
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     armed[2] = 1

@@ -57,3 +57,25 @@ def test_after_a_kill_of_the_broker_the_stream_goes_on_within_a_minute(
     assert (answers.lost, answers.twice, answers.in_order) == (0, 0, True)
     assert worst_s < MOST_S
     assert all(slot.process.is_alive() for slot in slots)
+
+
+@pytest.mark.bar("B2")
+def test_control_a_worker_that_does_not_try_again_ends_with_its_broker(
+    running: list[Broker], answers: Answers, slots: list[Slot], kafka_cache: Path, bar: Bar
+) -> None:
+    if not bar.long:
+        pytest.skip("the worker waits for half a minute before it has doubts")
+    slot = slots[0]
+    slots[1].kill()
+    slot.kill()
+    slot.without = "trying again"
+    slot.start()
+    slot.arm("before commit", signal.SIGSTOP)
+    await_that(lambda: answers.go_on() and slot.came_to_it, 300)
+    before = running[0]
+    os.kill(before.process.pid, signal.SIGKILL)
+    before.stop()
+    os.kill(slot.process.pid, signal.SIGCONT)
+    await_that(lambda: not slot.process.is_alive(), 300)
+    bar.count(1)
+    running[0] = start_broker(before.folder, before.port, before.controller_port, cache=kafka_cache)

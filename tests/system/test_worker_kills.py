@@ -46,7 +46,7 @@ def test_control_where_offsets_are_committed_apart_a_kill_between_doubles(
     for slot in slots:
         slot.kill()
     slot = slots[0]
-    slot.apart = True
+    slot.without = "one transaction"
     slot.start()
     slot.arm("after send")
     answers.send(40)
@@ -76,6 +76,22 @@ def test_a_worker_that_stood_still_past_its_session_commits_nothing_any_more(
     assert (answers.lost, answers.twice, answers.in_order) == (0, 0, True)
 
 
+@pytest.mark.bar("B3")
+def test_control_where_offsets_come_without_the_membership_who_was_put_out_doubles(
+    answers: Answers, slots: list[Slot], bar: Bar
+) -> None:
+    zombie = slots[0]
+    zombie.kill()
+    zombie.without = "membership"
+    zombie.start()
+    zombie.arm("after poll", signal.SIGSTOP)
+    await_that(lambda: answers.go_on() and zombie.came_to_it, 300)
+    await_that(answers.reach, 300)  # by the other one
+    os.kill(zombie.process.pid, signal.SIGCONT)
+    await_that(lambda: answers.read() and answers.twice, 300)
+    bar.count(1, lost=answers.lost, twice=answers.twice)
+
+
 @pytest.mark.bar("B5")
 def test_while_workers_come_and_go_no_partition_stands_still_for_long(
     answers: Answers, slots: list[Slot], bar: Bar
@@ -97,3 +113,21 @@ def test_while_workers_come_and_go_no_partition_stands_still_for_long(
     bar.count(turns, lost=answers.lost, twice=answers.twice, recovery_s=answers.still_s)
     assert (answers.lost, answers.twice, answers.in_order) == (0, 0, True)
     assert answers.still_s < MOST_STILL_S
+
+
+@pytest.mark.bar("B5")
+def test_control_where_a_session_is_long_what_a_killed_worker_had_stands_still(
+    answers: Answers, slots: list[Slot], bar: Bar
+) -> None:
+    if not bar.long:
+        pytest.skip("it stands still for longer than a minute")
+    for slot in slots:
+        slot.kill()
+        slot.without = "session"
+        slot.start()
+    answers.send(60)
+    await_that(answers.reach, 300)
+    slots[0].kill()
+    answers.send(60)
+    await_that(lambda: answers.read() and answers.stands_still_s > MOST_STILL_S, 300)
+    bar.count(1)
