@@ -22,7 +22,7 @@ from detector.serving.rollout import Route
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
 from detector.unknowns import encode
-from detector.verdicts import JudgedItem, Origin, build, evidence_of
+from detector.verdicts import JudgedItem, Origin, build, evidence_of, not_finite
 from ingest.dead_letters import about
 from ingest.envelope import open_envelope, trace_of
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
@@ -262,6 +262,8 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
         for waiting in part
     ]
     said = build(origins, items, output, artifact)
+    if wrong := [number for verdict in said for number in not_finite(verdict)]:
+        raise TorchServeRefusedError(f"version {artifact.version} answers {', '.join(wrong[:4])}")
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [

@@ -1,10 +1,9 @@
 """What both releases said of a shared item, and whose word goes out. Pure."""
 
-import math
 from dataclasses import replace
 
 from detector.batch import Judged, Opened
-from detector.records import COMPARISONS, Comparison, Said, Verdict
+from detector.records import COMPARISONS, Comparison, Said
 from detector.serving.rollout import Route
 from detector.sharing import SIGNATURE, sign
 from ingest.dead_letters import told
@@ -48,8 +47,6 @@ def _said(judged: Challenged, release: str) -> Said:
         assert judged.error is not None
         return Said(release=release, error=told(judged.error))
     scores = {name: getattr(verdict, name) for name in _SCORES}
-    if wrong := _not_finite(verdict):
-        return Said(release=release, error=told(f"it answers {', '.join(wrong)}"))
     return Said(
         release=release,
         label=verdict.label,
@@ -57,15 +54,6 @@ def _said(judged: Challenged, release: str) -> Said:
         model_s=verdict.timings.model_s,
         **scores,
     )
-
-
-def _not_finite(verdict: Verdict) -> list[str]:
-    """The numbers of a verdict that are none in its JSON, which no reader takes."""
-    numbers = [
-        (name, getattr(said, name)) for said in (verdict, *verdict.regions) for name in ("novelty", *_SCORES)
-    ]
-    numbers += [("distance", neighbour.distance) for neighbour in verdict.neighbours]
-    return [f"{name} {value}" for name, value in numbers if not math.isfinite(value)]
 
 
 def comparison_record(comparison: Comparison, key: bytes | None, ingest: IngestSettings) -> OutRecord:

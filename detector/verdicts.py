@@ -1,5 +1,6 @@
 """From a model's output to verdicts, and `JudgedItem`: an item with its verdict so far. Pure."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,6 +129,14 @@ def build(
             )
         )
     return verdicts
+
+
+def not_finite(verdict: Verdict) -> list[str]:
+    """Name the numbers of a verdict that are none in its JSON: no reader takes it."""
+    names = "fake_probability", "energy", "novelty", "unknown_score"
+    numbers = [(name, getattr(said, name)) for said in (verdict, *verdict.regions) for name in names]
+    numbers += [("distance", neighbour.distance) for neighbour in verdict.neighbours]
+    return [f"{name} {value}" for name, value in numbers if not math.isfinite(value)]
 
 
 def fake_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from detector.batch import (
     requests,
 )
 from detector.looks.map_look import PictureMap, forgery_map
+from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import request_for
 from detector.release.tensors import ModelOutput, Request, encode
@@ -113,6 +114,23 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(untra
     assert [result.verdict.id for result in judged if result.verdict] == [
         f"media-0-{i}" for i in range(6) if i != 3
     ]
+
+
+@pytest.mark.parametrize("name", ["energy", "novelty", "logits", "neighbour_distance"])
+def test_an_item_of_which_the_release_says_no_number_gets_no_verdict_that_nobody_can_read(
+    untrained_artifact, name
+):
+    bad, model = shows(3), Model(untrained_artifact)
+
+    def score(artifact: Artifact, request: Request) -> ModelOutput:
+        output = model(artifact, request)
+        return {**output, name: np.full_like(output[name], np.nan)} if bad(request) else output
+
+    judged = judge(opened(6, Route(untrained_artifact)), score, DetectorSettings(), 900_000)
+    assert reasons(judged) == [None, None, None, "refused", None, None]
+    assert "nan" in str(judged[3].error)
+    for result in judged:
+        assert result.verdict is None or Verdict.model_validate_json(result.verdict.model_dump_json())
 
 
 def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(untrained_artifact):
