@@ -1,5 +1,6 @@
 """The memory's process: the parts of one memory worker, opened in order, and the worker's loop."""
 
+import ctypes
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,10 +22,13 @@ from memory.store import ExemplarMemoryError, Store, StoreUnavailableError
 from memory.worker import run
 
 _PROBE_TIMEOUT_S = 1.0
+_M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 2**20
+"""glibc's name for it in malloc.h; a matrix of some hundred items is larger"""
 
 
 def work(process: Process) -> None:
     """Run one memory worker until told to stop. Raises ProcessFailedError and WrongSettingError."""
+    return_large_blocks()
     ingest, settings = IngestSettings(), MemorySettings()
     errors = (ExemplarMemoryError, SinkError, BrokerRefusedError, OSError)
     with failing_on(*errors), ExitStack() as parts:
@@ -49,6 +53,15 @@ def work(process: Process) -> None:
         require_entry(kafka_options(ingest), REQUEST_TIMEOUT_S)
         process.started(health=address, group=settings.group_id)
         run(ingest, settings, process.stop, process.heartbeat, spans)
+
+
+def return_large_blocks() -> None:
+    """Have large blocks go back to the system as soon as they are freed.
+
+    glibc raises the bound from which on it does so with each block, up to 32 MiB. What it keeps then lies in
+    pieces: 3,300 items and a list of clusters for each 320 of them left 525 MiB instead of 244.
+    """
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def hindrance(ingest: IngestSettings, store: Store, crops: CropStore) -> str | None:
