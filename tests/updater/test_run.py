@@ -129,6 +129,7 @@ def test_a_signal_before_anything_was_done_is_no_success(environment, table_of, 
     assert process.wait(60) == 1
 
 
+# It has no control: without its checkpoint an update begins anew and makes the same, only later.
 @pytest.mark.bar("A2")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(

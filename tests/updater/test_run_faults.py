@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
@@ -61,6 +62,19 @@ def test_a_loss_that_is_no_number_ends_the_update_with_one_line_and_proposes_not
         assert not list(artifacts.glob("*/manifest.json"))
     assert run.state == "failed"
     assert run.error == "DivergedError: the training diverged: by step 2 a weight is no number"
+
+
+@pytest.mark.bar("A2")
+def test_control_where_nobody_looks_at_the_weights_the_update_trains_on_with_them(
+    scant_recipes, make_settings, media, memory_settings, deploy_server, spoil, monkeypatch, bar
+):
+    spoil(math.nan, after=1)
+    monkeypatch.setattr(torch, "isfinite", lambda values: torch.ones_like(values, dtype=torch.bool))
+    with deploy_server() as (url, _):
+        run = run_once(make_settings(url), memory_settings)
+    bar.count(1)
+    assert run.state == "failed"  # what computes the thresholds refuses the numbers, after all of the training
+    assert "diverged" not in (run.error or "")
 
 
 @pytest.mark.bar("A2")
