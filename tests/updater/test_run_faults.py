@@ -73,7 +73,7 @@ def test_control_where_nobody_looks_at_the_weights_the_update_trains_on_with_the
     with deploy_server() as (url, _):
         run = run_once(make_settings(url), memory_settings)
     bar.count(1)
-    assert run.state == "failed"  # what computes the thresholds refuses the numbers, after all of the training
+    assert run.state == "failed"  # what fits the reference refuses the numbers, after all of the training
     assert "diverged" not in (run.error or "")
 
 
