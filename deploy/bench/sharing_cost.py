@@ -13,12 +13,13 @@ from pydantic import BaseModel
 from deploy.bench.rate import WARM_UP, median_interval, streamed
 from deploy.bench.stock import go_back, go_on_trial, twin
 from deploy.demo.operator import Story
-from deploy.demo.traffic import Traffic
+from deploy.demo.traffic import Traffic, TrafficError
 from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
 from updater.benchmark.synthetic.stream import MediaSample
 
 SHARE = 0.25
+_MOST_WARM_UPS = 200
 
 
 class Paired(BaseModel):
@@ -120,13 +121,18 @@ def _await_sharing(
     *,
     wanted: bool,
 ) -> Counter[str]:
-    """Stream the first samples until some are shared, or none; returns how many were so far, by outcome."""
-    while True:
+    """Stream the first samples until some are shared, or none; returns how many were so far, by outcome.
+
+    Raises TrafficError where that does not come about.
+    """
+    for _ in range(_MOST_WARM_UPS):
         before = _items(stack)
         streamed(story, traffic, samples[:WARM_UP], artifact.digest)
         after = _items(stack)
         if (after != before) == wanted:
             return after
+    word = "a first item is" if wanted else "no item is"
+    raise TrafficError(f"{_MOST_WARM_UPS} warm-ups passed before {word} shared: detector.log says why")
 
 
 def _items(stack: Stack) -> Counter[str]:
