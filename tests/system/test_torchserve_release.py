@@ -237,29 +237,37 @@ def test_control_a_version_that_is_taken_out_under_load_strands_its_requests(
     torchserve: Server, client: TorchServe, served: Artifact, other: Artifact, bar: Bar
 ) -> None:
     pack(other, torchserve.model_store)
-    client.register(other)
-    asking, found = threading.Event(), Counter[str]()
+    crops = np.zeros((30, 64, 64, 3), np.uint8)  # they take a while, so that others wait
+    found, body = Counter[str](), encode({"crops": crops, "pooling": np.ones((1, 30), np.float32) / 30})
 
-    def ask() -> None:
-        with httpx.Client(base_url=torchserve.inference_url, timeout=5) as own:
+    def ask(asking: threading.Event) -> None:
+        answered = 0
+        with httpx.Client(base_url=torchserve.inference_url, timeout=15) as own:
             path = f"/predictions/forgewatch/{other.version}"
             headers = {"content-type": REQUEST_TYPE}
             while not found.keys() & {"stranded", "refused"}:
                 try:
-                    reply = own.post(path, content=encode(asked(64)), headers=headers)
+                    reply = own.post(path, content=body, headers=headers)
                 except httpx.ReadTimeout:
                     found["stranded"] += 1
                     return
                 found["answered" if reply.is_success else "refused"] += 1
-                if found["answered"] > 20:
+                answered += reply.is_success
+                if answered > 2:
                     asking.set()
 
-    with ThreadPoolExecutor(8) as clients:
-        done = [clients.submit(ask) for _ in range(8)]
-        assert asking.wait(60)
-        client.set_default(served.version)  # the naive order: the next is loaded, the last goes
-        client.unregister(other.version)
-        for each in done:
-            each.result()
-    bar.count(1, lost=found["stranded"])
+    rounds = 0
+    while not found["stranded"] and rounds < 10:  # none is where TorchServe's process took the last of them
+        found.clear()
+        rounds, asking = rounds + 1, threading.Event()
+        client.register(other)
+        with ThreadPoolExecutor(8) as clients:
+            done = [clients.submit(ask, asking) for _ in range(8)]
+            assert asking.wait(60)
+            client.set_default(served.version)  # the naive order: the next is loaded, the last goes
+            client.unregister(other.version)
+            for each in done:
+                each.result()
+    print(rounds, found)
+    bar.count(rounds, lost=found["stranded"])
     assert found["stranded"]
