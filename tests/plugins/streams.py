@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from ingest.kafka.source import Source
 from ingest.records import InRecord
@@ -66,10 +66,19 @@ def first_of(broker: str, topic: str) -> Any:
 
 
 def all_of(broker: str, topic: str, isolation: str = "read_committed") -> list[Any]:
-    """Every record of a topic."""
+    """Every record of a topic: what is committed now, and what comes within the next moment."""
     # The end of a transaction is written after its commit was answered.
     reader = reader_of(broker, topic, isolation, consumer_timeout_ms=1500)
     try:
-        return list(reader)
+        found = list(reader)
+        ends = reader.end_offsets([TopicPartition(topic, n) for n in reader.partitions_for_topic(topic)])
+
+        def at_the_end() -> bool:
+            assigned = ends.keys() <= reader.assignment()
+            return assigned and all(reader.position(at) >= end for at, end in ends.items())
+
+        # A busy machine may take longer for the first of them.
+        await_that(lambda: at_the_end() or bool(found.extend(reader)))
+        return found
     finally:
         reader.close()
