@@ -112,10 +112,10 @@ class Stream:
         return all(id in self.answered_s for id, at in list(self.sent_s.items()) if at <= until_s)
 
     def worst_s(self, began_s: float, until_s: float) -> float:
-        """The longest wait for an answer of the items that were sent in that time, seconds."""
+        """The longest wait for an answer of the items that were sent in that time, seconds; 0: none was."""
         answered = self.sent_s.keys() & self.answered_s.keys()
         sent = [id for id in answered if began_s <= self.sent_s[id] <= until_s]
-        return max(self.answered_s[id] - self.sent_s[id] for id in sent)
+        return max((self.answered_s[id] - self.sent_s[id] for id in sent), default=0.0)
 
     def _send(self) -> None:
         producer = KafkaProducer(**kafka_options(self._ingest), acks="all")
