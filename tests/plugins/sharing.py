@@ -14,12 +14,7 @@ from ingest.sandbox.forks import Forks
 settings.register_profile("forgewatch", deadline=None)
 settings.load_profile("forgewatch")
 
-_SHARE_SERVERS = "tests/system/loop/", "tests/system/"
-"""Folders whose files share servers: the first that fits."""
-_OWN_SERVERS = tuple(
-    f"tests/system/test_{name}.py"
-    for name in ("bad_challengers", "broker_kills", "rollout_kills", "secured_broker", "stack")
-)
+_SHARE_SERVERS = "tests/system"
 _LONGEST = tuple(f"tests/updater/test_{name}.py" for name in ("run", "torchrun", "runner_weights"))
 """Take minutes."""
 
@@ -29,9 +24,7 @@ class _ByFile(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        if file in _OWN_SERVERS:
-            return file
-        return next((folder for folder in _SHARE_SERVERS if file.startswith(folder)), file)
+        return _SHARE_SERVERS if file.startswith(_SHARE_SERVERS) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ByFile:
