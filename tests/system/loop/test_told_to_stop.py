@@ -1,6 +1,7 @@
 """Each process of a stack is told to stop under load: it ends well, and loses nothing."""
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -22,7 +23,7 @@ MOST_S = 30.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: the seconds that it took, what it said, and which of its children it left."""
+    """How a process ended: the seconds that it took, what it said, and which children outlived it by 10 s."""
 
     seconds: float
     why: str | None
@@ -36,6 +37,8 @@ def told_to_stop(trials: Trials, name: str) -> Ended:
     process.terminate()
     await_that(lambda: not still_run([process]), 120)
     took_s = time.monotonic() - told_s
+    with suppress(AssertionError):  # TorchServe's Python ends a moment after its JVM
+        await_that(lambda: not still_run(children), 10)
     orphans = still_run(children)
     await_that(lambda: trials.kept(name).restarts > before.restarts)
     return Ended(took_s, trials.kept(name).why, orphans)
