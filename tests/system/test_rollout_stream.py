@@ -195,6 +195,7 @@ def scene(
     # A busy machine is no fault of the challenger's.
     monkeypatch.setattr("detector.challenger._LEAST_PATIENCE_S", 60.0)
     monkeypatch.setattr("detector.worker._MOST_LAG_S", 600.0)
+    monkeypatch.setattr("deploy.rollouts.checks.SLOW", 1e9)
     ensure_topics(settings, all_topics(settings, 2))
     made = Scene(settings, untrained_artifact, tmp_path)
     yield made
