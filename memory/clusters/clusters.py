@@ -26,7 +26,7 @@ _MOST_OF_A_CLASS = 200
 _AXES = 12
 _ROUNDS = 6
 _CLEARLY_APART = 1.0
-_COMPARED, _MIB = 4000, 32
+_COMPARED, _WORKING_MIB = 4000, 32
 _NEW = ""
 
 
@@ -217,7 +217,9 @@ def describe(
     some = np.arange(0, len(rows), -(-len(rows) // _COMPARED))
     points = z[rows[some]].astype(np.float64)
     # All of them at once are 128 MB for 4,000, and the products as much again.
-    sums = pairwise_distances_chunked(points, reduce_func=lambda far, _: far.sum(1), working_memory=_MIB)
+    sums = pairwise_distances_chunked(
+        points, reduce_func=lambda far, _: far.sum(1), working_memory=_WORKING_MIB
+    )
     medoid = int(np.concatenate(list(sums)).argmin())
     parts = np.array_split(rows, -(-len(rows) // _COMPARED))
     distances = np.concatenate([np.linalg.norm(z[part] - points[medoid], axis=1) for part in parts])
