@@ -89,23 +89,6 @@ def test_every_path_that_a_readme_names_is_there(room):
     assert [path for path in named if not any((at / path).exists() for at in (ROOT, ROOT / room))] == []
 
 
-LINES = {
-    "README.md": 200,
-    **{f"{room}/README.md": 200 for room in SETTINGS},
-    "memory/shift/README.md": 120,
-    "updater/benchmark/README.md": 180,
-    "updater/benchmark/RESULTS.md": 260,
-    "updater/benchmark/LOG.md": 160,
-    "CONTRIBUTING.md": 80,
-}
-"""The most lines of each page: a newcomer has ten minutes, and a room is read in one sitting."""
-
-
-@pytest.mark.parametrize("name", LINES)
-def test_a_page_is_short_enough_to_be_read(name):
-    assert len((ROOT / name).read_text().splitlines()) <= LINES[name]
-
-
 LONGEST_SENTENCE = 40
 PAGES = subprocess.run(
     ["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True

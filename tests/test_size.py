@@ -1,0 +1,131 @@
+"""The budgets of the house: code, files, words and tests. They only go down: whoever adds removes elsewhere.
+
+`python tests/test_size.py` prints what stands beside each budget.
+"""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAX_MODULE_LINES = 400
+PAGE = 900
+"""Lines that the charts, the search and the notices of the page may add; the next change takes them away again."""
+PACKAGES = {
+    "ingest": (3365, 38),
+    "detector": (5103, 57),
+    "memory": (5528, 86),
+    "updater": (9397, 114),
+    "updater/benchmark": (8413, 95),
+    "deploy": (14522 + PAGE, 213),
+    "helm": (917, 9),
+}
+"""Lines of code and files of each package; `updater` without its laboratory."""
+TEST_LINES = 67990
+WORDS = {
+    "README.md": 2804,
+    "CONTRIBUTING.md": 1040,
+    "SECURITY.md": 905,
+    "deploy/README.md": 2334,
+    "deploy/bench/README.md": 1397,
+    "deploy/demo/README.md": 1299,
+    "deploy/page/README.md": 560,
+    "detector/README.md": 2402,
+    "detector/release/README.md": 471,
+    "helm/README.md": 1664,
+    "helm/forgewatch/BACKUP.md": 1307,
+    "helm/forgewatch/README.md": 787,
+    "helm/images/README.md": 1069,
+    "ingest/README.md": 868,
+    "memory/README.md": 2998,
+    "memory/estimate/README.md": 1037,
+    "memory/shift/README.md": 1669,
+    "updater/README.md": 2126,
+    "updater/benchmark/LOG.md": 2410,
+    "updater/benchmark/README.md": 2326,
+    "updater/benchmark/RESULTS.md": 3966,
+}
+"""Words of each page, without its generated parts."""
+
+
+def _sources(*patterns: str) -> list[Path]:
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return sorted({ROOT / name for name in names if name and (ROOT / name).exists()})
+
+
+def code_lines(source: str) -> int:
+    """The lines of a module without blanks, comments, docstrings and imports."""
+    tree, left_out = ast.parse(source), set[int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            left_out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and ast.get_docstring(node) is not None:
+                left_out |= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    code = (line.strip() for n, line in enumerate(source.split("\n"), start=1) if n not in left_out)
+    return sum(bool(line) and not line.startswith("#") for line in code)
+
+
+def words(page: str) -> int:
+    return len(re.sub(r"<!-- (\w+) -->.*?<!-- end of \1 -->", "", page, flags=re.DOTALL).split())
+
+
+def package_size(package: str) -> tuple[int, int]:
+    """The lines of code and the files of a package."""
+    inner = [name for name in PACKAGES if name.startswith(f"{package}/")]
+    paths = [
+        path
+        for path in _sources(f"{package}/*.py")
+        if not any(path.is_relative_to(ROOT / name) for name in inner)
+    ]
+    return sum(code_lines(path.read_text()) for path in paths), len(paths)
+
+
+def length(paths: list[Path]) -> int:
+    return sum(len(path.read_text().splitlines()) for path in paths)
+
+
+def test_code_lines_are_those_without_blanks_comments_docstrings_and_imports():
+    head = '"""A module."""\n\nimport os\nfrom a import (\n    b,\n)\n\n# why\n'
+    source = head + 'def f():\n    """F."""\n    return (\n        b\n    )\n'
+    assert code_lines(source) == 4
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_keeps_its_budget_of_code_and_files(package):
+    lines, files = package_size(package)
+    assert (lines <= PACKAGES[package][0], files <= PACKAGES[package][1]) == (True, True), (lines, files)
+
+
+@pytest.mark.parametrize("page", WORDS)
+def test_a_page_keeps_its_budget_of_words(page):
+    assert words((ROOT / page).read_text()) <= WORDS[page]
+
+
+def test_each_readme_has_a_budget():
+    generated = {"helm/forgewatch/dashboards/README.md", "helm/forgewatch/rules/README.md"}
+    readmes = {path.relative_to(ROOT).as_posix() for path in _sources("*README.md")}
+    assert {name for name in readmes if "/runbooks/" not in name} - generated <= WORDS.keys()
+
+
+def test_the_tests_keep_their_budget_of_lines():
+    assert length(_sources("tests/*.py")) <= TEST_LINES
+
+
+def test_no_module_is_too_long_to_be_read():
+    paths = _sources(*(f"{package}/*.py" for package in PACKAGES), "tests/*.py")
+    lengths = {path.relative_to(ROOT).as_posix(): length([path]) for path in paths}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_MODULE_LINES} == {}
+
+
+if __name__ == "__main__":
+    for package, budget in PACKAGES.items():
+        print(package, *package_size(package), "of", *budget)
+    for page, budget in WORDS.items():
+        print(page, words((ROOT / page).read_text()), "of", budget)
+    print("tests", length(_sources("tests/*.py")), "of", TEST_LINES)
