@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PAGE = 900
-"""Lines that the charts, the search and the notices of the page may add; the next change takes them away again."""
+"""Lines for the charts, the search and the notices of the page, which the next change takes away again."""
 PACKAGES = {
     "ingest": (3365, 38),
     "detector": (5103, 57),
