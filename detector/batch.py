@@ -147,7 +147,8 @@ def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator
         part: list[Ready] = []
         for item in (item for item in ready if item.shared == shared):
             longer = [*part, item]
-            if part and (_crops(longer) > max_crops or request_bytes(longer) > max_bytes):
+            crops = sum(len(each.decoded.crops) for each in longer)
+            if part and (crops > max_crops or request_bytes(longer) > max_bytes):
                 yield part
                 longer = [item]
             part = longer
@@ -157,10 +158,6 @@ def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator
 def request_bytes(part: Sequence[Ready]) -> int:
     """Bound from above the body of a request, bytes."""
     return body_bytes([item.decoded for item in part], part[0].artifact.manifest.contract)
-
-
-def _crops(part: Sequence[Ready]) -> int:
-    return sum(len(item.decoded.crops) for item in part)
 
 
 def judge(

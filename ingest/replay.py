@@ -26,11 +26,7 @@ def origin(letter: InRecord) -> tuple[str, int, int]:
     """Topic, partition and offset of the record that became this letter. Raises ReplayError."""
     facts = {name: (raw or b"").decode(errors="replace") for name, raw in letter.headers}
     try:
-        return (
-            facts[f"{PREFIX}topic"],
-            int(facts[f"{PREFIX}partition"]),
-            int(facts[f"{PREFIX}offset"]),
-        )
+        return facts[f"{PREFIX}topic"], int(facts[f"{PREFIX}partition"]), int(facts[f"{PREFIX}offset"])
     except (KeyError, ValueError) as error:
         raise ReplayError("it does not say where it came from: it is no dead letter of ours") from error
 

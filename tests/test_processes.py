@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +16,8 @@ import httpx
 import pytest
 from forked import Fork, Forked
 from sqlalchemy import create_engine
+
+from ingest import NO_TELEMETRY
 
 pytestmark = pytest.mark.slow
 
@@ -202,3 +205,74 @@ def test_a_process_whose_table_is_gone_lives_and_is_not_ready_until_it_is_back(
         connection.exec_driver_sql(f"ALTER TABLE elsewhere RENAME TO {table}")
     await_answer(f"{address}/readyz", 200, "ok")
     engine.dispose()
+
+
+IN_A_NAMESPACE = (
+    *("unshare", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c"),
+    'ip link set lo up && mount --bind "$0" /etc/resolv.conf && exec "$@"',
+)
+RESOLVER = """
+import socket, subprocess, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+for code in sys.argv[1:]:
+    subprocess.Popen([sys.executable, "-c", code])
+while True:
+    print("asked for", server.recv(512), flush=True)
+"""
+SCORES = """
+import signal, onnxruntime
+onnxruntime.InferenceSession("detector/model/features-2-128.onnx", providers=["CPUExecutionProvider"])
+print("scores", flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def beside_a_resolver(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Run Python code in a network of its own; what comes to its resolver is printed."""
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    command = [*IN_A_NAMESPACE, str(tmp_path / "resolv.conf")]
+    if not shutil.which("ip") or subprocess.run([*command, "true"], capture_output=True).returncode:
+        pytest.skip("this user makes no namespaces")
+    begun = []
+
+    def begin(home: str, *codes: str) -> "subprocess.Popen[str]":
+        (tmp_path / home).mkdir()
+        environment = {name: value for name, value in os.environ.items() if name not in NO_TELEMETRY}
+        begun.append(
+            subprocess.Popen(
+                [*command, sys.executable, "-c", RESOLVER, *codes],
+                cwd=ROOT,
+                env=environment | {"HOME": str(tmp_path / home)},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        with each:
+            each.kill()
+
+
+def test_no_process_that_scores_asks_a_resolver_or_writes_below_its_home(
+    beside_a_resolver: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    ours = beside_a_resolver("ours", *(f"import {room}\n{SCORES}" for room in ("ingest", *ROOMS)))
+    assert ours.stdout
+    assert [ours.stdout.readline() for _ in ("ingest", *ROOMS)] == ["scores\n"] * 5
+    control = beside_a_resolver("control", SCORES)
+    assert control.stdout
+    assert control.stdout.readline() == "scores\n"
+    assert "microsoft" in control.stdout.readline()
+    ours.kill()
+    assert ours.communicate()[0] == ""
+    assert any((tmp_path / "control").iterdir())
+    assert not any((tmp_path / "ours").iterdir())
+
+
+def test_what_turns_telemetry_off_is_in_the_image() -> None:
+    image = (ROOT / "helm" / "images" / "Dockerfile").read_text()
+    assert {f"{name}={value}" for name, value in NO_TELEMETRY.items()} <= set(image.split())

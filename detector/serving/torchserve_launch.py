@@ -25,6 +25,7 @@ import structlog
 
 from detector.serving.shared_request import MAX_REQUEST_BYTES
 from detector.settings import DetectorSettings
+from ingest import NO_TELEMETRY
 from ingest.process.frame import Process, ProcessFailedError, WrongSettingError, failing_on, run
 from ingest.settings import IngestSettings
 
@@ -158,6 +159,7 @@ def prepare(
         "-ncs",
     )
     own = {
+        **NO_TELEMETRY,
         **{name: environment[name] for name in _PASSED_ON if name in environment},
         # A worker's handler imports from the environment that this process runs in.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings
 from deploy.environment import SETTINGS
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
+from ingest import NO_TELEMETRY
 from ingest.process.frame import ProcessSettings, find_problems
 from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
@@ -81,6 +82,11 @@ def test_no_variable_is_given_twice(render: Any, scenario: str) -> None:
     for name, each in render(scenario).containers():
         names = [variable["name"] for variable in each["env"]]
         assert len(names) == len(set(names)), name
+
+
+def test_no_container_s_libraries_report_to_their_makers(render: Any, scenario: str) -> None:
+    for name, each in render(scenario).containers():
+        assert NO_TELEMETRY.items() <= environment(each).items(), name
 
 
 def sample(name: str, field: dict[str, Any]) -> Any:

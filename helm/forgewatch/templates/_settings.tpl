@@ -95,7 +95,9 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
   value: {{ include "forgewatch.text" $value | quote }}
 {{- end }}
 {{- end }}
-{{- range $name, $value := $root.Values.env }}
+{{- /* No library reports to its maker: ingest.NO_TELEMETRY. */}}
+{{- $quiet := dict "ORT_DISABLE_TELEMETRY" "1" "HF_HUB_DISABLE_UPDATE_CHECK" "1" "DO_NOT_TRACK" "1" }}
+{{- range $name, $value := merge $quiet $root.Values.env }}
 - name: {{ quote $name }}
   value: {{ $value | quote }}
 {{- end }}

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from detector.serving.torchserve_launch import Command, prepare
+from ingest import NO_TELEMETRY
 
 SECRETS = {"FORGEWATCH_DEPLOY_TOKEN": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter2", "PATH": "/bin"}
 
@@ -44,6 +45,10 @@ def test_nothing_but_the_model_store_can_be_loaded_from(command, tmp_path):
 def test_the_workers_learn_the_number_of_threads_and_no_secret(command):
     assert command.environment["FORGEWATCH_DETECTOR_MODEL_THREADS"] == "3"
     assert "hunter2" not in command.environment.values()
+
+
+def test_the_workers_libraries_do_not_report_to_their_makers(command):
+    assert NO_TELEMETRY.items() <= command.environment.items()
 
 
 def test_what_the_workers_print_goes_where_it_is_said(command, tmp_path):
