@@ -29,6 +29,7 @@ class RecordHead(BaseModel):
     size: int = Field(description="how many acts it has")
     hash: str = Field(description="of the newest act, or the database's id where there is none")
     published: int = Field(0, description="acts of the newest head that it was compared with")
+    accepted: int = Field(0, description="differences from published heads that an admin accepted")
     not_compared: str | None = Field(
         None, description="why it was not compared with its published heads: a tail that was cut may lack"
     )

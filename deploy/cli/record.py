@@ -47,7 +47,8 @@ def verify(as_json: JsonFlag = False) -> None:
             f" {head.not_compared}"
         )
     if not as_json:
-        say(f"the record is whole: {head.size} acts, {head.published} as published, head {head.hash}")
+        known = f", {head.accepted} differences accepted" if head.accepted else ""
+        say(f"the record is whole: {head.size} acts, {head.published} as published{known}, head {head.hash}")
 
 
 @app.command()

@@ -9,7 +9,16 @@ import structlog
 
 from deploy.record import metrics
 from deploy.record.chain import Head
-from deploy.record.heads import HeadsDifferError, PublishedHead, compare, of_now, publish, read_heads
+from deploy.record.heads import (
+    HeadsDifferError,
+    PublishedHead,
+    accept,
+    compare,
+    newest_of,
+    of_now,
+    publish,
+    read_heads,
+)
 from deploy.record.record import Record, RecordError
 from ingest.kafka.compacted import TopicError
 from memory.store import StoreUnavailableError
@@ -57,8 +66,19 @@ class HeadPublisher:
         self._thread.join()
 
     def read(self) -> list[PublishedHead]:
-        """What the topic holds of this record. Raises TopicError."""
-        return read_heads(self._options, self._topic, self._record.id, self._timeout_s)
+        """Every head that the topic holds, in its order. Raises TopicError."""
+        return read_heads(self._options, self._topic, self._timeout_s)
+
+    def accept(self, actor: str, reason: str) -> bool:
+        """Publish that a difference from the heads is known, and why; False where there is none.
+
+        Raises TopicError, RecordError, and what bring_in does.
+        """
+        self._bring_in()
+        head = accept(self._record, self.read(), actor, reason)
+        if head is not None:
+            publish(self._options, self._topic, head, self._timeout_s)
+        return head is not None
 
     def look(self) -> None:
         """Publish the head if the record went on.
@@ -69,7 +89,7 @@ class HeadPublisher:
         if self.problem is not None:
             heads = self.read()
             compare(self._record, heads)
-            self.newest = max(heads, key=lambda head: head.size, default=None)
+            self.newest = newest_of(self._record, heads)
         head = self._record.head()
         if self.newest is not None and head == Head(self.newest.size, self.newest.hash):
             return

@@ -87,13 +87,19 @@ class Record:
                 self.proven = Head(row["sequence"], row["hash"])
         return self.proven
 
-    def prove_whole(self) -> Head:
-        """Prove every act from the first; return the head. Raises RecordError, BrokenChainError."""
-        head = Head(0, self.id)
+    def prove_whole(self) -> tuple[Head, list[str]]:
+        """Prove every act from the first; return the head, and the hashes of the ledger's rows by the acts.
+
+        Raises RecordError, BrokenChainError.
+        """
+        moves = list[str]()
         with self.read() as connection:
+            head = Head(0, str(connection.execute(select(identity.c.id)).scalar_one()))
             for row in prove(connection, record, "record", head):
                 head = Head(row["sequence"], row["hash"])
-        return head
+                if (move := json.loads(row["details"]).get("ledger_hash")) is not None:
+                    moves.append(move)
+        return head, moves
 
     def look_back(self, rows: int) -> None:
         """Prove so many old rows once more, from where the last call ended, and begin again at the end.

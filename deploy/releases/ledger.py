@@ -159,6 +159,15 @@ class Ledger:
         except SQLAlchemyError as error:
             raise LedgerError(f"cannot read the ledger: {cause_of(error)}") from error
 
+    def prove_whole(self) -> list[str]:
+        """Prove every row from the first; return their hashes. Raises LedgerError, BrokenChainError."""
+        try:
+            with self._engine.connect().execution_options(**{READS: True}) as connection:
+                start = Head(0, _id(connection))
+                return [row["hash"] for row in prove(connection, ledger, "ledger", start)]
+        except SQLAlchemyError as error:
+            raise LedgerError(f"cannot read the ledger: {cause_of(error)}") from error
+
     def look_back(self, rows: int) -> None:
         """Prove so many old rows once more, from where the last call ended, and begin again at the end.
 

@@ -1,5 +1,6 @@
 """The API on the record: who did what, when, in every room."""
 
+from itertools import takewhile
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -7,7 +8,8 @@ from pydantic import AwareDatetime
 
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.record.heads import accept, compare
+from deploy.record.chain import BrokenChainError
+from deploy.record.heads import compare, newest_of
 from deploy.records import DifferenceAccepted, RecordEntry, RecordHead
 from deploy.release_records import Because
 from deploy.server.services import Opened
@@ -27,17 +29,33 @@ def prove_record(services: Opened) -> RecordHead:
         heads, not_compared = services.heads.read(), None
     except TopicError as error:
         heads, not_compared = [], str(error)
-    head = services.record.prove_whole()
+    # A move and its act are one transaction: what is on record later has all that the ledger has now.
+    rows = services.ledger.prove_whole()
+    head, moves = services.record.prove_whole()
     compare(services.record, heads)
-    newest = max((published.size for published in heads), default=0)
-    return RecordHead(size=head.size, hash=head.hash, published=newest, not_compared=not_compared)
+    if len(moves) > len(rows):
+        rows += [event.hash for event in services.ledger.events()[len(rows) : len(moves)]]
+    if rows != moves:
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(rows, moves, strict=False)))
+        raise BrokenChainError("ledger", same + 1, "is not the one that is on record")
+    newest = newest_of(services.record, heads)
+    if newest is None and head.size:
+        not_compared = (
+            not_compared or "its topic has no head of it: it was made anew, or nothing is published yet"
+        )
+    return RecordHead(
+        size=head.size,
+        hash=head.hash,
+        published=newest.size if newest else 0,
+        accepted=sum(bool(published.settles) for published in heads),
+        not_compared=not_compared,
+    )
 
 
 @router.post("/record/accept", tags=["record"], openapi_extra=least("admin"))
 def accept_difference(services: Opened, actor: Actor, body: Because) -> DifferenceAccepted:
     """Put on record that the record differs from its published heads, and why; it is published again then."""
-    services.memory_acts.bring_in()
-    return DifferenceAccepted(accepted=accept(services.record, services.heads.read(), actor, body.reason))
+    return DifferenceAccepted(accepted=services.heads.accept(actor, body.reason))
 
 
 @router.get("/record", tags=["record"], openapi_extra=least("viewer"))

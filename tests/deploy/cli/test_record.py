@@ -1,9 +1,12 @@
 """`forgewatch record`, against a real server: its list, its proof, and what became of the record's rows."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 from deploy.record.acts import Act
+from deploy.record.chain import link
+from deploy.releases.ledger import Move
 from deploy.server.services import Services
 
 Terminal = Any
@@ -38,3 +41,22 @@ def test_the_first_act_that_was_changed_is_named(
     with without_triggers(f"sqlite:///{path}") as database:
         database.execute("UPDATE deploy_record SET actor = 'eve' WHERE sequence = 3")
     assert "row 3 of the record was changed" in answered.fails("record", "verify")
+
+
+def test_a_ledger_that_was_computed_anew_differs_from_the_acts_of_its_moves(
+    answered: Terminal, services: Services, tmp_path: Path, without_triggers: Any
+) -> None:
+    """The chain of the ledger alone, which is not published, would show nothing."""
+    services.ledger.append(lambda _: [Move("ada", "raise epoch", "", "", epoch=at) for at in range(1, 9)])
+    assert "8 acts follow from each other" in answered.fails("record", "verify")
+    (path,) = tmp_path.rglob("ledger.sqlite")
+    with without_triggers(f"sqlite:///{path}") as database:
+        database.row_factory = sqlite3.Row
+        database.execute("UPDATE deploy_ledger SET actor = 'eve' WHERE sequence = 3")
+        before = services.ledger.id
+        for row in database.execute("SELECT * FROM deploy_ledger ORDER BY sequence").fetchall():
+            before = link(before, dict(row))
+            database.execute(
+                "UPDATE deploy_ledger SET hash = ? WHERE sequence = ?", (before, row["sequence"])
+            )
+    assert "row 3 of the ledger is not the one that is on record" in answered.fails("record", "verify")

@@ -82,6 +82,17 @@ def recompute(shell: sqlite3.Connection, database: str, row: int, rng: np.random
     return row
 
 
+def forge_acceptance(shell: sqlite3.Connection, database: str, row: int, rng: np.random.Generator) -> int:
+    """Have an old row say that every published head is known to differ, as the server once believed."""
+    heads = [hash_ for (hash_,) in shell.execute("SELECT hash FROM deploy_record").fetchall()]
+    details = json.dumps({"reason": "known", "heads": heads, "settles": {database: 0}})
+    shell.execute(
+        "UPDATE deploy_record SET action = 'accept difference', details = ? WHERE sequence = ?",
+        (details, row),
+    )
+    return recompute(shell, database, row, rng)
+
+
 Tampering = Callable[[sqlite3.Connection, str, int, np.random.Generator], int]
 
 
@@ -94,7 +105,7 @@ def untouched(shell: sqlite3.Connection, published: object) -> Iterator[sqlite3.
     copy.close()
 
 
-@pytest.mark.parametrize("tampering", [edit, delete, insert, cut, recompute])
+@pytest.mark.parametrize("tampering", [edit, delete, insert, cut, recompute, forge_acceptance])
 @pytest.mark.parametrize("compaction", [False, True])
 def test_of_a_hundred_tamperings_of_each_kind_all_are_noticed_where_they_begin(
     record: Record,
@@ -111,7 +122,7 @@ def test_of_a_hundred_tamperings_of_each_kind_all_are_noticed_where_they_begin(
         shell.execute("BEGIN")
         row = tampering(shell, record.id, int(rng.integers(1, ROWS + 1)), rng)
         shell.execute("COMMIT")
-        place = "a row from" if tampering is recompute and compaction else f"row {row} "
+        place = "a row from" if tampering in (recompute, forge_acceptance) and compaction else f"row {row} "
         with pytest.raises((BrokenChainError, HeadsDifferError), match=place):
             verify(record, heads)
     untouched.backup(shell)
@@ -126,20 +137,58 @@ def test_without_published_heads_neither_a_cut_tail_nor_a_new_chain_shows(
     verify(record, [])
 
 
-def test_a_difference_that_is_accepted_is_on_record_and_settles_no_later_one(
+@pytest.mark.parametrize("whole", [True, False])
+def test_another_identity_of_the_database_is_a_difference_whether_or_not_its_chain_fits(
+    record: Record, url: str, published: list[PublishedHead], shell: sqlite3.Connection, whole: bool
+) -> None:
+    record.close()
+    shell.execute("UPDATE deploy_ledger_identity SET id = ?", ("f" * 32,))
+    with pytest.raises(BrokenChainError, match="row 1 "):
+        verify(record, published)  # as the server that runs still has it open
+    if whole:
+        compute_anew(shell, "f" * 32, 1)
+    shell.commit()
+    changed = Record(url)
+    with pytest.raises((BrokenChainError, HeadsDifferError), match="another database" if whole else "row 1 "):
+        verify(changed, published)
+    if whole:
+        settled = accept(changed, published, "ada", "begun anew")
+        assert settled is not None
+        compare(changed, [*published, settled])
+        with pytest.raises(HeadsDifferError, match="another database"):
+            compare(changed, [*published, settled, published[-1]])
+    changed.close()
+
+
+def test_a_difference_that_is_accepted_is_a_head_itself_and_settles_no_later_one(
     record: Record, published: list[PublishedHead], shell: sqlite3.Connection
 ) -> None:
-    assert not accept(record, published, "ada", "for nothing")
+    assert accept(record, published, "ada", "for nothing") is None
     cut(shell, record.id, 100, np.random.default_rng(0))
-    assert accept(record, published, "ada", "restored the backup of 3 May")
-    compare(record, published)
+    settled = accept(record, published, "ada", "restored the backup of 3 May")
+    assert settled is not None
     act = record.entries(1)[0]
     assert (act.sequence, act.actor, act.details["reason"]) == (100, "ada", "restored the backup of 3 May")
-    later = [*published, of_now(record, record.head())]
-    compare(record, later)
+    assert (settled.size, settled.hash, settled.settles) == (100, act.hash, {record.id: 99})
+    with pytest.raises(HeadsDifferError, match="row 100 of the record was changed"):
+        compare(record, published)  # the act alone settles nothing
+    compare(record, [*published, settled])
+    with pytest.raises(HeadsDifferError, match="row 101 "):
+        compare(record, [*published, settled, published[-1]])
     cut(shell, record.id, 100, np.random.default_rng(0))
     with pytest.raises(HeadsDifferError, match="row 100 of the record is gone"):
-        compare(record, later)
+        compare(record, [*published, settled])
+
+
+def test_what_was_accepted_hides_no_row_before_it(
+    record: Record, published: list[PublishedHead], shell: sqlite3.Connection
+) -> None:
+    cut(shell, record.id, 100, np.random.default_rng(0))
+    settled = accept(record, published, "ada", "restored")
+    assert settled is not None
+    recompute(shell, record.id, 50, np.random.default_rng(0))
+    with pytest.raises(HeadsDifferError, match="row 50 "):
+        compare(record, [*published, settled])
 
 
 def test_a_forged_head_of_more_acts_is_one_line_and_is_settled_by_an_admin(
@@ -148,6 +197,6 @@ def test_a_forged_head_of_more_acts_is_one_line_and_is_settled_by_an_admin(
     forged = PublishedHead(database=record.id, size=10**9, hash="f" * 64, at=datetime(2999, 1, 1, tzinfo=UTC))
     with pytest.raises(HeadsDifferError, match=r"row 121 .* gone.*record accept"):
         compare(record, [*published, forged])
-    accept(record, [*published, forged], "ada", "forged")
-    compare(record, [*published, forged])
-    assert json.dumps(record.entries(1)[0].details["heads"]) == json.dumps(["f" * 64])
+    settled = accept(record, [*published, forged], "ada", "forged")
+    assert settled is not None
+    compare(record, [*published, forged, settled])
