@@ -213,11 +213,11 @@ class Decoded:
     width: int
     height: int
     frames: int
-    crops: NDArray[np.uint8]
+    crops: NDArray[np.uint8] = field(compare=False)
     regions: tuple[Region, ...]
     frame_numbers: tuple[int, ...] = (0,)
     length: int = 1
-    pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict, compare=False)
     picture_hashes: bytes = b""
     processor_s: float = field(default=0.0, compare=False)
     frame_s: float = field(default=0.0, compare=False)

@@ -7,7 +7,7 @@ files), and one thread; the demuxer is chosen here, from the first bytes.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import av
 import av.error
@@ -33,6 +33,9 @@ from ingest.sandbox.decode import (
 _MOST_DECODED_PIXELS = 600_000_000
 _STILL_BRANDS = {brand for image_format in FORMATS.values() for brand in image_format.brands}
 _MOV_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
+
+# Names in a film need not be UTF-8, which PyAV takes by itself from 19 on (Python 3.12 and later).
+_NAMES = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
 av.logging.set_level(None)
 
@@ -87,7 +90,7 @@ def _frames(
         raise DecodeError("corrupt", "the container holds no frame")
     wanted = chosen(len(times), frames)
     count = 0
-    with _open(data, name) as container:
+    with open_film(BytesIO(data), name) as container:
         stream = _picture_stream(container)
         pixels = _limit(stream, max_pixels)
         most = most_decoded or _MOST_DECODED_PIXELS // max(pixels, 1)
@@ -110,13 +113,10 @@ def _frames(
         raise DecodeError("corrupt", "no frame can be decoded")
 
 
-def _open(data: bytes, name: str) -> Any:
-    options = (
-        {"protocol_whitelist": "none", "enable_drefs": "0"}
-        if name == "mov"
-        else {"protocol_whitelist": "none"}
-    )
-    return av.open(BytesIO(data), format=name, options=options, metadata_errors="replace")
+def open_film(file: BinaryIO, name: str) -> Any:
+    """Open a film with the demuxer of that name, which reads nothing but the file. Raises what PyAV does."""
+    options = {"protocol_whitelist": "none"} | ({"enable_drefs": "0"} if name == "mov" else {})
+    return av.open(file, format=name, options=options, **_NAMES)
 
 
 def _picture_stream(container: Any) -> Any:
@@ -148,7 +148,7 @@ def _packets(data: bytes, name: str) -> tuple[list[int], list[int]]:
     Both sorted, in units of the stream's time base.
     """
     times, keys = [], []
-    with _open(data, name) as container:
+    with open_film(BytesIO(data), name) as container:
         try:
             for packet in container.demux(_picture_stream(container)):
                 when = packet.pts if packet.pts is not None else packet.dts

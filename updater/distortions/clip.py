@@ -17,7 +17,7 @@ import av.filter
 import numpy as np
 from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
-from ingest.sandbox.video import demuxer
+from ingest.sandbox.video import demuxer, open_film
 from updater.filters import Picture
 
 BROKEN = (av.error.FFmpegError, ValueError, OverflowError, RuntimeError, LookupError)
@@ -118,12 +118,9 @@ class Clip:
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        options = {"protocol_whitelist": "none"} | ({"enable_drefs": "0"} if self._demuxer == "mov" else {})
+        assert self._demuxer is not None
         try:
-            with (
-                self._path.open("rb") as file,
-                av.open(file, format=self._demuxer, options=options, metadata_errors="replace") as container,
-            ):
+            with self._path.open("rb") as file, open_film(file, self._demuxer) as container:
                 yield container
         except BROKEN as error:
             raise ClipError(f"{self.called} cannot be read: {_said_of(error)}") from error
