@@ -45,7 +45,7 @@ class MemorySettings(BaseSettings):
         ge=0,
         le=1024,
         description="side of the whole picture, resized, that an import keeps beside the crops for a "
-        "release with a picture branch; 0 keeps none; where the live release has one, it says what is kept",
+        "release with an expert of whole pictures; 0 keeps none; where the live release has one, it decides",
     )
     picture_interpolation: Interpolation = Field(
         "bicubic",

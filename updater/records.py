@@ -179,9 +179,6 @@ class Evaluation(BaseModel):
     experts: tuple[str, ...] = Field(
         (), description="each with its weights, their licence and its vote's share"
     )
-    picture: str | None = Field(
-        None, description="whose the weights of the picture branch are, and their licence; None: no branch"
-    )
     seed: int
     without_kinds: tuple[str, ...] = Field(description="kinds of forging that no pseudo-forgery was made by")
     classes: tuple[str, ...]

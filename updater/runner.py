@@ -24,8 +24,14 @@ from memory.rehearsal import choose_rehearsal, choose_resting
 from memory.store import StoreUnavailableError
 from updater.candidate.builder import build, sealed
 from updater.candidate.draft import Draft
-from updater.candidate.picture import pictures_shown, with_initial_weights
-from updater.candidate.plan import CandidateRefusedError, Parent, load_parent, make_plan
+from updater.candidate.plan import (
+    CandidateRefusedError,
+    Parent,
+    initial_weights,
+    load_parent,
+    make_plan,
+    picture_plan,
+)
 from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
 from updater.experts.build import ExpertError
@@ -184,7 +190,7 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
             None if live is None else load_parent(services.deploy.fetch(live, settings.work_dir / RELEASES))
         )
         experts = ExpertRegistry(settings.work_dir).experts()
-        shown = pictures_shown(settings, services.memory, parent, experts)
+        shown = picture_plan(services.memory, parent, experts)
         splits = load_splits(
             services.store,
             services.crops,
@@ -193,8 +199,10 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
             picture=shown,
             with_clips=settings.scanner_steps > 0,
         )
-        planned = replace(make_plan(settings, parent, splits), experts=experts)
-        plan = with_initial_weights(planned, settings, shown)
+        start_from = initial_weights(settings) if parent is None else None
+        plan = replace(
+            make_plan(settings, parent, splits), experts=experts, picture_plan=shown, start_from=start_from
+        )
     draft = Draft(settings.work_dir / f"run-{lease.run}", plan, settings, report_at, lease.run)
     build(draft)
     artifact = sealed(draft)

@@ -71,16 +71,6 @@ class UpdaterSettings(BaseSettings):
         description="what release 0 begins with: a safetensors file of the backbone's weights as timm names "
         "them, or of a whole network's; or \"timm\": timm's, downloaded; else it begins at random",
     )
-    picture_backbone: str = Field(
-        NO_BACKBONE,
-        description='timm model that looks at whole pictures beside the crops, or "none". It needs '
-        "FORGEWATCH_MEMORY_PICTURE_PX; later releases keep their parent's",
-    )
-    picture_checkpoint: Path | None = Field(
-        None,
-        description="safetensors file of that model's weights, as timm or its authors name them; unset: "
-        "timm's, downloaded where it begins",
-    )
     epochs: float | None = Field(
         None,
         gt=0,
@@ -160,6 +150,4 @@ class UpdaterSettings(BaseSettings):
     def _weights_are_of_a_model(self) -> Self:
         if self.checkpoint == TIMM and self.backbone == NO_BACKBONE:
             raise ValueError("FORGEWATCH_UPDATER_CHECKPOINT=timm needs a timm model as …_BACKBONE")
-        if self.picture_checkpoint is not None and self.picture_backbone == NO_BACKBONE:
-            raise ValueError("FORGEWATCH_UPDATER_PICTURE_CHECKPOINT needs a timm model as …_PICTURE_BACKBONE")
         return self

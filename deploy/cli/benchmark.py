@@ -201,12 +201,14 @@ def _learn(source: "Dataset", chosen: Learning) -> None:
     from updater.benchmark.continual.run import stream_benchmark
     from updater.benchmark.data.crops import CropReader
     from updater.benchmark.synthetic.families import FAMILIES
+    from updater.experts.look import picture_plan_of
 
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}
 
     def made(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
         setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
-        with CropReader(source.plan, HOME / "crops", progress, picture=setup.picture_plan) as reader:
+        shown = picture_plan_of(setup.experts)
+        with CropReader(source.plan, HOME / "crops", progress, picture=shown) as reader:
             stream = source.read(reader)
         return stream_benchmark(
             source.which,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from updater.training.step import Augment, Optimizer, Schedule
 
 _METHOD, _NETWORK, _RUN = "What is compared", "The network and its training", "The run"
-_PICTURE_PX = 224
-"""side of the square that whole pictures are resized to: what most models are trained on"""
 
 
 def _option(panel: str, text: str, *names: str, **limits: Any) -> Any:
@@ -70,13 +68,6 @@ class Learning:
         Path | None,
         _option(_NETWORK, "safetensors of a backbone or a network to begin with; timm: its own, downloaded"),
     ] = None
-    picture_backbone: Annotated[
-        str | None, _option(_NETWORK, "a timm model that looks at whole pictures, stays as it is, and votes")
-    ] = None
-    picture_checkpoint: Annotated[
-        Path | None, _option(_NETWORK, "its weights, safetensors; else timm's, which are downloaded")
-    ] = None
-
     expert: Annotated[list[str] | None, _option(_NETWORK, "an expert, or FILE; may be repeated")] = None
 
     device: Annotated[str, _option(_RUN, "cpu, cuda or auto")] = "auto"
@@ -227,7 +218,7 @@ def _rates(said: str | None) -> tuple[float, float] | None:
 
 
 def with_weights(setup: "Setup", chosen: Learning) -> "Setup":
-    """The setup with what its network begins with, and with the model of whole pictures that is named.
+    """The setup with what its network begins with, and with the experts that are named.
 
     Raises UsageError, and WeightsError for a file or a download that gives no fitting weights.
     """
@@ -240,40 +231,7 @@ def with_weights(setup: "Setup", chosen: Learning) -> "Setup":
     own = chosen.checkpoint
     begun = chosen_weights(setup.architecture.backbone, None if own == TIMM else own, own == TIMM)
     experts = experts_of(chosen.expert or (), UpdaterSettings().work_dir, chosen.crop_px)
-    return _with_pictures(replace(setup, start_from=begun, experts=experts), chosen)
-
-
-def _with_pictures(setup: "Setup", chosen: Learning) -> "Setup":
-    from detector.model.backbone import BackboneError, shown_to
-    from ingest.records import Interpolation, PicturePlan
-    from updater.training.frozen import frozen_branch, picture_of
-    from updater.training.weights import chosen as chosen_weights
-
-    name = chosen.picture_backbone
-    if name is None:
-        if chosen.picture_checkpoint is not None:
-            raise UsageError("--picture-checkpoint is of a --picture-backbone: name one")
-        return setup
-    if chosen.calibration_share == 0:
-        raise UsageError(f"--preset {chosen.preset} holds no item back to set --picture-backbone's share by")
-    try:
-        shown = shown_to(name)
-        if shown.interpolation not in get_args(Interpolation):
-            raise UsageError(f"--picture-backbone {name} wants pictures resized {shown.interpolation}")
-        weights = chosen_weights(name, chosen.picture_checkpoint, chosen.picture_checkpoint is None)
-        assert weights is not None
-        picture = picture_of(name, _PICTURE_PX, shown, weights)
-        frozen_branch(picture, weights)  # refused before any data is read
-    except BackboneError as error:
-        raise UsageError(f"--picture-backbone {error}") from error
-    return replace(
-        setup,
-        architecture=setup.architecture.model_copy(update={"picture": picture}),
-        picture_plan=PicturePlan(
-            width_px=_PICTURE_PX, height_px=_PICTURE_PX, interpolation=shown.interpolation
-        ),
-        picture_from=weights,
-    )
+    return replace(setup, start_from=begun, experts=experts)
 
 
 def device_of(name: str) -> "torch.device":

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from detector.model.network import Network, PictureBranch
+from detector.model.network import Network
 from detector.model.scores import (
     NEIGHBOURS,
     SCORES,
@@ -150,10 +150,10 @@ class DetectorGraph(nn.Module):
     forward(crops uint8 [N, S, S, 3], pooling float32 [M, N] with rows summing to 1) gives arrays of M rows
     by name: the network's output, each score of the gate under its own name, the unknown score, and the
     neighbours in the reference set. A network without forensic features takes no reference: then its
-    novelty is 0, and there are no neighbours (n = 0). With a picture branch it also takes picture, uint8
-    [N', S', S', 3], and picture_pooling, float32 [M, N'], and the branch's logits are added. Of each expert
-    it takes the logits of the crops or pictures, float32 [N] or [N'] (`detector.model.experts`). Raises
-    ValueError where only one of network and reference is forensic, or a term of the gate cannot be made.
+    novelty is 0, and there are no neighbours (n = 0). Of each expert it takes the logits of the crops or of
+    N' whole pictures, float32 [N] or [N'] (`detector.model.experts`); for the latter also picture, uint8
+    [N', S', S', 3], which experts alone read, and picture_pooling, float32 [M, N']. Raises ValueError where
+    only one of network and reference is forensic, or a term of the gate cannot be made.
     """
 
     def __init__(
@@ -161,14 +161,12 @@ class DetectorGraph(nn.Module):
         network: Network,
         gate: GateParameters,
         reference: Reference | None,
-        branch: PictureBranch | None = None,
         experts: Sequence[CarriedExpert] = (),
     ) -> None:
         super().__init__()
         if (reference is not None) != network.architecture.forensic:
             raise ValueError("a network with forensic features needs a reference set, one without takes none")
         self.network = network
-        self.branch = branch
         self.experts = tuple(experts)
         self.gate = gate
         self.scores = fitted(reference)
@@ -205,8 +203,6 @@ class DetectorGraph(nn.Module):
             assert pools is not None
             logits.append(pools @ expert_logits[expert.raw.name])
         scores |= expert_scores(self.experts, logits, torch.softmax(output.logits, 1)[:, 0])
-        if self.branch is not None:
-            output = output._replace(logits=output.logits + self.branch(picture, picture_pooling))
         if self.experts:
             lean = expert_lean(self.experts, logits)
             output = output._replace(logits=leaning(output.logits, lean))

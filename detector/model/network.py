@@ -8,7 +8,7 @@ from detector.features.forensics import ForensicFeatures, residual_kernels
 from detector.model.backbone import make_backbone
 from detector.model.scores import NetworkOutput
 from detector.release.manifest import Architecture as Architecture
-from detector.release.manifest import Channels, Picture
+from detector.release.manifest import Channels
 
 _WHITENED_CLIP = 6.0
 _COSINE_SCALE = 10.0
@@ -146,30 +146,3 @@ class Network(nn.Module):
         whitened = (features - self.feature_mean) @ self.feature_whitening
         part: Tensor = self.branch(whitened.clamp(-_WHITENED_CLIP, _WHITENED_CLIP))
         return part
-
-
-class PictureBranch(nn.Module):
-    """Whole pictures → logits of pools of pictures, to be added to a network's, over the same K classes.
-
-    A timm model with a vote of its own: it sees nothing of the crops, and the network nothing of it. It has a
-    say in real or fake and in which family. The scores of unfamiliarity are the forensic network's alone: a
-    backbone that knows scenes finds a new source unfamiliar, and a forgery of a known one not.
-    """
-
-    def __init__(self, picture: Picture, classes: int) -> None:
-        super().__init__()
-        self.picture = picture
-        self.backbone, width = make_backbone(picture.backbone, 3, picture.side_px)
-        self.head = nn.Linear(width, classes)
-        self.rgb = PlainFrontEnd(picture.mean, picture.deviation)
-        self.eval().requires_grad_(False)
-
-    def features(self, pictures: Tensor) -> Tensor:
-        """float32 [N, 3, S, S] in 0..255 → the backbone's features, float32 [N, B]."""
-        found: Tensor = self.backbone(self.rgb(pictures))
-        return found
-
-    def forward(self, pictures: Tensor, pooling: Tensor) -> Tensor:
-        """pictures: uint8 [N, S, S, 3]; pooling: float32 [M, N], each row summing to 1 → float32 [M, K]."""
-        logits: Tensor = self.head(pooling @ self.features(pictures.permute(0, 3, 1, 2).float()))
-        return logits

@@ -45,18 +45,6 @@ _Positive = Annotated[float, Field(gt=0)]
 Deviations = tuple[_Positive, _Positive, _Positive]
 
 
-class Picture(BaseModel):
-    """A timm model that looks at the whole picture, resized, beside the forensic network."""
-
-    model_config = ConfigDict(frozen=True)
-
-    backbone: str = Field(description="a timm model's name")
-    side_px: int = Field(gt=0, description="of the square that the picture is resized to")
-    mean: Channels = Field(description="levels of 0..255 that it is shown as 0")
-    deviation: Deviations = Field(description="levels that it is shown as 1")
-    weights: str = Field(description="whose its weights are, and under what licence")
-
-
 class Architecture(BaseModel):
     """Everything that a network's shape follows from, its classes aside. It is in the manifest."""
 
@@ -82,7 +70,6 @@ class Architecture(BaseModel):
     deviation: Deviations | None = Field(
         None, description="levels that it is shown as 1; None: 127.5 beside residuals, else ImageNet's"
     )
-    picture: Picture | None = Field(None, description="None: only crops are seen")
     tasks: tuple[tuple[int, int], ...] | None = Field(
         None,
         description="of a network of task tokens (DyTox): the logits, from and to, that each task's"

@@ -1,4 +1,4 @@
-"""A release with a picture branch in a real TorchServe: it says what its probe says, within the limits."""
+"""A release with an expert of whole pictures in a real TorchServe: it answers as its probe, within limits."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -7,20 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from safetensors.torch import save_file
 
 from deploy.local.torchserve import TorchServe as Server
 from deploy.local.torchserve import start_torchserve
 from detector.batch import judge, open_batch
-from detector.model.export import export, prove_equal
+from detector.model.experts import WithExperts, export_with_experts
+from detector.model.export import prove_equal
 from detector.model.graph import DetectorGraph
-from detector.model.network import Network, PictureBranch
+from detector.model.network import Network
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
 from detector.release.contract import crops_and_pooling, picture_and_pooling, request_for
-from detector.release.manifest import Architecture, GateParameters, Manifest, Picture, Term
+from detector.release.experts import LOGIT, PICTURES, CarriedExpert
+from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import ModelOutput, Request, encode, write_probe
 from detector.serving import torchserve_launch
 from detector.serving.loading import pack
@@ -51,28 +55,49 @@ def photograph(number: int) -> bytes:
     return file.getvalue()
 
 
+def mean_expert(path: Path) -> CarriedExpert:
+    """Write an expert whose logit is a picture's mean level over 128, less one."""
+    nodes = [
+        helper.make_node("Cast", [PICTURES], ["levels"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["levels", "axes"], ["mean"], keepdims=0),
+        helper.make_node("Div", ["mean", "half"], ["ratio"]),
+        helper.make_node("Sub", ["ratio", "one"], [LOGIT]),
+    ]
+    constants = {"axes": np.array([1, 2, 3]), "half": np.float32(128), "one": np.float32(1)}
+    graph = helper.make_graph(
+        nodes,
+        "expert",
+        [helper.make_tensor_value_info(PICTURES, TensorProto.UINT8, ["n", SIDE, SIDE, 3])],
+        [helper.make_tensor_value_info(LOGIT, TensorProto.FLOAT, ["n"])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
+    return CarriedExpert(
+        name="mean", input="resize", side_px=SIDE, digest="", checkpoint="", licence="Apache-2.0",
+        median=0, scale=1, reals=1, sources=1, slope=1, offset=0,
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    """A vision transformer of random weights looks at the picture; everything is unknown to the gate."""
+    """An expert that reads the mean of the whole picture votes; everything is unknown to the gate."""
     folder = tmp_path_factory.mktemp("artifact")
     torch.manual_seed(0)
-    picture = Picture(
-        backbone="test_vit", side_px=SIDE, mean=(127.5,) * 3, deviation=(127.5,) * 3, weights="random"
-    )
-    architecture = Architecture(backbone="lcnet_035", crop_px=64, forensic=False, width=8, picture=picture)
+    architecture = Architecture(backbone="lcnet_035", crop_px=64, forensic=False, width=8)
     gate = GateParameters(
         terms={"energy": Term(median=0, scale=1, weight=1)},
         clip=9,
         unknown_threshold=-9,
         fake_threshold=0.5,
     )
-    network, branch = Network(architecture, 2).eval(), PictureBranch(picture, 2)
-    graph = DetectorGraph(network, gate, None, branch)
-    contract = export(graph, INPUTS, folder / MODEL)
+    network = Network(architecture, 2).eval()
+    expert = mean_expert(folder.parent / "expert.onnx")
+    graph, files = DetectorGraph(network, gate, None, [expert]), {expert.name: folder.parent / "expert.onnx"}
+    contract = export_with_experts(graph, INPUTS, files, folder / MODEL)
     items = [extract(photograph(number), contract.media_plan, 10**6) for number in range(3)]
     requests = [request_for(items, contract), request_for(items[:1], contract)]
-    measured = prove_equal(graph, folder / MODEL, contract, requests)
-    state = {**network.state_dict(), **{f"picture.{k}": v for k, v in branch.state_dict().items()}}
+    measured = prove_equal(WithExperts(graph, files), folder / MODEL, contract, requests)
+    state = network.state_dict()
     save_file({name: value.contiguous() for name, value in state.items()}, folder / WEIGHTS)
     write_probe(folder / PROBE, requests[0], Session(folder / MODEL, contract, threads=1).score(requests[0]))
     (folder / EVALUATION).write_text("{}")
@@ -87,6 +112,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         parent=None,
         calibration={},
         export_differences=measured,
+        experts=(expert,),
     )
     return verify(seal(folder, draft).folder)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from pydantic import BaseModel
-from safetensors.torch import load_file
 
 from detector.model.experts import WithExperts, export_with_experts
 from detector.model.export import export, prove_equal
@@ -41,7 +40,6 @@ from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
 from updater.candidate.localized import localized
 from updater.candidate.model_card import model_card
-from updater.candidate.picture import fit_head
 from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
 from updater.candidate.report import evaluation_markdown
@@ -54,15 +52,13 @@ from updater.metrics import timed
 from updater.outliers.exposure import expose
 from updater.records import Evaluation, Power, RealsMarked
 from updater.training import step
-from updater.training.frozen import vote_on
-from updater.training.weights import PICTURE
 
 PROBE_ITEMS = 4
 PROOF_ITEMS = 24
 
 
 def learnt(draft: Draft) -> None:
-    """Train the network, then fit the vote of its picture branch where it has one."""
+    """Train the network."""
     plan, weights = draft.featured, draft.artifact / WEIGHTS
     if not weights.is_file():
         parent = plan.parent
@@ -83,21 +79,15 @@ def learnt(draft: Draft) -> None:
             draft.root / "step.safetensors",
         )
         draft.keep(trained.network.state_dict(), weights)
-    if (branch := draft.begun) is not None:
-        fit_head(plan, branch, draft.network, draft.progress)
-        state = {PICTURE + name: value for name, value in branch.state_dict().items()}
-        draft.keep(load_file(weights) | state, weights)
 
 
 def calibrated(draft: Draft) -> Calibrated:
     """Fit the gate and the reference set."""
     plan = draft.featured
-    held, vote = plan.splits.calibration, vote_on(draft.branch, plan.splits.calibration)
-    experts = None
+    held, experts = plan.splits.calibration, None
     if plan.experts:
         logits = output_of(draft.network, held, plan.device, "share of the experts", draft.progress).logits
         contracts = [expert.contract for expert in plan.experts]
-        logits = logits if vote is None else logits + vote
         experts = calibrated_experts(contracts, held, logits, plan.classes)
     gate, reference, figures = calibrate(
         draft.network,
@@ -105,7 +95,6 @@ def calibrated(draft: Draft) -> Calibrated:
         held,
         plan.classes,
         device=plan.device,
-        vote=vote,
         experts=experts,
         live=live_calls(plan, draft.progress),
         progress=draft.progress,
@@ -126,7 +115,7 @@ def exported(draft: Draft) -> Exported:
     plan = draft.plan
     draft.progress("export", 0, 1)
     left, files = draft.left(Calibrated), {one.contract.name: one.path for one in plan.experts}
-    graph = DetectorGraph(draft.network, left.gate, draft.reference, draft.branch, left.experts)
+    graph = DetectorGraph(draft.network, left.gate, draft.reference, left.experts)
     aside, model, probe = draft.root / MODEL, draft.artifact / MODEL, draft.root / PROBE
     shown = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
     inputs = (*crops_and_pooling(plan.crop_plan), *shown)
@@ -187,7 +176,6 @@ def evaluated(draft: Draft) -> Evaluation:
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
         begun_with=plan.start_from and plan.start_from.described,
-        picture=plan.architecture.picture and plan.architecture.picture.weights,
         experts=tuple(expert.described for expert in calibrated.experts),
         seed=plan.seed,
         without_kinds=tuple(sorted(plan.without)),

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from detector.model.network import Network
 from detector.model.scores import SCORES, Entry, fused
@@ -54,16 +53,14 @@ def calibrate(
     classes: tuple[str, ...],
     *,
     device: torch.device | None = None,
-    vote: Tensor | None = None,
     experts: ExpertsSay | None = None,
     live: LiveCalls | None = None,
     progress: Progress = unsaid,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
 
-    vote: float32 [n, K], the logits of a picture branch for the calibration items, which are added; experts:
-    what they say of these items.
-    live: what the live release says of them, which is kept; None where nothing is live.
+    experts: what they say of the calibration items. live: what the live release says of them,
+    which is kept; None where nothing is live.
 
     Returns the gate, the reference set (None for a network without forensic features) and figures
     by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
@@ -79,7 +76,7 @@ def calibrate(
         reference = make_reference(
             output_of(network, some, device, "reference", progress), some.families, some.ids, some.sources
         )
-    measured = score(network, reference, calibration, device, progress, vote, experts)
+    measured = score(network, reference, calibration, device, progress, experts)
     groups, sources = np.array(calibration.groups), np.array(calibration.sources)
     gate = fit_gate(measured, families, groups, live, calibration.videos, sources)
     return gate, reference, _figures(measured, calibration, classes, gate)

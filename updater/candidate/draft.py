@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from detector.model.export import export_proven
-from detector.model.network import Network, PictureBranch
+from detector.model.network import Network
 from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Graph, Reference, load_reference
 from detector.release.contract import Contract
 from detector.release.crop_graphs import CropGraph, MapContract, ScanContract
@@ -23,8 +23,7 @@ from detector.release.manifest import FEATURE_VERSION, GateParameters, Manifest,
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
-from updater.candidate.picture import new_branch, with_picture_features
-from updater.candidate.plan import Plan, branch_of, load_network
+from updater.candidate.plan import Plan, load_network
 from updater.experts.look import with_expert_logits
 from updater.progress import Progress
 from updater.records import Power, ScannerFound
@@ -104,9 +103,7 @@ class Draft:
 
     @cached_property
     def featured(self) -> Plan:
-        """The plan with what never changes of its items to train and calibrate on: the features of crops,
-        what experts say, and what a frozen model makes of whole pictures.
-        """
+        """The plan with the crop features and the experts' logits of its items to train and calibrate on."""
         plan, splits = self.plan, self.plan.splits
         if plan.architecture.forensic:
             train = with_crop_features(splits.train, plan.device, partial(self.progress, "features"))
@@ -120,27 +117,13 @@ class Draft:
             with_expert_logits(items, plan.experts, kept, self.progress)
             for items in (splits.train, splits.calibration)
         )
-        plan = replace(plan, splits=replace(splits, train=train, calibration=held))
-        return with_picture_features(plan, self.begun, kept, self.progress)
-
-    @cached_property
-    def begun(self) -> PictureBranch | None:
-        """The picture branch as it begins, whose vote says nothing yet; None for a candidate without."""
-        return new_branch(self.plan)
+        return replace(plan, splits=replace(splits, train=train, calibration=held))
 
     @cached_property
     def network(self) -> Network:
         """The trained network, on the plan's device."""
         plan = self.plan
         return load_network(self.artifact / WEIGHTS, plan.architecture, plan.classes).to(plan.device)
-
-    @cached_property
-    def branch(self) -> PictureBranch | None:
-        """The picture branch with its vote; None for a candidate without."""
-        picture = self.plan.architecture.picture
-        if picture is None:
-            return None
-        return branch_of(load_file(self.artifact / WEIGHTS), picture, self.plan.classes)
 
     @property
     def reference(self) -> Reference | None:
@@ -224,7 +207,6 @@ def identity_of(plan: Plan, update: int) -> str:
         "recipe": asdict(plan.recipe),
         "features": FEATURE_VERSION,
         "picture": plan.picture_plan and plan.picture_plan.model_dump(),
-        "picture_from": plan.picture_from and plan.picture_from.digest,
         "start_from": plan.start_from and plan.start_from.digest,
         "localizer_steps": plan.localizer_steps,
         "scanner_steps": plan.scanner_steps,

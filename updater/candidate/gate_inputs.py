@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from detector.model.graph import Around, around
 from detector.model.network import Network
@@ -42,11 +41,10 @@ def score(
     items: LabelledCrops,
     device: torch.device,
     progress: Progress = unsaid,
-    vote: Tensor | None = None,
     experts: ExpertsSay | None = None,
 ) -> GateInputs:
-    """Score whole items with a network that is not exported yet, beside a picture branch and experts."""
-    return gate_inputs(output_of(network, items, device, "calibration", progress), reference, vote, experts)
+    """Score whole items with a network that is not exported yet, beside its experts."""
+    return gate_inputs(output_of(network, items, device, "calibration", progress), reference, experts)
 
 
 def output_of(
@@ -65,18 +63,14 @@ def output_of(
 def gate_inputs(
     output: NetworkOutput,
     reference: Reference | None,
-    vote: Tensor | None = None,
     experts: ExpertsSay | None = None,
 ) -> GateInputs:
     """Score what a network says of n whole items, by every score that this reference set allows.
 
-    vote: float32 [n, K], added to the logits by which an item is called real or fake, and by no score.
     experts: what they say of the items: scores of their own, and a vote.
     """
     output = NetworkOutput(*(one.cpu() for one in output))
-    logits = output.logits if vote is None else output.logits + vote
-    if experts is not None:
-        logits = logits + experts.vote
+    logits = output.logits if experts is None else output.logits + experts.vote
     return GateInputs(
         scores={
             name: np.concatenate([score(part).numpy() for part in _in_parts(output)])

@@ -30,9 +30,6 @@ def model_card(evaluation: Evaluation) -> str:
     bare = evaluation.backbone == NO_BACKBONE
     backbone = "Forensic features alone" if bare else f"Network `{evaluation.backbone}`"
     experts = "".join(f"\nIt carries the expert {one}." for one in evaluation.experts)
-    pictured = (
-        f"\nBeside it a model looks at the whole picture: {evaluation.picture}." if evaluation.picture else ""
-    )
     begun = f"\nIt began with weights of {evaluation.begun_with}." if evaluation.begun_with else ""
     distortions = "\n".join(["", *distortions_table(evaluation), ""]) if evaluation.after.robustness else ""
     table = "\n".join(_card_row(name, evaluation) for name in evaluation.classes)
@@ -46,7 +43,7 @@ def model_card(evaluation: Evaluation) -> str:
 It gives evidence for a person's decision, and is no proof.
 
 **Made from.** {backbone}, trained from {release_name(evaluation.parent)}, by softmax
-with rehearsal, distillation and a balanced head; seed {evaluation.seed}.{begun}{pictured}{experts}
+with rehearsal, distillation and a balanced head; seed {evaluation.seed}.{begun}{experts}
 Kinds of forging left out of the pseudo-forgeries: {left_out}.
 
 **Classes.** {", ".join(evaluation.classes)}. New: {new}.

@@ -1,22 +1,22 @@
 """What an update is to learn: which classes, from which items, going on from which release."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from detector.model.backbone import BackboneError, architecture_of
-from detector.model.network import Network, PictureBranch
+from detector.model.network import Network
 from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Reference, load_reference
-from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture, Picture
+from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
+from memory.settings import MemorySettings
 from updater.candidate.calibrate import fake_probabilities_around, labels_of, unknown_scores
 from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.gate_inputs import score
@@ -25,10 +25,9 @@ from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops, Splits
 from updater.experts.look import Expert
 from updater.progress import Progress
-from updater.settings import UpdaterSettings
-from updater.training.frozen import vote_on
+from updater.settings import TIMM, UpdaterSettings
 from updater.training.step import FIRST, UPDATE, Recipe
-from updater.training.weights import PICTURE, Weights
+from updater.training.weights import Weights, chosen
 
 
 class CandidateRefusedError(Exception):
@@ -41,7 +40,6 @@ class Parent:
 
     artifact: Artifact
     network: Network
-    branch: PictureBranch | None = None
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,7 @@ class Plan:
     start_from: Weights | None = None
     """what release 0 begins with; else at random"""
     picture_plan: PicturePlan | None = None
-    """how the whole picture is shown to the architecture's picture branch, where it has one"""
-    picture_from: Weights | None = None
-    """what the branch is where it begins; a later one is its parent's"""
+    """how the whole picture is shown to experts that take it, where there are any"""
     localizer_steps: int = 0
     """of the training of what says where a picture is forged; 0: the parent's is taken over"""
     scanner_steps: int = 0
@@ -124,7 +120,6 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         without=settings.without_kinds,
         seed=settings.seed,
         device=_device(settings),
-        picture_plan=manifest.contract.picture_plan if manifest else None,
         localizer_steps=settings.localizer_steps,
         scanner_steps=settings.scanner_steps,
     )
@@ -190,28 +185,45 @@ def load_parent(artifact: Artifact) -> Parent:
             "the live release is a network of task tokens (DyTox), which the stream's learner does not go on"
             " from: make another release live first, or begin with an empty ledger"
         )
-    network = load_network(weights, architecture, manifest.classes)
-    picture = architecture.picture
-    branch = branch_of(load_file(weights), picture, manifest.classes) if picture else None
-    return Parent(artifact, network, branch)
+    if any(name.startswith("picture.") for name in load_file(weights)):
+        raise CandidateRefusedError(
+            "the live release has a picture backbone, which updates no longer train: add the model as an"
+            " expert with --input resize, and begin with an empty ledger, to train release 0 anew"
+        )
+    return Parent(artifact, load_network(weights, architecture, manifest.classes))
 
 
 def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
-    """Load a network without its picture branch on the CPU, in evaluation mode."""
+    """Load a network on the CPU, in evaluation mode."""
     network = Network(architecture, len(classes))
-    held = load_file(weights)
-    network.load_state_dict({k: value for k, value in held.items() if not k.startswith(PICTURE)})
+    network.load_state_dict(load_file(weights))
     return network.eval()
 
 
-def branch_of(held: Mapping[str, Tensor], picture: Picture, classes: tuple[str, ...]) -> PictureBranch | None:
-    """Return the picture branch among a release's weights, on the CPU; None where none was kept yet."""
-    state = {k.removeprefix(PICTURE): value for k, value in held.items() if k.startswith(PICTURE)}
-    if not state:
+def picture_plan(
+    memory: MemorySettings, parent: Parent | None, experts: Sequence[Expert]
+) -> PicturePlan | None:
+    """Return how whole pictures are shown to experts that take them; None where no expert does.
+
+    It is the parent's, or the memory's. Raises CandidateRefusedError where the memory keeps no pictures.
+    """
+    readers = [expert.contract.name for expert in experts if expert.contract.input == "resize"]
+    if not readers:
         return None
-    branch = PictureBranch(picture, len(classes))
-    branch.load_state_dict(state)
-    return branch
+    of_parent = parent and parent.artifact.manifest.contract.picture_plan
+    plan = of_parent or memory.picture_plan
+    if plan is None:
+        raise CandidateRefusedError(
+            f"the memory keeps no pictures for expert {readers[0]}: set FORGEWATCH_MEMORY_PICTURE_PX, and"
+            f" import into an empty memory, or forgewatch expert remove {readers[0]}"
+        )
+    return plan
+
+
+def initial_weights(settings: UpdaterSettings) -> Weights | None:
+    """Return the weights that release 0 begins with, read or fetched; None: random. Raises WeightsError."""
+    timm = settings.checkpoint == TIMM
+    return chosen(settings.backbone, None if timm else settings.checkpoint, timm)
 
 
 def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
@@ -225,8 +237,8 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
         labels, _ = labelled(scored, manifest.gate, manifest.classes, items)
         fake = np.asarray(fake_probabilities(scored["logits"]), np.float32)
     else:
-        network, vote = plan.parent.network.to(plan.device), vote_on(plan.parent.branch, items)
-        measured = score(network, _reference(artifact), items, plan.device, progress, vote)
+        network = plan.parent.network.to(plan.device)
+        measured = score(network, _reference(artifact), items, plan.device, progress)
         fake = fake_probabilities_around(measured, manifest.gate)
         unknown = unknown_scores(measured, manifest.gate)
         labels = labels_of(unknown, fake, manifest.gate, items.videos, items.sources)

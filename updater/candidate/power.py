@@ -1,10 +1,9 @@
 """The power of a candidate: how much of a family that it has never seen it would not call real.
 
 Nobody has the forgeries of tomorrow, but each known family was unknown once. So each is left out in turn:
-what lies above the frozen backbone is trained anew on all other classes, and so is the vote on whole pictures
-where there is one; the gate is calibrated anew, and the family's training and calibration items are judged at
-the thresholds that come of it, since nothing has seen them then. A backbone that is trained on crops has seen
-the family, which flatters; forensic features and a frozen model have not.
+the part above the frozen backbone is trained anew on all other classes, the gate is calibrated anew, and the
+family's training and calibration items are judged at the new thresholds, since nothing has seen them then. A
+backbone that is trained on crops has seen the family, which flatters; forensic features have not.
 """
 
 from collections.abc import Mapping
@@ -34,7 +33,6 @@ from updater.records import Caught, Power
 from updater.training import loop, schemes
 from updater.training.batches import TrainingSet
 from updater.training.crop_rows import Rows
-from updater.training.frozen import vote_beside
 from updater.training.losses import classification
 from updater.training.pools import backbone_rows, classify_items, crop_features, joined_tensors
 from updater.training.step import FIRST, Step
@@ -125,19 +123,13 @@ def _fared_without(
         reference = make_reference(
             some.output(network), some.items.families, some.items.ids, some.items.sources
         )
-    of_held, vote = held.output(network), None
-    if plan.architecture.picture is not None:
-        classes = [name for name in plan.classes if name != family]
-        vote = vote_beside(of_held.logits, known.items, held.items, classes)
-    said = None if vote is None else vote.on(held.items)
-    experts = None
+    of_held, experts = held.output(network), None
     if plan.experts:
-        logits = of_held.logits if said is None else of_held.logits + said
         classes = [name for name in plan.classes if name != family]
         contracts = [expert.contract for expert in plan.experts]
-        experts = calibrated_experts(contracts, held.items, logits, classes)
+        experts = calibrated_experts(contracts, held.items, of_held.logits, classes)
     gate = fit_gate(
-        gate_inputs(of_held, reference, said, experts),
+        gate_inputs(of_held, reference, experts),
         np.array(held.items.families),
         np.array(held.items.groups),
         live and live.take(np.array(calibration.items.families) != family),
@@ -146,12 +138,7 @@ def _fared_without(
     )
     not_real, scores = [], []
     for part in unseen:
-        found = gate_inputs(
-            part.output(network),
-            reference,
-            None if vote is None else vote.on(part.items),
-            experts and experts.of(part.items),
-        )
+        found = gate_inputs(part.output(network), reference, experts and experts.of(part.items))
         fake, unknown = fake_probabilities_around(found, gate), unknown_scores(found, gate)
         not_real.append(labels_of(unknown, fake, gate, part.items.videos, part.items.sources) != REAL)
         scores.append(unknown)

@@ -65,9 +65,7 @@ class LabelledCrops:
     crop_features: npt.NDArray[np.float32] | StoredRows | None = None
     """[T, F], float32, the raw forensic features of each crop, where they were computed before"""
     pictures: npt.NDArray[np.uint8] | StoredRows | None = None
-    """[n, S', S', 3], uint8, RGB: each item's whole picture, resized; None where no model looks at it"""
-    picture_features: npt.NDArray[np.float32] | None = None
-    """[n, B], what a frozen model makes of each item's whole picture, where it was computed before"""
+    """[n, S', S', 3], uint8, RGB: each item's whole picture, resized; None where no expert takes it"""
     expert_logits: npt.NDArray[np.float32] | None = None
     """[n, E], what each expert of an update says of each item; None where that was not computed"""
     videos: npt.NDArray[np.bool_] | None = None
@@ -238,9 +236,8 @@ def load(
     if lacking > max(1, MAX_LOST_SHARE * (len(kept) + lacking)):
         raise PicturesLackingError(
             f"{lacking} of {len(kept) + lacking} exemplars of the {split} split were kept without the whole"
-            f" picture of {shape} that the model looks at, and it cannot be made of their crops: set"
-            " FORGEWATCH_MEMORY_PICTURE_PX and import them into an empty memory, or go on without a"
-            " FORGEWATCH_UPDATER_PICTURE_BACKBONE"
+            f" picture of {shape} that an expert takes, and it cannot be made of their crops: set"
+            " FORGEWATCH_MEMORY_PICTURE_PX and import them into an empty memory, or remove the expert"
         )
     if lacking:
         log.warning("exemplars without a picture left out", split=split, exemplars=lacking)

@@ -15,7 +15,6 @@ from detector.release.experts import CarriedExpert, ExpertContract
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc, auroc_interval, balanced_weights, weighted_quantile
 from updater.training import schemes
-from updater.training.frozen import share_of_vote
 from updater.training.step import Options, is_real
 
 BASE_WEIGHT, PROVEN_WEIGHT = 3.0, 9.0
@@ -24,6 +23,12 @@ adds; chosen on cddb-mini with small experts and with a simulated one of AUC .94
 LEAST_GROUPS = 5
 """of reals, by which a source says something of the spread"""
 _LEAST_SCALE = 1e-3
+SHARES = (0.0, *(float(share) for share in np.geomspace(0.005, 2, 60)))
+"""Of the vote in the sum of logits, beside 1 of the network's.
+
+A vote fitted to few items is far surer than it is right, so that the best share may be some hundredths: the
+steps grow with the share.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,9 @@ def calibrated_experts(
 ) -> ExpertsSay:
     """Fit what experts count for to held-back items with their logits; return what they say of these.
 
-    logits: float32 [n, K], of the network for these items, with the picture model's vote. classes: of the
-    network, which with `options` name its logits. The share of each vote beside the network is fitted as that
-    of a picture model is, one expert after the other. Raises ValueError where no item is real.
+    logits: float32 [n, K], of the network for these items. classes: of the network, which with `options` name
+    its logits. The share of each vote beside the network is fitted, one expert after the other. Raises
+    ValueError where no item is real.
     """
     assert items.expert_logits is not None
     names = schemes.columns(classes, options)
@@ -97,6 +102,29 @@ def calibrated_experts(
             )
         )
     return ExpertsSay(tuple(carried), torch.from_numpy(items.expert_logits), fake, terms)
+
+
+def share_of_vote(
+    logits: Tensor,
+    vote: Tensor,
+    families: Sequence[str],
+    classes: Sequence[str],
+    weights: NDArray[np.float64],
+) -> float:
+    """Return the share of SHARES at which logits + share · vote, [n, K] each, have the least cross-entropy.
+
+    weights: float64 [n], what each item counts. The items must be ones that neither was trained on: on its
+    own training items each is surer than it is right.
+    """
+    order = {name: number for number, name in enumerate(classes)}
+    targets = torch.tensor([order[name] for name in families])
+    counts = torch.from_numpy(weights)
+
+    def loss(share: float) -> float:
+        each = torch.nn.functional.cross_entropy(logits + share * vote, targets, reduction="none")
+        return float((counts * each).sum() / counts.sum())
+
+    return min(SHARES, key=loss)
 
 
 def scale_of_reals(logits: NDArray[np.float32], items: LabelledCrops) -> tuple[float, float, int]:

@@ -106,8 +106,6 @@ def _each(names: str | Iterable[str] | None) -> tuple[str, ...]:
 _PARTS = ("backbone.", "project.", "branch.", "pseudo_head.")
 """what names in a whole network begin with, and names in a backbone of timm's do not"""
 _HEADS = ("head.", "pseudo_head.")
-PICTURE = "picture."
-"""what names of a release's picture branch begin with, beside its network's"""
 _LEARNT_FORMAT = "learnt-"
 """what the format of a benchmark's network begins with (`updater.benchmark.learners.task_tokens`)"""
 _LEARNT, _KEPT = "network.", "kept."
@@ -176,7 +174,6 @@ def read_weights(path: Path) -> Weights:
     if metadata.get("format", "").startswith(_LEARNT_FORMAT):
         own = {name: value for name, value in tensors.items() if not name.startswith(_KEPT)}
         tensors = {name.removeprefix(_LEARNT): value for name, value in own.items()}
-    tensors = {name: value for name, value in tensors.items() if not name.startswith(PICTURE)}
     if not tensors:
         raise WeightsError(f"{path} holds no tensor")
     for name, value in tensors.items():

@@ -1,11 +1,14 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from detector.release.experts import ExpertContract
 from detector.release.manifest import Architecture, SourceThresholds, decide
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
+from memory.settings import MemorySettings
 from updater.candidate.draft import identity_of
 from updater.candidate.evaluate import score_items
 from updater.candidate.plan import (
@@ -15,9 +18,11 @@ from updater.candidate.plan import (
     live_calls,
     load_parent,
     make_plan,
+    picture_plan,
     recipe_of,
 )
 from updater.data.training_data import LabelledCrops, Splits
+from updater.experts.look import Expert
 from updater.settings import UpdaterSettings
 from updater.training.step import FIRST, UPDATE
 
@@ -206,3 +211,15 @@ def test_of_a_source_with_its_own_thresholds_it_says_what_the_live_release_says_
 def test_where_nothing_is_live_there_is_nothing_to_keep(plan):
     first = make_plan(SETTINGS, None, plan.splits)
     assert live_calls(first, lambda *at: None) is None
+
+
+def test_an_expert_of_whole_pictures_needs_a_memory_that_keeps_them():
+    contract = ExpertContract(
+        name="whole", input="resize", side_px=32, digest="", checkpoint="", licence="Apache-2.0"
+    )
+    experts = [Expert(contract, Path("whole.onnx"))]
+    with pytest.raises(CandidateRefusedError, match=r"expert whole: set FORGEWATCH_MEMORY_PICTURE_PX"):
+        picture_plan(MemorySettings(), None, experts)
+    kept = MemorySettings(picture_px=32)
+    assert picture_plan(kept, None, experts) == kept.picture_plan
+    assert picture_plan(kept, None, []) is None

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from detector.model.network import Network
-from detector.release.manifest import Architecture, Picture
+from detector.release.manifest import Architecture
 from ingest.records import CropPlan
 from updater.candidate import power
 from updater.candidate.plan import Plan
@@ -100,31 +100,6 @@ def test_fakes_that_differ_from_reals_in_nothing_are_hardly_caught_and_others_ar
     assert found.families["twin"].share < 0.25
     assert found.families["blocky"].share > 0.5
     assert found.low < found.share < found.high
-
-
-@pytest.mark.slow
-def test_what_only_the_vote_on_whole_pictures_sees_is_in_the_power(plan_of, monkeypatch):
-    monkeypatch.setattr(power, "RECIPE", replace(power.RECIPE, balanced_steps=100))
-    plan = plan_of("blocky", "twin/real")
-    rng = np.random.default_rng(0)
-    picture = Picture(backbone="test_vit", side_px=32, mean=(0, 0, 0), deviation=(1, 1, 1), weights="none")
-
-    def shown(items, marked):
-        """Three numbers a picture, of which the first says fake of the families that are marked."""
-        rows = rng.normal(0, 0.1, (len(items), 3)).astype(np.float32)
-        rows[:, 0] += np.isin(np.array(items.families), marked)
-        return replace(items, picture_features=rows)
-
-    found = {}
-    for marked in (("blocky",), ("blocky", "twin")):
-        splits = plan.splits
-        parts = [shown(items, marked) for items in (splits.train, splits.calibration)]
-        changed = replace(splits, train=parts[0], calibration=parts[1])
-        architecture = plan.architecture.model_copy(update={"picture": picture})
-        told = measured(replace(plan, splits=changed, architecture=architecture))
-        found[marked] = told.families["twin"].share
-    assert found["blocky",] < 0.3
-    assert found["blocky", "twin"] > 0.8
 
 
 def test_with_a_single_family_there_is_nothing_to_leave_out(plan_of):

@@ -161,7 +161,7 @@ def test_a_full_disk_is_told_of_with_the_setting_that_helps(tmp_path):
 
 
 ALL = tuple(column.name for column in fields(LabelledCrops))
-OPTIONAL = ("features", "crop_features", "pictures", "picture_features", "videos")
+OPTIONAL = ("features", "crop_features", "pictures", "videos")
 LACKING = st.sets(st.sampled_from(OPTIONAL))
 COUNTS = st.lists(st.integers(1, 3), max_size=4)
 
@@ -185,7 +185,6 @@ def items_of(counts, first=0, on_disk=False):
         features=numbers[:, None].astype(np.float32),
         crop_features=of_crops[:, None].astype(np.float32),
         pictures=pictures,
-        picture_features=-numbers[:, None].astype(np.float32),
         expert_logits=numbers[:, None].astype(np.float32) / 2,
         videos=numbers % 2 == 0,
         media=np.array([f"media {name}" for name in names], np.str_),

@@ -9,9 +9,11 @@ import torch
 from updater.experts.calibrate import (
     BASE_WEIGHT,
     PROVEN_WEIGHT,
+    SHARES,
     calibrated_experts,
     log_odds,
     scale_of_reals,
+    share_of_vote,
     term_weight,
 )
 
@@ -129,3 +131,32 @@ def test_what_is_proven_on_known_forgeries_weighs_more_and_nothing_proven_keeps_
     logits = np.array([0, 1, 1, 2], np.float32)
     assert term_weight(logits, few) == BASE_WEIGHT
     assert term_weight(logits[:2], held.take([0, 1])) == BASE_WEIGHT
+
+
+def test_a_vote_that_knows_nothing_has_no_share_and_one_that_knows_more_has_a_large_one():
+    rng = np.random.default_rng(0)
+    families = ["real", "gan"] * 200
+    right = torch.tensor([[1.0, -1], [-1, 1]]).repeat(200, 1)
+    noise = torch.from_numpy(rng.normal(size=(400, 2))).float()
+    even = np.full(400, 1 / 400)
+    own = 0.5 * right + noise
+    assert share_of_vote(own, 3 * noise[torch.randperm(400)], families, ("real", "gan"), even) < 0.2
+    assert share_of_vote(own, right, families, ("real", "gan"), even) == SHARES[-1]
+    wrong_counts = np.where(np.arange(400) < 200, 1.0, 0.0)
+    half = torch.cat([right[:200], -right[200:]])
+    assert share_of_vote(own, half, families, ("real", "gan"), wrong_counts) == SHARES[-1]
+    assert share_of_vote(own, half, families, ("real", "gan"), 1 - wrong_counts) == 0
+
+
+def test_a_vote_that_is_forty_times_too_sure_is_given_a_fortieth():
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=4000)
+    families = [
+        "gan" if chance < 1 / (1 + np.exp(-2 * own)) else "real"
+        for own, chance in zip(truth, rng.random(4000), strict=True)
+    ]
+    right = torch.from_numpy(np.stack([-truth, truth], 1)).float()
+    share = share_of_vote(
+        torch.zeros(4000, 2), 40 * right, families, ("real", "gan"), np.full(4000, 1 / 4000)
+    )
+    assert share == pytest.approx(1 / 40, rel=0.12)

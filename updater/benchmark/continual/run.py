@@ -12,7 +12,7 @@ from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
 from updater.benchmark.continual.left_out import LeftOut, leave_out, trained
 from updater.benchmark.continual.resampled import Draws, resampled
-from updater.benchmark.continual.scoring import output_of, rightly_told
+from updater.benchmark.continual.scoring import rightly_told
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
@@ -22,8 +22,6 @@ from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.results import Power, RejectionScores, Unseen, WithinSource, af, af_paper
 from updater.benchmark.report.results import Step as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timed
-from updater.data.training_data import LabelledCrops
-from updater.training.frozen import vote_beside
 from updater.training.processes import is_first
 
 Kinds = Mapping[str, frozenset[str]]
@@ -182,13 +180,7 @@ def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
                 file,
                 lambda stage, *at: seed.progress(f"joint: {stage}", *at),
             )
-        vote = None
-        if setup.architecture.picture is not None:
-            train = LabelledCrops.join([task.train for task in stream.tasks])
-            held = LabelledCrops.join([task.calibration for task in stream.tasks])
-            logits = output_of(learnt, held, setup.torch_device).logits
-            vote = vote_beside(logits, train, held, learnt.classes, setup.options)
-        told = [rightly_told(learnt, setup, task.test, vote) for task in stream.tasks]
+        told = [rightly_told(learnt, setup, task.test) for task in stream.tasks]
         joint_aa = 100 * float(np.mean(told))
         if is_first():
             write_durably(done, json.dumps(joint_aa).encode())

@@ -29,7 +29,6 @@ from updater.draws import RandomStream
 from updater.experts.calibrate import ExpertsSay, calibrated_experts
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
-from updater.training.frozen import Vote, vote_beside
 from updater.training.pools import backbone_rows, classify_in_parts, crop_features
 from updater.training.step import Learnt
 
@@ -72,8 +71,6 @@ class Judge:
     reference: Reference | None
     rejection: dict[str, Score]
     """the setup's scores of evidence, fitted, by name"""
-    vote: Vote | None
-    """of a model on whole pictures: in whatever real, fake and family are told by, and in no score"""
     experts: ExpertsSay | None
     """what the setup's experts say of the calibration items"""
 
@@ -85,25 +82,18 @@ class Judge:
     def judged(self, items: LabelledCrops) -> JudgedItems:
         """Judge whole items."""
         parts, done = [], 0
-        vote = None if self.vote is None else self.vote.on(items)
         experts = self.experts and self.experts.of(items)
         for output in outputs_of(self.learnt, items, self.setup.torch_device):
             some = slice(done, done + len(output.logits))
-            of_some = None if vote is None else vote[some]
-            parts.append(self._judged(output, of_some, experts and experts.take(some), items, some))
+            parts.append(self._judged(output, experts and experts.take(some), items, some))
             done += len(output.logits)
         judged = joined_items(parts)
         return replace(judged, rejection=judged.rejection | self._odin(items))
 
     def _judged(
-        self,
-        output: NetworkOutput,
-        vote: torch.Tensor | None,
-        experts: ExpertsSay | None,
-        items: LabelledCrops,
-        some: slice,
+        self, output: NetworkOutput, experts: ExpertsSay | None, items: LabelledCrops, some: slice
     ) -> JudgedItems:
-        measured = _measured(output, self.reference, self.fake, vote, experts)
+        measured = _measured(output, self.reference, self.fake, experts)
         logits = torch.from_numpy(measured.logits)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
@@ -161,15 +151,11 @@ def calibrated(
             rows = np.array(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
         named = (np.array(of)[rows].tolist() for of in (train.families, train.ids, train.sources))
         reference = make_reference(NetworkOutput(*(one[rows] for one in known)), *named)
-    vote = None
-    if setup.architecture.picture is not None:
-        vote = vote_beside(held.logits, train, calibration, learnt.classes, setup.options)
-    said, experts = None if vote is None else vote.on(calibration), None
+    experts = None
     if setup.experts:
-        logits = held.logits if said is None else held.logits + said
         contracts = [expert.contract for expert in setup.experts]
-        experts = calibrated_experts(contracts, calibration, logits, learnt.classes, setup.options)
-    measured = _measured(held, reference, fake, said, experts)
+        experts = calibrated_experts(contracts, calibration, held.logits, learnt.classes, setup.options)
+    measured = _measured(held, reference, fake, experts)
     gate = _gate(measured, calibration)
     evidence = known_of(
         learnt.network,
@@ -187,7 +173,6 @@ def calibrated(
         gate,
         reference,
         {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names},
-        vote,
         experts,
     )
 
@@ -220,17 +205,15 @@ def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
     return gate.model_copy(update={"unknown_threshold": threshold})
 
 
-def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops, vote: Vote | None) -> float:
+def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops) -> float:
     """Return the share told rightly by the highest logit, 0..1.
 
     Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.
     """
     outputs, right, done = outputs_of(learnt, items, setup.torch_device), 0, 0
-    said = None if vote is None else vote.on(items)
     for output in outputs:
         some = slice(done, done + len(output.logits))
-        logits = output.logits if said is None else output.logits + said[some]
-        right += int(_right(learnt, setup, logits, items.families[some]).sum())
+        right += int(_right(learnt, setup, output.logits, items.families[some]).sum())
         done += len(output.logits)
     return right / done
 
@@ -255,11 +238,10 @@ def _measured(
     output: NetworkOutput,
     reference: Reference | None,
     fake: torch.Tensor,
-    vote: torch.Tensor | None,
     experts: ExpertsSay | None,
 ) -> GateInputs:
     """Return the gate's scores, with the mass on all fake logits: a release has one real class alone."""
-    measured = gate_inputs(output, reference, vote, experts)
+    measured = gate_inputs(output, reference, experts)
     probability = schemes.fake_probability(torch.from_numpy(measured.logits), fake).numpy()
     return replace(measured, fake_probability=probability)
 

@@ -6,7 +6,6 @@ import torch
 from pydantic import JsonValue
 
 from detector.release.manifest import NO_BACKBONE, Architecture
-from ingest.records import PicturePlan
 from updater.experts.look import Expert, digests_of
 from updater.training.step import Augment, Optimizer, Options, Recipe, Schedule
 from updater.training.weights import Weights
@@ -42,23 +41,16 @@ class Setup:
     device: str = "cpu"
     start_from: Weights | None = None
     """what a first network begins with; else at random"""
-    picture_plan: PicturePlan | None = None
-    """how whole pictures are shown to the architecture's model of them, where it has one"""
-    picture_from: Weights | None = None
-    """what that model begins as"""
     experts: tuple[Expert, ...] = ()
     """networks with a real/fake head of their own, beside the one that is trained"""
 
     def described(self) -> dict[str, JsonValue]:
         """Return every option by name, for the record; weights by their digest, where there are some."""
-        whole = asdict(replace(self, start_from=None, picture_plan=None, picture_from=None, experts=()))
-        for name in ("start_from", "picture_plan", "picture_from", "experts"):
+        whole = asdict(replace(self, start_from=None, experts=()))
+        for name in ("start_from", "experts"):
             del whole[name]
         if self.start_from is not None:
             whole["start_from"] = self.start_from.digest
-        if self.picture_from is not None and self.picture_plan is not None:
-            whole["picture_from"] = self.picture_from.digest
-            whole["picture_plan"] = self.picture_plan.model_dump(mode="json")
         whole |= {"architecture": self.architecture.model_dump(mode="json")}
         whole["rates"] = None if self.rates is None else list(self.rates)
         # Each of several processes has a GPU of its own number.

@@ -20,7 +20,6 @@ from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
 from updater.experts.look import with_expert_logits
 from updater.progress import Progress
-from updater.training.frozen import frozen_branch, frozen_rows
 from updater.training.pools import with_crop_features
 
 Which = Literal["cddb", "opencil", "synthetic", "deepfakebench", "dfdc", "faceforensics"]
@@ -87,8 +86,7 @@ class Dataset:
 def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path | None = None) -> Stream:
     """Return the stream with every crop's forensic features, computed once, whatever is trained on it.
 
-    Where a frozen model looks at whole pictures, with what it makes of each item's, kept in the folder
-    `frozen`, in the place of the picture. Parts that have either keep it. Raises WeightsError.
+    And with its experts' logits, kept in the folder `frozen`. Parts that have the features keep them.
     """
     device = setup.torch_device
     with_crops = _in_every_part(
@@ -106,24 +104,7 @@ def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path
             "experts",
             progress,
         )
-    picture, weights = setup.architecture.picture, setup.picture_from
-    if picture is None or weights is None:
-        return with_crops
-    branch = frozen_branch(picture, weights)
-
-    def seen(part: LabelledCrops, say: Callable[[int, int], None]) -> LabelledCrops:
-        if part.pictures is None:
-            return part
-        rows = frozen_rows(branch, part.pictures, device, frozen, say)
-        return replace(part, picture_features=rows, pictures=None)
-
-    return _in_every_part(
-        with_crops,
-        seen,
-        lambda part: 0 if part.pictures is None else len(part),
-        "pictures",
-        progress,
-    )
+    return with_crops
 
 
 def _in_every_part(

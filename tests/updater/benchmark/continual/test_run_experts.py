@@ -8,7 +8,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
-from ingest.records import PicturePlan
 from updater.benchmark.data.tasks import Task
 from updater.experts.check import checked
 from updater.experts.look import Expert
@@ -60,7 +59,6 @@ def test_what_an_expert_knows_is_told_of_families_that_were_left_out(
     setup = replace(
         small,
         experts=(expert,),
-        picture_plan=PicturePlan(width_px=SIDE, height_px=SIDE, interpolation="bicubic"),
     )
     ((with_expert, _),) = start(replace(stream, tasks=tuple(tasks)), tmp_path, setup, leave=True)
     without, _ = whole
