@@ -1,14 +1,18 @@
 """The records of a candidate's gates: each condition, what was forgotten, the items that count against it."""
 
 from collections.abc import Sequence
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+GateState = Literal["holds", "not shown to hold", "broken"]
+"""holds: the whole interval lies within the bound. broken: the whole interval lies beyond it."""
 
 
 class Gate(BaseModel):
     """One condition on a candidate. One that does not hold is a finding, which an approver accepts or not.
 
-    A bound counts as broken only beyond the interval, and where nothing was measured.
+    It holds where its whole interval lies within the bound; without an interval nothing is shown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -24,12 +28,34 @@ class Gate(BaseModel):
     high: float | None = Field(None, description="upper end of it")
     groups: int | None = Field(None, description="n: groups that the interval rests on")
     measured: str | None = Field(
-        None, description="figure, interval and n, where the value is the end of an interval"
+        None, description="figure, interval and n in words, where groups do not say them"
     )
     items: tuple[str, ...] = Field(
         (), description="exemplars behind a finding, by id, the worst first; not all of them"
     )
     mends: str | None = Field(None, description="what mends a finding, for a person; None where it holds")
+    decides: int | None = Field(
+        None,
+        description="groups, held back besides, at which this value would be shown or broken; None: none",
+    )
+
+    @computed_field  # type: ignore[prop-decorator]  # pydantic's own way
+    @property
+    def state(self) -> GateState:
+        """One of an older release that counted as holding with the bound inside its interval is not shown."""
+        known = self.value is not None and self.low is not None and self.high is not None
+        if self.value is None or (known and self.low < self.bound < self.high):
+            return "not shown to hold"
+        if self.holds:
+            return "holds"
+        return "broken" if not known or self.bound not in (self.low, self.high) else "not shown to hold"
+
+    def judged(self) -> str:
+        """Return the state for a person, with the number of groups that would decide it."""
+        if self.state != "not shown to hold" or self.value is None:
+            return self.state
+        by = f"about {self.decides} more held-back groups" if self.decides else "no number of items"
+        return f"{self.state}: {by} would decide it"
 
     def said(self, number: str) -> str:
         """Return the value for a person with its interval and n, its numbers formatted so."""
@@ -37,7 +63,7 @@ class Gate(BaseModel):
             return "not measured"
         value = f"{self.value:{number}}"
         if self.measured:
-            return f"{value} ({self.measured})"
+            return self.measured
         if self.low is None or self.high is None:
             return value
         return f"{value} [{self.low:{number}} to {self.high:{number}}] of {self.groups} groups"
@@ -64,5 +90,7 @@ class Behind(BaseModel):
 
 
 def said_of_findings(findings: Sequence[Gate]) -> str:
-    """Return the findings for a person: each gate with its value, interval, n and bound."""
-    return "; ".join(f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}" for gate in findings)
+    """Return the findings for a person: each gate with its value, interval, n, bound and state."""
+    return "; ".join(
+        f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}, {gate.judged()}" for gate in findings
+    )

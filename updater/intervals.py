@@ -24,6 +24,20 @@ def share_interval(share: float, groups: int) -> tuple[float, float]:
     return low, high
 
 
+def groups_to_decide(share: float, bound: float) -> int | None:
+    """Return about how many groups put a bound, 0..1, outside of the interval of a share that stays as it is.
+
+    None where 100,000 do not.
+    """
+    groups = 8
+    while groups <= 100_000:
+        low, high = share_interval(share, groups)
+        if not low < bound < high:
+            return groups
+        groups += -(-groups // 20)
+    return None
+
+
 def lost_interval(
     before: Sequence[tuple[float, int]], after: Sequence[tuple[float, int]]
 ) -> tuple[float, float]:

@@ -127,8 +127,7 @@ class UpdaterSettings(BaseSettings):
         description="gate: most points by which the share of left-out families not called real may fall",
     )
     max_robustness_points: float = Field(
-        5.0,
-        description="gate: most points by which the accuracy under distortions may fall, beyond chance",
+        5.0, description="gate: most points by which the accuracy under distortions may fall"
     )
     min_new_named: float = Field(
         0.5, description="gate: smallest share of each new family that is named as it"

@@ -237,4 +237,4 @@ def _approved(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> 
 
 
 def _with(count: int) -> str:
-    return f" with {count} finding{'s' if count > 1 else ''}, each with your reason" if count else ""
+    return f" with {count} finding{'s' if count > 1 else ''} and your reasons" if count else ""

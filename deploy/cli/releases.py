@@ -57,8 +57,8 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
     say(card)
     print_table(
         f"gates of {short(detail.digest)} (compared with {short(detail.candidate.parent) or 'nothing'})",
-        ["gate", "measured", "bound", "holds"],
-        [[g.name, g.said(".3f"), g.bound, "yes" if g.holds else "NO"] for g in detail.candidate.gates],
+        ["gate", "measured", "bound", "state"],
+        [[g.name, g.said(".3f"), g.bound, g.judged()] for g in detail.candidate.gates],
     )
     show_findings(detail.candidate.findings)
     if detail.state not in ("live", "retired"):
@@ -87,6 +87,9 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
 def approve(
     digest: Digest,
     accept: Accept = None,
+    because: Annotated[
+        str | None, typer.Option(help="take every gate that is not shown to hold, for this reason")
+    ] = None,
     promote: Annotated[
         bool, typer.Option(" /--only", help="approve it and no more: `forgewatch promote` begins its rollout")
     ] = True,
@@ -99,12 +102,16 @@ def approve(
 ) -> None:
     """Approve a proposed release and begin its rollout. Binds the digests of exactly these bytes.
 
-    A release with findings needs a reason for each: --accept "FINDING=WHY", or as it is asked for. Whoever
+    A release with findings needs a reason for each: --accept "FINDING=WHY", or as it is asked for; --because
+    gives one for all that is not shown to hold, and for nothing that is broken. Whoever
     asked for its update cannot approve it, once people have tokens. An approval expires (7 days by default).
     """
     reasons = _reasons(accept or [])
     with client(actor) as api:
         detail = api.release(api.full_digest(digest))
+        if because:
+            open_ = [gate.name for gate in detail.candidate.findings if gate.state != "broken"]
+            reasons = dict.fromkeys(open_, because) | reasons
         if not as_json and plan != "now":
             warn_of(_expected(json.loads(api.file(detail.digest, EVALUATION))))
         if sys.stdin.isatty() and not as_json:
@@ -204,7 +211,7 @@ def warn_of(expected: Sequence[Expected]) -> None:
 def show_findings(findings: Sequence[Gate]) -> None:
     """Print each finding: its value with interval and n, its bound, items behind it, and what mends it."""
     for finding in findings:
-        say(f"finding: {finding.name}: {finding.said('.4g')}, bound {finding.bound:g}")
+        say(f"finding: {finding.name}: {finding.said('.4g')}, bound {finding.bound:g}, {finding.judged()}")
         if finding.items:
             say(f"   behind it, the worst first: {' '.join(finding.items)}")
         if finding.mends:
@@ -212,8 +219,17 @@ def show_findings(findings: Sequence[Gate]) -> None:
 
 
 def asked_reasons(findings: Sequence[Gate]) -> dict[str, str]:
-    """Ask at the terminal why each finding is accepted."""
-    return {finding.name: typer.prompt(f"why do you accept {finding.name!r}?") for finding in findings}
+    """Ask at the terminal why each broken gate is accepted, and once for all that are not shown to hold."""
+    reasons = {
+        finding.name: typer.prompt(f"why do you accept {finding.name!r}?")
+        for finding in findings
+        if finding.state == "broken"
+    }
+    if open_ := [finding.name for finding in findings if finding.name not in reasons]:
+        reasons |= dict.fromkeys(
+            open_, typer.prompt(f"why do you accept what is not shown ({', '.join(open_)})?")
+        )
+    return reasons
 
 
 def _reasons(accept: Sequence[str]) -> dict[str, str]:

@@ -58,12 +58,14 @@ def decide(
     do: Annotated[Literal["approve", "approve and take live", "take live", "reject", "roll back"], Form()],
     evaluation_digest: Annotated[str, Form(max_length=64)] = "",
     ledger: Annotated[str, Form(max_length=64, description="as the form's page had it")] = "",
-    finding: Annotated[list[str], Form(description="names of gates that do not hold")] = [],  # noqa: B006  # FastAPI copies it
+    finding: Annotated[list[str], Form(description="names of broken gates")] = [],  # noqa: B006  # FastAPI copies it
     why: Annotated[list[str], Form(description="for each finding, why it is accepted")] = [],  # noqa: B006  # FastAPI copies it
+    unshown: Annotated[list[str], Form(description="names of gates that are not shown to hold")] = [],  # noqa: B006  # FastAPI copies it
+    because: Annotated[str, Form(max_length=1000, description="why all of these are accepted")] = "",
     reason: Annotated[str, Form(max_length=1000)] = "",
 ) -> Response:
     """Approve, take live, reject or roll back; then the release again. A refusal keeps what was typed."""
-    given = dict(zip(finding, why, strict=False))
+    given = dict.fromkeys(unshown, because) | dict(zip(finding, why, strict=False))
     request.state.again = lambda error, status: _release(
         request, services, digest, reasons=given, reason=reason, error=error, status=status
     )

@@ -9,21 +9,25 @@ import pytest
 
 from detector.release.artifact import Artifact
 from updater.candidate.gates import make_gates
+from updater.gate_records import Forgotten
 from updater.records import Candidate, Evaluation, Performance, Shares
 from updater.settings import UpdaterSettings
 
 MakeEvaluation = Callable[..., Evaluation]
+GROUPS = 1000
+"""of each class that was held back: enough for narrow intervals"""
 
 
 @pytest.fixture(scope="session")
 def make_evaluation() -> MakeEvaluation:
     """Makes an evaluation: the live release knows `known`; `named` is the share of each family."""
 
-    def judged(classes: tuple[str, ...], named: float) -> Performance:
+    def judged(classes: tuple[str, ...], named: float, groups: int) -> Performance:
         shares = {
-            name: Shares(items=20, real=0.0, fake=named, unknown=1 - named, named=named) for name in classes
+            name: Shares(items=20, real=0.0, fake=named, unknown=1 - named, named=named, groups=groups)
+            for name in classes
         }
-        shares["real"] = Shares(items=20, real=0.98, fake=0.01, unknown=0.01, named=0.98)
+        shares["real"] = Shares(items=20, real=0.98, fake=0.01, unknown=0.01, named=0.98, groups=groups)
         return Performance(classes=shares, rejection_auroc=0.9)
 
     def make(
@@ -33,10 +37,11 @@ def make_evaluation() -> MakeEvaluation:
         *,
         named: float = 0.9,
         seed: int = 0,
+        groups: int = GROUPS,
     ) -> Evaluation:
         new = tuple(name for name in classes[1:] if name not in known)
-        before = judged(classes, 0.9) if parent else None
-        after = judged(classes, named)
+        before = judged(classes, 0.9, GROUPS) if parent else None
+        after = judged(classes, named, groups)
         evaluation = Evaluation(
             update=1,
             parent=parent,
@@ -53,6 +58,9 @@ def make_evaluation() -> MakeEvaluation:
             calibration={},
             export_differences={},
             gates=(),
+            forgotten=Forgotten(low=0.89 - named, high=0.91 - named, groups=GROUPS, by_family={})
+            if parent
+            else None,
         )
         return evaluation.model_copy(update={"gates": make_gates(UpdaterSettings(), evaluation)})
 

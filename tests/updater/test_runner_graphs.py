@@ -32,12 +32,12 @@ def test_a_release_says_where_and_when_and_its_child_keeps_that_byte_for_byte(
     with deploy_server() as (url, artifacts):
         given = make_settings(url, backbone="none", localizer_steps=3, scanner_steps=1)
         first = run_once(given, memory_settings)
-        assert (first.state, first.error) == ("proposed", None)
+        assert first.state.startswith("proposed"), first.error
         release_0 = verify(artifacts / first.candidate, first.candidate)
         approve(url, release_0.digest)
         remember("striped", 50)
         second = run_once(make_settings(url, backbone="none"), memory_settings)
-        assert (second.state, second.error) == ("proposed", None)
+        assert second.state.startswith("proposed"), second.error
         release_1 = verify(artifacts / second.candidate, second.candidate)
 
     manifest = release_0.manifest

@@ -22,7 +22,7 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
     remember("blocky", 50)
     with deploy_server() as (url, artifacts):
         run = run_once(make_settings(url, backbone=name, checkpoint=published(name)), memory_settings)
-        assert (run.state, run.error) == ("proposed", None)
+        assert run.state.startswith("proposed"), run.error
         artifact = verify(artifacts / run.candidate, run.candidate)
     given, found = load_file(published(name)), load_file(artifact.folder / WEIGHTS)
     alike = [k for k, v in given.items() if torch.equal(v, found.get(f"backbone.{k}", torch.zeros(0)))]

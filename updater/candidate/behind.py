@@ -1,6 +1,7 @@
 """The evidence behind a candidate's gates: items that count against it, and what it forgot."""
 
 import math
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,9 +106,9 @@ def flips(items: LabelledCrops, before: Calls | None, after: Calls, classes: tup
     )
 
 
-def real_groups(splits: Splits) -> dict[str, dict[str, int]]:
+def real_groups(splits: Splits) -> dict[str, Counter[str]]:
     """Return how many groups of real items each source has, by split."""
-    counted: dict[str, dict[str, int]] = {}
+    counted: dict[str, Counter[str]] = {}
     for split in ("train", "calibration", "test"):
         items: LabelledCrops = getattr(splits, split)
         pairs = {
@@ -116,6 +117,5 @@ def real_groups(splits: Splits) -> dict[str, dict[str, int]]:
             if family == REAL
         }
         for source, _ in sorted(pairs):
-            counted.setdefault(source, {}).setdefault(split, 0)
-            counted[source][split] += 1
+            counted.setdefault(source, Counter())[split] += 1
     return counted

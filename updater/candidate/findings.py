@@ -6,21 +6,15 @@ from updater.candidate.outlook import reals_wanted
 from updater.gate_records import Behind, Gate
 from updater.records import Evaluation
 
-NOT_MEASURED = (
-    "It could not be measured: too few items that the live release knows were held back. Label or import more"
-    " of them, and ask for another update. Or accept it."
-)
-OF_ROBUSTNESS = (
-    "Import reals and forgeries as they arrive (saved again, resized, cut from a video), and ask for another"
-    " update. Or accept it: such media may be called otherwise than by the live release."
-)
+NOT_MEASURED = "It could not be measured: too few items were held back. Label or import more of them."
+OF_ROBUSTNESS = "Import reals and forgeries as they arrive: saved again, resized, cut from a video."
 _SOURCES_SHOWN = 3
 
 
 def findings_markdown(gates: Sequence[Gate]) -> list[str]:
     """Return a list of the gates that do not hold, with the items behind each and what mends it."""
     return [
-        f"- **{gate.name}**: {gate.said('.4g')}, bound {gate.bound:g}. {gate.mends}"
+        f"- **{gate.name}**: {gate.said('.4g')}, bound {gate.bound:g}, {gate.judged()}. {gate.mends}"
         + (f" Behind it, the worst first: {', '.join(gate.items)}." if gate.items else "")
         for gate in gates
         if not gate.holds
@@ -34,8 +28,7 @@ def of_reals(evaluation: Evaluation, behind: Behind, called: str) -> str:
     items = ", ".join(f"{behind.sources[source]} of {source}" for source in shown)
     return (
         f"Look at the items behind it{f' ({items})' if items else ''}: label one that is no real anew."
-        f" {wanted} Or accept it: about so many other reals of these sources"
-        f" are then called {called}."
+        f" {wanted} Or accept it: about so many other reals of these sources are then called {called}."
     )
 
 
@@ -43,8 +36,7 @@ def of_naming(evaluation: Evaluation, family: str) -> str:
     """A new family that is rarely named: label more of it."""
     learnt = evaluation.items.get("train", {}).get(family, 0)
     return (
-        f"Label more items of {family}: it learnt from {learnt}. Look at those behind it, and label one of"
-        f" another family anew. Or accept it: most of {family} is then called something else."
+        f"Label more items of {family}: it learnt from {learnt}. Label those behind it that are others anew."
     )
 
 
@@ -55,7 +47,6 @@ def of_forgotten(evaluation: Evaluation) -> str:
     most = f"{worst} lost most ({100 * by_family[worst]:.0f} points): label" if worst else "Label"
     return (
         f"{most} more of the old families' items, or undo a label that took some of them for another family."
-        " Or accept it: they are then named less often, and may still be called fake or unknown."
     )
 
 
@@ -64,9 +55,8 @@ def of_power(evaluation: Evaluation) -> str:
     lost = power_lost(evaluation)
     worst = f"{lost[0][1]} lost most ({100 * lost[0][0]:.0f} points). " if lost else ""
     return (
-        f"{worst}Reals that are few, or differ much from one another, raise the thresholds, and more of an"
-        f" unseen forgery passes. {_reals_to_import(evaluation, list(evaluation.real_groups))} Name forgeries"
-        " among the unknowns that wait. Or accept it: more of an unseen forgery is then called real."
+        f"{worst}Reals that are few, or differ much from one another, raise the thresholds."
+        f" {_reals_to_import(evaluation, list(evaluation.real_groups))} Name forgeries among the unknowns."
     )
 
 

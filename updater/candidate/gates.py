@@ -1,8 +1,8 @@
 """The conditions on a candidate, as pure functions of its evaluation. What does not hold is a finding.
 
 Shares are fractions in 0..1, AUCs too; a gate that compares two of them has its value and bound in points
-(hundredths). A bound is broken only beyond the value's interval, whose end may equal it. What was not
-measured, as where nothing was held back to measure it on, never holds: what was not measured was not met.
+(hundredths). A gate holds where its whole interval lies within the bound, which its end may equal, and is
+broken where all of it lies beyond. In between, and where nothing was measured, it is not shown to hold.
 """
 
 import math
@@ -10,14 +10,14 @@ import math
 from memory.records import REAL
 from updater.candidate import findings
 from updater.gate_records import Behind, Gate
-from updater.intervals import lost_interval, share_interval
-from updater.records import Evaluation, Lost, Performance, Power, Robustness, Shares
+from updater.intervals import groups_to_decide, lost_interval, share_interval
+from updater.records import Evaluation, Performance, Power, Robustness, Shares
 from updater.settings import UpdaterSettings
 
 REALS_UNKNOWN, REALS_FAKE = "share of reals called unknown", "share of reals called fake"
 FORGOTTEN = "points forgotten of the old families"
 POWER = "points of power lost"
-ROBUSTNESS = "points of accuracy lost under distortions, beyond chance"
+ROBUSTNESS = "points of accuracy lost under distortions"
 ITEMS_SHOWN = 8
 """behind a finding"""
 _NOTHING = Behind(items=(), sources={})
@@ -37,8 +37,8 @@ def make_gates(bounds: UpdaterSettings, evaluation: Evaluation) -> tuple[Gate, .
     classes, before, after = evaluation.classes, evaluation.before, evaluation.after
     reals, wrong = after.classes[REAL], bounds.max_reals_wrong
     gates = [
-        _at_most(REALS_UNKNOWN, reals.unknown, wrong, reals.groups),
-        _at_most(REALS_FAKE, reals.fake, wrong, reals.groups),
+        _share(REALS_UNKNOWN, reals.unknown, wrong, reals.groups),
+        _share(REALS_FAKE, reals.fake, wrong, reals.groups),
         *(names(name, after.classes[name], bounds.min_new_named) for name in evaluation.new),
     ]
     if before is not None:
@@ -54,17 +54,7 @@ def make_gates(bounds: UpdaterSettings, evaluation: Evaluation) -> tuple[Gate, .
 
 def names(family: str, shares: Shares, bound: float) -> Gate:
     """The gate of a new family: the share of its held-back items that got its very name."""
-    low, high = _ends(shares.named, shares.groups)
-    holds = (shares.named if high is None else high) >= bound
-    return Gate(
-        name=naming(family),
-        value=_number(shares.named),
-        bound=bound,
-        holds=holds,
-        low=low,
-        high=high,
-        groups=shares.groups,
-    )
+    return _share(naming(family), shares.named, bound, shares.groups, at_least=True)
 
 
 def forgets(evaluation: Evaluation, before: Performance, old: list[str], bounds: UpdaterSettings) -> Gate:
@@ -77,13 +67,9 @@ def forgets(evaluation: Evaluation, before: Performance, old: list[str], bounds:
         raise ValueError("the live model knows no family, so there is nothing to forget")
     after = evaluation.after.classes
     lost = sum(before.classes[family].named - after[family].named for family in old) / len(old)
-    interval = evaluation.forgotten
-    return _points_at_most(
-        FORGOTTEN,
-        lost,
-        bounds.max_forgotten_points,
-        None if interval is None else (interval.low, interval.high, interval.groups),
-    )
+    of = evaluation.forgotten
+    interval = of and (of.low, of.high, of.groups)
+    return _points_at_most(FORGOTTEN, lost, bounds.max_forgotten_points, interval)
 
 
 def keeps_power(before: Power | None, after: Power | None, bound_points: float) -> tuple[Gate, ...]:
@@ -115,44 +101,59 @@ def keeps_power(before: Power | None, after: Power | None, bound_points: float) 
 def keeps_robustness(
     before: Robustness | None, after: Robustness | None, bound_points: float
 ) -> tuple[Gate, ...]:
-    """Points of accuracy under distortions that a candidate has lost with 95 % confidence: `low` of its loss.
+    """Points of accuracy under distortions that a candidate has lost, on the classes that both know.
 
-    So what chance explains is no finding: few items let more pass, and `lost_on` says how much. Positive:
-    distortions mislead the candidate more. No gate where the live model was not measured so.
+    Positive: distortions mislead the candidate more. No gate where the live model was not measured so.
     """
     if before is None:
         return ()
-    lost = after and after.lost
-    gate = _points_at_most(ROBUSTNESS, lost.low if lost else math.nan, bound_points, None)
-    return (gate.model_copy(update={"measured": _measured(lost)}) if lost else gate,)
-
-
-def _measured(lost: Lost) -> str:
+    if (lost := after and after.lost) is None:
+        return (_points_at_most(ROBUSTNESS, math.nan, bound_points, None),)
+    interval = (lost.low, lost.high, lost.reals + lost.forgeries)
+    gate = _points_at_most(ROBUSTNESS, lost.share, bound_points, interval)
     share, low, high = (f"{100 * value:.1f}" for value in (lost.share, lost.low, lost.high))
-    return f"{share} [{low} to {high}] of {lost.reals} real and {lost.forgeries} forged items"
+    measured = f"{share} [{low} to {high}] of {lost.reals} real and {lost.forgeries} forged items"
+    return (gate.model_copy(update={"measured": measured}),)
 
 
-def _at_most(name: str, share: float, bound: float, groups: int | None) -> Gate:
-    low, high = _ends(share, groups)
-    holds = (share if low is None else low) <= bound
-    return Gate(name=name, value=_number(share), bound=bound, holds=holds, low=low, high=high, groups=groups)
+def _share(name: str, share: float, bound: float, groups: int | None, *, at_least: bool = False) -> Gate:
+    """A gate on a share, 0..1, of so many groups."""
+    if not groups or not math.isfinite(share):
+        return _bounded(name, share, bound, None)
+    interval = (*share_interval(share, groups), groups)
+    return _bounded(name, share, bound, interval, groups_to_decide(share, bound), at_least=at_least)
 
 
 def _points_at_most(name: str, lost: float, bound: float, interval: tuple[float, float, int] | None) -> Gate:
     """A gate on a loss, a fraction, with its interval's ends and groups; value, ends and bound are points."""
     value = _rounded(100 * lost)
     if interval is None:
-        return Gate(name=name, value=_number(value), bound=bound, holds=value <= bound)
-    low, high = (_rounded(100 * end) for end in interval[:2])
-    return Gate(
-        name=name,
-        value=_number(value),
-        bound=bound,
-        holds=low <= bound,
-        low=low,
-        high=high,
-        groups=interval[2],
-    )
+        return _bounded(name, value, bound, None)
+    low, high, groups = 100 * interval[0], 100 * interval[1], interval[2]
+    # An interval narrows by the root of its groups.
+    apart, reach = abs(bound - value), high - value if value <= bound else value - low
+    wanted = math.ceil(groups * (reach / apart) ** 2) if apart > reach / 100 else None
+    return _bounded(name, value, bound, (low, high, groups), wanted)
+
+
+def _bounded(
+    name: str,
+    value: float,
+    bound: float,
+    interval: tuple[float, float, int] | None,
+    wanted: int | None = None,
+    *,
+    at_least: bool = False,
+) -> Gate:
+    """wanted: groups by which it would be decided, those of the interval among them."""
+    gate = Gate(name=name, value=_number(value), bound=bound, holds=False)
+    if interval is None:
+        return gate
+    low, high, groups = _rounded(interval[0]), _rounded(interval[1]), interval[2]
+    holds = low >= bound if at_least else high <= bound
+    decides = max(1, wanted - groups) if wanted and not holds and low <= bound <= high else None
+    found = {"holds": holds, "low": low, "high": high, "groups": groups, "decides": decides}
+    return gate.model_copy(update=found)
 
 
 def _as_finding(gate: Gate, evaluation: Evaluation) -> Gate:
@@ -176,13 +177,6 @@ def _as_finding(gate: Gate, evaluation: Evaluation) -> Gate:
     if gate.value is None:
         mending = findings.NOT_MEASURED
     return gate.model_copy(update={"items": items[:ITEMS_SHOWN], "mends": mending})
-
-
-def _ends(share: float, groups: int | None) -> tuple[float | None, float | None]:
-    if not groups or not math.isfinite(share):
-        return None, None
-    low, high = share_interval(share, groups)
-    return _rounded(low), _rounded(high)
 
 
 def _number(value: float) -> float | None:

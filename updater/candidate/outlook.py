@@ -99,13 +99,10 @@ def _told(real_groups: Counts, items: Counts, waiting: Counts) -> list[str]:
         )
     for name, lacking in waiting.items():
         lacks = ", ".join(f"{count} for {split}" for split, count in lacking.items())
-        what = (
-            "Nothing can be learnt yet: reals lack"
-            if name == REAL
-            else f"{name} will not be learnt yet: it lacks"
-        )
+        mine = f"{name} will not be learnt yet: it lacks"
+        what = "Nothing can be learnt yet: reals lack" if name == REAL else mine
         told.append(
-            f"{what} {lacks}. A label goes to a split by itself, so label about {_labels(lacking)} more."
+            f"{what} {lacks}. A label goes to a split by itself: label about {_labels(lacking)} more."
         )
     if learnt := [name for name in items if name not in waiting and name != REAL]:
         told.append(f"It will know {', '.join(learnt)}; every other forgery it can at best call unknown.")

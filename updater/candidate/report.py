@@ -52,24 +52,19 @@ def _mean(values: list[float]) -> float:
 def evaluation_markdown(evaluation: Evaluation) -> str:
     """The evaluation as a page: the gates, then what each class was called before and after."""
     listed = findings_markdown(evaluation.gates)
-    verdict = "proposed with findings" if listed else "all gates hold"
     lines = [
-        f"# Update {evaluation.update}: {verdict}",
+        f"# Update {evaluation.update}: {'proposed with findings' if listed else 'all gates hold'}",
         "",
         f"Compared with {release_name(evaluation.parent)} on the same held-back items.",
         "",
-        "| gate | value | bound | holds |",
+        "| gate | value | bound | state |",
         "|---|---:|---:|---|",
         *(
-            f"| {gate.name} | {gate.said('.3f')} | {gate.bound:.3f} | {'yes' if gate.holds else '**no**'} |"
+            f"| {gate.name} | {gate.said('.3f')} | {gate.bound:.3f} | {gate.judged()} |"
             for gate in evaluation.gates
         ),
         "",
-        *(
-            ["What does not hold beyond its 95 % interval, and what mends it:", "", *listed, ""]
-            if listed
-            else []
-        ),
+        *(["What is broken or not shown to hold, and what mends it:", "", *listed, ""] if listed else []),
         "Shares of each class in %, before → after. `named` is the share that got its very name"
         " (for reals: that was called real).",
         "",
@@ -105,10 +100,8 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         lines += ["", said_of_scanner(evaluation)]
     if evaluation.waiting:
         lines += ["", "Labelled, but with too few items to be learnt yet:", ""]
-        lines += [
-            f"- {name}: {', '.join(f'{n} {split}' for split, n in of.items())}"
-            for name, of in evaluation.waiting.items()
-        ]
+        for name, of in evaluation.waiting.items():
+            lines.append(f"- {name}: {', '.join(f'{n} {split}' for split, n in of.items())}")
     return "\n".join(lines) + "\n"
 
 
@@ -145,8 +138,7 @@ def said_of_robustness(evaluation: Evaluation) -> str:
         f"Under DeeperForensics' seven distortions at levels 1 and 3 its accuracy is {under:.1f} % on"
         f" average, and on the same {count} held-back items undistorted {plain:.1f} %; 50 % is chance. It is"
         " the mean of the share of reals called real and of the share of forgeries called fake or unknown."
-        f"{against} An item is at most two of its crops here: video compression codes each as a clip of one"
-        " frame, and blocks lie on it as densely as on a picture of 256 px."
+        f"{against} An item is at most two of its crops here."
     )
 
 
@@ -218,9 +210,7 @@ def _row(name: str, evaluation: Evaluation) -> str:
     after = evaluation.after.classes[name]
     before = evaluation.before.classes[name] if evaluation.before else None
     cells = [
-        f"{100 * getattr(before, field):.1f} → {100 * getattr(after, field):.1f}"
-        if before
-        else f"{100 * getattr(after, field):.1f}"
+        " → ".join(f"{100 * getattr(of, field):.1f}" for of in (before, after) if of)
         for field in ("named", "real", "fake", "unknown")
     ]
     shown = f"{name} (new)" if name in evaluation.new else name

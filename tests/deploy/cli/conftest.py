@@ -61,8 +61,8 @@ def proposed(
 ) -> Callable[..., Artifact]:
     """Puts an artifact and proposes it, by the functions below the API."""
 
-    def put_and_propose(parent: Artifact | None = None, named: float = 0.9) -> Artifact:
-        artifact = make_artifact(parent, named=named)
+    def put_and_propose(parent: Artifact | None = None, **figures: Any) -> Artifact:
+        artifact = make_artifact(parent, **figures)
         for file in (*artifact.manifest.files, "manifest.json"):
             with services.artifacts.upload(artifact.digest, file) as upload:
                 upload.write((artifact.folder / file).read_bytes())

@@ -154,7 +154,7 @@ def test_at_a_terminal_each_finding_is_taken_with_a_reason(
     updater.named = 0.1
     assert "is live" in answered.ok("try", str(folder))
     assert says[0] == "Train on this now?"
-    assert "with 1 finding, each with your reason" in says[1]
+    assert "with 1 finding and your reasons" in says[1]
     assert says[2:] == [f"why do you accept '{FINDING}'?"]
     (release,) = answered.json("releases")
     history = answered.json("release", release["digest"])["history"]

@@ -1,5 +1,6 @@
 """The commands about releases against a real server in this process, without a broker."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,28 @@ def test_findings_are_shown_and_taken_with_a_reason_each(
     short = proposed(named=0.1).digest[:12]
     assert f"{short} (with findings: {FINDING})" in answered.ok("status")
     assert "proposed with findings" in answered.ok("releases")
-    assert f"finding: {FINDING}: 0.1, bound 0.5" in answered.ok("release", short)
+    assert re.search(
+        rf"finding: {FINDING}: 0\.1 \[.*\] of 1000 groups, bound 0\.5, broken", answered.ok("release", short)
+    )
     assert f'--accept "{FINDING}=WHY"' in answered.fails("approve", short)
     assert "is not FINDING=WHY" in answered.fails("approve", short, "--accept", FINDING, code=2)
     assert "is no finding" in answered.fails("approve", short, "--accept", "nonsense=why")
     assert "is live" in answered.ok("approve", short, "--accept", f"{FINDING}=rare here", "--as", "ada")
     assert f"accepted {FINDING}: rare here" in answered.ok("release", short)
+
+
+def test_one_reason_takes_all_that_is_not_shown_to_hold_and_nothing_that_is_broken(
+    answered: Terminal, proposed: Callable[..., Artifact]
+) -> None:
+    broken = proposed(named=0.1).digest[:12]
+    assert "no reason was given" in answered.fails("approve", broken, "--because", "few items")
+    few = proposed(groups=20).digest[:12]
+    assert "no reason was given" in answered.fails("approve", few)
+    shown = answered.ok("release", few)
+    assert "not shown to hold: about" in shown
+    assert "is live" in answered.ok("approve", few, "--because", "few items", "--as", "ada")
+    (_, approved, *_) = answered.json("release", few)["history"]
+    assert set(approved["accepted"].values()) == {"few items"}
 
 
 def test_at_a_terminal_a_reason_is_asked_for_each_finding_that_has_none(

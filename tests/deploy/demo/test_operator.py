@@ -50,16 +50,21 @@ def unknown(number: int) -> NewRow:
     )
 
 
-def test_the_operator_approves_no_release_with_findings_and_says_who_is_to_decide() -> None:
+def test_the_operator_approves_no_release_with_a_broken_gate_and_says_who_is_to_decide() -> None:
     operator = Operator(Console(quiet=True), {})
-    waiting = [{"digest": "a" * 64, "state": "proposed with findings"}, {"digest": "b", "state": "proposed"}]
+    gates = [{"state": state} for state in ("holds", "not shown to hold", "broken")]
+    waiting = [{"digest": "a" * 64, "state": "proposed with findings", "candidate": {"gates": gates}}]
     with (
         patch.object(Operator, "ask", return_value=waiting),
         patch.object(Operator, "run") as run,
-        pytest.raises(OperatorError, match="with findings, which a person decides on"),
+        pytest.raises(OperatorError, match="broken gates, which a person decides on"),
     ):
         operator.approve_newest()
     run.assert_not_called()
+    gates.pop()
+    with patch.object(Operator, "ask", return_value=waiting), patch.object(Operator, "run") as run:
+        operator.approve_newest()
+    assert "--because" in run.call_args.args
 
 
 def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(

@@ -1,5 +1,6 @@
 """What the views of updates, releases, verdicts, the record and people show, and what their forms do."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,24 @@ def live(services: Services) -> str | None:
     """The digest of what scores."""
     found = fold(services.ledger.events()).live
     return found and found.digest
+
+
+def test_a_bound_within_the_interval_is_yellow_names_the_items_that_decide_it_and_wants_a_reason(
+    page: Any, proposed: Callable[..., Artifact], services: Services
+) -> None:
+    few = proposed(groups=20)
+    path = f"/page/releases/{few.digest}"
+    shown = page.get(path).text
+    names = re.findall(r'name="unshown" value="([^"]+)"', shown)
+    assert names
+    assert 'tag bad">broken' not in shown
+    assert shown.count('<span class="tag wait">not shown to hold</span>') == 2 * len(names)
+    assert re.search(r"about \d+ more held-back groups would decide it", shown)
+    form = {"do": "approve and take live", "evaluation_digest": _evaluation(services, few), "unshown": names}
+    assert page.submit(path, **form, because=" ").status_code == 409
+    assert live(services) is None
+    assert page.submit(path, **form, because="few items").status_code == 200
+    assert live(services) == few.digest
 
 
 def test_a_finding_wants_a_reason_and_what_was_typed_stays(
