@@ -18,8 +18,9 @@ from rich.console import Console
 from deploy.client.http import Client
 from deploy.client.prometheus import scored_by
 from deploy.environment import check_settings
-from deploy.local.processes import StackError, session
+from deploy.local.processes import StackError
 from deploy.local.record import HOME, StackRecord, default_ports, read_environment, read_record
+from deploy.local.restarts import lack_of_room
 from deploy.local.stack import HOW_TO_HAVE_PROMETHEUS, PROMETHEUS_URL, Stack, process_address
 from deploy.local.supervisor import Supervisor
 from deploy.releases.signing import said_of
@@ -38,6 +39,10 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
     console = console or Console(soft_wrap=True)
     check_settings()
     home.mkdir(parents=True, exist_ok=True)
+    if lack := lack_of_room(home):
+        raise StackError(
+            f"{lack}: make room, and `forgewatch up` again; what stood for want of it goes on by itself"
+        )
     with _alone(home):
         record = read_record(home / "stack.json")
         if record is not None:
@@ -105,7 +110,7 @@ def _broken(home: Path, supervisor: Supervisor) -> str:
 def _end(folder: Path, record: StackRecord) -> int:
     """End the processes of a stack, also where its supervisord was killed; returns how many they were."""
     supervisor = record.supervisor()
-    ended = len(session(supervisor.process))
+    ended = len(supervisor.processes())
     supervisor.stop()
     shutil.rmtree(record.sockets, ignore_errors=True)
     for name in ("stack.json", "stack.env"):

@@ -28,6 +28,9 @@ _LAST_WORDS_S = 2.0
 # sits on a port between the moment it was found free and the moment a server binds it.
 _FREE_PORTS = range(20_000, 32_000)
 
+SUPERVISOR_URL = "SUPERVISOR_SERVER_URL"
+"""The variable by which supervisord's processes know where it listens."""
+
 
 class StackError(Exception):
     """Something of the local stack cannot run; fatal. The first line says what, the others why."""
@@ -105,18 +108,18 @@ def alive(child: Child) -> bool:
     return _running(_identified(child))
 
 
-def stop(child: Child, timeout_s: float = 15.0) -> None:
-    """End the child and its whole session: SIGTERM to the child, SIGKILL to what is left of them.
+def stop(child: Child, timeout_s: float = 15.0, url: str | None = None) -> None:
+    """End the child and its `session`: SIGTERM to the child, SIGKILL to what is left of them.
 
     The child passes its end on to its own children; those that outlive it or `timeout_s` are
     killed. Does nothing where the child is gone, or where its id belongs to someone else by now.
     """
-    members = session(child)
+    members = session(child, url)
     leader = _identified(child)
     if leader is not None:
         _signal(leader, signal.SIGTERM)
         _wait(lambda: not alive(child), timeout_s)
-    for process in members | session(child):
+    for process in members | session(child, url):
         if _running(process):
             _signal(process, signal.SIGKILL)
     _wait(lambda: not any(_running(process) for process in members), timeout_s)
@@ -124,22 +127,22 @@ def stop(child: Child, timeout_s: float = 15.0) -> None:
         child.handle.wait(timeout_s)
 
 
-def session(child: Child) -> set[psutil.Process]:
+def session(child: Child, url: str | None = None) -> set[psutil.Process]:
     """The child, where it runs, and all that it started, also where it has ended and they have not.
 
-    They are known by their session; none where the child's id belongs to a stranger.
+    They are known by their session, unless the child's id belongs to a stranger. Those that began a session
+    of their own are known by `url`, which supervisord gives to each of its processes. This one is left out.
     """
-    if psutil.pid_exists(child.pid) and _identified(child) is None:
-        return set()
-    members = set()
+    ours = not psutil.pid_exists(child.pid) or _identified(child) is not None
+    since, members = child.created_s - _CLOCK_CORRECTION_S, set()
     for process in psutil.process_iter():
         try:
-            if (
-                os.getsid(process.pid) == child.pid
-                and process.create_time() > child.created_s - _CLOCK_CORRECTION_S
+            if process.pid != os.getpid() and (
+                (ours and os.getsid(process.pid) == child.pid and process.create_time() > since)
+                or (url and process.environ().get(SUPERVISOR_URL) == url)
             ):
                 members.add(process)
-        except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+        except (psutil.Error, OSError):
             continue
     return members
 

@@ -7,6 +7,7 @@ Its documentation: https://supervisord.org/
 import os
 import re
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +23,24 @@ import httpx
 import psutil
 from pydantic import BaseModel, ConfigDict
 
-from deploy.local.processes import Child, ProcessDiedError, StackError, last_lines, start, stop, wait_until
-from deploy.local.restarts import ACTIVITY_LOG, WRONG_SETTING, Exit, exits
+from deploy.local.processes import (
+    Child,
+    ProcessDiedError,
+    StackError,
+    last_lines,
+    session,
+    start,
+    stop,
+    wait_until,
+)
+from deploy.local.restarts import ACTIVITY_LOG, WRONG_SETTING, Exit, exits, lack_of_room
 from ingest.durable import write_durably
 
 SOCKET = "supervisor.sock"
 
 _SETTINGS = "supervisord.conf"
+# -P: no folder that happens to be named like a package is taken for it.
+_BESIDE = (sys.executable, "-P", "-m", "deploy.local.restarts")
 _LISTENER = "wrong-settings"
 _ANSWER_TIMEOUT_S = 30.0
 _START_TIMEOUT_S = 20.0
@@ -108,7 +120,9 @@ class Supervisor:
             command = ("env", "-i", *(f"{key}={value}" for key, value in environment.items()), *command)
         programs = [section for section in settings.sections() if section.startswith("program:")]
         settings[f"program:{name}"] = {
-            "command": _plain(shlex.join(map(str, command))),
+            "command": _plain(
+                shlex.join((*_BESIDE, "run", str(self.folder / ACTIVITY_LOG), name, *map(str, command)))
+            ),
             "directory": _plain(folder),
             # They are stopped in the reverse of this order.
             "priority": settings.get(f"program:{name}", "priority", fallback=str(len(programs) + 1)),
@@ -132,11 +146,15 @@ class Supervisor:
         self._ask("reloadConfig")
         self._ask("addProcessGroup", name)
         try:
+            if not shutil.which(command[0]):
+                raise StackError(f"there is no {command[0]}")
             self._ask("startProcess", name, False)
             pid = self._ask("getProcessInfo", name)["pid"]
             return Child(name, pid, psutil.Process(pid).create_time(), log)
         except (StackError, psutil.NoSuchProcess) as error:
-            raise ProcessDiedError(f"{name} ended as soon as it was started.\n{last_lines(log)}") from error
+            raise ProcessDiedError(
+                f"{name} ended as soon as it was started: {error}.\n{last_lines(log)}"
+            ) from error
 
     def end(self, name: str) -> None:
         """Stop one process, which is then not started again; does nothing where it does not run."""
@@ -145,11 +163,14 @@ class Supervisor:
 
     def kept(self) -> list[Kept]:
         """The processes in the order of their start. Raises StackError where supervisord does not answer."""
-        ended = exits((self.folder / ACTIVITY_LOG).read_text(errors="replace"))
         settings = _read(self.folder)
         found = [process for process in self._ask("getAllProcessInfo") if process["name"] != _LISTENER]
         found.sort(key=lambda process: settings.getint(f"program:{process['name']}", "priority"))
-        return [_kept(process, ended) for process in found]
+        ended, lack = (
+            exits((self.folder / ACTIVITY_LOG).read_text(errors="replace")),
+            lack_of_room(self.folder),
+        )
+        return [_kept(process, ended, lack if lack and _waits(process["pid"]) else None) for process in found]
 
     def answers(self) -> bool:
         """Whether supervisord can be asked."""
@@ -161,7 +182,15 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop every process, the last one started first, and supervisord; kill what does not end."""
-        stop(self.process, _STOP_ALL_S)
+        stop(self.process, _STOP_ALL_S, self._url)
+
+    def processes(self) -> set[psutil.Process]:
+        """Supervisord and all that it started, also where it has ended and they have not."""
+        return session(self.process, self._url)
+
+    @property
+    def _url(self) -> str:
+        return f"unix://{self.sockets / SOCKET}"
 
     def _ask(self, method: str, *arguments: str | bool) -> Any:
         body = xmlrpc.dumps(arguments, f"supervisor.{method}")
@@ -180,7 +209,8 @@ class Supervisor:
                 f"supervisord: {method} {' '.join(map(str, arguments))}: {fault.faultString}"
             ) from fault
         except (OSError, httpx.HTTPError) as error:
-            raise StackError(f"supervisord does not answer ({error or type(error).__name__})") from error
+            why = error or type(error).__name__
+            raise StackError(f"supervisord does not answer ({why}): `forgewatch up` starts anew") from error
         return value
 
 
@@ -210,7 +240,7 @@ def start_supervisor(
     settings["rpcinterface:supervisor"] = {
         "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
     }
-    listen = (sys.executable, "-P", "-m", "deploy.local.restarts", str(folder / ACTIVITY_LOG))
+    listen = (*_BESIDE, "listen", str(folder / ACTIVITY_LOG))
     settings[f"eventlistener:{_LISTENER}"] = {
         "command": _plain(shlex.join(listen)),
         "events": "PROCESS_STATE_BACKOFF",
@@ -218,7 +248,7 @@ def start_supervisor(
         "stdout_logfile": "NONE",
     }
     _write(folder, settings)
-    command = (sys.executable, "-P", "-m", "supervisor.supervisord", "-c", folder / _SETTINGS)
+    command = (*_BESIDE, "supervise", "-c", folder / _SETTINGS)
     log = folder / "output.log"
     process = start("supervisord", command, log=log, environment=environment, folder=folder)
     started(process)
@@ -227,19 +257,28 @@ def start_supervisor(
     return supervisor
 
 
-def _kept(process: Mapping[str, Any], ended: Sequence[Exit]) -> Kept:
+def _waits(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).cmdline()[: len(_BESIDE)] == [*_BESIDE]
+    except psutil.Error:
+        return False
+
+
+def _kept(process: Mapping[str, Any], ended: Sequence[Exit], lack: str | None) -> Kept:
     mine = [end for end in ended if end.name == process["name"]]
     last = mine[-1] if mine else None
     wrong = last is not None and last.why == WRONG_SETTING
-    state: State = _STATES.get(process["statename"], "stopped")
+    state: State = "waits" if lack else _STATES.get(process["statename"], "stopped")
     return Kept(
         name=process["name"],
         state=state,
         since=datetime.fromtimestamp(process["start"] if process["pid"] else process["stop"], UTC),
         pid=process["pid"],
-        restarts=len(mine) if state == "runs" else max(0, len(mine) - 1),
+        restarts=max(0, sum(not end.stood for end in mine) - (state != "runs")),
         last_end=last and last.at,
-        why=last and (f"{last.why}: a setting is wrong; its log names it" if wrong else last.why),
+        why=f"the disk is full: {lack}"
+        if lack
+        else (last and (f"{last.why}: a setting is wrong; its log names it" if wrong else last.why)),
     )
 
 

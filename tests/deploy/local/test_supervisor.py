@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -110,6 +111,8 @@ def test_the_environment_is_supervisords_own_or_the_given_one_alone(
     supervisor: Supervisor, launch: Callable[..., int]
 ) -> None:
     own, given = launch(SLEEP, "own"), launch(SLEEP, "given", environment={"A": "b 'c' \"d\" 5%"})
+    for pid in (own, given):
+        awaited(supervisor, lambda _, pid=pid: "run" not in psutil.Process(pid).cmdline())
     assert psutil.Process(own).environ()["FORGEWATCH_OF_ALL"] == "quoted \"and\" % and 'more'"
     environment = psutil.Process(given).environ()
     assert environment.pop("LC_CTYPE", None) in (None, "C.UTF-8")  # python's own
@@ -161,19 +164,76 @@ def test_processes_stop_in_reverse_order_and_before_supervisord(
     assert not alive(supervisor.process)
 
 
-def test_what_outlives_a_killed_supervisord_is_found_and_ended(
-    supervisor: Supervisor, launch: Callable[..., int]
+# Does not end when told to, and has a child of that kind with a session of its own.
+DEAF = (
+    "import signal, subprocess, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "if not sys.argv[1:]: subprocess.Popen([sys.executable, *sys.argv, 'again'], start_new_session=True)\n"
+    "print('up', flush=True); time.sleep(600)"
+)
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_what_outlives_a_killed_supervisord_ends_by_itself_or_is_found_and_ended(
+    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path, by_itself: bool
 ) -> None:
-    orphan = psutil.Process(launch(SLEEP))
-    os.kill(supervisor.process.pid, signal.SIGKILL)
+    meek = psutil.Process(launch(SLEEP))
+    launch(DEAF, "deaf")
+    awaited(supervisor, lambda _: (tmp_path / "deaf.log").read_text().count("up") == 2)
+    all_of_it = supervisor.processes()
+    assert len(all_of_it) == 5  # with its listener
+    victims = [supervisor.process.pid]
+    if not by_itself:
+        victims += [each.pid for each in all_of_it if "listen" in each.cmdline()]
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
     assert supervisor.process.handle is not None
     supervisor.process.handle.wait()
-    assert orphan.is_running()
-    assert orphan in session(supervisor.process)
+    _, alive = psutil.wait_procs(all_of_it, timeout=60 if by_itself else 2)
+    assert len(alive) == (0 if by_itself else 2)
+    assert not meek.is_running() or meek.status() == psutil.STATUS_ZOMBIE
     with pytest.raises(StackError, match="supervisord does not answer"):
         supervisor.kept()
     supervisor.stop()
-    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
+    assert psutil.wait_procs(all_of_it, timeout=10)[1] == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 96 MiB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", tmp_path]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("only root may mount a file system")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def sleeps(pid: int) -> bool:
+    return "nanosleep" in Path(f"/proc/{pid}/wchan").read_text()
+
+
+def test_what_ends_on_a_full_disk_waits_and_comes_back_with_the_space_and_it_is_told_why(
+    small_disk: Path, supervisor: Supervisor, launch: Callable[..., int]
+) -> None:
+    pid = launch(SLEEP)
+    while True:
+        try:
+            with (small_disk / "fill").open("ab") as file:
+                file.write(bytes(2**20))
+        except OSError:
+            break
+    for _ in range(3):  # each end is a line of a log that cannot be written
+        os.kill(pid, signal.SIGKILL)
+        waits = awaited(
+            supervisor,
+            lambda kept, pid=pid: kept.state == "waits" and kept.pid not in (0, pid) and sleeps(kept.pid),
+        )
+        assert waits.why is not None
+        assert waits.why.startswith("the disk is full: 0 MiB are free at ")
+        pid = waits.pid
+    (small_disk / "fill").unlink()
+    back = awaited(supervisor, lambda kept: kept.runs and "was full" in (kept.why or ""))
+    assert (back.pid, back.restarts) == (pid, 3)
+    assert psutil.Process(pid).cmdline() == [sys.executable, str(small_disk / "child.py")]
 
 
 def test_a_stranger_is_in_no_session_of_ours(supervisor: Supervisor, tmp_path: Path) -> None:
