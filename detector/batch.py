@@ -45,6 +45,10 @@ class UnscorableError(MediaError):
         super().__init__(reason, f"{type(cause).__name__}: {cause}")
 
 
+class RequestFailedError(UnscorableError):
+    """A release fails at a request, or outlasts its deadline, and answers its own probe meanwhile."""
+
+
 class BatchAbandonedError(Exception):
     """A batch is left unscored through no fault of its items: its records stay uncommitted. Retryable."""
 
@@ -199,10 +203,21 @@ def judge(
     return [judged[place] for place in range(len(batch.opened))]
 
 
-def _judge_apart(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:
-    """Judge one request's items; those of one that fails go into smaller ones, down to one item each."""
+def _judge_apart(
+    part: list[Ready], score: Score, again: Again, unknown_bytes: int, tries: int = 2
+) -> dict[int, Judged]:
+    """Judge one request's items; those of one that fails go into smaller ones, down to one item each.
+
+    tries: how often an item that is alone may fail at the release before it is the item's fault.
+    """
+    failed: UnscorableError
     try:
         return _judge(part, score, again, unknown_bytes)
+    except RequestFailedError as error:
+        log.warning("the release fails at a request", error=str(error), left=tries - 1, **_about(part))
+        if len(part) == 1 and tries > 1:
+            return _judge_apart(part, score, again, unknown_bytes, tries - 1)
+        apart, failed = [[waiting] for waiting in part], error
     except RequestTooLargeError as error:
         log.warning(
             "request refused as too large: set max_request_bytes below TorchServe's max_request_size",

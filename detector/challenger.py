@@ -17,7 +17,7 @@ from detector import metrics
 from detector.batch import Batch, Judged, Media, Opened, judge
 from detector.comparison import Challenged
 from detector.release.artifact import Artifact
-from detector.score_once import score_once
+from detector.scoring import score_once
 from detector.second_look import LookBudget, looked_again, second_looks
 from detector.serving.rollout import Route, Serving
 from detector.serving.torchserve import TorchServe, TorchServeUnavailableError

@@ -16,15 +16,16 @@ from detector.release.artifact import verify
 from detector.release.contract import request_for
 from detector.release.tensors import REQUEST_TYPE, TensorsError, decode, encode
 from detector.second_look import looked_again, second_looks
-from detector.serving.session import ReleaseSession
+from detector.serving.session import DeadlineError, ReleaseSession
 from detector.serving.shared_request import SHARED_TYPE, SharedRequestError, read_shared, shared_folder
+from detector.serving.torchserve import DEADLINE_S, RELEASE_HEADER
 from detector.settings import DetectorSettings
 from detector.verdicts import JudgedItem, Origin, build, evidence_of
 from ingest.records import MediaError, MediaItem
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
-_UNSUPPORTED_MEDIA, _BAD_REQUEST, _NOT_SHARED = 415, 400, 424
+_UNSUPPORTED_MEDIA, _BAD_REQUEST, _NOT_SHARED, _TIMED_OUT = 415, 400, 424, 504
 
 _FROM_KAFKA_ALONE: Mapping[str, bool | set[str]] = {
     "id": True,
@@ -44,18 +45,20 @@ class Handler:
         given = context.system_properties
         self._artifact = verify(Path(given["model_dir"]))
         settings = DetectorSettings()
-        self._session = ReleaseSession(self._artifact, settings.model_threads, given["gpu_id"])
+        self._session = ReleaseSession(self._artifact, settings.model_threads, given["gpu_id"], DEADLINE_S)
         self._shared = shared_folder(settings)
         self._sandbox: Sandbox | None = None
 
     def handle(self, data: list[dict[str, Any]], context: Any) -> list[bytes]:
         """Answer each request of a batch: safetensors with safetensors, media with a verdict as JSON.
 
-        A request that can never be answered gets a 4xx and one line that says why.
+        A request that can never be answered gets a 4xx and one line that says why, one that takes longer
+        than DEADLINE_S 504. Each answer names the release by its digest.
         """
         return [self._answer(index, request, context) for index, request in enumerate(data)]
 
     def _answer(self, index: int, request: dict[str, Any], context: Any) -> bytes:
+        context.set_response_header(index, RELEASE_HEADER, self._artifact.digest)
         body = request.get("body", request.get("data", b""))
         # TorchServe turns text into str and JSON into objects; neither is media.
         data = bytes(body) if isinstance(body, bytes | bytearray) else str(body).encode()
@@ -75,6 +78,8 @@ class Handler:
             return _refuse(context, index, _BAD_REQUEST, "tensors", str(error))
         except MediaError as error:
             return _refuse(context, index, _UNSUPPORTED_MEDIA, error.reason, str(error))
+        except DeadlineError as error:
+            return _refuse(context, index, _TIMED_OUT, "deadline_exceeded", str(error))
         context.set_response_content_type(index, content_type)
         return answer
 

@@ -9,7 +9,14 @@ from ingest.sandbox.crops import Box
 
 Label = Literal["real", "fake", "unknown"]
 Stage = Literal["envelope", "decode", "score", "commit"]
-Reason = Literal["request_too_large", "refused", "record_too_large", "unexpected"]
+Reason = Literal[
+    "request_too_large",
+    "refused",
+    "deadline_exceeded",
+    "scoring_failed",
+    "record_too_large",
+    "unexpected",
+]
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """SHA-256 of a release's manifest.json, and so of every file that it names."""

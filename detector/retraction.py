@@ -20,10 +20,15 @@ from detector.corrections import ForgedVerdictError, Listed, Settled, listed, se
 from detector.reading import CLOCKS_APART_MS, group_of
 from detector.records import VERDICTS, Retraction
 from detector.release.artifact import Artifact, version_of
-from detector.score_once import score_once
+from detector.scoring import score
 from detector.second_look import looked_again, second_looks
 from detector.serving.rollout import Route, Serving
-from detector.serving.torchserve import TorchServe
+from detector.serving.torchserve import (
+    BrokenOffError,
+    FailedError,
+    TorchServe,
+    TorchServeUnavailableError,
+)
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdicts import JudgedItem
@@ -182,8 +187,8 @@ class Retracting:
         found = dict(media.records(each.verdict.item for each in verdicts))
         batch = open_batch([*found.values()], Route(route.stable), self._sandbox, self._ingest)
         unknown_bytes = min(MAX_MESSAGE_BYTES, self._ingest.max_record_bytes - HEADER_ROOM_BYTES)
-        score = partial(score_once, self._torchserve, self._serving)
-        judged = judge(batch, score, self._settings, unknown_bytes, again=self._look_again)
+        ask = partial(score, self._torchserve, self._serving, pause=self._pause)
+        judged = judge(batch, ask, self._settings, unknown_bytes, again=self._look_again)
         if (now := self._serving.route) is None or now.stable.digest != route.stable.digest:
             raise BatchAbandonedError("the stable release has changed")
         took_s = time.monotonic() - began
@@ -191,6 +196,11 @@ class Retracting:
         self._rest_s = min(_LONGEST_REST_S, _SHARE * took_s)
         anew = dict(zip(found, judged, strict=True))
         return [settle(each, anew.get(each.verdict.item), retraction, self._ingest) for each in verdicts]
+
+    def _pause(self, error: TorchServeUnavailableError) -> None:
+        """Try again what may be an item's fault, and leave the rest to the next round."""
+        if not isinstance(error, FailedError | BrokenOffError) or self._stop.wait(_RETRY_INTERVAL_S):
+            raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
 
     def _look_again(self, artifact: Artifact, items: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
         ask = partial(self._torchserve.predict, artifact)

@@ -13,15 +13,16 @@ from kafka.errors import KafkaError
 
 from detector import metrics
 from detector.answers import Answers
-from detector.batch import Batch, BatchAbandonedError, Judged, judge, open_batch
+from detector.batch import Batch, BatchAbandonedError, Judged, RequestFailedError, judge, open_batch
 from detector.challenger import Challenger, in_thread
 from detector.comparison import compared
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request
+from detector.scoring import answers_probe, score
 from detector.second_look import LookBudget, looked_again, second_looks
 from detector.serving.rollout import Route, Serving
 from detector.serving.rollout_source import FIRST_PAUSE_S
-from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
+from detector.serving.torchserve import OutlastedError, TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdict_log import count_committed, log_verdict
@@ -154,6 +155,9 @@ class Worker:
         beside = self.challenger.begin(batch, taken.route, waiting=waiting, behind=behind)
         again = partial(self._look_again, waiting=waiting)
         judged = judge(batch, self._score, self.settings, self._unknown_bytes(), self.heartbeat.beat, again)
+        for each in judged:
+            if isinstance(each.error, RequestFailedError):
+                self.serving.blame(each.release, str(each.error))
         for place, said in self.challenger.end(beside, time.monotonic() - began).items():
             judged[place] = compared(judged[place], batch.opened[place], said, taken.route)
         return judged
@@ -167,7 +171,7 @@ class Worker:
         """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
         looks = second_looks(
             artifact,
-            partial(self.torchserve.predict, artifact),
+            partial(self._ask_again, artifact),
             max_request_bytes=self.settings.max_request_bytes,
         )
         if not any(look.looks_at(item) for look in looks for item in items):
@@ -179,25 +183,31 @@ class Worker:
         metrics.count_second_looks([look.adds for look in looks], [item.verdict for item in again])
         return again
 
+    def _ask_again(self, artifact: Artifact, request: Request) -> ModelOutput:
+        try:
+            return self.torchserve.predict(artifact, request)
+        except OutlastedError as error:
+            if answers_probe(self.torchserve, artifact):
+                self.serving.blame(artifact.version, str(error))
+            raise
+
     def _score(self, artifact: Artifact, request: Request) -> ModelOutput:
-        """Ask TorchServe until it answers: after decoding, no failure is the input's fault."""
+        """Ask TorchServe until it answers. Raises BatchAbandonedError and RequestFailedError."""
         metrics.BATCH_CROPS.observe(len(request[CROPS]))
-        self.heartbeat.beat()
-        while True:
-            try:
-                with metrics.MODEL.time():
-                    return self.torchserve.predict(artifact, request)
-            except TorchServeUnavailableError as error:
-                metrics.MODEL_RETRIES.inc()
-                self.challenger.excuse()
-                log.warning(
-                    "TorchServe does not answer, trying again", release=artifact.version, error=str(error)
-                )
-                self.serving.heal(artifact)
-                self._wait(f"TorchServe does not answer: {error}")
-                if self.serving.route and artifact.digest not in self.serving.route.releases:
-                    # A release that cannot be brought back must not stop what another one can score.
-                    raise BatchAbandonedError(f"release {artifact.version} scores no more") from error
+        self.heartbeat.beat(self.heartbeat.hindrance())  # what the request before ran into still holds
+
+        def pause(error: TorchServeUnavailableError) -> None:
+            metrics.MODEL_RETRIES.inc()
+            self.challenger.excuse()
+            log.warning(
+                "TorchServe does not answer, trying again", release=artifact.version, error=str(error)
+            )
+            self._wait(f"TorchServe does not answer: {error}")
+            if self.serving.route and artifact.digest not in self.serving.route.releases:
+                # A release that cannot be brought back must not stop what another one can score.
+                raise BatchAbandonedError(f"release {artifact.version} scores no more") from error
+
+        return score(self.torchserve, self.serving, artifact, request, pause)
 
     def _commit(self, taken: Taken, judged: Sequence[Judged]) -> None:
         offsets = self.source.offsets_after(taken.records)

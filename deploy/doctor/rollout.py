@@ -79,7 +79,7 @@ def served() -> str:
     if troubled := [f"{each.name}: {each.problem}" for each in answered if each.alive and each.problem]:
         raise CheckError(
             "; ".join(troubled),
-            "see its log, which says what it tries; the last good release scores meanwhile",
+            "see its log, which says what it tries",
         )
     with open_api() as api:
         rollout = api.rollout()
@@ -95,7 +95,7 @@ def served() -> str:
             raise CheckError(
                 f"{name} scores by {' and '.join(sorted(found)) or 'no release'}, "
                 f"the ledger says {' and '.join(sorted(wanted))}",
-                "wait until the release is loaded; else see the detector's log",
+                "wait until it is loaded; where the detector's log says that it was taken out, roll back",
             )
     return f"{', '.join(scoring) or 'no detector'} scores by {' and '.join(sorted(wanted))}"
 

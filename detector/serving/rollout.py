@@ -30,6 +30,8 @@ from detector.sharing import in_share
 
 _MOST_STARTS = 3
 """After so many starts that failed, whatever else failed between, it is the release that does not start."""
+_MOST_BLAMED, _BLAMED_WITHIN_S = 3, 3600.0
+"""After so many items that it alone fails at, a release is taken out."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,9 @@ class Serving:
         self._unserved: dict[str, str] = {}
         self._faults: dict[str, str] = {}
         self._starts: Counter[str] = Counter()
+        self._blamed: deque[tuple[str, str]] = deque()
+        self._failures: defaultdict[str, deque[float]] = defaultdict(partial(deque, maxlen=_MOST_BLAMED))
+        self._out: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -114,11 +119,14 @@ class Serving:
         """Read what is wanted and take the next step towards it; returns at once."""
         while self._lost:
             self._ready.pop(self._lost.popleft(), None)
+        while self._blamed:
+            self._count(*self._blamed.popleft())
         newest = self._follower.poll()
         if self._step is not None and self._step[0].done():
             (future, done), self._step = self._step, None
             done(future)
         if self._wanted.rollout is not None:
+            self._out &= {self._wanted.rollout.stable, self._wanted.rollout.canary}
             self._reroute(self._wanted.rollout)
             self._tell(self._wanted.rollout)
         if self._step is None:
@@ -127,6 +135,20 @@ class Serving:
     def heal(self, artifact: Artifact) -> None:
         """Have the next tick register a release again that TorchServe may have lost; any thread may ask."""
         self._lost.append(artifact.digest)
+
+    def blame(self, version: str, why: str) -> None:
+        """A release fails at an item, though it answers its probe; any thread may say so."""
+        self._blamed.append((version, why))
+
+    def _count(self, version: str, why: str) -> None:
+        """Take a release out that fails at several items: another scores in its place, where there is one."""
+        digest = next((d for d in self.route.releases if version_of(d) == version), "") if self.route else ""
+        failures, now = self._failures[digest], time.monotonic()
+        failures.append(now)
+        if digest and len(failures) == _MOST_BLAMED and failures[0] > now - _BLAMED_WITHIN_S:
+            self._out.add(digest)
+            self._faults[digest] = f"it fails at {_MOST_BLAMED} items: {why}"
+            log.error("release taken out", release=version, error=self._faults[digest])
 
     def _next(self, newest: Rollout | None) -> _Step | None:
         """Begin the next step, if there is one: deploy's word first, then what scores, then order."""
@@ -145,16 +167,19 @@ class Serving:
         needed = [] if self.route is None else [*self.route.releases]
         if (rollout := self._wanted.rollout) is not None:
             needed.append(rollout.stable)
-            if self.route is None and self._pauses[rollout.stable].failures:
+            without = self.route is None and self._pauses[rollout.stable].failures
+            if without or rollout.stable in self._out:
                 needed += self._fallbacks(rollout)
             if rollout.canary is not None:
                 needed.append(rollout.canary)
-        return [digest for digest in dict.fromkeys(needed) if digest not in self._ready]
+        out = self._out if self.route is None else self._out - self.route.releases.keys()
+        return [digest for digest in dict.fromkeys(needed) if digest not in {*self._ready, *out}]
 
     def _fallbacks(self, rollout: Rollout) -> list[str]:
-        """What may score at a start where the stable release cannot be had: the last good one."""
+        """What may score where the stable release cannot be had, or was taken out: the last good one."""
         kept = self._wanted.kept
-        return [digest for digest in (kept.stable if kept else None, rollout.previous) if digest is not None]
+        good = (kept.stable if kept else None, rollout.previous)
+        return [digest for digest in good if digest is not None and digest not in self._out]
 
     def _arrived(self, digest: str, coming: "Future[Artifact]") -> None:
         """Take in a release that was brought, or see to it that it is tried again."""
@@ -195,14 +220,14 @@ class Serving:
         """Let what is ready and wanted score; for what no longer does, the rollback window begins."""
         before = {} if self.route is None else self.route.releases
         at_hand = {**before, **self._ready}
-        stable = at_hand.get(rollout.stable)
-        if stable is None and self.route is not None:
-            stable = at_hand[self.route.stable.digest]
-        elif stable is None:
+        stable = None if rollout.stable in self._out else at_hand.get(rollout.stable)
+        if stable is None and (self.route is None or self.route.stable.digest in self._out):
             stable = next((at_hand[each] for each in self._fallbacks(rollout) if each in at_hand), None)
+        if stable is None and self.route is not None:
+            stable = self.route.stable
         if stable is None:
             return
-        canary = None if rollout.canary is None else at_hand.get(rollout.canary)
+        canary = at_hand.get(rollout.canary or "") if rollout.canary not in self._out else None
         self.route = Route(
             *(stable, canary, rollout.canary_share, rollout.shared_share),
             refused=None if canary else self._fault(rollout.canary),

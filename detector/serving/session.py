@@ -1,7 +1,9 @@
 """A release's graphs in this process, on ONNX Runtime."""
 
 from collections.abc import Set
+from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Generic, TypeVar
 
 import onnxruntime
@@ -18,44 +20,74 @@ _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 log = structlog.get_logger()
 
 
+class DeadlineError(Exception):
+    """A graph did not end in time, and was stopped."""
+
+
 class Session(Generic[C]):
     """Answers requests by one graph of a release; pure, so the same input gives the same output."""
 
-    def __init__(self, model: Path, contract: C, threads: int, gpu: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Path,
+        contract: C,
+        threads: int,
+        gpu: int | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
         """Load an ONNX file that keeps this contract, to run on `threads` CPU threads.
 
         gpu: the number of the GPU to run on, if ONNX Runtime can; else it says in one line that it runs on
-        the CPU. Raises TensorsError where the file's inputs or outputs have other names.
+        the CPU. deadline_s: how long a request may take. Raises TensorsError where the file's inputs or
+        outputs have other names.
         """
-        self.contract = contract
+        self.contract, self._deadline_s = contract, deadline_s
         takes, gives = (
             {spec.name for spec in specs} for specs in (contract.file_inputs, contract.file_outputs)
         )
         self._session = open_graph(model, takes, gives, threads, gpu)
 
     def score(self, request: Request) -> ModelOutput:
-        """Answer a request. Raises TensorsError where it is not as the contract says."""
+        """Answer a request. Raises TensorsError where it is not as the contract says, and DeadlineError."""
         sizes = conform(request, self.contract.inputs)
         if 0 in sizes.values():
             raise TensorsError(f"nothing to score: {sizes}")
-        output = self.contract.answered(self._session.run, request)
+        if self._deadline_s is None:
+            output = self.contract.answered(self._session.run, request)
+        else:
+            output = self._bounded(request, self._deadline_s)
         conform(output, self.contract.outputs, sizes)
         return output
+
+    def _bounded(self, request: Request, deadline_s: float) -> ModelOutput:
+        options = onnxruntime.RunOptions()
+        timer = Timer(deadline_s, setattr, (options, "terminate", True))  # ends it before its next operator
+        timer.start()
+        try:
+            return self.contract.answered(partial(self._session.run, run_options=options), request)
+        except Exception as error:
+            if options.terminate:
+                raise DeadlineError(f"the graph did not end within {deadline_s:g} s") from error
+            raise
+        finally:
+            timer.cancel()
 
 
 class ReleaseSession:
     """All graphs of a release, as TorchServe's worker has them; each answers what it takes."""
 
-    def __init__(self, artifact: Artifact, threads: int, gpu: int | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact, threads: int, gpu: int | None = None, deadline_s: float | None = None
+    ) -> None:
         """Load them. Raises TensorsError where one is not what the manifest declares."""
         self._artifact = artifact
         self._sessions = {
-            graph: Session(artifact.folder / graph.model, contract, threads, gpu)
+            graph: Session(artifact.folder / graph.model, contract, threads, gpu, deadline_s)
             for graph, contract in artifact.graphs.items()
         }
 
     def score(self, request: Request) -> ModelOutput:
-        """Let the graph answer that takes arrays of these names. Raises TensorsError."""
+        """Let the graph answer that takes arrays of these names. Raises TensorsError and DeadlineError."""
         return self._sessions[self._artifact.asked(request)].score(request)
 
 

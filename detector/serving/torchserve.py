@@ -21,8 +21,14 @@ from detector.serving.shared_request import SHARED_TYPE, SharedRequests, shared_
 from detector.settings import DetectorSettings
 
 MODEL_NAME = "forgewatch"
+RELEASE_HEADER = "x-forgewatch-release"
+"""Of each answer that a handler gave: the digest of its release."""
+DEADLINE_S = 20.0
+"""So long a graph may take for one request, before the handler stops it."""
 SCORES_TIMEOUT_S = 30.0
-"""The wait for the scores of one request before it is tried again."""
+"""The wait for the scores of one request, which may have to wait for another."""
+_STUCK_S = 60
+"""TorchServe kills a worker that is silent for longer: no operator can be stopped in its middle."""
 _READY_TIMEOUT_S = 120.0
 """The wait until a registered release has a ready worker, which loads its graphs."""
 _MANAGEMENT_TIMEOUT_S = 10.0
@@ -42,7 +48,19 @@ class TorchServeUnavailableError(TorchServeError):
 
 
 class FailedError(TorchServeUnavailableError):
-    """It answered that it failed, as where a worker runs out of memory or ends. Retryable."""
+    """It failed at a request, as where a worker runs out of memory or ends. Retryable."""
+
+
+class OutlastedError(FailedError):
+    """A request outlasts its deadline. Retryable; once the release answers its probe, it is the request."""
+
+
+class BrokenOffError(TorchServeUnavailableError):
+    """The connection ended under a request, as where TorchServe itself does. Retryable."""
+
+
+class ForeignAnswerError(TorchServeUnavailableError):
+    """What answered is not the release's handler, as where another server has the port. Retryable."""
 
 
 class VersionMissingError(TorchServeUnavailableError):
@@ -98,6 +116,13 @@ class TorchServe:
 
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
         """Ask the graph of a release that takes these arrays. The reply is as it declares, or refused."""
+        try:
+            return self._predicted(artifact, request)
+        except RequestTooLargeError:
+            self.probe(artifact)  # no handler says this: it may be another server's word for everything
+            raise
+
+    def _predicted(self, artifact: Artifact, request: Request) -> ModelOutput:
         contract = artifact.graphs[artifact.asked(request)]
         data = encode(request)
         with self._shared.put(data) as named:
@@ -122,6 +147,7 @@ class TorchServe:
             f"/predictions/{MODEL_NAME}/{artifact.version}",
             content=data if named is None else named,
             headers={"content-type": REQUEST_TYPE if named is None else SHARED_TYPE},
+            release=artifact.digest,
         )
 
     def register(self, artifact: Artifact) -> None:
@@ -142,6 +168,7 @@ class TorchServe:
             "model_name": MODEL_NAME,
             "initial_workers": "1",
             "batch_size": "1",
+            "response_timeout": str(_STUCK_S),
             # The reply comes once the worker is ready. Asking for the status instead would not tell a
             # slow start from a process that crashes again and again: both say UNLOADING.
             "synchronous": "true",
@@ -167,7 +194,10 @@ class TorchServe:
                 request, expected = read_probe(artifact.folder / graph.probe, contract)
             except TensorsError as error:
                 raise ProbeError(f"{at} has no probe of its contract: {error}") from error
-            apart = contract.differences(self.predict(artifact, request), expected)
+            try:
+                apart = contract.differences(self._predicted(artifact, request), expected)
+            except RequestTooLargeError as error:
+                raise ForeignAnswerError(f"{at} cannot even be asked its probe: {error}") from error
             if wrong := beyond_tolerance(apart, contract.tolerance):
                 raise ProbeError(f"{at} does not score as it must: {'; '.join(wrong)}")
             worst |= apart
@@ -182,10 +212,13 @@ class TorchServe:
             reply = _send(self._management, "GET", f"/models/{MODEL_NAME}/all", timeout_s=timeout_s)
         except VersionMissingError:
             return {}
-        return {
-            model["modelVersion"]: any(worker["status"] == "READY" for worker in model["workers"])
-            for model in reply.json()
-        }
+        try:
+            return {
+                model["modelVersion"]: any(worker["status"] == "READY" for worker in model["workers"])
+                for model in reply.json()
+            }
+        except (ValueError, KeyError, TypeError) as error:
+            raise ForeignAnswerError(f"no TorchServe lists its models so: {reply.text[:200]!r}") from error
 
     def set_default(self, version: str) -> None:
         """Let requests that name no version (curl) go to this one."""
@@ -210,7 +243,9 @@ def _send(
     headers: dict[str, str] | None = None,
     params: dict[str, str] | None = None,
     timeout_s: float | None = None,
+    release: str | None = None,
 ) -> httpx.Response:
+    """Send it; release: digest of the one whose handler is to answer."""
     try:
         reply = client.request(
             method,
@@ -221,16 +256,28 @@ def _send(
             timeout=client.timeout if timeout_s is None else timeout_s,
         )
     except httpx.TransportError as error:
-        raise TorchServeUnavailableError(f"{method} {path}: {type(error).__name__}: {error}") from error
-    if reply.is_success:
+        said = f"{method} {path}: {type(error).__name__}: {error}"
+        if isinstance(error, httpx.ReadTimeout):
+            raise OutlastedError(said) from error
+        if isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+            raise BrokenOffError(said) from error
+        raise TorchServeUnavailableError(said) from error
+    named = reply.headers.get(RELEASE_HEADER)
+    if reply.is_success and named == release:
         return reply
     said = f"{method} {path}: HTTP {reply.status_code}: {_message(reply)}"
+    if reply.status_code == httpx.codes.GATEWAY_TIMEOUT and named is not None:
+        raise OutlastedError(said)
     if reply.is_server_error:
         raise FailedError(said)
     if reply.status_code == httpx.codes.NOT_FOUND:
         raise VersionMissingError(said)
     if reply.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
         raise RequestTooLargeError(said)
+    if named != release:
+        raise ForeignAnswerError(
+            f"{said}: no handler of the release answered. Restart TorchServe, and end what else has its port"
+        )
     raise TorchServeRefusedError(said)
 
 

@@ -3,6 +3,8 @@
 import errno
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from detector.batch import (
     BatchAbandonedError,
     Judged,
     Ready,
+    RequestFailedError,
     judge,
     open_batch,
     request_bytes,
@@ -26,9 +29,18 @@ from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import request_for
 from detector.release.tensors import ModelOutput, Request, encode
+from detector.scoring import score
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
-from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
+from detector.serving.torchserve import (
+    BrokenOffError,
+    FailedError,
+    ForeignAnswerError,
+    OutlastedError,
+    RequestTooLargeError,
+    TorchServeRefusedError,
+    TorchServeUnavailableError,
+)
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
 from detector.verdicts import Evidence, JudgedItem
@@ -114,6 +126,65 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(untra
     assert [result.verdict.id for result in judged if result.verdict] == [
         f"media-0-{i}" for i in range(6) if i != 3
     ]
+
+
+@pytest.mark.parametrize("failures", [2, 3, 99])
+def test_an_item_that_a_release_fails_at_twice_alone_is_the_only_one_without_a_verdict(
+    untrained_artifact, failures
+):
+    bad, failed = shows(3), []
+
+    def refuse(request: Request) -> None:
+        if bad(request) and len(failed) < failures:
+            failed.append(request)
+            raise RequestFailedError("deadline_exceeded", OutlastedError("20 s"))
+
+    model = Model(untrained_artifact, refuse)
+    judged = judge(opened(6, Route(untrained_artifact)), model, DetectorSettings(), 900_000)
+    lost = None if failures == 2 else "deadline_exceeded"  # once in the batch and once alone: a passing fault
+    assert reasons(judged) == [None, None, None, lost, None, None]
+    assert len(model.requests) == 1 + 6 + 1
+
+
+class Failing:
+    """A release that fails so often in a row as `fails` says, and its probe where that is away too."""
+
+    def __init__(self, fails: list[TorchServeUnavailableError], *, away: bool) -> None:
+        self.fails, self.away = fails, away
+
+    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+        if self.fails:
+            raise self.fails.pop()
+        return {}
+
+    def probe(self, artifact: Artifact) -> None:
+        if self.away:
+            raise TorchServeUnavailableError("no answer")
+
+
+@pytest.mark.parametrize(
+    ("error", "times", "away", "reason"),
+    [
+        (OutlastedError("20 s"), 1, False, "deadline_exceeded"),
+        (FailedError("503"), 5, False, "scoring_failed"),
+        (BrokenOffError("reset"), 5, False, "scoring_failed"),
+        (FailedError("503"), 4, False, None),
+        (OutlastedError("30 s"), 50, True, None),
+        (FailedError("503"), 50, True, None),
+        (TorchServeUnavailableError("refused"), 50, False, None),
+        (ForeignAnswerError("200"), 50, False, None),
+    ],
+)
+def test_a_failure_is_the_requests_only_where_the_release_answers_its_probe(
+    untrained_artifact, error, times, away, reason
+):
+    torchserve: Any = Failing([error] * times, away=away)
+    serving: Any = SimpleNamespace(heal=(healed := []).append)
+    waited: list[Exception] = []
+    with pytest.raises(RequestFailedError) if reason else nullcontext() as failed:
+        score(torchserve, serving, untrained_artifact, {}, waited.append)
+    assert reason == (failed and failed.value.reason)
+    assert len(waited) == len(healed) == times
 
 
 @pytest.mark.parametrize("name", ["energy", "novelty", "logits", "neighbour_distance"])

@@ -19,9 +19,13 @@ class Context:
         self.system_properties = {"model_dir": str(folder), "gpu_id": gpu}
         self.content_type = content_type
         self.status = 200
+        self.headers: dict[str, str] = {}
 
     def get_request_header(self, _index: int, _name: str) -> str:
         return self.content_type
+
+    def set_response_header(self, _index: int, name: str, value: str) -> None:
+        self.headers[name] = value
 
     def set_response_content_type(self, _index: int, _name: str) -> None:
         pass

@@ -15,6 +15,7 @@ import psutil
 
 from deploy.local.processes import Child
 from deploy.local.stack import Stack, launch_room
+from detector.serving.torchserve import RELEASE_HEADER
 
 _WITHOUT = str(Path(__file__).with_name("without.py"))
 
@@ -41,7 +42,7 @@ class Proxy:
                     proxy._going.wait(proxy.slow_s)
                 with suppress(OSError):
                     if answer in ("503", "507"):
-                        self._say(int(answer), json.dumps({"message": "not now"}).encode())
+                        self._say(int(answer), json.dumps({"message": "not now"}).encode(), {})
                     elif answer == "cut":
                         self.close_connection = True
                     else:
@@ -54,11 +55,13 @@ class Proxy:
                 except httpx.TransportError:
                     self.close_connection = True
                 else:
-                    self._say(reply.status_code, reply.content)
+                    named = reply.headers.get(RELEASE_HEADER)
+                    self._say(reply.status_code, reply.content, {RELEASE_HEADER: named} if named else {})
 
-            def _say(self, status: int, content: bytes) -> None:
+            def _say(self, status: int, content: bytes, headers: dict[str, str]) -> None:
                 self.send_response(status)
-                self.send_header("content-length", str(len(content)))
+                for name, value in {**headers, "content-length": str(len(content))}.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(content)
                 proxy.answered += 1

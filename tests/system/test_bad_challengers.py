@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,44 +16,14 @@ import pytest
 from bars import Bar
 from media_stream import Stream
 from on_trial import Trials
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from poison import ENDLESS, Change, poisoned
 from streams import await_that
 
-from detector.release.artifact import MODEL, Artifact, load
+from detector.release.artifact import Artifact, load
 from detector.release.contract import MediaInput
 
 pytestmark = pytest.mark.system
-
-Change = Callable[[Path], dict[str, Any]]
-_BRIGHT = 160.0
-"""A row whose crops have a greater mean is of the stream; the probe's is 127."""
-
-
-def poisoned(nodes: Callable[[], list[onnx.NodeProto]], constants: dict[str, Any]) -> Change:
-    """Add to each row's energy what these nodes make, `poison`, of its crops' mean grey level, `mean`."""
-
-    def change(folder: Path) -> dict[str, Any]:
-        model = onnx.load(folder / MODEL)
-        graph = model.graph
-        for node in graph.node:
-            node.output[:] = ["energy_before" if name == "energy" else name for name in node.output]
-            node.input[:] = ["energy_before" if name == "energy" else name for name in node.input]
-        node = helper.make_node
-        graph.node.extend(
-            [
-                node("Cast", ["crops"], ["pixels_of_crops"], to=TensorProto.FLOAT),
-                node("ReduceMean", ["pixels_of_crops", "of_a_crop"], ["mean_of_crops"], keepdims=0),
-                node("MatMul", ["pooling", "mean_of_crops"], ["mean"]),
-                *nodes(),
-                node("Add", ["energy_before", "poison"], ["energy"]),
-            ]
-        )
-        named = {"of_a_crop": np.array([1, 2, 3]), **constants}
-        graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in named.items())
-        onnx.save(model, folder / MODEL)
-        return {}
-
-    return change
 
 
 def nan() -> list[onnx.NodeProto]:
@@ -87,9 +57,9 @@ def larger_crops(folder: Path) -> dict[str, Any]:
 
 
 FLOAT, WHOLE = np.float32, np.int64
-NAN = poisoned(nan, {"bright": np.array(_BRIGHT, FLOAT), "nothing": np.array(0, FLOAT)})
+NAN = poisoned(nan, {"nothing": np.array(0, FLOAT)})
 GIANT = {"one": np.array(1, WHOLE), "giant": np.array(10**13, WHOLE)}
-MEMORY = poisoned(giant, {"bright": np.array(_BRIGHT, FLOAT), **GIANT})
+MEMORY = poisoned(giant, GIANT)
 MEMORY_AT_ONCE = poisoned(giant, {"bright": np.array(0, FLOAT), **GIANT})
 
 
@@ -126,6 +96,7 @@ def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
         pytest.param(NAN, None, id="answers NaN"),
         pytest.param(MEMORY, None, id="needs more memory than there is"),
         pytest.param(MEMORY_AT_ONCE, None, id="needs it for its probe"),
+        pytest.param(ENDLESS, None, id="never ends"),
         pytest.param(larger_crops, None, id="has another crop plan than its graph"),
         pytest.param(lambda folder: {}, crashing, id="crashes"),
     ],

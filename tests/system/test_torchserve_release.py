@@ -16,6 +16,7 @@ import psutil
 import pytest
 import skimage
 from bars import Bar
+from poison import ENDLESS
 
 from deploy.local.torchserve import TorchServe as Server
 from detector.release.artifact import MODEL, PROBE, Artifact, load, seal
@@ -23,6 +24,7 @@ from detector.release.tensors import REQUEST_TYPE, Request, encode, read_probe, 
 from detector.serving.loading import pack
 from detector.serving.session import open_session
 from detector.serving.torchserve import (
+    OutlastedError,
     ProbeError,
     StartError,
     TorchServe,
@@ -174,6 +176,23 @@ def test_a_release_whose_worker_dies_is_refused_within_seconds_and_leaves_the_ot
         client.register(broken)
     assert list(client.versions()) == [served.version]
     assert client.probe(served)
+
+
+def test_a_graph_that_never_ends_for_a_request_is_stopped_and_its_worker_serves_on(
+    client: TorchServe, torchserve: Server, untrained_artifact: Artifact, tmp_path: Path
+) -> None:
+    shutil.copytree(untrained_artifact.folder, tmp_path / "endless")
+    ENDLESS(tmp_path / "endless")
+    endless = seal(tmp_path / "endless", untrained_artifact.manifest)
+    pack(endless, torchserve.model_store)
+    client.register(endless)
+    try:
+        white = {**asked(64), "crops": np.full((1, 64, 64, 3), 255, np.uint8)}
+        with pytest.raises(OutlastedError, match="the graph did not end within 20 s"):
+            client.predict(endless, white)
+        assert client.probe(endless)
+    finally:
+        client.unregister(endless.version)
 
 
 @pytest.mark.bar("S3")

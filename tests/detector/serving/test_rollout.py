@@ -2,7 +2,9 @@
 
 import json
 import math
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
 from detector.records import Rollout
+from detector.serving import rollout as rollout_module
 from detector.serving import rollout_source
 from detector.serving.rollout import Route, Serving
 from detector.serving.rollout_source import LONGEST_PAUSE_S, STATES, FetchError, Pause, Wanted
@@ -21,7 +24,7 @@ from detector.serving.torchserve import StartError
 from detector.settings import DetectorSettings
 from detector.sharing import in_share
 
-A, B = "a" * 64, "b" * 64
+A, B, C = "a" * 64, "b" * 64, "c" * 64
 OURS, THEIRS = "0" * 32, "f" * 32
 
 
@@ -204,30 +207,92 @@ def test_a_release_that_does_not_start_is_tried_seldom_only_where_another_one_sc
     clock, fails, tries = SimpleNamespace(now=0.0), set(), []
     monkeypatch.setattr(rollout_source, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
-    def bring(digest: str, _: object) -> Any:
+    def start(digest: str) -> None:
         if digest in fails:
             tries.append(clock.now)
             raise StartError("Failed to start workers")
-        manifest = SimpleNamespace(classes=("real", "blend"))
-        return SimpleNamespace(digest=digest, version=digest[:12], manifest=manifest)
 
-    said = Rollout(ledger=OURS, epoch=0, sequence=3, stable=A, canary=B, canary_share=0.5, shared_share=0.5)
-    loader: Any = SimpleNamespace(bring=bring, settle=lambda end: None)
-    wanted: Any = SimpleNamespace(rollout=said, kept=None, due=lambda newest: False)
-    topic: Any = SimpleNamespace(poll=lambda: None)
-    with Serving(settings, loader, topic, wanted) as serving:
-
-        def rest() -> None:
-            serving.tick()
-            while serving._step is not None:
-                wait([serving._step[0]])
-                serving.tick()
-
-        rest()
+    with serving_of(settings, start, canary=B) as serving:
+        rest(serving)
         assert serving.route.releases.keys() == {A, B}
         fails.add(failing)
         serving.heal(serving.route.releases[failing])
         for _ in range(20):
             clock.now += LONGEST_PAUSE_S
-            rest()
+            rest(serving)
     assert least <= len(tries) <= most
+
+
+@pytest.mark.parametrize(
+    ("failing", "canary", "previous", "serves"),
+    [(A, None, B, B), (A, B, C, C), (A, None, None, A), (B, B, C, A)],
+    ids=["live", "live in a rollout", "live, and no other", "challenger"],
+)
+def test_a_release_that_fails_at_several_items_is_taken_out_until_deploy_names_it_anew(
+    settings, failing, canary, previous, serves
+):
+    with serving_of(settings, lambda digest: None, canary=canary, previous=previous) as serving:
+        wanted = serving.rollout
+        rest(serving)
+        for _ in range(2):
+            serving.blame(failing[:12], "20 s")
+        rest(serving)
+        assert serving.route.stable.digest == A
+        serving.blame(failing[:12], "20 s")
+        rest(serving)
+        rest(serving)
+        assert serving.route.stable.digest == serves
+        if failing == canary:
+            assert serving.route.canary is None
+            assert serving.route.refused == (B, "it fails at 3 items: 20 s")
+        else:
+            assert (serving.route.canary and serving.route.canary.digest) == canary
+        serving._wanted.rollout = rollout(C)
+        rest(serving)
+        serving._wanted.rollout = wanted
+        rest(serving)
+        assert serving.route.stable.digest == A
+        assert serving.route.releases.keys() == {A, canary or A}
+
+
+def test_failures_that_lie_far_apart_take_no_release_out(settings, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(rollout_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    with serving_of(settings, lambda digest: None, previous=B) as serving:
+        for _ in range(9):
+            rest(serving)
+            serving.blame(A[:12], "20 s")
+            clock.now += 1801.0
+        rest(serving)
+        assert serving.route.stable.digest == A
+
+
+@contextmanager
+def serving_of(
+    settings: DetectorSettings, start: Callable[[str], None], **said: str | None
+) -> Iterator[Serving]:
+    """Serves what deploy names, A and what is said beside it; `start` befalls each release that comes."""
+
+    def bring(digest: str, _: object) -> Any:
+        start(digest)
+        manifest = SimpleNamespace(classes=("real", "blend"))
+        return SimpleNamespace(digest=digest, version=digest[:12], manifest=manifest)
+
+    share = 0.5 if said.get("canary") else 0.0
+    shares = {"canary_share": share, "shared_share": share}
+    named = {"ledger": OURS, "epoch": 0, "sequence": 3, "stable": A, **shares}
+    loader: Any = SimpleNamespace(bring=bring, settle=lambda end: None)
+    wanted: Any = SimpleNamespace(
+        rollout=Rollout.model_validate(named | said), kept=None, due=lambda newest: False
+    )
+    topic: Any = SimpleNamespace(poll=lambda: None)
+    with Serving(settings, loader, topic, wanted) as serving:
+        yield serving
+
+
+def rest(serving: Serving) -> None:
+    """Take all steps that are to be taken now."""
+    serving.tick()
+    while serving._step is not None:
+        wait([serving._step[0]])
+        serving.tick()

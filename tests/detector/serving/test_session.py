@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -5,6 +7,7 @@ import structlog
 from handler_calls import Context
 from hypothesis import given
 from hypothesis import strategies as st
+from poison import ENDLESS
 
 from detector.handler import Handler
 from detector.release import contract as contract_module
@@ -19,7 +22,7 @@ from detector.release.tensors import (
     encode,
 )
 from detector.serving import session as session_module
-from detector.serving.session import Session, open_session
+from detector.serving.session import DeadlineError, Session, open_session
 from ingest.records import Decoded, Region
 
 
@@ -96,6 +99,20 @@ def test_a_graph_that_is_not_the_one_of_the_contract_is_refused(untrained_artifa
     lacking = contract.model_copy(update={"outputs": contract.outputs[:-1]})
     with pytest.raises(TensorsError, match="its contract others"):
         Session(untrained_artifact.folder / MODEL, lacking, threads=1)
+
+
+def test_a_graph_that_never_ends_is_stopped_and_its_session_answers_the_next_request(
+    untrained_artifact, tmp_path
+):
+    shutil.copytree(untrained_artifact.folder, folder := tmp_path / "endless")
+    ENDLESS(folder)
+    contract = untrained_artifact.manifest.contract
+    session = Session(folder / MODEL, contract, threads=1, deadline_s=0.2)
+    with pytest.raises(DeadlineError, match=r"0\.2 s"):
+        session.score({"crops": CROPS + 255, "pooling": POOLING})
+    request = {"crops": CROPS, "pooling": POOLING}
+    unbounded = open_session(untrained_artifact, threads=1).score(request)
+    assert beyond_tolerance(differences(session.score(request), unbounded)) == []
 
 
 def test_without_a_gpu_it_runs_on_the_cpu_and_says_nothing(untrained_artifact):

@@ -22,7 +22,7 @@ from detector.serving.shared_request import (
     read_shared,
     shared_folder,
 )
-from detector.serving.torchserve import TorchServe
+from detector.serving.torchserve import RELEASE_HEADER, TorchServe
 from detector.settings import DetectorSettings
 from ingest.records import Decoded
 
@@ -142,15 +142,16 @@ def test_torchserve_answers_a_shared_request_as_one_in_a_body_and_one_refused_go
     untrained_artifact, tmp_path, shared, monkeypatch
 ):
     session, kinds = open_session(untrained_artifact, threads=1), []
+    named = {RELEASE_HEADER: untrained_artifact.digest}
 
     def answer(request: httpx.Request) -> httpx.Response:
         kinds.append(request.headers["content-type"])
         data = request.content
         if kinds[-1] == SHARED_TYPE:
             if not shared:
-                return httpx.Response(424, json={"reason": "not_shared", "message": "no such file"})
+                return httpx.Response(424, json={"reason": "not_shared"}, headers=named)
             data = read_shared(data, tmp_path / "requests")
-        return httpx.Response(200, content=encode(session.score(decode(data))))
+        return httpx.Response(200, content=encode(session.score(decode(data))), headers=named)
 
     settings = DetectorSettings(torchserve_management_url=f"unix:{tmp_path}/management.sock")
     pixels = np.random.default_rng(1).integers(0, 256, (24, 64, 64, 3), dtype=np.uint8)
