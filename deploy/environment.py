@@ -20,6 +20,9 @@ SETTINGS: tuple[type[BaseSettings], ...] = (
     DeploySettings,
 )
 
+TOKEN = "FORGEWATCH_DEPLOY_TOKEN"  # noqa: S105 - its name
+"""The token of a person who gives commands, which no file of a stack is to lend to another."""
+
 STACK_ENVIRONMENT = Path(".forgewatch/stack.env")
 """What `forgewatch up` writes: KEY=VALUE lines of the stack that it started here."""
 
@@ -37,7 +40,7 @@ def load_stack_environment(path: Path = STACK_ENVIRONMENT) -> None:
         raise OSError(errno.EINVAL, "no settings of a stack; remove it", str(path)) from error
     for line in text.splitlines():
         key, equals, value = line.strip().partition("=")
-        if equals and key.startswith("FORGEWATCH_"):
+        if equals and key.startswith("FORGEWATCH_") and key != TOKEN:
             os.environ.setdefault(key, value)
 
 

@@ -71,6 +71,8 @@ class Connection:
         said = f"the deploy server says: {_detail(answer)}"
         if answer.is_server_error:
             raise ServerUnavailableError(said)
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            said += "; set FORGEWATCH_DEPLOY_TOKEN to yours (an admin gives one: `forgewatch token add`)"
         raise ServerRefusedError(said, answer.status_code)
 
 

@@ -187,10 +187,10 @@ def up(home: Path = HOME) -> None:
         restore(library, home / "run")
     commands.up(home, story.console)
     settings = read_environment(home / "stack.env")
+    if await_verdicts(settings, story.console):
+        return
     operator = Operator(story.console, settings)
     states = [release["state"] for release in operator.ask("releases")]
-    if "live" in states:
-        return
     if not set(PROPOSED) & set(states):
         rendering = render(library, home / "run" / "library")
         make_release_zero(story, operator, library, home / "run", rendering)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from deploy.client.http import Client
 from deploy.client.prometheus import scored_by
-from deploy.environment import check_settings
+from deploy.environment import TOKEN, check_settings
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, StackRecord, default_ports, read_environment, read_record
 from deploy.local.restarts import lack_of_room
@@ -68,6 +68,11 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
             if fresh:
                 shutil.rmtree(stack.run, ignore_errors=True)
             raise
+        if os.environ.get(TOKEN):
+            console.print(
+                f"{TOKEN} is yours: no part of the stack was given it. Where nobody has a token yet, whoever"
+                " reaches the stack may do everything, until `forgewatch token add NAME --role admin`."
+            )
         await_verdicts(stack.settings, console)
         tell(home, console)
 
@@ -184,16 +189,16 @@ _TIMEOUT_S = 180.0
 _POLL_S = 0.2
 
 
-def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
-    """Wait until the detector scores by the live release, if there is one. Raises StackError, ClientError.
+def await_verdicts(settings: Mapping[str, str], console: Console) -> bool:
+    """Wait until the detector scores by the live release; False where none is.
 
-    `settings` are a stack's FORGEWATCH_… variables.
+    `settings` are a stack's FORGEWATCH_… variables. Raises StackError, ClientError.
     """
     detector = SecretStr(settings["FORGEWATCH_DETECTOR_DEPLOY_TOKEN"])  # people may have tokens of their own
     with Client(DeploySettings(url=settings["FORGEWATCH_DEPLOY_URL"], token=detector), "up") as api:
         rollout = api.rollout()
     if rollout is None:
-        return
+        return False
     wanted, port = version_of(rollout.stable), settings["FORGEWATCH_DETECTOR_METRICS_PORT"]
     until = time.monotonic() + _TIMEOUT_S
     with console.status(f"the detector loads release {wanted}"):
@@ -204,6 +209,7 @@ def await_verdicts(settings: Mapping[str, str], console: Console) -> None:
                     f"{_TIMEOUT_S:.0f} s: `forgewatch doctor` says what is wrong"
                 )
             time.sleep(_POLL_S)
+    return True
 
 
 def _scores_by(version: str, port: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from deploy.environment import TOKEN
 from deploy.local.processes import Child, StackError, free_port, port_is_free
 from deploy.local.supervisor import Kept, Supervisor
 from ingest.durable import write_durably
@@ -103,8 +104,8 @@ def stack_settings(
 
 
 def _tuning(environment: Mapping[str, str]) -> dict[str, str]:
-    # Another broker's credentials are no business of this one.
-    foreign = ("FORGEWATCH_INGEST_SASL_", "FORGEWATCH_INGEST_SSL_")
+    # Another broker's credentials are no business of this one, and people bring their tokens themselves.
+    foreign = ("FORGEWATCH_INGEST_SASL_", "FORGEWATCH_INGEST_SSL_", TOKEN)
     return {
         name: value
         for name, value in environment.items()

@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -126,4 +127,5 @@ def listen(activity_log: str) -> None:
 
 
 if __name__ == "__main__":
-    {"supervise": supervise, "run": run, "listen": listen}[sys.argv[1]](*sys.argv[2:])
+    programs: dict[str, Callable[..., None]] = {"supervise": supervise, "run": run, "listen": listen}
+    programs[sys.argv[1]](*sys.argv[2:])

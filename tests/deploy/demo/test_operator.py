@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -13,14 +14,19 @@ import psutil
 import pytest
 from rich.console import Console
 
-from deploy.demo import plan
+from deploy.access.roles import Person, TokenRequest
+from deploy.demo import plan, release_zero
 from deploy.demo.operator import Operator, OperatorError
 from deploy.demo.release_zero import SEED, updater_by
 from deploy.local.processes import free_port, socket_folder
 from deploy.local.record import StackRecord, write_environment, write_record
 from deploy.local.stack import launch_room
 from deploy.local.supervisor import Supervisor, start_supervisor
+from deploy.release_records import Approve
+from deploy.releases.standing import fold
+from deploy.server import releases
 from deploy.server.services import Services
+from detector.release.artifact import Artifact
 from memory.clusters.clustering import keep_clustered
 from memory.clusters.review import list_clusters
 from memory.records import Exemplar
@@ -65,6 +71,36 @@ def test_the_operator_approves_no_release_with_a_broken_gate_and_says_who_is_to_
     with patch.object(Operator, "ask", return_value=waiting), patch.object(Operator, "run") as run:
         operator.approve_newest()
     assert "--because" in run.call_args.args
+
+
+def test_up_asks_for_no_persons_token_where_a_release_is_live(
+    served: str,
+    services: Services,
+    make_artifact: Callable[..., Artifact],
+    propose: Callable[[Artifact], None],
+    tmp_path: Path,
+) -> None:
+    artifact = make_artifact()
+    propose(artifact)
+    candidate = fold(services.ledger.events()).releases[artifact.digest].candidate
+    accept = {finding.name: "known" for finding in candidate.findings}
+    wanted = Approve(evaluation_digest=candidate.evaluation_digest, accept=accept, plan="now")
+    releases.approve(services, "bea", artifact.digest, wanted)
+    root, tokens = Person("root", frozenset({"admin"}), "loopback"), services.access.tokens
+    machine = tokens.add(TokenRequest(name="of the stack", role="detector"), root).token
+    settings = {
+        "FORGEWATCH_DEPLOY_URL": served,
+        "FORGEWATCH_DETECTOR_DEPLOY_TOKEN": machine,
+        "FORGEWATCH_DETECTOR_METRICS_PORT": "9",
+    }
+    write_environment(tmp_path / "stack.env", settings)
+    with (
+        patch("deploy.demo.release_zero.commands.up"),
+        patch("deploy.local.commands._scores_by", return_value=True),
+    ):
+        release_zero.up(tmp_path)
+        tokens.add(TokenRequest(name="ada", role="admin"), root)
+        release_zero.up(tmp_path)
 
 
 def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
