@@ -87,6 +87,11 @@ class Bound(BaseModel):
     plan: Plan | None = Field(
         None, description="by which steps it goes live; null of approvals before there was this"
     )
+    token_by: str | None = Field(
+        None,
+        description="who gave a token, over any number of hands, both to the approver and to who asked for"
+        " the update: these may be one person; null: nobody did",
+    )
 
 
 class Approval(Bound):

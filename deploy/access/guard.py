@@ -23,9 +23,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from deploy.access.proxy import person_of_proxy
-from deploy.access.roles import ANYONE, Person, rule_of
+from deploy.access.roles import ANYONE, Person, checked_name, rule_of
 from deploy.access.sessions import COOKIE, Sessions
-from deploy.access.tokens import Tokens, checked_name, hash_of
+from deploy.access.tokens import Tokens, hash_of
 from deploy.settings import DeploySettings
 from ingest.process.frame import WrongSettingError
 from memory.database import UnknownLayoutError, cause_of, migrate, open_engine
@@ -239,7 +239,7 @@ def _of_loopback(request: Request) -> Person:
     given = request.headers.get(ACTOR)
     name = owner() if given is None else checked_name(unquote(given))
     if name is None:
-        raise HTTPException(422, "X-Forgewatch-Actor must be 1 to 200 printable characters")
+        raise HTTPException(422, "X-Forgewatch-Actor must be 1 to 200 characters, none of them unseen")
     return Person(name, frozenset({"admin", "detector", "updater"}), "loopback")
 
 

@@ -8,8 +8,8 @@ from ipaddress import IPv6Address, ip_address
 from fastapi import HTTPException
 from starlette.datastructures import Headers
 
-from deploy.access.roles import Person
-from deploy.access.tokens import checked_name
+from deploy.access.roles import Person, checked_name, identity_of
+from deploy.access.tokens import OWN
 from deploy.settings import DeploySettings
 
 USER, GROUPS = "x-forwarded-user", "x-forwarded-groups"
@@ -30,8 +30,8 @@ def person_of_proxy(settings: DeploySettings, peer: str | None, headers: Headers
         headers.get(name, "").encode("latin-1").decode(errors="replace") for name in (USER, GROUPS)
     )
     name = checked_name(user)
-    if name is None:
-        raise HTTPException(400, f"{USER} must be 1 to 200 printable characters")
+    if name is None or identity_of(name) in OWN:
+        raise HTTPException(400, f"{USER} must be a person's name: 1 to 200 characters, none of them unseen")
     named = {group.strip() for group in groups.split(",")}
     return Person(
         name, frozenset(role for group, role in settings.proxy_roles.items() if group in named), "proxy"

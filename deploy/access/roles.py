@@ -1,6 +1,8 @@
 """The roles, who acts with which, and the rule that stands beside each endpoint. Light: clients import it."""
 
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
@@ -52,6 +54,38 @@ class Person:
     def may(self, rule: frozenset[str]) -> bool:
         """Whether an endpoint of this rule lets them."""
         return ANYONE in rule or not rule.isdisjoint(self.roles)
+
+
+# Letters and marks that are printable by Unicode and show nothing, or alter only how another is drawn.
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def checked_name(text: str) -> str | None:
+    """A name as the record may hold it: 1 to 200 characters that show, by NFKC; None where it is none."""
+    name = " ".join(unicodedata.normalize("NFKC", text).split())
+    seen = text.strip().isprintable() and name.isprintable() and not _UNSEEN.search(text + name)
+    return name if seen and 0 < len(name) <= 200 else None
+
+
+def identity_of(name: str) -> str:
+    """Whom a name means: spellings that Unicode folds into one (NFKC, case, spaces) are one person."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join(folded.split())
+
+
+def givers_of(name: str, given: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """Identities of whoever gave this person a token, ever, of whoever gave those one, and so on.
+
+    given: of each token that ever was, who gave it and to whom.
+    """
+    pairs = {(identity_of(giver), identity_of(holder)) for giver, holder in given}
+    above, new = set[str](), {identity_of(name)}
+    while new:
+        new = {giver for giver, holder in pairs if holder in new} - above
+        above |= new
+    return frozenset(above - {identity_of(name)})
 
 
 class TokenRequest(BaseModel):

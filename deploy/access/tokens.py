@@ -2,12 +2,21 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine, select, update
 
-from deploy.access.roles import PEOPLE, Person, Role, TokenEntry, TokenMade, TokenRequest
+from deploy.access.roles import (
+    PEOPLE,
+    Person,
+    Role,
+    TokenEntry,
+    TokenMade,
+    TokenRequest,
+    checked_name,
+    identity_of,
+)
 from deploy.access.schema import tokens
 from deploy.record.acts import Act, append
 from deploy.settings import DeploySettings
@@ -17,7 +26,7 @@ SHARED = "shared token"
 """Whom FORGEWATCH_DEPLOY_TOKEN names: an admin whom several people may be."""
 NOBODY = "nobody"
 """Who the record says tried to log in where the token named none."""
-_OWN = frozenset({SHARED, NOBODY, "deploy server", "updater", "detector", "memory", "rollout", "retraction"})
+OWN = frozenset({SHARED, NOBODY, "deploy server", "updater", "detector", "memory", "rollout", "retraction"})
 """Names under which no person may act."""
 
 _USE_NOTED = timedelta(minutes=1)
@@ -39,12 +48,6 @@ def utc_now() -> datetime:
 def hash_of(token: str) -> str:
     """What is kept of a token: 256 random bits need neither salt nor a slow hash."""
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def checked_name(text: str) -> str | None:
-    """A name as the record may hold it: 1 to 200 printable characters; None where it is none."""
-    name = text.strip()
-    return name if name and name.isprintable() and len(name) <= 200 else None
 
 
 class Tokens:
@@ -92,8 +95,8 @@ class Tokens:
         """Give somebody a token, in the name of `by`. Raises TokenError and SQLAlchemyError."""
         name = checked_name(wanted.name)
         if name is None:
-            raise TokenError(f"{wanted.name!r} is no name: 1 to 200 printable characters")
-        if name.lower() in _OWN and wanted.role in PEOPLE:
+            raise TokenError(f"{wanted.name!r} is no name: 1 to 200 characters, none of them unseen")
+        if identity_of(name) in OWN and wanted.role in PEOPLE:
             raise TokenError(f"{name!r} is the name of a part of Forgewatch: choose another")
         if by.by == "loopback" and wanted.role in PEOPLE and wanted.role != "admin":
             raise TokenError(
@@ -110,8 +113,8 @@ class Tokens:
         }
         valid = tokens.c.revoked_at.is_(None) & (tokens.c.expires_at > now)
         with self._engine.begin() as connection:
-            if connection.execute(select(tokens.c.role).where((tokens.c.name == name) & valid)).first():
-                raise TokenError(f"{name} has a token: revoke it first (`forgewatch token revoke`)")
+            if spelled := _spelled(connection.scalars(select(tokens.c.name).where(valid)), name):
+                raise TokenError(f"{spelled[0]} has a token: revoke it first (`forgewatch token revoke`)")
             connection.execute(tokens.insert().values(hash=hash_of(token), **row))
             details = {"role": wanted.role, "expires_at": str(row["expires_at"])}
             append(connection, Act(by.name, "add token", f"token of {name}", details))
@@ -127,15 +130,20 @@ class Tokens:
 
     def revoke(self, name: str, by: str) -> TokenEntry:
         """End the token of this name at once. Raises UnknownTokenError and SQLAlchemyError."""
-        theirs = (tokens.c.name == name) & tokens.c.revoked_at.is_(None)
         with self._engine.begin() as connection:
+            names = _spelled(connection.scalars(select(tokens.c.name).distinct()), name)
+            theirs = tokens.c.name.in_(names) & tokens.c.revoked_at.is_(None)
             ended = connection.execute(
                 update(tokens).where(theirs).values(revoked_at=self._now(), revoked_by=by)
             )
             if not ended.rowcount:
                 raise UnknownTokenError(f"{name} has no token that could be revoked")
-            newest = select(tokens).where(tokens.c.name == name).order_by(tokens.c.made_at.desc())
+            newest = select(tokens).where(tokens.c.name.in_(names)).order_by(tokens.c.made_at.desc())
             row = connection.execute(newest).mappings().first()
             assert row is not None
-            append(connection, Act(by, "revoke token", f"token of {name}"))
+            append(connection, Act(by, "revoke token", f"token of {row['name']}"))
             return TokenEntry.model_validate(dict(row))
+
+
+def _spelled(names: Iterable[str], name: str) -> list[str]:
+    return [each for each in names if identity_of(each) == identity_of(name)]

@@ -71,8 +71,8 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
     if detail.approvals:
         print_table(
             "approvals since it was proposed",
-            ["by", "at", "counts until", "labels of theirs in it"],
-            [[a.actor, a.at, a.expires_at, a.labelled or "none"] for a in detail.approvals],
+            ["by", "at", "counts until", "labels of theirs in it", "who gave them and who asked a token"],
+            [[a.actor, a.at, a.expires_at, a.labelled or "none", a.token_by or ""] for a in detail.approvals],
         )
     say(
         f"digest      {detail.digest}\n"

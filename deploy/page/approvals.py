@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deploy.access.guard import answering
-from deploy.access.roles import PEOPLE
+from deploy.access.roles import PEOPLE, identity_of
 from deploy.access.tokens import SHARED
 from deploy.page.visit import Visitor
 from deploy.release_records import Release
 from deploy.releases.approval import expiries
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
-from deploy.releases.four_eyes import counting, lacking, objection
+from deploy.releases.four_eyes import counting, lacking, objection, same_person
 from deploy.releases.standing import Standing
 from deploy.rollout_records import Expected
 from deploy.rollouts.expected import expected_of
@@ -26,7 +26,7 @@ def approval_of(
 ) -> Mapping[str, Any]:
     """What the release's view says of its approval. Raises AccessError and StoreUnavailableError."""
     here, now = terms(services), datetime.now(UTC)
-    given = {approval.actor for approval in counting(release, now)}
+    given = {identity_of(approval.actor) for approval in counting(release, now)}
 
     def labelled(name: str) -> int:
         with suppress(StoreError, EvidenceError):  # then it cannot be approved, and the view says why
@@ -35,21 +35,23 @@ def approval_of(
 
     def may(name: str) -> bool:
         kept_out = 0 if here.labellers else labelled(name)
-        return name not in given and objection(release, name, kept_out, here) is None
+        return identity_of(name) not in given and objection(release, name, kept_out, here, now) is None
 
     expired = expiries(standing, leaving=release.digest, live=release.digest, actor=person.name)
     mine = labelled(person.name)
     return {
-        "objection": objection(release, person.name, mine, here),
+        "objection": objection(release, person.name, mine, here, now),
         "labelled": mine,
-        "approved": person.name in given,
+        "approved": identity_of(person.name) in given,
         "lacking": lacking(release, here, now),
-        "goes_live": person.name not in given and lacking(release, here, now) == 1,
+        "goes_live": identity_of(person.name) not in given and lacking(release, here, now) == 1,
         "needed": here.needed,
         "plan": here.plan,
         "expected": expected(services, release),
         "approvals": [(approval, approval.expires_at <= now) for approval in release.approvals],
-        "others": [name for name in _approvers(services, now) if name != person.name and may(name)],
+        "others": [
+            name for name in _approvers(services, now) if not same_person(name, person.name) and may(name)
+        ],
         "expiring": [standing.releases[move.digest] for move in expired],
         "until": now + here.lasts,
         "four_eyes": here.four_eyes,

@@ -15,6 +15,7 @@ from deploy.page.releases import given_as
 from deploy.page.rollout_tables import links_of, rows_of, steps_of, table_of
 from deploy.page.visit import Visitor, show, visitor
 from deploy.release_records import Release, TakeOut
+from deploy.releases.four_eyes import own_part
 from deploy.releases.standing import fold
 from deploy.releases.trial import LABELS_WANTED
 from deploy.rollout_records import Act, RolloutView, Trial, Waive
@@ -98,7 +99,6 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visit
     minutes = (datetime.now(UTC) - trial.began).total_seconds() / 60
     began = max(number for number, entry in enumerate(history) if entry.action == "begin")
     names = [rule.name for rule in rules(champion.candidate.classes[1:])]
-    apart = releases.terms(services).four_eyes
     return {
         "challenger": challenger,
         "steps": steps_of(trial, history[began:]),
@@ -112,7 +112,7 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visit
         },
         "waivable": [name for name in names if name not in trial.waived],
         "wanted": LABELS_WANTED,
-        "asked": apart and person.name in (challenger.requested_by, challenger.proposed_by),
+        "asked": own_part(challenger, person.name, releases.terms(services)),
     }
 
 

@@ -87,7 +87,7 @@ def approve(
     require_gates(release.candidate, evidence, standing.live, bounds)
     bound = four_eyes.bind(release, evidence, actor, labelled, terms, now, plan or terms.plan)
     moves = []
-    if actor not in {approval.actor for approval in four_eyes.counting(release, now)}:
+    if not any(four_eyes.same_person(actor, given.actor) for given in four_eyes.counting(release, now)):
         four_eyes.require_reasons(release.candidate, wanted.accept)
         about = (digest, wanted.evaluation_digest)
         moves.append(Move(actor, "approve", *about, accepted=wanted.accept or None, bound=bound))

@@ -1,13 +1,15 @@
 """Who may approve a release, how many must, what an approval binds, and until when it counts.
 
-Four eyes: whoever asked for a release's update, or proposed it themselves, approves nothing of it.
+Four eyes: whoever asked for a release's update, or proposed it themselves, approves nothing of it. Nor does
+whoever gave them a token, or got one from them, over any number of hands: they may be one person.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from deploy.access.roles import givers_of, identity_of
 from deploy.release_records import Approval, Bound, Release
 from deploy.releases.evidence import Evidence
 from deploy.releases.ledger import Event
@@ -26,7 +28,7 @@ class Terms:
 
     four_eyes: off on loopback without tokens alone, where nobody is told from another. needed: how many
     people must approve. labellers: whether those may from whose labels it learnt. lasts: how long an
-    approval counts.
+    approval counts. given: of each token that ever was, who gave it and to whom.
     """
 
     four_eyes: bool
@@ -34,6 +36,7 @@ class Terms:
     labellers: bool
     lasts: timedelta
     plan: Plan = field(default_factory=Plan)
+    given: tuple[tuple[str, str], ...] = ()
 
 
 def consent(before: Release | None, event: Event) -> Mapping[str, Any]:
@@ -83,7 +86,7 @@ def bind(
 
     labelled: how many labels of theirs the release learnt from.
     """
-    if problem := objection(release, actor, labelled, terms):
+    if problem := objection(release, actor, labelled, terms, now):
         raise ApprovalError(problem)
     return Bound(
         ledger=release.ledger,
@@ -91,24 +94,58 @@ def bind(
         expires_at=now + terms.lasts,
         labelled=labelled,
         plan=plan,
+        token_by=_token_by(release, actor, terms),
     )
 
 
-def objection(release: Release, actor: str, labelled: int, terms: Terms) -> str | None:
+def objection(release: Release, actor: str, labelled: int, terms: Terms, now: datetime) -> str | None:
     """Why this person may not approve this release, in one line; None: they may."""
-    name = release.digest[:12]
-    if terms.four_eyes and actor == release.requested_by:
-        return f"{actor} asked for the update that made release {name}: another person must approve it"
-    if terms.four_eyes and actor == release.proposed_by:
-        return f"{actor} proposed release {name}: another person must approve it"
+    approved = counting(release, now) if terms.needed > 1 else ()
+    if problem := own_part(release, actor, terms, approved):
+        return f"{problem}: another person must approve it"
     if labelled and not terms.labellers:
+        name = release.digest[:12]
         return f"release {name} learnt from labels of {actor}, whom a setting keeps from approving it"
     return None
 
 
+def own_part(release: Release, actor: str, terms: Terms, approved: Sequence[Approval] = ()) -> str | None:
+    """What this person, or one who stands above or below them by tokens, did for a release; None: nothing.
+
+    approved: approvals of which none may be another name of theirs.
+    """
+    if not terms.four_eyes:
+        return None
+    parts = [(release.requested_by, "asked for the update that made"), (release.proposed_by, "proposed")]
+    parts += [(each.actor, "approved") for each in approved if not same_person(each.actor, actor)]
+    above = givers_of(actor, terms.given)
+    for name, did in parts:
+        if not name:
+            continue
+        part = f"{name} {did} release {release.digest[:12]}"
+        if same_person(name, actor):
+            return part
+        if identity_of(name) in above:
+            return f"{part}, and {actor} has a token by way of {name}"
+        if identity_of(actor) in givers_of(name, terms.given):
+            return f"{part}, and has a token by way of {actor}"
+    return None
+
+
+def _token_by(release: Release, actor: str, terms: Terms) -> str | None:
+    """Who stands above both this person and whoever asked for a release, by tokens: it may be one hand."""
+    asked = release.requested_by or release.proposed_by
+    return ", ".join(sorted(givers_of(actor, terms.given) & givers_of(asked, terms.given))) or None
+
+
+def same_person(one: str, other: str) -> bool:
+    """Whether two names mean one person."""
+    return identity_of(one) == identity_of(other)
+
+
 def counting(release: Release, now: datetime) -> tuple[Approval, ...]:
     """The approvals of a release that count at this time, the last one of each person."""
-    return tuple({a.actor: a for a in release.approvals if now < a.expires_at}.values())
+    return tuple({identity_of(a.actor): a for a in release.approvals if now < a.expires_at}.values())
 
 
 def lacking(release: Release, terms: Terms, now: datetime) -> int:

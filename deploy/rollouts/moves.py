@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from deploy.release_records import Action, Release
 from deploy.releases.approval import go_live
 from deploy.releases.evidence import Evidence, require_same_bytes
-from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.four_eyes import ApprovalError, Terms, own_part
 from deploy.releases.ledger import Event, Move
 from deploy.releases.standing import Standing, fold, next_state
 from deploy.rollout_records import Check, Trial, Turn
@@ -36,12 +36,11 @@ def by_person(
 
 
 def waive(
-    history: Sequence[Event], digest: str, check: str, reason: str, actor: str, *, four_eyes: bool
+    history: Sequence[Event], digest: str, check: str, reason: str, actor: str, terms: Terms
 ) -> list[Move]:
     """The move by which an approver takes a check away.
 
-    Raises ApprovalError, where they asked for the release themselves too (but where nobody is told from
-    another: four_eyes is false).
+    Raises ApprovalError, where they may not approve the release by the terms of four eyes either.
     """
     standing, trial, release = on_trial(history, digest)
     known = standing.releases[trial.champion].candidate.classes[1:]
@@ -50,8 +49,8 @@ def waive(
         raise ApprovalError(f"{check!r} is no check; they are {', '.join(map(repr, names))}")
     if check in trial.waived:
         raise ApprovalError(f"{check!r} was waived before: {trial.waived[check]}")
-    if four_eyes and actor in (release.requested_by, release.proposed_by):
-        raise ApprovalError(f"{actor} asked for release {digest[:12]}: another person must waive its check")
+    if problem := own_part(release, actor, terms):
+        raise ApprovalError(f"{problem}: another person must waive its check")
     return [_move(release, "waive", reason, actor, Turn(check=check))]
 
 

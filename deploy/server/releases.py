@@ -15,7 +15,7 @@ from deploy.access.roles import least
 from deploy.record.acts import Act
 from deploy.release_records import Approve, Because, LedgerEntry, Release, ReleaseDetail, TakeOut
 from deploy.releases import approval, metrics
-from deploy.releases.four_eyes import Terms, lacking
+from deploy.releases.four_eyes import Terms, lacking, same_person
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.releases.moving import make_moves
 from deploy.releases.purged import require_kept
@@ -173,12 +173,14 @@ def terms(services: Services) -> Terms:
     settings = services.access.settings
     with answering():
         open_to_all = services.access.open_to_all()
+        given = tuple((entry.made_by, entry.name) for entry in services.access.tokens.entries())
     return Terms(
         four_eyes=not open_to_all,
         needed=settings.approvals,
         labellers=settings.labellers_may_approve,
         lasts=timedelta(days=settings.approval_days),
         plan=settings.plan_of(None),
+        given=given,
     )
 
 
@@ -198,7 +200,10 @@ def labelled_by(services: Services, release: Release, actor: str) -> int:
     if made_of is None:
         return 0
     with services.memory.read() as connection:
-        theirs = connection.scalars(select(labels.c.id).where(labels.c.actor == actor))
+        names = [
+            name for name in connection.scalars(select(labels.c.actor).distinct()) if same_person(name, actor)
+        ]
+        theirs = connection.scalars(select(labels.c.id).where(labels.c.actor.in_(names)))
         return sum(label in made_of.labels for label in theirs)
 
 

@@ -69,10 +69,10 @@ def test_its_last_use_is_noted_to_the_minute(tokens: Tokens, give: Give, clock) 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("ada", "revoke it first"),
-        ("\u202eada", "no name"),
+        *((name, "revoke it first") for name in ("ada", "ADA", " Ada ", "\uff21da", "a\u1d48a")),
+        *((f"a{unseen}da", "no name") for unseen in "\u202e\u200b\u00a0\u2003\ufe0f\u3164\u2800\u034f\x00\n"),
         (" ", "no name"),
-        ("Updater", "part of Forgewatch"),
+        *((name, "part of Forgewatch") for name in ("Updater", "\uff55pdater", "Shared  token")),
     ],
 )
 def test_a_name_that_misleads_gets_none(tokens: Tokens, give: Give, name: str, says: str) -> None:

@@ -41,6 +41,44 @@ def test_who_asked_for_the_update_cannot_approve_what_came_of_it(history: Any) -
     assert actions(history.approve(A, "ann")) == ["approve"]
 
 
+@pytest.mark.parametrize(
+    ("given", "actor", "says"),
+    [
+        ((), "ANN", "ann asked for"),
+        ((), "\uff41nn ", "ann asked for"),
+        ((), "Updater", "updater proposed"),
+        ((("ann", "zed"),), "zed", "zed has a token by way of ann"),
+        ((("Ann ", "zed"),), "Zed", "Zed has a token by way of ann"),
+        ((("ann", "bob"), ("bob", "cat"), ("cat", "zed")), "zed", "zed has a token by way of ann"),
+        ((("ann", "ann"), ("ann", "bob"), ("bob", "ann"), ("bob", "zed")), "zed", "by way of ann"),
+        ((("root", "bob"), ("bob", "ann")), "root", "has a token by way of root"),
+        ((("bob", "updater"),), "bob", "updater proposed release .* by way of bob"),
+        ((("root", "ann"), ("root", "bea"), ("ann", "bob"), ("bea", "cat")), "bea", None),
+        ((("root", "ann"), ("root", "bea"), ("ann", "bob")), "cem", None),
+    ],
+)
+def test_who_is_one_person_with_who_asked_or_stands_above_or_below_them_by_tokens_approves_nothing(
+    history: Any, given: tuple[tuple[str, str], ...], actor: str, says: str | None
+) -> None:
+    history.terms = replace(history.terms, given=given)
+    if says is not None:
+        with pytest.raises(ApprovalError, match=says):
+            history.approve(A, actor)
+        return
+    (move,) = history.approve(A, actor)
+    # Nobody can tell these apart from one person with two tokens of root's: it stands beside the approval.
+    assert move.bound.token_by == ("root" if actor == "bea" else None)
+
+
+def test_two_approvals_are_not_of_one_person_by_another_name(history: Any) -> None:
+    history.terms = replace(history.terms, needed=2, given=(("bea", "zed"),))
+    history.force(*history.approve(A, "bea"))
+    assert history.approve(A, " BEA") == []
+    with pytest.raises(ApprovalError, match=r"bea approved release .* zed has a token by way of bea"):
+        history.approve(A, "zed")
+    assert actions(history.approve(A, "cem", promote=True)) == ["approve", "promote"]
+
+
 def test_an_automatic_update_has_nobody_who_asked(new_history: NewHistory) -> None:
     history = new_history(("propose", A))
     assert fold(history.events).releases[A].requested_by is None

@@ -118,13 +118,13 @@ def test_twenty_labels_settle_what_is_inconclusive(begun: Any) -> None:
 def test_a_check_is_waived_by_name_once_and_not_by_who_asked(begun: Any) -> None:
     name = "real → unknown or a known fake"
     with pytest.raises(ApprovalError, match="is no check; they are"):
-        moves.waive(begun.events, B, "reals", "why", "ada", four_eyes=True)
+        moves.waive(begun.events, B, "reals", "why", "ada", begun.terms)
     with pytest.raises(ApprovalError, match="another person must waive"):
-        moves.waive(begun.events, B, name, "why", "updater", four_eyes=True)
-    begun.force(*moves.waive(begun.events, B, name, "a new camera", "ada", four_eyes=True))
+        moves.waive(begun.events, B, name, "why", "updater", begun.terms)
+    begun.force(*moves.waive(begun.events, B, name, "a new camera", "ada", begun.terms))
     assert fold(begun.events).trial.waived == {name: "a new camera"}
     with pytest.raises(ApprovalError, match="was waived before: a new camera"):
-        moves.waive(begun.events, B, name, "why", "bob", four_eyes=True)
+        moves.waive(begun.events, B, name, "why", "bob", begun.terms)
 
 
 def test_a_person_takes_its_answers_back_and_the_steps_begin_anew(begun: Any) -> None:

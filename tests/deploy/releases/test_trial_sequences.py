@@ -66,7 +66,7 @@ def act(history: Any, what: str, number: int) -> None:
     try:
         if what == "waive":
             name = NAMES[number % 2]
-            history.force(*moves.waive(history.events, B, name, "known", "bob", four_eyes=True))
+            history.force(*moves.waive(history.events, B, name, "known", "bob", history.terms))
         elif what == "judge":
             labels = {f"media-0-{number}-{each}": "real" for each in range(7)}
             history.force(*moves.judge(history.events, B, labels, "eve"))

@@ -94,6 +94,36 @@ def test_who_asked_is_on_the_ledger_and_another_approves(
     assert acts["approve"].details["bound"]["ledger"] == approval["ledger"]
 
 
+def test_a_token_that_somebody_gave_or_got_approves_nothing_of_theirs_though_it_ended(
+    http: TestClient,
+    bearer: As,
+    asked_for: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
+    services: Services,
+) -> None:
+    """ann's update; cem and root gave the tokens of these chains, some of which are revoked by now."""
+
+    def token(giver: str, name: str, role: Role) -> dict[str, str]:
+        by = Person(giver, frozenset({"admin"}), "proxy")
+        made = services.access.tokens.add(TokenRequest(name=name, role=role, days=1), by)
+        return {"Authorization": f"Bearer {made.token}"}
+
+    path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of)
+    token("Ann", "middle", "admin")
+    services.access.tokens.revoke("MIDDLE", "root")
+    lines = {name: token(giver, name, "admin") for giver, name in (("middle", "last"), ("last", "zed"))}
+    for name, header in lines.items():
+        refused = http.post(f"{path}/approve", json=wanted, headers=header)
+        assert (refused.status_code, f"{name} has a token by way of ann" in refused.text) == (409, True)
+    services.access.tokens.revoke("zed", "root")
+    token("ann", "ZED", "viewer")
+    assert http.post(f"{path}/approve", json=wanted, headers=lines["last"]).status_code == 409
+    done = http.post(f"{path}/approve", json=wanted, headers=bearer["bea"]).json()
+    assert (done["state"], done["approvals"][0]["token_by"]) == ("live", "root")
+    (act,) = services.record.entries(1, action="approve")
+    assert act.details["bound"]["token_by"] == "root"
+
+
 def test_two_people_approve_where_a_setting_asks_for_two_and_labellers_may_be_kept_out(
     bearer: As,
     asked_for: Artifact,

@@ -126,7 +126,7 @@ def paths(
         lambda history: moves.judge(
             history, seen.release, {f"{services.ingest.media_topic}-0-1": EVIL}, EVIL
         ),
-        lambda history: moves.waive(history, seen.release, REALS_LOST, EVIL, "bea", four_eyes=False),
+        lambda history: moves.waive(history, seen.release, REALS_LOST, EVIL, "bea", releases.terms(services)),
     ):
         make_moves(services.ledger, services.publisher, move)
     services.conductor.tick()
