@@ -9,8 +9,10 @@ from kafka.errors import KafkaError
 
 from deploy.records import PartitionLag
 from ingest.kafka.access import barred
+from ingest.metrics import MOST_AGE_S
 
 _PROBE_S = 2.0
+_CLOCKS_APART_S = 60.0
 
 
 class LagError(Exception):
@@ -96,4 +98,6 @@ def _with_records(
 
 
 def _age_s(timestamp_ms: int | None) -> float | None:
-    return None if timestamp_ms is None else max(0.0, time.time() - timestamp_ms / 1000)
+    """How long ago that was; None: not known, or no producer's clock that is to be believed."""
+    age_s = None if timestamp_ms is None else time.time() - timestamp_ms / 1000
+    return max(0.0, age_s) if age_s is not None and -_CLOCKS_APART_S < age_s < MOST_AGE_S else None

@@ -15,13 +15,13 @@ from ingest.tracing import Span
 log = structlog.get_logger()
 
 
-def count_committed(judged: Sequence[Judged]) -> None:
-    """Count a batch whose transaction was committed, at that moment."""
+def count_committed(judged: Sequence[Judged], came: Sequence[float]) -> None:
+    """Count a batch whose transaction was committed, at that moment; came: when each item did, Unix time."""
     now_s = time.time()
     metrics.BATCH_ITEMS.observe(len(judged))
     metrics.CONSUMED.inc(len(judged))
-    for result in judged:
-        metrics.END_TO_END.observe(max(0.0, now_s - result.record.timestamp_ms / 1000))
+    for result, came_s in zip(judged, came, strict=True):
+        metrics.END_TO_END.observe(max(0.0, now_s - came_s))
         if result.comparison is not None:
             metrics.SHARED.labels("failed" if result.comparison.challenger.error else "compared").inc()
         verdict = result.verdict

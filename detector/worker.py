@@ -76,8 +76,8 @@ class Worker:
     heartbeat: Heartbeat
     spans: Spans | None = None
     budget: LookBudget = field(default_factory=LookBudget)
+    # Set while no record waits: then a retraction may go on.
     idle: threading.Event = field(default_factory=threading.Event)
-    """Set while no record waits: then a retraction may go on."""
 
     @cached_property
     def challenger(self) -> Challenger:
@@ -213,6 +213,7 @@ class Worker:
         offsets = self.source.offsets_after(taken.records)
         making = Answers(self.ingest, self.settings, self.spans)
         answers = making.of(judged, taken.began_ns)
+        came = [LAG_SECONDS.came(each.record) for each in judged]
         while True:
             records = [record for answer in answers for record in answer.sent]
             try:
@@ -221,7 +222,7 @@ class Worker:
                 answers = [making.lessened(answer, error) for answer in answers]
             else:
                 break
-        count_committed([answer.judged for answer in answers])
+        count_committed([answer.judged for answer in answers], came)
         for answer in answers:
             log_verdict(answer.judged, answer.span)
 

@@ -8,8 +8,8 @@ from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
 
 PREFIX = "__forgewatch.errors."
+# What a dead letter says in headers: each is PREFIX and its name.
 FACTS = ("topic", "partition", "offset", "stage", "exception", "reason", "message")
-"""What a dead letter says in headers: each is PREFIX and its name."""
 
 _MOST_TEXT_BYTES = 1024
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# How the name of everything unfinished ends. A crash may leave such a file or folder behind.
 ASIDE = ".part"
-"""How the name of everything unfinished ends. A crash may leave such a file or folder behind."""
 
 
 def write_durably(path: Path, value: bytes) -> None:

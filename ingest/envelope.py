@@ -11,12 +11,13 @@ from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event, fro
 
 from ingest import claim_check
 from ingest.dead_letters import told
-from ingest.records import InRecord, MediaError, MediaItem
+from ingest.records import InRecord, MediaError, MediaItem, Unreadable
 from ingest.settings import IngestSettings
 from ingest.trace_context import TRACEPARENT, TRACESTATE, TraceContext, of_headers, trace_context
 
 EnvelopeReason = Literal[
     "null_value",
+    "unreadable",
     "bad_header",
     "bad_event",
     "unknown_specversion",
@@ -58,6 +59,8 @@ def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem
     Raises EnvelopeError, with one clear reason, and nothing else.
     """
     headers, value = record.headers, record.value
+    if isinstance(value, Unreadable):
+        raise EnvelopeError("unreadable", value.why)
     named = _event_headers(headers)
     content_type = named.get("content-type")
     if content_type is not None and content_type.lower().startswith(_STRUCTURED):

@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 
 from ingest.records import InRecord
 
+# A topic and one of its partitions.
 Place = tuple[str, int]
-"""A topic and one of its partitions."""
 
 
 class Reach(NamedTuple):
@@ -43,33 +43,45 @@ def records_behind(reached: Mapping[Place, Reach]) -> int:
     return sum(max(0, reach.end - reach.next) for reach in reached.values())
 
 
+# A producer gives a record its timestamp: one that is older, as of a device without a clock, is not believed.
+MOST_AGE_S = 30 * 86_400.0
+
+
 @dataclass
 class _Partition:
     """What is known of one partition; times are Unix times, seconds.
 
-    unanswered: the timestamps of records that were read and have no answer, by offset. unread: whether
-    there is more. first_seen: when it was first looked at; last_read: the timestamp of the newest record
-    that was read; at_end: when it was last seen read to its end; None: never.
+    unanswered: when records came that were read and have no answer, by offset; again: those of them that are
+    read once more, after a step back. unread: whether there is more. first_seen: when it was first looked at.
+    no_older: no record that is read from now on came before it, None: not known.
     """
 
     first_seen: float
     unanswered: dict[int, float] = field(default_factory=dict)
+    again: dict[int, float] = field(default_factory=dict)
     unread: bool = False
-    last_read: float | None = None
-    at_end: float | None = None
+    no_older: float | None = None
     given_anew: bool = True
 
-    def oldest(self) -> float | None:
-        """The timestamp of the oldest record without an answer; None: all have one.
+    def next_came(self) -> float:
+        """When the next record came at the earliest, since a log is in the order in which records come."""
+        return self.first_seen if self.no_older is None else self.no_older
 
-        A record that is not read yet is no older than the one before it, nor than the moment at which
-        there was none.
-        """
-        times = list(self.unanswered.values())
-        if self.unread:
-            known = [since for since in (self.last_read, self.at_end) if since is not None]
-            times.append(max(known, default=self.first_seen))
-        return min(times, default=None)
+    def take(self, offset: int, stamp: float, now: float) -> None:
+        """A record is read. Its timestamp counts unless it is ages old, of the future, or out of order."""
+        if max(0.0, now - MOST_AGE_S) < stamp <= now:
+            self.no_older = max(stamp, self.no_older or stamp)
+        self.unanswered[offset] = self.again.pop(offset, self.next_came())
+
+    def forget(self, before: int) -> None:
+        """What lies before an offset has its answer."""
+        self.unanswered = {at: since for at, since in self.unanswered.items() if at >= before}
+        self.again = {at: since for at, since in self.again.items() if at >= before}
+
+    def oldest(self) -> float | None:
+        """When the oldest record without an answer came; None: all have one."""
+        times = [*self.unanswered.values(), *self.again.values()]
+        return min([*times, self.next_came()] if self.unread else times, default=None)
 
 
 class Lag(Collector):
@@ -111,29 +123,34 @@ class Lag(Collector):
                 begins = first.get(place, reached[place].next if place in reached else None)
                 if partition.given_anew and begins is not None:
                     # Whoever held it in between has answered what lies before.
-                    _forget(partition, begins)
+                    partition.forget(begins)
                     partition.given_anew = False
-            for place, begins in first.items():
-                if (back := partitions.get(place)) is not None:
+                if (back := first.get(place)) is not None:
                     # After a step back they come again, or never, where the topic was made anew.
-                    back.unanswered = {at: since for at, since in back.unanswered.items() if at < begins}
+                    partition.again |= {at: t for at, t in partition.unanswered.items() if at >= back}
+                    partition.unanswered = {at: t for at, t in partition.unanswered.items() if at < back}
             for record in records:
                 if (read := partitions.get((record.topic, record.partition))) is not None:
-                    # A record without a timestamp has -1.
-                    stamp = record.timestamp_ms / 1000 if record.timestamp_ms >= 0 else now
-                    read.unanswered[record.offset] = read.last_read = stamp
+                    read.take(record.offset, record.timestamp_ms / 1000, now)
             for place, reach in reached.items():
                 if reach.fetched and (left := partitions.get(place)) is not None:
                     left.unread = reach.next < reach.end
-                    if not left.unread:
-                        left.at_end = now
+                    left.again = {at: t for at, t in left.again.items() if left.unread and at >= reach.next}
+                    left.no_older = left.no_older if left.unread else now
+
+    def came(self, record: InRecord) -> float:
+        """When a record without an answer came, as far as is known: Unix time, seconds."""
+        with self._lock:
+            partition = (self._partitions or {}).get((record.topic, record.partition))
+            known = partition and partition.unanswered.get(record.offset)
+        return known or self._clock()
 
     def answered(self, offsets: Mapping[Place, int]) -> None:
         """All before these offsets, each the next to read of its partition, has its answer."""
         with self._lock:
             for place, offset in offsets.items():
                 if self._partitions is not None and (partition := self._partitions.get(place)) is not None:
-                    _forget(partition, offset)
+                    partition.forget(offset)
 
     def seconds(self) -> float | None:
         """The age now; None before the group let the consumer in."""
@@ -148,10 +165,6 @@ class Lag(Collector):
         """Yield the gauge, where there is anything to say."""
         if (age_s := self.seconds()) is not None:
             yield GaugeMetricFamily(self._name, self._documentation, value=age_s)
-
-
-def _forget(partition: _Partition, before: int) -> None:
-    partition.unanswered = {at: since for at, since in partition.unanswered.items() if at >= before}
 
 
 _DECODE_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 HASH_BYTES = 32
+# What is left out at each side of the picture, as a share of it: nothing, and for the inner part.
 INSETS = (0.0, 0.05)
-"""What is left out at each side of the picture, as a share of it: nothing, and for the inner part."""
+# The hashes of one picture, that of the whole first.
 PICTURE_BYTES = HASH_BYTES * len(INSETS)
-"""The hashes of one picture, that of the whole first."""
 
 _SIDE_PX, _LOWEST = 64, 16
 _ROWS, _REDUCED_PX = 512, 256

@@ -40,6 +40,18 @@ class Position(NamedTuple):
         return None in (self.topic_id, topic_id) or self.topic_id == topic_id
 
 
+class Unreadable(bytes):
+    """The value of a record that the client could not read: empty, and `why` says so."""
+
+    def __new__(cls, why: str) -> Self:
+        """Make one; a producer cannot."""
+        value = super().__new__(cls)
+        value.why = why
+        return value
+
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class InRecord:
     """One Kafka record as it was read; headers may repeat a name, in their order.

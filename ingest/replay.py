@@ -3,11 +3,11 @@
 from ingest.dead_letters import PREFIX, as_it_came
 from ingest.records import InRecord, OutRecord
 
+# The compacted topic of what was replayed: the key is the letter's id.
 REPLAYS = "replays"
-"""The compacted topic of what was replayed: the key is the letter's id."""
 
+# Headers of a replayed record: the letter's id, and how often the record was replayed by then.
 REPLAY_OF, REPLAY_COUNT = "__forgewatch.replay_of", "__forgewatch.replay_count"
-"""Headers of a replayed record: the letter's id, and how often the record was replayed by then."""
 
 _OMITTED = "_omitted_bytes"
 

@@ -14,8 +14,8 @@ from ingest.kafka.committed import committed_reader, in_records
 from ingest.records import InRecord
 from ingest.settings import IngestSettings
 
+# A position that still has its record gives it at the first or second.
 _POLLS = 5
-"""A position that still has its record gives it at the first or second."""
 
 log = structlog.get_logger()
 

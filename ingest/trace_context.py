@@ -14,8 +14,8 @@ _KNOWN_FLAGS = 0x03
 _KEY = r"[a-z0-9][a-z0-9_\-*/@]{0,255}"
 _MEMBER = re.compile(rf"({_KEY})=[ -+\--<>-~]{{0,255}}[!-+\--<>-~]", re.ASCII)
 _MAX_MEMBERS = 32
+# What everyone must pass on at least. More is dropped: it would travel with every record of the item.
 _MAX_STATE_CHARS = 512
-"""What everyone must pass on at least. More is dropped: it would travel with every record of the item."""
 
 
 @dataclass(frozen=True)

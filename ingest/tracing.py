@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL = "http/protobuf"
+# The spans that are left when the process ends have so long to reach the collector, seconds.
 _FAREWELL_S = 5.0
-"""The spans that are left when the process ends have so long to reach the collector, seconds."""
 
 log = structlog.get_logger()
 

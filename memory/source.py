@@ -140,7 +140,7 @@ class StoredSource:
         positions = {at: stored.get((at.topic, at.partition)) for at in self._consumer.assignment()}
         kept = {at: None if position is None else position.offset for at, position in positions.items()}
         steps = read_on(self._consumer, error, kept, self._reading.lost)
-        after = {(at.topic, at.partition): step.after for at, step in steps.items()}
+        after = {(at.topic, at.partition): end for at, (_, end) in steps.items()}
         with self._store.note() as connection:
             save_offsets(connection, after, self.topic_id)
 

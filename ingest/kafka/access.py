@@ -30,12 +30,12 @@ from pydantic import SecretStr
 from ingest.kafka.record_batches import tolerate_bad_batches
 from ingest.settings import IngestSettings
 
+# How long one answer of a broker is waited for: more than a leader's election takes.
 REQUEST_TIMEOUT_S = 10.0
-"""How long one answer of a broker is waited for: more than a leader's election takes."""
 
+# The longest pause before a broker is connected to again, as in Java's client. kafka-python's own is 30 s: a
+# broker was back after five, and its worker after 25.
 _MOST_BACKOFF_MS = 1000
-"""The longest pause before a broker is connected to again, as in Java's client. kafka-python's own is 30 s: a
-broker was back after five, and its worker after 25."""
 
 
 def kafka_options(settings: IngestSettings) -> dict[str, Any]:
@@ -43,29 +43,23 @@ def kafka_options(settings: IngestSettings) -> dict[str, Any]:
 
     No client connects without them, so here each consumer of the process is kept reading.
     """
-    tolerate_bad_batches()
+    tolerate_bad_batches(settings.max_record_bytes)
     complete_rejoins()
     options: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers.split(","),
         "security_protocol": settings.security_protocol,
         "sasl_mechanism": settings.sasl_mechanism,
         "sasl_plain_username": settings.sasl_username,
-        "sasl_plain_password": _reveal(settings.sasl_password),
-        "ssl_cafile": _name(settings.ssl_cafile),
-        "ssl_certfile": _name(settings.ssl_certfile),
-        "ssl_keyfile": _name(settings.ssl_keyfile),
-        "ssl_password": _reveal(settings.ssl_password),
+        "sasl_plain_password": settings.sasl_password,
+        "ssl_cafile": settings.ssl_cafile,
+        "ssl_certfile": settings.ssl_certfile,
+        "ssl_keyfile": settings.ssl_keyfile,
+        "ssl_password": settings.ssl_password,
         "reconnect_backoff_max_ms": _MOST_BACKOFF_MS,
     }
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _reveal(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
-
-
-def _name(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+    # The client takes neither a path nor a secret.
+    shown = {n: v.get_secret_value() if isinstance(v, SecretStr) else v for n, v in options.items()}
+    return {n: str(v) if isinstance(v, Path) else v for n, v in shown.items() if v is not None}
 
 
 _finds_reason = ConsumerCoordinator.need_rejoin
@@ -182,11 +176,14 @@ def refused(
 
     name is that of the topic, group or transactional id; without it, the one that the error carries.
     """
-    kind, rights = next((told for type_, told in _NEEDED.items() if isinstance(error, type_)), (None, None))
+    kind, rights = next(
+        (needed for type_, needed in _NEEDED.items() if isinstance(error, type_)), (None, None)
+    )
     who, where = _user(options), ",".join(options["bootstrap_servers"])
     if kind is None:
         return BrokerRefusedError(f"{where}: {who} lacks a right: {error}; grant it (README, Broker)")
-    names = name or ", ".join(sorted(_names(error)))
+    told = error.args[0] if error.args else ()
+    names = name or ", ".join(sorted({told} if isinstance(told, str) else set(map(str, told))))
     return BrokerRefusedError(f"{where}: {who} may not use the {kind} {names}; grant it {rights} there")
 
 
@@ -226,14 +223,17 @@ def _refusal(server: str, options: Mapping[str, Any], timeout_s: float) -> str |
         connection = manager.get_connection(node, timeout_ms=timeout_s * 1000)
         await connection
 
-    with _silent(logging.getLogger("kafka")):  # what it would log is what is told here in one line
-        try:
-            selector.run(connect)
-        except (KafkaError, OSError) as failure:
-            error = failure
-        finally:
-            manager.close()
-            selector.close()
+    logger = logging.getLogger("kafka")  # what it would log is what is told here in one line
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        selector.run(connect)
+    except (KafkaError, OSError) as failure:
+        error = failure
+    finally:
+        manager.close()
+        selector.close()
+        logger.setLevel(level)
     if error is None:
         return None
     if isinstance(error, OSError) or "[SSL" in str(error):
@@ -248,21 +248,6 @@ def _refusal(server: str, options: Mapping[str, Any], timeout_s: float) -> str |
     return None
 
 
-@contextmanager
-def _silent(logger: logging.Logger) -> Iterator[None]:
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
 def _user(options: Mapping[str, Any]) -> str:
     user = options.get("sasl_plain_username")
     return f"user {user}" if user else "this client"
-
-
-def _names(error: AuthorizationError) -> set[str]:
-    told = error.args[0] if error.args else ()
-    return {told} if isinstance(told, str) else set(map(str, told))

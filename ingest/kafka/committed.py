@@ -10,8 +10,8 @@ from ingest.metrics import Place, Reach
 from ingest.records import InRecord
 from ingest.settings import IngestSettings
 
+# what a killed consumer holds waits for this long
 _SESSION_TIMEOUT_MS = 9_000
-"""what a killed consumer holds waits for this long"""
 
 
 def committed_reader(settings: IngestSettings, group: str | None, fetch_bytes: int) -> KafkaConsumer:
@@ -49,7 +49,12 @@ def in_records(
             headers = tuple(record.headers)
             records.append(
                 InRecord(
-                    *(record.topic, record.partition, record.offset, record.timestamp),
+                    *(
+                        record.topic,
+                        record.partition,
+                        record.offset,
+                        -1 if record.timestamp is None else record.timestamp,
+                    ),
                     *(record.key, record.value, headers, passed),
                 )
             )

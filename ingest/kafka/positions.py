@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 from kafka import TopicPartition
@@ -19,8 +19,8 @@ from prometheus_client import Counter
 
 from ingest import metrics
 
+# Within this time no topic is deleted, made anew and filled; a client asks no sooner (retry_backoff_ms).
 _SAME_TOPIC_S = 0.1
-"""Within this time no topic is deleted, made anew and filled; a client asks no sooner (retry_backoff_ms)."""
 
 
 class TopicRenewedError(KafkaError):  # type: ignore[misc]
@@ -97,20 +97,13 @@ def fresh_topic_id(consumer: Any, topic: str, timeout_ms: int) -> str | None:
 log = structlog.get_logger()
 
 
-class Step(NamedTuple):
-    """From the offset that was to be read next to the one that is."""
-
-    before: int
-    after: int
-
-
 def read_on(
     consumer: Any,
     error: OffsetOutOfRangeError | LogTruncationError,
     kept: Mapping[TopicPartition, int | None],
     lost: Counter,
-) -> dict[TopicPartition, Step]:
-    """Seek to where each partition of the error is to be read on; counted and logged.
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Seek to where each partition of the error is to be read on; counted and logged: (from, to) offsets.
 
     The consumer must have no auto_offset_reset, or it would go there without a word. kept is where the reader
     has on record that it is, None: nowhere. Raises kafka.errors.KafkaError, and is then to be called again.
@@ -149,7 +142,7 @@ def read_on(
                 "again is answered again",
             )
         consumer.seek(partition, after)
-        steps[partition] = Step(before, after)
+        steps[partition] = before, after
     return steps
 
 

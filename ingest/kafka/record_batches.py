@@ -1,12 +1,16 @@
 """Keeps kafka-python 3.0 reading where it would hang for ever or give up a partition for one bad batch.
 
+All of Kafka's codecs are unpacked here, none to more than a bound: a broker takes a batch by its packed size.
+A batch whose checksum holds and that does not unpack, or whose records do not add up, costs what it holds:
+each of its records is given with an Unreadable for its value, so that each item gets its dead letter.
+
 A header name that is no UTF-8: brokers accept such names and librdkafka sends them, and the client decodes
 strictly. The bytes that are no ASCII in such a name are replaced by question marks.
 
-A batch that is corrupt (its checksum fails, it does not unpack, or its records do not add up): the client
-raises once, and its next poll never returns, since fetched_records spins on the batch's dead iterator.
-Here that batch is left out, counted and logged, and its partition goes on with the one after it. Where the
-broker itself cannot read its log any further, the partition stands still, which is logged, and others go on.
+A batch that is corrupt (its checksum fails): the client raises once, and its next poll never returns, since
+fetched_records spins on the batch's dead iterator. Here that batch is left out, counted and logged, and its
+partition goes on with the one after it. Where the broker itself cannot read its log any further, the
+partition stands still, which is logged, and others go on.
 
 A position that stands before the end of a transaction, where the last record before it was asked for alone:
 once retention has emptied the log, that end would be taken for a record that nobody read. One record more
@@ -19,59 +23,106 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import cramjam
+import numpy as np
 import structlog
 from kafka import TopicPartition
 from kafka.consumer import fetcher
 from kafka.errors import CorruptRecordError, UnsupportedCodecError
 from kafka.record import memory_records
-from kafka.record.default_records import DefaultRecordBatch
+from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
 from kafka.record.util import decode_varint
 
 from ingest import metrics
+from ingest.records import Unreadable
 
 log = structlog.get_logger()
 
 _NEWEST_FORMAT = 2
 _BASE_OFFSET = struct.Struct(">q")
+_BLOCK = struct.Struct(">I")
+# How Java's clients begin what snappy packs in blocks, and where the first one lies.
+_BLOCKS, _FIRST_BLOCK = b"\x82SNAPPY\0", 16
+_UNPACK = {
+    1: cramjam.gzip.decompress_into,
+    2: cramjam.snappy.decompress_raw_into,
+    3: cramjam.lz4.decompress_into,
+    4: cramjam.zstd.decompress_into,
+}
+# A batch unpacks to so many bytes, or to so many times its packed ones where that is more.
+_MOST_UNPACKED_BYTES, _MOST_UNPACKED_TIMES = 64 << 20, 4
+# Of a batch that cannot be read so many records are given at most: its own count may be wrong, too.
+_MOST_UNREAD = 10_000
 _STANDSTILL_S = 0.1
 _parse = fetcher.Fetcher._parse_fetched_data
 _noted: dict[TopicPartition, int] = {}
 
 
-def tolerate_bad_batches() -> None:
-    """Make every consumer of this process read on over what is described above; harmless when repeated."""
+def tolerate_bad_batches(most_record_bytes: int) -> None:
+    """Make every consumer of this process read on over what is described above; harmless when repeated.
+
+    A record that unpacks to more than most_record_bytes is not held.
+    """
+    _Batch.most_record_bytes = most_record_bytes
     memory_records.DefaultRecordBatch = _Batch
     fetcher.MemoryRecords = _SoundRecords
     fetcher.Fetcher.PartitionRecords = _PartitionRecords
     fetcher.Fetcher._parse_fetched_data = _parse_or_stand_still
 
 
+def _unpacked(codec: int, data: bytearray) -> bytearray:
+    """Unpack a batch's records. Raises cramjam.DecompressionError, struct.error, UnsupportedCodecError."""
+    if codec not in _UNPACK:
+        raise UnsupportedCodecError(f"Kafka has no codec {codec}")
+    blocks = [data]
+    if data.startswith(_BLOCKS):
+        blocks, at = [], _FIRST_BLOCK
+        while at < len(data):
+            (size,) = _BLOCK.unpack_from(data, at)
+            at += _BLOCK.size + size
+            blocks.append(data[at - size : at])
+    # The kernel gives memory for what is written there alone.
+    most = max(_MOST_UNPACKED_BYTES, _MOST_UNPACKED_TIMES * len(data))
+    room, end = np.empty(most, np.uint8).data, 0
+    for block in blocks:
+        end += _UNPACK[codec](block, room[end:])
+    return bytearray(room[:end])
+
+
+def _unreadable(partition: TopicPartition, offsets: str, error: Exception) -> Unreadable:
+    where = {"topic": partition.topic, "partition": partition.partition, "offsets": offsets}
+    log.error("batch cannot be read, each of its records is answered so", error=str(error), **where)
+    return Unreadable(f"the batch of the offsets {offsets} cannot be read: {error}")
+
+
 class _Batch(DefaultRecordBatch):  # type: ignore[misc]
-    """A batch whose checksum holds. It ends before the first record that cannot be read."""
+    """A batch whose checksum holds. From the first record on that cannot be read it gives Unreadables."""
 
+    _buffer: Any
     _pos: int
-    _num_records: int
     partition: TopicPartition
+    most_record_bytes: int
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         try:
-            return super().__iter__()
-        except (UnsupportedCodecError, MemoryError):
+            if self.compression_type:
+                self._buffer, self._pos = _unpacked(self.compression_type, self._buffer[self._pos :]), 0
+            for record in iter(super().__next__, None):
+                if self.compression_type and (size := record.size_in_bytes) > self.most_record_bytes:
+                    problem = f"it unpacks to {size} bytes; the limit is {self.most_record_bytes}"
+                    yield self._given(record.offset, Unreadable(problem))
+                else:
+                    yield record
+        except MemoryError:
             raise  # a fault of this host, for which no record may be left out
         except Exception as error:
-            self._end(error)
-            return self
+            value = _unreadable(self.partition, f"{self.base_offset} to {self.last_offset}", error)
+            left = min(max(0, self.records_count - self._next_record_index), _MOST_UNREAD)
+            for offset in range(self.base_offset + self._next_record_index, self.next_offset)[:left]:
+                yield self._given(offset, value)
 
-    def __next__(self) -> Any:
-        try:
-            return super().__next__()
-        except CorruptRecordError as error:
-            self._end(error)
-            raise StopIteration from error
-
-    def _end(self, error: Exception) -> None:
-        _note(self.partition, self.base_offset, error)
-        self._num_records, self._pos = 0, len(self._buffer)
+    def _given(self, offset: int, value: Unreadable) -> DefaultRecord:
+        return DefaultRecord(0, offset, self.max_timestamp, self.timestamp_type, None, value, [])
 
     def _read_msg(self, *arguments: Any) -> Any:
         start = self._pos
@@ -132,8 +183,9 @@ class _SoundRecords(memory_records.MemoryRecords):  # type: ignore[misc]
     def _checked(self) -> tuple[Any, Exception | None]:
         try:
             batch = super().next_batch()
-            if not batch.validate_crc() or batch.magic > _NEWEST_FORMAT:
-                return None, CorruptRecordError("the checksum fails, or the format is none")
+            packed_of_old = batch.magic < _NEWEST_FORMAT and batch.compression_type > 1
+            if not batch.validate_crc() or batch.magic > _NEWEST_FORMAT or packed_of_old:
+                return None, CorruptRecordError("the checksum fails, or the format is none that is read")
         except struct.error as error:
             return None, error
         if isinstance(batch, _Batch):

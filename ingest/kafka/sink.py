@@ -28,8 +28,8 @@ from ingest.settings import IngestSettings
 
 log = structlog.get_logger()
 
+# How long one whole transaction is waited for before its producer is thrown away: three answers' time.
 COMMIT_TIMEOUT_S = 30.0
-"""How long one whole transaction is waited for before its producer is thrown away: three answers' time."""
 _CLOSE_TIMEOUT_S = 2.0
 _NULL = b"\0forgewatch.null"
 _T = TypeVar("_T")
@@ -90,10 +90,7 @@ class TransactionalSink:
         self.close()
 
     def commit(
-        self,
-        records: Sequence[OutRecord],
-        offsets: Mapping[tuple[str, int], Position],
-        group_metadata: Any,
+        self, records: Sequence[OutRecord], offsets: Mapping[tuple[str, int], Position], group_metadata: Any
     ) -> None:
         """Write all records and offsets, or none, as one transaction.
 
@@ -123,10 +120,10 @@ class TransactionalSink:
         metrics.LAG_SECONDS.answered({at: position.offset for at, position in offsets.items()})
         if self._requests.unanswered:
             log.warning("transactional request sent again", requests=self._requests.unanswered)
-            self._discard()
+            self.close()
         elif commit_s > REQUEST_TIMEOUT_S:
             log.warning("commit was slow", seconds=round(commit_s, 3))
-            self._discard()
+            self.close()
 
     def recover(self) -> None:
         """Have a producer whose predecessor's transaction is decided; does nothing where one is at hand.
@@ -166,12 +163,8 @@ class TransactionalSink:
         except Exception as error:
             self._fail(error)
 
-    def close(self) -> None:
-        """End the producer; an open transaction is aborted by the next one with the same id."""
-        self._discard()
-
     def _fail(self, error: Exception) -> NoReturn:
-        self._discard()
+        self.close()
         metrics.TRANSACTIONS_FAILED.inc()
         if isinstance(error, AuthorizationError):
             name = self._id if isinstance(error, TransactionalIdAuthorizationFailedError) else None
@@ -189,7 +182,8 @@ class TransactionalSink:
             raise CommitError(f"{type(error).__name__}: {error}") from error
         raise error
 
-    def _discard(self) -> None:
+    def close(self) -> None:
+        """End the producer; an open transaction is aborted by the next one with the same id."""
         producer, self._producer = self._producer, None
         if producer is not None:
             # Its close waits for what it has in flight; nobody needs that any more.

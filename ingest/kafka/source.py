@@ -191,11 +191,11 @@ class Source:
         except KafkaTimeoutError as late:
             log.warning("the broker does not tell what the topic has, trying again", error=str(late))
             return
-        for at, step in steps.items():
+        for at, (before, after) in steps.items():
             # Where less is on record, a batch from before the step is under way, and its answer may yet fail.
-            if kept[at] == step.before:
+            if kept[at] == before:
                 with contextlib.suppress(KafkaError):  # a rebalance: whoever has it next counts it again
-                    offset = OffsetAndMetadata(step.after, self._same_topic.topic_id or "", -1)
+                    offset = OffsetAndMetadata(after, self._same_topic.topic_id or "", -1)
                     self._consumer.commit({at: offset}, timeout_ms=self._timeout_ms)
 
     def _place(self) -> None:

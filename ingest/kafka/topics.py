@@ -18,7 +18,6 @@ class Topic:
     max_record_bytes: int
     partitions: int = 1
     compacted: bool = False
-    retention_ms: int | None = None
 
 
 def ingest_topics(settings: IngestSettings, partitions: int) -> tuple[Topic, ...]:
@@ -49,7 +48,11 @@ def ensure_topics(settings: IngestSettings, topics: Sequence[Topic], replication
                 name=topic.name,
                 num_partitions=topic.partitions,
                 replication_factor=replication,
-                topic_configs=_configuration(topic),
+                topic_configs={
+                    "max.message.bytes": str(topic.max_record_bytes),
+                    "compression.type": "uncompressed",
+                    "cleanup.policy": "compact" if topic.compacted else "delete",
+                },
             )
             try:
                 admin.create_topics([new])
@@ -61,14 +64,3 @@ def ensure_topics(settings: IngestSettings, topics: Sequence[Topic], replication
         return tuple(created)
     finally:
         admin.close()
-
-
-def _configuration(topic: Topic) -> dict[str, str]:
-    configuration = {
-        "max.message.bytes": str(topic.max_record_bytes),
-        "compression.type": "uncompressed",
-        "cleanup.policy": "compact" if topic.compacted else "delete",
-    }
-    if topic.retention_ms is not None:
-        configuration["retention.ms"] = str(topic.retention_ms)
-    return configuration

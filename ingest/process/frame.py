@@ -24,11 +24,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 from ingest.process.health import Heartbeat
 
 PREFIX = "FORGEWATCH_"
+# Whose names follow the prefix. The settings of a room that a process does not read are not its to judge.
 ROOMS = ("INGEST", "DETECTOR", "MEMORY", "UPDATER", "DEPLOY")
-"""Whose names follow the prefix. The settings of a room that a process does not read are not its to judge."""
 
+# What building a settings class raises: a value that does not fit, or JSON that is none.
 UNREADABLE = (ValidationError, SettingsError)
-"""What building a settings class raises: a value that does not fit, or JSON that is none."""
 
 
 class ProcessSettings(BaseSettings):
@@ -253,9 +253,7 @@ def configure(room: str, settings: ProcessSettings) -> None:
         renderer: Any = structlog.processors.JSONRenderer(default=str)
     else:
         renderer = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(),
-            sort_keys=False,
-            exception_formatter=structlog.dev.plain_traceback,
+            colors=sys.stderr.isatty(), sort_keys=False, exception_formatter=structlog.dev.plain_traceback
         )
     structlog.configure(
         processors=[*shared, renderer],

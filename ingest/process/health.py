@@ -21,8 +21,8 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 _IDLE_CONNECTION_S = 10
+# A loop that is silent for longer is stuck: no single wait of any process is as long.
 MAX_HEARTBEAT_AGE_S = 300.0
-"""A loop that is silent for longer is stuck: no single wait of any process is as long."""
 
 
 class Heartbeat:

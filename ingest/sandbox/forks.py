@@ -38,8 +38,8 @@ _BLOCKED_SIGNALS = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
+# Children of one process share its addresses in memory, which nobody shall learn by trying for long.
 _MOST_CRASHES = 10
-"""Children of one process share its addresses in memory, which nobody shall learn by trying for long."""
 _END_TIMEOUT_S = 10.0
 
 

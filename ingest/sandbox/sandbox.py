@@ -32,8 +32,8 @@ __all__ = ["Sandbox", "SandboxUnavailableError", "awaited"]
 
 log = structlog.get_logger()
 
+# Bounds what a decoder leaks, and how long one that was taken over sees others' media.
 _MOST_ITEMS_A_CHILD = 500
-"""Bounds what a decoder leaks, and how long one that was taken over sees others' media."""
 _MOST_TRIES = 3
 # A child that is killed each time it decodes an item, and holds this share of its memory limit then, is
 # taken for killed by what the item needs; a smaller one for a victim of what else the host does.

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+# Numbers on x86-64 and on aarch64 (the kernel's asm/unistd.h of each).
 _ALLOWED = {
     "read": (0, 63),
     "write": (1, 64),
@@ -41,7 +42,7 @@ _ALLOWED = {
     "exit": (60, 93),
     "exit_group": (231, 94),
 }
-"""Numbers on x86-64 and on aarch64 (the kernel's asm/unistd.h of each)."""
+# What the process that forks has no use for, once all is loaded; None: there is no such call.
 _REACHING_OUT = {
     "open": (2, None),
     "openat": (257, 56),
@@ -60,7 +61,6 @@ _REACHING_OUT = {
     "io_uring_setup": (425, 425),
     "bpf": (321, 280),
 }
-"""What the process that forks has no use for, once all is loaded; None: there is no such call."""
 _MMAP, _MPROTECT, _CLONE, _CLONE3, _SECCOMP = (9, 222), (10, 226), (56, 220), (435, 435), (317, 277)
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
@@ -103,10 +103,7 @@ def program(machine: str) -> tuple[Instruction, ...]:
         Instruction(_LOAD, 0, 0, _AT_NUMBER),
     ]
     if machine == "x86_64":
-        lines += [
-            Instruction(_JUMP_NOT_BELOW, 0, 1, _X32_BIT),
-            Instruction(_RETURN, 0, 0, _KILL_PROCESS),
-        ]
+        lines += [Instruction(_JUMP_NOT_BELOW, 0, 1, _X32_BIT), Instruction(_RETURN, 0, 0, _KILL_PROCESS)]
     for numbers in _ALLOWED.values():
         lines += [Instruction(_JUMP_EQUAL, 0, 1, numbers[column]), Instruction(_RETURN, 0, 0, _ALLOW)]
     for numbers in (_MMAP, _MPROTECT):

@@ -15,16 +15,7 @@ import av.logging
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.sandbox.decode import (
-    FORMATS,
-    RGB_BYTES,
-    DecodeError,
-    Frame,
-    Wanted,
-    check_bytes,
-    chosen,
-    sample,
-)
+from ingest.sandbox.decode import FORMATS, RGB_BYTES, DecodeError, Frame, Wanted, check_bytes, chosen, sample
 
 # What may be decoded to reach the wanted frames, pixels: about 2 s of one core, unless it is said how many
 # frames may be. A clip within it is decoded from its start; a longer one only from the key frame before

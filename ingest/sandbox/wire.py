@@ -27,9 +27,9 @@ from ingest.sandbox.decode import DecodeError, DecodeReason
 _LENGTHS = struct.Struct("!IQ")
 _MOST_HEAD_BYTES = 4_194_304
 
+# Called again and again while one side waits for the other, raises to give up. Whoever must not wait for
+# ever gives the socket a timeout, which is how often it is called where nothing moves.
 Waiting = Callable[[], None]
-"""Called again and again while one side waits for the other, raises to give up. Whoever must not wait for
-ever gives the socket a timeout, which is how often it is called where nothing moves."""
 
 
 class WireError(Exception):

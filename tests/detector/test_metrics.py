@@ -87,7 +87,8 @@ def judged(label: Label, family: str | None, **changes: object) -> Judged:
 def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likeliest_one():
     FAKES.clear()
     count_committed(
-        [judged("fake", "gan"), judged("fake", "gan"), judged("unknown", "gan"), judged("real", None)]
+        [judged("fake", "gan"), judged("fake", "gan"), judged("unknown", "gan"), judged("real", None)],
+        [0.0] * 4,
     )
     counted = {
         (sample.labels["family"], sample.labels["release"]): sample.value
@@ -110,7 +111,8 @@ def test_videos_with_a_told_stretch_are_counted_by_what_they_are_called():
     told = Segment(start_s=0, end_s=1, frames=(0, 24), score=0.9, box=(0, 0, 8, 8))
     count_committed(
         [judged("real", None, segments=one) for one in ((told,), (told, told), (), None)]
-        + [judged("unknown", None, segments=(told,))]
+        + [judged("unknown", None, segments=(told,))],
+        [0.0] * 5,
     )
     assert np.subtract(counted(), before).tolist() == [2, 1]
     forget_release("cccccccccccc")

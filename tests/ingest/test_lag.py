@@ -54,10 +54,52 @@ def test_a_partition_that_stands_still_grows_older_though_nothing_is_polled(lag,
     assert lag.seconds() == 0
 
 
-def test_the_oldest_counts_and_not_the_first_where_producers_clocks_differ(lag):
+def test_a_record_is_no_older_than_the_one_before_it_whatever_its_producer_s_clock_says(lag):
+    lag.assigned([A, B])
+    lag.polled([record(0, 990), record(1, 900), record(2, 998), record(0, 980, B)], {})
+    assert lag.seconds() == 20
+    lag.answered({B: 1, A: 1})
+    assert lag.seconds() == 10
+
+
+NOW = 1_790_000_000.0
+WRONG = [NOW / 1000, 0, -1, -NOW, NOW * 1000, NOW + 86_400, NOW - 365 * 86_400]
+
+
+@pytest.mark.parametrize("stamp", [*WRONG, NOW - 86_400])
+def test_a_wrong_clock_makes_no_lag_where_the_consumer_kept_up(lag, clock, stamp):
+    clock.now = NOW
     lag.assigned([A])
-    lag.polled([record(0, 999), record(1, 900), record(2, 998)], {})
-    assert lag.seconds() == 100
+    lag.polled([record(0, NOW)], {A: Reach(1, 1, fetched=True)})
+    lag.answered({A: 1})
+    item = record(1, stamp)
+    lag.polled([item], {A: Reach(2, 3, fetched=True)})
+    assert (lag.seconds(), lag.came(item)) == (0, NOW)
+    clock.now += 7
+    assert lag.seconds() == 7
+
+
+@pytest.mark.parametrize("stamp", WRONG)
+def test_a_wrong_clock_makes_no_lag_and_hides_none_in_a_backlog(lag, clock, stamp):
+    clock.now = NOW
+    lag.assigned([A])
+    lag.polled([record(0, stamp)], {A: Reach(1, 9, fetched=True)})
+    clock.now += 3
+    assert lag.seconds() == 3
+    lag.polled([record(1, NOW - 600), record(2, stamp)], {A: Reach(3, 9, fetched=True)})
+    lag.answered({A: 2})
+    assert lag.seconds() == 603
+
+
+def test_what_is_read_again_is_as_old_as_it_was(lag, clock):
+    lag.assigned([A])
+    lag.polled([record(0, 990), record(1, 990)], {A: Reach(2, 2, fetched=True)})
+    clock.now += 900
+    lag.polled([record(0, 990)], {A: Reach(1, 2, fetched=True)})
+    lag.answered({A: 1})
+    assert lag.seconds() == 910
+    lag.polled([record(1, 990)], {A: Reach(2, 2, fetched=True)})
+    assert lag.seconds() == 910
 
 
 def test_a_timestamp_of_the_future_is_no_negative_age_and_none_counts_from_when_it_was_read(lag, clock):
@@ -138,10 +180,11 @@ def test_the_records_behind_are_those_of_all_partitions():
     assert records_behind({A: Reach(3, 10, fetched=True), B: Reach(5, 4, fetched=False)}) == 7
 
 
-def test_records_of_a_topic_that_was_made_anew_take_the_place_of_the_old_ones(lag):
+def test_records_of_a_topic_that_was_made_anew_take_the_place_of_the_old_ones(lag, clock):
     lag.assigned([A])
     lag.polled([record(700, 100), record(701, 100)], {A: Reach(702, 702, fetched=True)})
-    lag.polled([record(0, 990)], {A: Reach(1, 1, fetched=True)})
+    clock.now += 15
+    lag.polled([record(0, 1005)], {A: Reach(1, 1, fetched=True)})
     assert lag.seconds() == 10
     lag.answered({A: 1})
     assert lag.seconds() == 0

@@ -4,13 +4,16 @@ import contextlib
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
 
 from deploy.client.kafka import newest_verdicts
 from deploy.releases.publish import read_topic
@@ -28,6 +31,7 @@ from memory.worker import arrival_of
 
 pytestmark = pytest.mark.system
 
+LARGE = 5_000_000
 MARK = b"this batch is damaged on the disk"
 ROLLOUT = Rollout(ledger="a" * 32, epoch=1, sequence=7, stable="b" * 64)
 DEEP = b"[" * 100_000
@@ -41,18 +45,55 @@ class NoText(str):
         return b"\xff\xfe"
 
 
+CODECS: dict[str, Callable[[bytes], Any]] = {
+    "gzip": cramjam.gzip.compress,
+    "snappy": cramjam.snappy.compress_raw,
+    "lz4": lambda data: in_lz4_blocks(data),
+    "zstd": cramjam.zstd.compress,
+}
+
+
+def in_lz4_blocks(data: bytes) -> Any:
+    """Blocks that do not depend on one another: the broker takes no others."""
+    compressor = cramjam.lz4.Compressor(block_linked=False)
+    compressor.compress(data)
+    return compressor.finish()
+
+
+LAST = 8 + 2 * len(CODECS)
+
+
 @pytest.fixture
-def topic(settings: IngestSettings, make_topic: Callable[..., str], broker_folder: Path) -> str:
-    """A topic whose last record is a rollout, and what else it holds is rubbish or damaged; nine offsets."""
-    name = make_topic()
+def topic(settings: IngestSettings, broker_folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic as Kafka makes it. Its last record is a rollout; the others are rubbish, damaged or packed.
+
+    Of each codec it has a sound record, and one that unpacks to more than any reader holds.
+    """
+    name = f"t-{uuid.uuid4().hex}"
+    admin = KafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    admin.create_topics([NewTopic(name, 1, 1)])
+    admin.close()
     producer = KafkaProducer(**kafka_options(settings), max_request_size=1_100_000)
     odd: list[tuple[str, bytes]] = [(NoText("xx"), b"1"), ("ce_", b"\xff")]
     for value in (None, b"", b"\xff\x00", DEEP, SURROGATE):
         producer.send(name, value, key=b"\xff", headers=odd).get(10)
     producer.send(name, MARK).get(10)
     damage(broker_folder / "data" / f"{name}-0", MARK)
-    for value in (b"0", b'{"a":NaN}', ROLLOUT.model_dump_json().encode()):
+    for value in (b"0", b'{"a":NaN}'):
         producer.send(name, value, key=b"stable").get(10)
+    for codec, pack in CODECS.items():
+        monkeypatch.setattr(f"kafka.codec.has_{codec}", lambda: True)
+        monkeypatch.setattr(
+            f"kafka.record.default_records.{codec}_encode", lambda data, p=pack: bytes(p(data))
+        )
+        monkeypatch.setitem(KafkaProducer._COMPRESSORS, codec, (lambda: True, 1 + [*CODECS].index(codec)))
+        packing = KafkaProducer(
+            **kafka_options(settings), compression_type=codec, max_request_size=LARGE + 1000
+        )
+        packing.send(name, codec.encode()).get(10)
+        packing.send(name, bytes(LARGE)).get(10)
+        packing.close()
+    producer.send(name, ROLLOUT.model_dump_json().encode(), key=b"stable").get(10)
     producer.close()
     return name
 
@@ -84,14 +125,20 @@ def test_the_detector_reads_and_answers_each(
     def read() -> list[int]:
         offsets: list[int] = []
         with Source(settings, f"group-{topic}") as source:
-            while not offsets or offsets[-1] < 8:
+            while not offsets or offsets[-1] < LAST:
                 for record in source.poll(3, 0.2):
                     offsets.append(record.offset)
-                    with contextlib.suppress(EnvelopeError):
-                        open_envelope(record, settings)
+                    try:
+                        sound.append(open_envelope(record, settings)[1])
+                    except EnvelopeError as error:
+                        reasons.append(error.reason)
         return offsets
 
-    assert within(60, read) == [0, 1, 2, 3, 4, 6, 7, 8]
+    sound: list[bytes] = []
+    reasons: list[str] = []
+    assert within(60, read) == [*range(5), *range(6, LAST + 1)]
+    assert set(map(str.encode, CODECS)) < set(sound)
+    assert reasons.count("unreadable") == len(CODECS)
 
 
 def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str, sqlite_url: str) -> None:
@@ -100,14 +147,14 @@ def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str,
         memory = MemorySettings(group_id=f"group-{topic}", max_batch_messages=3)
         reading = replace(unknowns(settings, memory), topic=topic)
         with contextlib.closing(Store(sqlite_url)) as store, StoredSource(settings, reading, store) as source:
-            while not offsets or offsets[-1] < 8:
+            while not offsets or offsets[-1] < LAST:
                 for record in source.poll():
                     offsets.append(record.offset)
                     with pytest.raises(UnfitItemError):
                         arrival_of(record)
         return offsets
 
-    assert within(60, read) == [0, 1, 2, 3, 4, 6, 7, 8]
+    assert within(60, read) == [*range(5), *range(6, LAST + 1)]
 
 
 def test_the_publisher_and_the_worker_find_the_rollout_behind_it(

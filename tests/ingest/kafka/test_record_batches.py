@@ -3,27 +3,31 @@
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+import cramjam
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kafka import TopicPartition
 from kafka.consumer import fetcher
-from kafka.errors import UnsupportedCodecError
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from ingest import metrics
+from ingest.kafka import record_batches
 from ingest.kafka.record_batches import tolerate_bad_batches
+from ingest.records import Unreadable
 
 PARTITION = TopicPartition("media", 0)
 HEAD = struct.Struct(">qiibIhi")
 CHECKSUM, DELTA, HEADER = 17, 23, 61  # where they begin, and the header ends, in a batch
-WHOLE = 1 << 20
+WHOLE = LARGEST = 1 << 20
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _tolerant() -> None:
-    tolerate_bad_batches()
+    tolerate_bad_batches(LARGEST)
 
 
 @dataclass
@@ -59,8 +63,8 @@ class Log:
         ]
 
 
-def batch(base: int, values: list[bytes], compression: int = 0) -> bytearray:
-    builder = DefaultRecordBatchBuilder(2, compression, False, -1, -1, -1, 1 << 20)
+def batch(base: int, values: list[bytes]) -> bytearray:
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
     for number, value in enumerate(values):
         builder.append(number, 0, None, value, [])
     built = bytearray(builder.build())
@@ -133,19 +137,70 @@ def test_a_damaged_length_ends_what_was_fetched_and_nothing_hangs(length, number
     assert list(read(lambda offset: log.fetch(offset, WHOLE), 9)) == log.values(without=number)
 
 
-@pytest.mark.parametrize("compression", [0, 1])
-def test_a_batch_that_does_not_unpack_ends_where_it_fails(compression):
+CODECS: dict[str, tuple[int, Callable[[bytes], Any]]] = {
+    "gzip": (1, cramjam.gzip.compress),
+    "snappy": (2, cramjam.snappy.compress_raw),
+    "snappy of Java's clients": (2, lambda data: in_blocks(data[:50], data[50:])),
+    "lz4": (3, cramjam.lz4.compress),
+    "zstd": (4, cramjam.zstd.compress),
+}
+
+
+def in_blocks(*parts: bytes) -> bytes:
+    packed = [bytes(cramjam.snappy.compress_raw(part)) for part in parts]
+    return b"\x82SNAPPY\0" + bytes(8) + b"".join(struct.pack(">I", len(part)) + part for part in packed)
+
+
+def packed(base: int, values: list[bytes], codec: int, pack: Callable[[bytes], Any]) -> bytearray:
+    data = batch(base, values)
+    data[HEADER:] = bytes(pack(bytes(data[HEADER:])))
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    data[CHECKSUM + 5] |= codec
+    return sealed(data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_batch_of_every_codec_of_kafka_is_read(codec):
+    log, values = Log([1, 2, 1]), [b"x" * 900, b"y" * 90]
+    log.batches[1] = packed(1, values, *CODECS[codec])
+    assert list(read(lambda offset: log.fetch(offset, WHOLE), 9)) == [b"0", *values, b"3"]
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+@pytest.mark.parametrize(
+    "rubbish", [b"", b"rubbish" * 9, b"\x82SNAPPY\0" + bytes(8) + b"\xff" * 9, b"\xff" * 99]
+)
+def test_each_record_of_a_batch_that_does_not_unpack_is_given_as_unreadable(number, rubbish):
     log = Log([2, 2, 1])
-    unsound = batch(2, [b"x" * 40, b"y" * 40], compression)
-    unsound[HEADER + 1 : HEADER + 8] = b"\xff" * 7
+    log.batches[1] = packed(2, [b"x", b"y"], number, lambda _: rubbish)
+    values = list(read(lambda offset: log.fetch(offset, WHOLE), 3))
+    assert values == [b"0", b"1", b"", b"", b"4"]
+    assert all("the offsets 2 to 3 cannot be read" in value.why for value in values[2:4])
+
+
+def test_the_records_before_an_unsound_one_are_read():
+    log, unsound = Log([2, 3, 1]), batch(2, [b"x", b"y" * 40, b"z"])
+    unsound[HEADER + 8 : HEADER + 16] = b"\xff" * 8  # behind the first
     log.batches[1] = sealed(unsound)
-    assert list(read(lambda offset: log.fetch(offset, WHOLE), 9)) == [b"0", b"1", b"4"]
+    assert list(read(lambda offset: log.fetch(offset, WHOLE), 9)) == [b"0", b"1", b"x", b"", b"", b"5"]
 
 
-def test_a_codec_that_this_host_lacks_is_no_reason_to_leave_a_batch_out(monkeypatch):
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [LARGEST + 1, 3 * LARGEST])
+def test_what_unpacks_to_more_than_a_record_may_have_is_not_held(codec, size, monkeypatch):
+    monkeypatch.setattr(record_batches, "_MOST_UNPACKED_BYTES", 2 * LARGEST)
+    log = Log([1, 1, 1])
+    log.batches[1] = packed(1, [bytes(size)], *CODECS[codec])
+    (first, bomb, last) = read(lambda offset: log.fetch(offset, WHOLE), 9)
+    assert (first, bomb, last) == (b"0", b"", b"2")
+    assert isinstance(bomb, Unreadable)
+
+
+@pytest.mark.parametrize(("codec", "left"), [(3, []), (0, [b"rubbish"])])
+def test_a_packed_batch_of_the_format_before_stops_nothing(codec, left):
+    old = LegacyRecordBatchBuilder(1, 0, WHOLE)
+    old._buffer.extend(bytes(old.size_in_bytes(0, 5, None, b"rubbish")))
+    old._encode_msg(0, 0, 5, None, b"rubbish", codec)
     log = Log([1, 1])
-    log.batches[0] = batch(0, [b"x" * 40], compression=1)
-    monkeypatch.setattr("kafka.codec.has_gzip", lambda: False)
-    for _ in range(2):  # and it does not hang either
-        with pytest.raises(UnsupportedCodecError):
-            list(read(lambda offset: log.fetch(offset, WHOLE), 9))
+    log.batches[0] = old._buffer
+    assert list(read(lambda offset: b"".join(log.batches[offset:]), 9)) == [*left, b"1"]
