@@ -34,7 +34,7 @@ from updater.candidate.plan import (
 )
 from updater.data.training_data import PicturesLackingError, load_splits
 from updater.deploy_client import DeployUnavailableError
-from updater.experts.build import ExpertError
+from updater.experts.check import ExpertError
 from updater.experts.registry import ExpertRegistry
 from updater.gate_records import said_of_findings
 from updater.metrics import PROGRESS, timed

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from detector.release.contract import Contract, Input
 from detector.release.crop_graphs import CropGraph
 from detector.release.tensors import (
+    OPSET,
     ROWS,
     GraphContract,
     ModelOutput,
@@ -23,7 +24,6 @@ from detector.release.tensors import (
 )
 from detector.serving.session import Session
 
-OPSET = 18
 C = TypeVar("C", bound=CropGraph)
 
 

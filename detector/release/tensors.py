@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+OPSET = 18
+"""of ONNX, of every graph that a release has"""
 REQUEST_TYPE = "application/x-safetensors"
 
 Request = Mapping[str, NDArray[Any]]

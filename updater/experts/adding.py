@@ -14,8 +14,8 @@ from memory.records import Split
 from memory.settings import MemorySettings
 from memory.store import Store
 from updater.data.training_data import LabelledCrops, load
-from updater.experts.build import ExpertError, Recipe, build
-from updater.experts.check import checked
+from updater.experts.build import Recipe, build
+from updater.experts.check import ExpertError, checked
 from updater.experts.look import Expert
 from updater.experts.registry import ExpertRegistry
 from updater.progress import Progress, unsaid
@@ -67,7 +67,7 @@ def made(
     licence: str | None,
     path: Path,
 ) -> Expert:
-    """Write the expert's ONNX file to path, checked or proven.
+    """Write the expert's ONNX file to path, checked, and proven where it is made of a checkpoint.
 
     licence: None: as the checkpoint's metadata says. Raises ExpertError, WeightsError and BackboneError.
     """
@@ -82,7 +82,9 @@ def made(
     )
     if own:
         return Expert(checked(recipe.checkpoint, contract, path), path)
-    return Expert(build(recipe, contract, path), path)
+    built = build(recipe, contract, path)
+    digest = checked(path, contract, path).digest
+    return Expert(built.model_copy(update={"digest": digest}), path)
 
 
 def experts_of(names: Sequence[str], work_dir: Path, crop_px: int) -> tuple[Expert, ...]:

@@ -17,18 +17,12 @@ from detector.model.network import PlainFrontEnd
 from detector.release.artifact import sha256_of
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
 from detector.release.manifest import Channels, Deviations
-from detector.release.tensors import ModelOutput
+from updater.experts.check import ExpertError, require_finite, require_small
 from updater.training.weights import Weights, put_backbone, read_weights
 
 INSIDE = Path("inside")
 """as a head: the one in the checkpoint"""
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".tar")
-MAX_BYTES = 2**30
-"""of a file: deploy takes none larger"""
-
-
-class ExpertError(ValueError):
-    """There is no expert to be had of this. Fatal. One line: what, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ def expert_network(recipe: Recipe, side_px: int) -> tuple[ExpertNetwork, Weights
     name = recipe.architecture or described.get("architecture")
     if name is None:
         raise ExpertError(f"{recipe.checkpoint} does not say what network it is of: name a timm model")
-    seen_px = recipe.px or int(described.get("px", side_px))
+    seen_px = recipe.px or _px(recipe.checkpoint, described.get("px", str(side_px)))
     shown = shown_to(name)
     mean, deviation = recipe.mean or shown.mean, recipe.deviation or shown.deviation
     backbone, width = make_backbone(name, 3, seen_px)
@@ -106,6 +100,12 @@ def expert_network(recipe: Recipe, side_px: int) -> tuple[ExpertNetwork, Weights
     head = _head(*of_head, width)
     resize = None if seen_px == side_px else _resizing(side_px, seen_px, shown.interpolation)
     return ExpertNetwork(backbone, head, PlainFrontEnd(mean, deviation), resize, recipe.fake_logit), weights
+
+
+def _px(checkpoint: Path, stated: str) -> int:
+    if not stated.isdecimal() or not 16 <= int(stated) <= 1024:
+        raise ExpertError(f"{checkpoint} says that it sees {stated[:20]} px: give 16 to 1024 with --px")
+    return int(stated)
 
 
 def _resizing(side_px: int, seen_px: int, interpolation: str) -> Tensor:
@@ -133,20 +133,6 @@ def build(recipe: Recipe, contract: ExpertContract, path: Path) -> ExpertContrac
     if recipe.head != INSIDE:
         described += f", head {recipe.head.name} (SHA-256 {sha256_of(recipe.head)[:12]})"
     return contract.model_copy(update={"digest": sha256_of(path), "checkpoint": described})
-
-
-def require_finite(named: Path, answer: ModelOutput) -> None:
-    """Raise ExpertError where a logit is no number; named: what the expert was made of."""
-    if not np.isfinite(answer[LOGIT]).all():
-        raise ExpertError(
-            f"{named} answers NaN or infinity to noise, black, white or grey: mend it, or its preprocessing"
-        )
-
-
-def require_small(named: Path, graph: Path) -> None:
-    """Raise ExpertError where an ONNX file is larger than deploy takes any."""
-    if graph.stat().st_size > MAX_BYTES:
-        raise ExpertError(f"{named} makes more than {MAX_BYTES >> 20} MiB, which no release carries")
 
 
 def proof_requests(side_px: int) -> list[dict[str, Any]]:

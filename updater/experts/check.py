@@ -1,19 +1,65 @@
-"""An ONNX file that a person brings, held to an expert's contract."""
+"""An ONNX file that a person brings, held to an expert's contract.
 
+`python -m updater.experts.check` is the child that reads and runs it, with limits of memory and time. Of the
+operators that it allows, none repeats, none draws at random, and no size follows from a picture: what a run
+costs follows from the number of rows alone, which the child tries.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, version_converter
+from numpy.typing import NDArray
+from onnx import AttributeProto, NodeProto, TensorProto, shape_inference, version_converter
 
-from detector.model.export import OPSET
 from detector.release.artifact import sha256_of
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
-from detector.serving.session import Session
-from updater.experts.build import ExpertError, proof_requests, require_finite, require_small
+from detector.release.tensors import OPSET, ROWS, ModelOutput, conform
+from detector.serving.session import open_graph
 
+MAX_BYTES = 2**30
+"""of a file: deploy takes none larger"""
+MEMORY_BYTES = 2 * 2**30
+"""of the child, beside four times the file: what a decoder's host has"""
+PROCESSOR_S, WALL_S = 600, 1800
+_EVERY_COUNT_S = 10.0
+_PICTURES, _MOST_PIXELS = 64, 64 * 512**2
+_SECRET = ("FORGEWATCH_", "AWS_")
 _LEAST_OPSET = 11
 _KINDS = {int(TensorProto.UINT8): "uint8", int(TensorProto.FLOAT): "float32", int(TensorProto.INT64): "int64"}
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+
+# By what their inputs of these places say, an operator's output has another size, or it fails.
+_PLACES = {
+    **dict.fromkeys(("Expand", "Reshape", "Squeeze", "Split", "Tile", "TopK", "Unsqueeze", "OneHot"), (1,)),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "CumSum"), (1,)),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"), (1,)),
+    **dict.fromkeys(("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), (1,)),
+    **{"ConstantOfShape": (0,), "Range": (0, 1, 2), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Trilu": (1,)},
+    **{"Resize": (1, 2, 3), "DFT": (1,)},
+}
+_PLAIN = """
+Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Concat Constant Conv
+ConvTranspose Cos DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp Flatten Floor Gemm
+GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish
+Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+LpNormalization LpPool MatMul Max MaxPool Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not Or PRelu
+Pow QuantizeLinear Reciprocal Relu Round Selu Shape Sigmoid Sign Sin Size Softmax Softplus Softsign
+SpaceToDepth Sqrt Sub Sum Tan Tanh ThresholdedRelu Transpose Where Xor
+"""
+ALLOWED = frozenset(_PLACES) | frozenset(_PLAIN.split())
+
+
+class ExpertError(ValueError):
+    """There is no expert to be had of this. Fatal. One line: what, and what to do."""
 
 
 def checked(path: Path, contract: ExpertContract, target: Path) -> ExpertContract:
@@ -21,41 +67,129 @@ def checked(path: Path, contract: ExpertContract, target: Path) -> ExpertContrac
 
     Raises ExpertError.
     """
-    wanted = (
-        f"{PICTURES}: {contract.inputs[0]}, and gives {LOGIT}: {contract.outputs[0]}, positive means fake"
-    )
     try:
         require_small(path, path)
-        model = onnx.load(str(path), load_external_data=False)
-        onnx.checker.check_model(model)
     except OSError as error:
         raise ExpertError(f"{path} cannot be read ({error.strerror or error})") from error
+    command = [sys.executable, "-m", __name__, str(path), str(target), contract.model_dump_json()]
+    try:
+        child = subprocess.run(  # noqa: S603 - our own module
+            command,
+            env={name: value for name, value in os.environ.items() if not name.startswith(_SECRET)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=WALL_S,
+            check=False,
+        )
+        ended = -child.returncode
+    except subprocess.TimeoutExpired:
+        ended = signal.SIGKILL
+    if ended:
+        raise ExpertError(
+            f"{path} ended its check by {signal.Signals(ended).name if ended > 0 else 'an error'}: it has"
+            f" {_memory(path) >> 20} MiB of memory and {PROCESSOR_S} s of processor time. Bring less"
+        )
+    if problem := json.loads(child.stdout):
+        raise ExpertError(problem)
+    described = f"{path.name} (SHA-256 {sha256_of(path)[:12]})"
+    return contract.model_copy(update={"digest": sha256_of(target), "checkpoint": described})
+
+
+def _memory(path: Path) -> int:
+    return MEMORY_BYTES + 4 * path.stat().st_size
+
+
+def main(path: Path, target: Path, contract: ExpertContract) -> None:
+    """Be the child: print as JSON what is wrong with the file, or null where it was written to target."""
+    for limit, value in (
+        (resource.RLIMIT_DATA, _memory(path)),
+        (resource.RLIMIT_CPU, PROCESSOR_S),
+        (resource.RLIMIT_FSIZE, MAX_BYTES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(limit, (value, value))
+    problem = None
+    try:
+        _write(path, target, contract)
+        require_small(path, target)
+        _answers(path, target, contract)
+    except ExpertError as error:
+        problem = str(error)
+    print(json.dumps(problem))  # noqa: T201 - its answer
+
+
+def _write(path: Path, target: Path, contract: ExpertContract) -> None:
+    """Write the graph to target as today's opset. Raises ExpertError where it breaks the contract."""
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+        _require_plain(path, model)
+        onnx.checker.check_model(model)
     except ExpertError:
         raise
     # protobuf's and the checker's own errors have no common class
     except Exception as error:
         raise ExpertError(f"{path} is no ONNX file ({' '.join(str(error).split())[:150]})") from error
-    if any(one.data_location == TensorProto.EXTERNAL for one in model.graph.initializer):
-        raise ExpertError(f"{path} keeps its weights in another file: export it with them inside")
-    custom = {node.domain for node in model.graph.node} - {"", "ai.onnx"}
-    if custom or model.functions:
-        raise ExpertError(
-            f"{path} has operators of {', '.join(sorted(custom)) or 'functions'}: only ONNX's own run"
-        )
     names = {one.name for one in model.graph.initializer}
     takes = [one for one in model.graph.input if one.name not in names]
-    has = ", ".join(_said(one) for one in (*takes, *model.graph.output))
-    if [one.name for one in takes] != [PICTURES] or [one.name for one in model.graph.output] != [LOGIT]:
-        raise ExpertError(f"{path} has {has}; an expert takes {wanted}")
-    if (takes[0].type.tensor_type.elem_type, model.graph.output[0].type.tensor_type.elem_type) != (
-        TensorProto.UINT8,
-        TensorProto.FLOAT,
-    ):
-        raise ExpertError(f"{path} has {has}; an expert takes {wanted}")
-    onnx.save(_of_opset(path, model), str(target))
-    _answers(path, target, contract, wanted)
-    described = f"{path.name} (SHA-256 {sha256_of(path)[:12]})"
-    return contract.model_copy(update={"digest": sha256_of(target), "checkpoint": described})
+    has = [(one.name, one.type.tensor_type.elem_type) for one in (*takes, *model.graph.output)]
+    if has != [(PICTURES, TensorProto.UINT8), (LOGIT, TensorProto.FLOAT)]:
+        said = ", ".join(_said(one) for one in (*takes, *model.graph.output))
+        raise ExpertError(f"{path} has {said}; {_wanted(contract)}")
+    model = _of_opset(path, model)
+    _require_plain(path, model)
+    _require_even(path, model)
+    onnx.save(model, str(target))
+
+
+def _wanted(contract: ExpertContract) -> str:
+    takes, gives = contract.inputs[0], contract.outputs[0]
+    return f"an expert takes {PICTURES}: {takes}, and gives {LOGIT}: {gives}, positive means fake"
+
+
+def _require_plain(path: Path, model: onnx.ModelProto) -> None:
+    """Raise ExpertError unless the graph is one list of allowed operators, with all weights inside."""
+    nodes = model.graph.node
+    others = {f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in ("", "ai.onnx")}
+    others |= {node.op_type for node in nodes if not node.domain and node.op_type not in ALLOWED}
+    others |= {f"{node.op_type} with a graph inside" for node in nodes if _inside(node)}
+    if others or model.functions:
+        raise ExpertError(
+            f"{path} has {', '.join(sorted(others)[:8]) or 'functions'}: only ONNX's own operators run,"
+            " without loops, branches, random numbers and functions"
+        )
+    if any(tensor.data_location == TensorProto.EXTERNAL for tensor in _tensors(model.graph)):
+        raise ExpertError(f"{path} keeps its weights in another file: export it with them inside")
+
+
+def _inside(node: NodeProto) -> bool:
+    return any(one.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for one in node.attribute)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    attributes = [one for node in graph.node for one in node.attribute]
+    for sparse in (*graph.sparse_initializer, *(one.sparse_tensor for one in attributes)):
+        yield from (sparse.values, sparse.indices)
+    for attribute in attributes:
+        yield from (attribute.t, *attribute.tensors)
+
+
+def _require_even(path: Path, model: onnx.ModelProto) -> None:
+    """Raise ExpertError where a picture decides a size, a place or a divisor: a run may grow or fail."""
+    inferred = shape_inference.infer_shapes(model).graph.value_info
+    floats = {value.name for value in inferred if value.type.tensor_type.elem_type in _FLOATS}
+    of_pictures = {PICTURES}
+    for node in model.graph.node:
+        deciding = [name for place, name in enumerate(node.input) if place in _PLACES.get(node.op_type, ())]
+        if node.op_type in ("Div", "Mod"):  # a whole number that is divided by 0 ends the process
+            deciding += [name for name in node.input if name not in floats]
+        if of_pictures.intersection(deciding):
+            raise ExpertError(
+                f"{path} lets a picture decide a size, a place or a whole divisor of {node.op_type}: it must"
+                " cost and answer alike for all pictures"
+            )
+        if node.op_type not in ("Shape", "Size") and of_pictures.intersection(node.input):
+            of_pictures.update(node.output)
 
 
 def _of_opset(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
@@ -71,26 +205,81 @@ def _of_opset(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _answers(path: Path, target: Path, contract: ExpertContract, wanted: str) -> None:
-    """Ask it: some pictures at once, and each alone. Raises ExpertError."""
-    many, _ = proof_requests(contract.side_px)
+def _answers(path: Path, target: Path, contract: ExpertContract) -> None:
+    """Ask it for each of 64 pictures alone, then for 1 to 64 of them together. Raises ExpertError."""
+    rng = np.random.default_rng()  # which nobody can know before
+    pictures = trial_pictures(contract.side_px, rng)
     try:
-        session = Session(target, contract, threads=1)
-        together = session.score(many)
-        alone = [session.score({PICTURES: one[None]})[LOGIT] for one in many[PICTURES]]
+        session = open_graph(target, {PICTURES}, {LOGIT}, threads=1, gpu=None)
+
+        def logits_of(some: NDArray[np.uint8]) -> ModelOutput:
+            answer = {LOGIT: session.run([LOGIT], {PICTURES: some})[0]}
+            conform(answer, contract.outputs, {ROWS: len(some)})
+            return answer
+
+        alone = np.concatenate([logits_of(one[None])[LOGIT] for one in pictures])
+        require_finite(path, {LOGIT: alone})
+        for count in _counts(min(len(pictures), _MOST_PIXELS // contract.side_px**2)):
+            some = rng.permutation(len(pictures))[:count]
+            worst = contract.differences({LOGIT: alone[some]}, logits_of(pictures[some]))[LOGIT]
+            if worst > contract.tolerance(LOGIT):
+                raise ExpertError(
+                    f"{path} answers otherwise ({worst:.2g}) as other pictures come beside: no row of"
+                    f" {count} may change another"
+                )
+    except ExpertError:
+        raise
     # ONNX Runtime's errors are of many classes
     except Exception as error:
-        why = " ".join(str(error).split())[:150]
-        raise ExpertError(f"{path} does not answer ({why}); an expert takes {wanted}") from error
-    require_finite(path, together)
-    worst = contract.differences({LOGIT: np.concatenate(alone)}, together)[LOGIT]
-    if worst > contract.tolerance(LOGIT):
+        why = " ".join(str(error).split())[:150] or type(error).__name__
         raise ExpertError(
-            f"{path} answers otherwise ({worst:.2g}) as other pictures come beside: no row may change another"
+            f"{path} does not answer in {_memory(path) >> 20} MiB ({why}); {_wanted(contract)}"
+        ) from error
+
+
+def _counts(most: int) -> Iterator[int]:
+    """Give numbers of rows: the least, some more and the most, then the others while there is time."""
+    first = [count for count in (*range(1, 10), 16, most) if count <= most]
+    yield from first
+    until = time.process_time() + _EVERY_COUNT_S
+    for count in range(most):
+        if count not in (0, *first) and time.process_time() < until:
+            yield count
+
+
+def trial_pictures(side_px: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Return what an expert is tried on, uint8 (64, S, S, 3): noise, flat pictures, edges, single pixels."""
+    rows, columns = np.indices((side_px, side_px), np.int32)[..., None]
+    flat = [0, 255, *rng.choice(np.arange(1, 255), 25, replace=False)]
+    colours = [[255 * (bits >> place & 1) for place in range(3)] for bits in range(1, 7)]
+    edges = [(rows + columns) % 2, rows % 2, columns * 2 >= side_px, rows + columns == 0, rows + columns > 0]
+    drawn = rng.integers(0, 256, (_PICTURES, side_px, side_px, 3), np.uint8)
+    for place, one in enumerate([*flat, *colours, *(255 * edge for edge in edges), 255 * rows // side_px]):
+        drawn[place] = one
+    drawn[-8:-4] = drawn[-8:-4] // 128 * 255
+    drawn[-4:] = drawn[-4:] // 16 + 120
+    return drawn
+
+
+def require_finite(named: Path, answer: ModelOutput) -> None:
+    """Raise ExpertError where a logit is no number; named: what the expert was made of."""
+    if not np.isfinite(answer[LOGIT]).all():
+        raise ExpertError(
+            f"{named} answers NaN or infinity to noise, black, white or grey: mend it, or its preprocessing"
         )
+
+
+def require_small(named: Path, graph: Path) -> None:
+    """Raise ExpertError where an ONNX file is larger than deploy takes any."""
+    if graph.stat().st_size > MAX_BYTES:
+        raise ExpertError(f"{named} makes more than {MAX_BYTES >> 20} MiB, which no release carries")
 
 
 def _said(value: onnx.ValueInfoProto) -> str:
     kind = value.type.tensor_type
     shape = ", ".join(str(one.dim_value or one.dim_param or "?") for one in kind.shape.dim)
     return f"{value.name}: {_KINDS.get(kind.elem_type, 'another type')} ({shape})"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), ExpertContract.model_validate_json(sys.argv[3]))

@@ -12,7 +12,7 @@ from ingest.sandbox.decode import DecodeError, image_frames
 from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 from updater.data.layouts.listed import subfolders
-from updater.experts.build import ExpertError
+from updater.experts.check import ExpertError
 
 KINDS = {"0_real": False, "1_fake": True}
 _LAYOUT = "FAMILY/0_real/FILE and FAMILY/1_fake/FILE, as CDDB has them"

@@ -14,7 +14,7 @@ from detector.release.experts import LOGIT, PICTURES, ExpertContract
 from detector.serving.session import Session
 from ingest.records import PicturePlan
 from updater.data.training_data import LabelledCrops
-from updater.experts.build import ExpertError
+from updater.experts.check import ExpertError
 from updater.progress import Progress, Steps, uncounted
 from updater.training.kept_rows import FrozenModel, kept_rows
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from detector.release.artifact import sha256_of
 from detector.release.experts import ExpertContract
 from ingest.durable import folder_aside, write_durably
-from updater.experts.build import ExpertError
+from updater.experts.check import ExpertError
 from updater.experts.look import Expert
 
 FOLDER = "experts"

@@ -11,7 +11,7 @@ from detector.serving.session import Session
 from memory.features import ItemFeatures
 from memory.records import REAL
 from updater.data.training_data import LabelledCrops
-from updater.experts.build import ExpertError
+from updater.experts.check import ExpertError
 from updater.experts.look import Expert, logits_of
 from updater.experts.registry import SourceWorth, Worth
 from updater.measures import auroc, auroc_interval

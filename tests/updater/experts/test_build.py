@@ -8,7 +8,8 @@ from safetensors.torch import load_file, save_file
 from detector.release.experts import LOGIT, PICTURES
 from detector.serving.session import Session
 from updater.experts import build as building
-from updater.experts.build import ExpertError, Recipe, build, expert_network, proof_requests
+from updater.experts.build import Recipe, build, expert_network, proof_requests
+from updater.experts.check import ExpertError
 from updater.training.weights import WeightsError
 
 NAME = "test_efficientnet"

@@ -4,7 +4,7 @@ import pytest
 from makers import WORTH
 
 from detector.release.artifact import sha256_of
-from updater.experts.build import ExpertError
+from updater.experts.check import ExpertError
 from updater.experts.registry import ExpertRegistry, RegisteredExpert
 
 

@@ -6,7 +6,8 @@ from safetensors.torch import load_file
 
 from updater.experts import train
 from updater.experts.augment import augmented
-from updater.experts.build import ExpertError, Recipe, expert_network
+from updater.experts.build import Recipe, expert_network
+from updater.experts.check import ExpertError
 from updater.experts.folders import families_in, split_families
 from updater.experts.train import Training, train_expert
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from updater.experts import worth as measuring
-from updater.experts.build import ExpertError, Recipe, build
+from updater.experts.build import Recipe, build
+from updater.experts.check import ExpertError
 from updater.experts.look import Expert, logits_of
 from updater.experts.worth import worth_of
 
