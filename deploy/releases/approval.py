@@ -11,7 +11,7 @@ from datetime import datetime
 
 from deploy.release_records import Approve, Release, TakeOut
 from deploy.releases import four_eyes
-from deploy.releases.evidence import Evidence, require_gates, require_same_bytes
+from deploy.releases.evidence import Evidence, require_gates, require_same_bytes, require_servable
 from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import Event, Move
 from deploy.releases.standing import LIFE, Standing, fold, go_on, next_state
@@ -117,7 +117,7 @@ def _promote(
 ) -> list[Move]:
     digest, evaluation_digest = release.digest, release.candidate.evaluation_digest
     _require_parent_live(release.candidate, standing.live)
-    require_same_bytes(evidence, digest, evaluation_digest)
+    require_servable(evidence, digest, evaluation_digest)
     plan = four_eyes.require_approved(release, evidence, terms, now)
     if standing.trial is not None:
         raise ApprovalError(f"release {standing.trial.release[:12]} is on trial: one rollout at a time")
@@ -175,8 +175,10 @@ def rollback(
     what a rollback by the evidence rests on. Raises ApprovalError and EvidenceError.
     """
     out, back = to_take_out(history, wanted.digest)
-    require_same_bytes(evidence, back.digest, back.candidate.evaluation_digest)
     standing = fold(history)
+    # The champion of a trial is live already: a challenger is taken out beside it whatever it was made of.
+    require = require_servable if standing.live == out else require_same_bytes
+    require(evidence, back.digest, back.candidate.evaluation_digest)
     turn = Turn(retract=wanted.retract, checks=checks)
     about = (out.digest, out.candidate.evaluation_digest)
     moves = [Move(actor, "rollback", *about, wanted.reason, rollout=turn)]

@@ -4,6 +4,7 @@ The updater says that its gates hold. Deploy believes the evaluation's bytes alo
 binds, and computes every gate from them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -33,6 +34,8 @@ class Evidence:
     """Of evaluation.json."""
     snapshot: str | None
     """Digest of the training snapshot; None where the artifact has none."""
+    purged: Callable[[], int] = lambda: 0
+    """Counts the items of that snapshot which left the memory since by a purge."""
 
 
 def require_same_bytes(evidence: Evidence, digest: str, evaluation_digest: str) -> None:
@@ -45,6 +48,19 @@ def require_same_bytes(evidence: Evidence, digest: str, evaluation_digest: str) 
         )
 
 
+def require_servable(evidence: Evidence, digest: str, evaluation_digest: str) -> None:
+    """Ask what each way to live asks: proposal, approval, promotion, each step, going on, coming back.
+
+    Raises EvidenceError where the stored bytes are others, or items that it was made of were purged since.
+    """
+    require_same_bytes(evidence, digest, evaluation_digest)
+    if purged := evidence.purged():
+        raise EvidenceError(
+            f"release {digest[:12]} was made of {purged} items that were purged since: ask for a new"
+            " update (`forgewatch update`)"
+        )
+
+
 def require_gates(
     candidate: Candidate, evidence: Evidence, live: Release | None, bounds: UpdaterSettings
 ) -> None:
@@ -53,7 +69,7 @@ def require_gates(
     A gate that does not hold is a finding, for a person to decide on. live is the candidate's parent, or None
     where nothing is live. bounds are the gates' by deploy's own environment.
     """
-    require_same_bytes(evidence, candidate.digest, candidate.evaluation_digest)
+    require_servable(evidence, candidate.digest, candidate.evaluation_digest)
     if not candidate.gates:
         raise EvidenceError("it comes without gates, so nothing says that it may go live")
     computed = _computed(candidate, evidence, live, bounds)

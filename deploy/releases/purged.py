@@ -1,27 +1,32 @@
-"""No release goes on its way that was made of items which left the memory since."""
+"""What a release may go live by: its bytes in the store, and what was purged of that it was made of."""
+
+from dataclasses import replace
 
 from deploy.releases.artifacts import ArtifactStore
-from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.evidence import Evidence, EvidenceError
 from detector.release.artifact import SNAPSHOT
 from memory.purge import emptied_among, purged_sources
 from memory.store import Store
-from updater.candidate.snapshot import Snapshot
+from updater.candidate.snapshot import Snapshot, SnapshotError
 
 
-def require_kept(memory: Store, artifacts: ArtifactStore, digest: str) -> None:
-    """Raise ApprovalError where a release was made of items that were purged since.
+def find_evidence(memory: Store, artifacts: ArtifactStore, digest: str) -> Evidence:
+    """What lies in the store now, which asks the memory what was purged once somebody wants to know.
 
-    Its bytes were compared with their digests before. Raises StoreError, SnapshotError.
+    Raises StoreError; its `purged` also EvidenceError and StoreUnavailableError.
     """
-    with memory.read() as connection:
-        sources = purged_sources(connection)
-        if not sources:
-            return
-    snapshot = Snapshot(b"".join(artifacts.read(digest, SNAPSHOT).pieces))
-    ids = [row.exemplar for row in snapshot if row.source in sources]
-    with memory.read() as connection:
-        gone = emptied_among(connection, ids)
-    if gone:
-        raise ApprovalError(
-            f"it was made of {gone} items that were purged since: ask for a new update (`forgewatch update`)"
-        )
+    evidence = artifacts.evidence(digest)
+
+    def purged() -> int:
+        with memory.read() as connection:
+            sources = purged_sources(connection)
+            if evidence.snapshot is None or not sources:
+                return 0
+        try:
+            rows = list(Snapshot(b"".join(artifacts.read(digest, SNAPSHOT).pieces)))
+        except SnapshotError as error:
+            raise EvidenceError(f"release {digest[:12]}: {error}") from error
+        with memory.read() as connection:
+            return emptied_among(connection, [row.exemplar for row in rows if row.source in sources])
+
+    return replace(evidence, purged=purged)

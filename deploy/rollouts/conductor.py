@@ -34,6 +34,7 @@ from deploy.rollouts.reader import TopicReader
 from detector.records import COMPARISONS
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
+from memory.store import StoreUnavailableError
 
 INTERVAL_S = 1.0
 _ON_REASON = 1000
@@ -134,7 +135,8 @@ class Conductor:
     def tick(self) -> None:
         """Read what is new and make the move that follows.
 
-        Raises LedgerError, TopicError, StoreError, EvidenceError and ApprovalError: then nothing was moved.
+        Raises LedgerError, TopicError, StoreError, EvidenceError, ApprovalError, StoreUnavailableError: then
+        nothing was moved.
         """
         standing = fold(self._ledger.events())
         trial = standing.trial
@@ -222,7 +224,14 @@ class Conductor:
             try:
                 self.tick()
                 problem = None
-            except (LedgerError, TopicError, StoreError, EvidenceError, ApprovalError) as error:
+            except (
+                LedgerError,
+                TopicError,
+                StoreError,
+                EvidenceError,
+                ApprovalError,
+                StoreUnavailableError,
+            ) as error:
                 problem = str(error)
                 if problem != self.problem:
                     log.warning("the rollout does not go on", problem=problem)

@@ -1,10 +1,10 @@
 """What a person, or the evidence, does with the rollout that goes on: rules as pure functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from deploy.release_records import Action, Release
 from deploy.releases.approval import go_live
-from deploy.releases.evidence import Evidence, require_same_bytes
+from deploy.releases.evidence import Evidence, require_servable
 from deploy.releases.four_eyes import ApprovalError, Terms, own_part
 from deploy.releases.ledger import Event, Move
 from deploy.releases.standing import Standing, fold, next_state
@@ -16,11 +16,16 @@ ROLLOUT = "rollout"
 
 
 def by_person(
-    history: Sequence[Event], digest: str, action: Action, reason: str | None, actor: str
+    history: Sequence[Event],
+    digest: str,
+    action: Action,
+    reason: str | None,
+    actor: str,
+    stored: Callable[[str], Evidence],
 ) -> list[Move]:
     """The move by which a person holds it, lets it go on, takes it back to shadow or gives it more time.
 
-    Raises ApprovalError.
+    stored: what lies in the store of artifacts, by digest. Raises ApprovalError, EvidenceError, StoreError.
     """
     _, trial, release = on_trial(history, digest)
     next_state(release.state, action)
@@ -32,6 +37,8 @@ def by_person(
         raise ApprovalError(
             "it was given more time once: label disagreements, waive a check, or roll it back"
         )
+    if action in ("resume", "extend"):
+        require_servable(stored(digest), digest, release.candidate.evaluation_digest)
     return [_move(release, action, reason, actor)]
 
 
@@ -72,7 +79,7 @@ def step_on(
     if standing.trial != trial:
         return []
     release = standing.releases[trial.release]
-    require_same_bytes(evidence, release.digest, release.candidate.evaluation_digest)
+    require_servable(evidence, release.digest, release.candidate.evaluation_digest)
     if trial.step == len(trial.plan.canary):
         return go_live(standing, release, ROLLOUT, Turn(checks=checks))
     return [_move(release, "step", None, ROLLOUT, Turn(step=trial.step + 1, checks=checks))]

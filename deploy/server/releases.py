@@ -18,7 +18,6 @@ from deploy.releases import approval, metrics
 from deploy.releases.four_eyes import Terms, lacking, same_person
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.releases.moving import make_moves
-from deploy.releases.purged import require_kept
 from deploy.releases.standing import fold
 from deploy.rollout_records import Plan
 from deploy.server.services import Opened, Services
@@ -72,9 +71,7 @@ def propose(services: Opened, actor: Actor, candidate: Candidate) -> Release:
     findings. 409 where one is not as the candidate says, where its parent is not live, where the stored bytes
     differ, where it was rejected, or where items that it was made of were purged.
     """
-    evidence = services.artifacts.evidence(candidate.digest)
-    if evidence.snapshot is not None:
-        require_kept(services.memory, services.artifacts, candidate.digest)
+    evidence = services.evidence(candidate.digest)
     requested_by = _requested_by(services, candidate)
     return move(
         services,
@@ -91,9 +88,7 @@ def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Re
     its update, where it was proposed anew since you looked, where the release that it was compared with is no
     longer live, or where a finding lacks a reason. With `promote` false it is approved and no more.
     """
-    evidence, now = services.artifacts.evidence(digest), datetime.now(UTC)
-    if evidence.snapshot is not None:
-        require_kept(services.memory, services.artifacts, digest)
+    evidence, now = services.evidence(digest), datetime.now(UTC)
     labelled = labelled_by(services, approval.find(services.ledger.events(), digest), actor)
     rules = (services.updater, actor, labelled, terms(services), now, _plan(services, body.plan))
     move(services, digest, lambda history: approval.approve(history, digest, body, evidence, *rules))
@@ -102,8 +97,11 @@ def approve(services: Opened, actor: Actor, digest: Digest, body: Approve) -> Re
 
 @router.post("/releases/{digest}/promote", tags=["releases"], openapi_extra=least("approver"))
 def promote(services: Opened, actor: Actor, digest: Digest) -> Release:
-    """Begin an approved release's rollout by its plan. 409 where too few approvals count: they expire."""
-    evidence, now = services.artifacts.evidence(digest), datetime.now(UTC)
+    """Begin an approved release's rollout by its plan.
+
+    409 where too few approvals count: they expire; and where items that it was made of were purged.
+    """
+    evidence, now = services.evidence(digest), datetime.now(UTC)
     rules = terms(services), now
     return move(services, digest, lambda history: approval.promote(history, digest, evidence, actor, *rules))
 
@@ -118,12 +116,13 @@ def reject(services: Opened, actor: Actor, digest: Digest, body: Because) -> Rel
 def rollback(services: Opened, actor: Actor, body: TakeOut) -> Release:
     """Take the release on trial out, or the live one; answers with the one that answers everything now.
 
-    What it answered is scored anew (/retractions), but where `retract` is false.
+    What it answered is scored anew (/retractions), but where `retract` is false. 409 where the release that
+    would come back was made of items that were purged.
     """
 
     def decide(history: tuple[Event, ...]) -> list[Move]:
         _, back = approval.to_take_out(history, body.digest)
-        return approval.rollback(history, body, services.artifacts.evidence(back.digest), actor)
+        return approval.rollback(history, body, services.evidence(back.digest), actor)
 
     move(services, None, decide)
     live = fold(services.ledger.events()).live

@@ -45,7 +45,7 @@ def turn(services: Opened, actor: Actor, body: Act, action: ByPerson) -> Release
     return move(
         services,
         body.digest,
-        lambda history: moves.by_person(history, body.digest, action, body.reason, actor),
+        lambda history: moves.by_person(history, body.digest, action, body.reason, actor, services.evidence),
     )
 
 

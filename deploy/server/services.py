@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Annotated
 
@@ -28,8 +28,10 @@ from deploy.record.record import Record
 from deploy.record.rooms import MemoryActs
 from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.evaluations import Evaluations
+from deploy.releases.evidence import Evidence
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
+from deploy.releases.purged import find_evidence
 from deploy.releases.standing import fold
 from deploy.rollouts.conductor import Conductor
 from deploy.rollouts.retractions import Retractions
@@ -158,6 +160,10 @@ class Services:
         """The releases' evaluations, from the store of artifacts."""
         return Evaluations(lambda digest: b"".join(self.artifacts.read(digest, EVALUATION).pieces))
 
+    def evidence(self, digest: str) -> Evidence:
+        """What a release may go live by, as it lies there now; raises what `find_evidence` does."""
+        return find_evidence(self.memory, self.artifacts, digest)
+
     @cached_property
     def shared_index(self) -> SharedIndex:
         """The memory's index, read when a cluster is first looked at."""
@@ -215,7 +221,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         keys = [
             token.get_secret_value().encode() for token in (settings.detector_token, settings.token) if token
         ]
-        conductor = Conductor(ledger, publisher, artifacts.evidence, ingest, keys)
+        conductor = Conductor(ledger, publisher, partial(find_evidence, store, artifacts), ingest, keys)
         retractions = Retractions(
             ledger,
             publisher,

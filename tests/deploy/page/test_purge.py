@@ -61,7 +61,7 @@ def test_what_has_changed_since_it_was_shown_is_looked_at_again(
 
 
 @pytest.mark.parametrize("purges", [True, False])
-def test_a_release_that_was_made_of_what_was_purged_is_neither_proposed_nor_approved(
+def test_a_release_that_was_made_of_what_was_purged_is_not_proposed_approved_or_taken_live(
     http: TestClient,
     services: Services,
     labelled: list[str],
@@ -83,18 +83,17 @@ def test_a_release_that_was_made_of_what_was_purged_is_neither_proposed_nor_appr
             http.put(f"/artifacts/{artifact.digest}/{name}", content=(artifact.folder / name).read_bytes())
         bodies.append(candidate_of(artifact).model_dump(mode="json"))
     assert http.post("/releases", json=bodies[0]).status_code == 201
+    path, wanted = f"/releases/{artifacts[0].digest}", {"evaluation_digest": bodies[0]["evaluation_digest"]}
+    assert http.post(f"{path}/approve", json={**wanted, "promote": False}).json()["state"] == "approved"
     if purges:
         version = http.get("/memory/purge", params={"source": SOURCE}).json()["version"]
         http.post("/memory/purge", json={"source": SOURCE, "version": version})
     proposed = http.post("/releases", json=bodies[1])
-    approved = http.post(
-        f"/releases/{artifacts[0].digest}/approve",
-        json={"evaluation_digest": bodies[0]["evaluation_digest"]},
-    )
-    assert (proposed.status_code, approved.status_code) == ((409, 409) if purges else (201, 200))
-    if purges:
-        assert "made of 3 items that were purged" in proposed.text
-        assert "made of 3 items that were purged" in approved.text
+    approved = http.post(f"{path}/approve", json={**wanted, "promote": False})
+    promoted = http.post(f"{path}/promote")
+    for answer, status in ((proposed, 201), (approved, 200), (promoted, 200)):
+        assert answer.status_code == (409 if purges else status)
+        assert ("made of 3 items that were purged" in answer.text) == purges
 
 
 @pytest.mark.usefixtures("labelled")

@@ -1,6 +1,7 @@
 """A rollout by the ledger: its steps, what is served at each, and what is taken back."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from deploy.release_records import TakeOut
 from deploy.releases import approval
+from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import Move
 from deploy.releases.standing import fold
@@ -81,14 +83,61 @@ def test_the_evidence_steps_once_however_often_it_is_looked_at(begun: Any) -> No
 
 def test_hold_resume_extend_and_waive_change_the_trial_and_nothing_that_is_served(begun: Any) -> None:
     served = fold(begun.events).rollout(LEDGER)
-    begun.force(*moves.by_person(begun.events, B, "hold", "holiday", "ada"))
+    begun.force(*moves.by_person(begun.events, B, "hold", "holiday", "ada", begun.evidence))
     assert fold(begun.events).trial.held
     with pytest.raises(ApprovalError, match="holds it already"):
-        moves.by_person(begun.events, B, "hold", "again", "ada")
-    begun.force(*moves.by_person(begun.events, B, "resume", "back", "ada"))
+        moves.by_person(begun.events, B, "hold", "again", "ada", begun.evidence)
+    begun.force(*moves.by_person(begun.events, B, "resume", "back", "ada", begun.evidence))
     with pytest.raises(ApprovalError, match="not inconclusive"):
-        moves.by_person(begun.events, B, "extend", "more", "ada")
+        moves.by_person(begun.events, B, "extend", "more", "ada", begun.evidence)
     assert fold(begun.events).rollout(LEDGER) == served
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "propose",
+        "propose approve",
+        "propose approve promote",
+        "propose approve promote step",
+        "propose approve promote step step step step",
+        "propose approve promote hold resume",
+        "propose approve promote inconclusive extend",
+        "propose approve promote step step step step rollback",
+    ],
+)
+@pytest.mark.parametrize("purged", [True, False])
+def test_each_way_to_live_asks_whether_what_a_release_was_made_of_was_purged(
+    new_history: NewHistory, way: str, purged: bool
+) -> None:
+    """Before its last act. With the control; a challenger is taken out whatever its champion was made of."""
+    history = new_history(("propose", A), ("approve", A), ("promote", A))
+    found, (*before, last) = history.evidence, way.split()
+
+    def wish(act: str) -> list[Move]:
+        trial = fold(history.events).trial
+        match act:
+            case "approve":
+                return list(history.approve(B, plan=Plan()))
+            case "step":
+                return moves.step_on(history.events, trial, (), history.evidence(B))
+            case "inconclusive":
+                return moves.inconclusive(history.events, trial, (), "late")
+            case "hold" | "resume" | "extend":
+                return moves.by_person(history.events, B, act, "why", "ada", history.evidence)
+            case _:
+                return list(history.moves(act, B))
+
+    for act in before:
+        history.force(*wish(act))
+    if not purged:
+        assert wish(last)
+        return
+    history.evidence = lambda digest: replace(found(digest), purged=lambda: 3)
+    with pytest.raises(EvidenceError, match="made of 3 items that were purged"):
+        wish(last)
+    if fold(history.events).trial is not None:
+        assert wish("rollback")
 
 
 def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun: Any) -> None:
@@ -97,12 +146,12 @@ def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun: A
     begun.force(*moves.inconclusive(begun.events, trial, (), "24 hours did not decide reals"))
     assert state(begun, B) == "shadow"
     on(begun, canary_share=0, shared_share=0.25)
-    begun.force(*moves.by_person(begun.events, B, "extend", "a quiet day", "ada"))
+    begun.force(*moves.by_person(begun.events, B, "extend", "a quiet day", "ada", begun.evidence))
     trial = fold(begun.events).trial
     assert (trial.inconclusive, trial.extended) == (None, True)
     begun.force(*moves.inconclusive(begun.events, trial, (), "again"))
     with pytest.raises(ApprovalError, match="more time once"):
-        moves.by_person(begun.events, B, "extend", "more", "ada")
+        moves.by_person(begun.events, B, "extend", "more", "ada", begun.evidence)
 
 
 def test_twenty_labels_settle_what_is_inconclusive(begun: Any) -> None:
@@ -130,7 +179,7 @@ def test_a_check_is_waived_by_name_once_and_not_by_who_asked(begun: Any) -> None
 def test_a_person_takes_its_answers_back_and_the_steps_begin_anew(begun: Any) -> None:
     step(begun)
     step(begun)
-    begun.force(*moves.by_person(begun.events, B, "back to shadow", "odd", "ada"))
+    begun.force(*moves.by_person(begun.events, B, "back to shadow", "odd", "ada", begun.evidence))
     assert fold(begun.events).trial.step == 0
     step(begun)
     on(begun, canary_share=0.05)
@@ -245,7 +294,7 @@ def test_what_was_asked_once_and_when_its_steps_began_stays_known(begun: Any) ->
     first = begun.events[-1].at
     begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals"))
     assert not fold(begun.events).trial.asked
-    begun.force(*moves.by_person(begun.events, B, "extend", "a quiet day", "ada"))
+    begun.force(*moves.by_person(begun.events, B, "extend", "a quiet day", "ada", begun.evidence))
     begun.now += timedelta(hours=1)
     step(begun)
     trial = fold(begun.events).trial

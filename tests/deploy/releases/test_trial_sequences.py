@@ -71,7 +71,7 @@ def act(history: Any, what: str, number: int) -> None:
             labels = {f"media-0-{number}-{each}": "real" for each in range(7)}
             history.force(*moves.judge(history.events, B, labels, "eve"))
         else:
-            history.force(*moves.by_person(history.events, B, what, "why", "ada"))
+            history.force(*moves.by_person(history.events, B, what, "why", "ada", history.evidence))
     except ApprovalError:
         pass
 

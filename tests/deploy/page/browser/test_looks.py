@@ -122,7 +122,7 @@ def paths(
     seen = fold(services.ledger.events()).trial
     assert seen is not None
     for move in (
-        lambda history: moves.by_person(history, seen.release, "hold", EVIL, EVIL),
+        lambda history: moves.by_person(history, seen.release, "hold", EVIL, EVIL, services.evidence),
         lambda history: moves.judge(
             history, seen.release, {f"{services.ingest.media_topic}-0-1": EVIL}, EVIL
         ),
