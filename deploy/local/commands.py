@@ -19,7 +19,7 @@ from deploy.client.http import Client
 from deploy.client.prometheus import scored_by
 from deploy.environment import TOKEN, check_settings
 from deploy.local.processes import StackError
-from deploy.local.record import HOME, StackRecord, default_ports, read_environment, read_record
+from deploy.local.record import HOME, Ports, StackRecord, read_environment, read_record, usable_ports
 from deploy.local.restarts import lack_of_room
 from deploy.local.stack import HOW_TO_HAVE_PROMETHEUS, PROMETHEUS_URL, Stack, process_address
 from deploy.local.supervisor import Supervisor
@@ -54,13 +54,7 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
             console.print(f"What was left of a stack is ended first ({why}).")
             _end(home, record)
         fresh = not (home / "run").exists()
-        ports, taken = default_ports()
-        for name, port in taken.items():
-            free = getattr(ports, name)
-            console.print(
-                f"Port {port} ({name.replace('_', ' ')}) is taken by another process: {free} instead."
-            )
-        stack = Stack(home, ports=ports, cache=home / "cache", console=console)
+        stack = Stack(home, ports=usable_ports(Ports(), console), cache=home / "cache", console=console)
         try:
             with terminated_as_interrupt():
                 stack.start()

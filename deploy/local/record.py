@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from rich.console import Console
 
 from deploy.environment import TOKEN
 from deploy.local.processes import Child, StackError, free_port, port_is_free
@@ -43,11 +44,14 @@ def free_ports() -> Ports:
     return Ports(*taken)
 
 
-def default_ports() -> tuple[Ports, dict[str, int]]:
-    """The default ports, a free one in place of each that is taken; and those taken, by their part's name."""
-    taken = {name: port for name, port in asdict(Ports()).items() if not port_is_free(port)}
+def usable_ports(wanted: Ports, console: Console) -> Ports:
+    """The wanted ports, a free one in place of each that another process has taken, which it says."""
     spare = asdict(free_ports())
-    return replace(Ports(), **{name: spare[name] for name in taken}), taken
+    taken = {name: port for name, port in asdict(wanted).items() if not port_is_free(port)}
+    for name, port in taken.items():
+        part = name.replace("_", " ")
+        console.print(f"Port {port} ({part}) is taken by another process: {spare[name]} instead.")
+    return replace(wanted, **{name: spare[name] for name in taken})
 
 
 def stack_settings(

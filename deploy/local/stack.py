@@ -11,22 +11,34 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
 import httpx
+import psutil
+from kafka.errors import KafkaError
 from rich.console import Console
 
 from deploy.layouts import all_topics
 from deploy.local import prometheus
 from deploy.local.broker import CACHE, start_broker
-from deploy.local.processes import Child, StackError, socket_folder, wait_until
+from deploy.local.processes import (
+    Child,
+    PortTakenError,
+    StackError,
+    free_port,
+    port_is_free,
+    socket_folder,
+    wait_until,
+)
 from deploy.local.record import (
     Ports,
     StackRecord,
     free_ports,
     stack_settings,
+    usable_ports,
     write_environment,
     write_record,
 )
@@ -40,6 +52,7 @@ _PARTITIONS = 4
 # for one that has no core just now.
 _PROCESS = {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 _READY_TIMEOUT_S = 90.0
+_TRIES = 5
 
 PROMETHEUS_URL = "FORGEWATCH_DEPLOY_PROMETHEUS_URL"
 """The setting that says where Prometheus answers; a stack without one has none."""
@@ -103,9 +116,21 @@ class Stack:
     def start(self) -> None:
         """Start every part and wait until each answers; what was started is stopped again on any error.
 
-        Raises processes.StackError (its first line says what, the others are the log's last) and
+        Where another process took one of its ports meanwhile it starts anew, with a free one. Raises
+        processes.StackError (its first line says what, the others are the log's last) and
         kafka.errors.KafkaError.
         """
+        for _ in range(_TRIES):
+            try:
+                return self._start()
+            except (StackError, KafkaError) as error:
+                before, self.ports = self.ports, usable_ports(self.ports, self._console)
+                if self.ports == before:
+                    raise
+                lost = error
+        raise lost
+
+    def _start(self) -> None:
         self.run.mkdir(parents=True, exist_ok=True)
         try:
             self._sockets = socket_folder(self.run)
@@ -131,6 +156,7 @@ class Stack:
             self._start_workers({"memory": memory, "updater": updater}, "readyz")
             # It is ready once there is a release to score by, which may be made later.
             self._start_workers({"detector": self.ports.detector_metrics}, "livez")
+            self._require_own_ports()
             self._start_prometheus()
             write_environment(self.environment_path, self.settings)
         except BaseException:
@@ -173,6 +199,17 @@ class Stack:
         )
         ensure_topics(ingest, all_topics(ingest, _PARTITIONS))
 
+    def _require_own_ports(self) -> None:
+        # Another's server may have answered in the place of a part that then looks for its port in vain.
+        own = {
+            connection.laddr.port
+            for process in self.supervisor.processes()
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        }
+        if lost := set(asdict(self.ports).values()) - own - {self.ports.prometheus}:
+            raise PortTakenError(f"port {lost.pop()} on 127.0.0.1 is taken by another process")
+
     def _start_prometheus(self) -> None:
         """Start it where it is installed; the stack does without it, too."""
         if prometheus.installed() is None:
@@ -185,6 +222,7 @@ class Stack:
             "deploy": self.ports.deploy_metrics,
         }
         folder, port = self.run / "prometheus", self.ports.prometheus
+        port = port if port_is_free(port) else free_port()
         try:
             with self._step("Prometheus", f"http://127.0.0.1:{port}"):
                 url = prometheus.start_prometheus(folder, port, rooms, launch=self.supervisor.launch)

@@ -3,7 +3,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -14,7 +16,8 @@ from deploy.environment import load_stack_environment
 from deploy.local.broker import cluster_id
 from deploy.local.processes import session
 from deploy.local.prometheus import installed
-from deploy.local.record import read_record
+from deploy.local.record import read_environment, read_record
+from deploy.local.stack import Stack
 
 pytestmark = pytest.mark.system
 
@@ -89,6 +92,43 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
     assert (down.returncode, down.stderr) == (0, "")
     assert not any(ended_not(process) for process in processes)
     assert [path.name for path in home.iterdir()] == ["cache"]
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A stranger's server, which says 200 to everything."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@pytest.mark.parametrize("part", ["torchserve", "updater_metrics"])
+def test_a_port_that_is_lost_while_a_stack_comes_up_is_chosen_anew(
+    tmp_path: Path, kafka_cache: Path, part: str
+) -> None:
+    stack = Stack(tmp_path, cache=kafka_cache)
+    lost, ended = getattr(stack.ports, part), threading.Event()
+
+    def take() -> None:
+        while not stack.record_path.exists():
+            time.sleep(0.02)
+        with ThreadingHTTPServer(("127.0.0.1", lost), Answers) as server:
+            threading.Thread(target=server.serve_forever).start()
+            ended.wait()
+            server.shutdown()
+
+    stranger = threading.Thread(target=take)
+    stranger.start()
+    try:
+        with stack:
+            assert getattr(stack.ports, part) != lost
+            settings = read_environment(stack.environment_path)
+            assert settings["FORGEWATCH_DETECTOR_TORCHSERVE_URL"].endswith(f":{stack.ports.torchserve}")
+            assert settings["FORGEWATCH_UPDATER_METRICS_PORT"] == str(stack.ports.updater_metrics)
+    finally:
+        ended.set()
+        stranger.join()
 
 
 def test_ctrl_c_while_it_comes_up_leaves_nothing(home: Path) -> None:

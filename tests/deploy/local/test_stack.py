@@ -6,7 +6,7 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 
@@ -14,16 +14,15 @@ import psutil
 import pytest
 from rich.console import Console
 
-from deploy.local import commands, record
+from deploy.local import commands
 from deploy.local.processes import StackError, alive, socket_folder, wait_until
 from deploy.local.record import (
-    Ports,
     StackRecord,
-    default_ports,
     free_ports,
     read_environment,
     read_record,
     stack_settings,
+    usable_ports,
     write_environment,
     write_record,
 )
@@ -79,14 +78,14 @@ def test_free_ports_are_free_and_all_different() -> None:
     assert len(set(ports)) == len(ports)
 
 
-def test_a_taken_default_port_gives_way_to_a_free_one_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        busy = server.getsockname()[1]
-        monkeypatch.setattr(record, "Ports", lambda *ports: Ports(*ports) if ports else Ports(deploy=busy))
-        ports, taken = default_ports()
-    assert taken["deploy"] == busy
-    assert ports.deploy not in asdict(Ports()).values()
-    assert ports.deploy != busy
+def test_a_taken_port_gives_way_to_a_free_one_and_is_told(console: Console) -> None:
+    wanted = free_ports()
+    with socket.create_server(("127.0.0.1", wanted.deploy)):
+        ports = usable_ports(wanted, console)
+    assert ports.deploy not in asdict(wanted).values()
+    assert ports == replace(wanted, deploy=ports.deploy)
+    told = f"Port {wanted.deploy} (deploy) is taken by another process: {ports.deploy} instead.\n"
+    assert said(console) == told
 
 
 def test_every_variable_of_a_stack_is_a_setting_that_its_room_understands(
