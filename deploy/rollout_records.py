@@ -114,6 +114,7 @@ class Trial(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    number: int = Field(0, description="sequence number of the ledger's row that began it")
     release: str
     champion: str
     plan: Plan

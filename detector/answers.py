@@ -60,11 +60,10 @@ class Answers:
         return Answer(judged, span, self._outputs(judged, judged.trace if span is None else span.context))
 
     def _outputs(self, judged: Judged, trace: TraceContext | None) -> list[OutRecord]:
-        verdict, token = judged.verdict, self.settings.deploy_token
+        verdict = judged.verdict
         records: list[OutRecord] = []
         if judged.comparison is not None:
-            key = None if token is None else token.get_secret_value().encode()
-            records.append(comparison_record(judged.comparison, key, self.ingest))
+            records.append(comparison_record(judged.comparison, self.settings.signing_key, self.ingest))
         if verdict is None:
             assert judged.error is not None
             return [*records, dead_letter(judged.record, judged.stage, judged.error, self.ingest)]

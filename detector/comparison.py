@@ -5,7 +5,7 @@ from dataclasses import replace
 from detector.batch import Judged, Opened
 from detector.records import COMPARISONS, Comparison, Said
 from detector.serving.rollout import Route
-from detector.sharing import SIGNATURE, sign
+from detector.sharing import signed
 from ingest.dead_letters import told
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
@@ -28,6 +28,7 @@ def compared(champion: Judged, opened: Opened, challenger: Challenged, route: Ro
     others = _said(challenger, release)
     answers = others.error is None and route.canary_answers(champion.record.id)
     comparison = Comparison(
+        rollout=route.trial,
         id=champion.record.id,
         source=item.source,
         digest=item.digest,
@@ -59,5 +60,4 @@ def _said(judged: Challenged, release: str) -> Said:
 def comparison_record(comparison: Comparison, key: bytes | None, ingest: IngestSettings) -> OutRecord:
     """Return the record of a comparison; key signs it, None: nothing does."""
     value = comparison.model_dump_json().encode()
-    headers = () if key is None else ((SIGNATURE, sign(key, value)),)
-    return OutRecord(ingest.topic(COMPARISONS), comparison.id.encode(), value, headers)
+    return OutRecord(ingest.topic(COMPARISONS), comparison.id.encode(), value, signed(key, value))

@@ -7,7 +7,17 @@ from pydantic import ValidationError
 
 from detector.batch import Judged
 from detector.reading import WITHDRAWAL_TYPE
-from detector.records import RETRACTIONS, UNKNOWNS, VERDICTS, Outcome, Retraction, Verdict, Withdrawal
+from detector.records import (
+    RETRACTIONS,
+    UNKNOWNS,
+    VERDICTS,
+    Outcome,
+    OutcomeKind,
+    Retraction,
+    Verdict,
+    Withdrawal,
+)
+from detector.sharing import signed
 from detector.verdicts import VERDICT_TYPE, source_of, verdict_headers
 from ingest.dead_letters import told
 from ingest.records import InRecord, OutRecord
@@ -71,67 +81,64 @@ def same(before: Verdict, after: Verdict) -> bool:
     return (before.label, before.family) == (after.label, after.family)
 
 
-def settle(listed: Listed, judged: Judged | None, retraction: Retraction, ingest: IngestSettings) -> Settled:
-    """Return what becomes of a verdict whose media was judged anew; None: its topic has that no more."""
-    before = listed.verdict
-    if judged is None:
-        return withdrawn(listed, "the topic has the media no more", retraction, ingest)
-    if judged.verdict is None:
-        assert judged.error is not None
-        return withdrawn(listed, f"{judged.error.reason}: {told(judged.error)}", retraction, ingest)
-    if judged.verdict.item.digest != before.item.digest:
-        return withdrawn(listed, "other media lies in its place", retraction, ingest)
-    if same(before, judged.verdict):
-        return _settled(listed, "same", judged.verdict, (), retraction, ingest)
-    after = judged.verdict.model_copy(update={"supersedes": before.release})
-    headers = tuple(verdict_headers(after, judged.trace))
-    data = after.model_dump_json().encode()
-    sent = [OutRecord(ingest.topic(VERDICTS), listed.record.key, data, headers)]
-    if judged.unknown is not None:
-        onwards = tuple(judged.trace.headers()) if judged.trace else ()
-        sent.append(OutRecord(ingest.topic(UNKNOWNS), after.id.encode(), judged.unknown, onwards))
-    return _settled(listed, "corrected", after, tuple(sent), retraction, ingest)
+@dataclass(frozen=True)
+class Corrections:
+    """Makes what is sent for a retraction's verdicts; key signs the outcomes, None: nothing does."""
 
+    retraction: Retraction
+    ingest: IngestSettings
+    key: bytes | None
 
-def withdrawn(listed: Listed, reason: str, retraction: Retraction, ingest: IngestSettings) -> Settled:
-    """Return what becomes of a verdict that cannot be scored anew, for a reason in one line."""
-    before = listed.verdict
-    withdrawal = Withdrawal(id=before.id, item=before.item, release=before.release, reason=reason)
-    attributes = {
-        "ce_specversion": "1.0",
-        "ce_id": before.id,
-        # Not the release's, of which the verdict is: source and id together name one event.
-        "ce_source": f"/forgewatch/retractions/{retraction.number}",
-        "ce_type": WITHDRAWAL_TYPE,
-        "ce_subject": before.item.media_id or before.id,
-        "ce_time": datetime.now(UTC).isoformat(),
-        "content-type": "application/json",
-    }
-    headers = tuple((name, value.encode()) for name, value in attributes.items())
-    data = withdrawal.model_dump_json().encode()
-    sent = OutRecord(ingest.topic(VERDICTS), listed.record.key, data, headers)
-    return _settled(listed, "withdrawn", None, (sent,), retraction, ingest)
+    def settle(self, listed: Listed, judged: Judged | None) -> Settled:
+        """Return what becomes of a verdict whose media was judged anew; None: its topic has that no more."""
+        before = listed.verdict
+        if judged is None:
+            return self.withdrawn(listed, "the topic has the media no more")
+        if judged.verdict is None:
+            assert judged.error is not None
+            return self.withdrawn(listed, f"{judged.error.reason}: {told(judged.error)}")
+        if judged.verdict.item.digest != before.item.digest:
+            return self.withdrawn(listed, "other media lies in its place")
+        if same(before, judged.verdict):
+            return self._settled(listed, "same", judged.verdict)
+        after = judged.verdict.model_copy(update={"supersedes": before.release})
+        headers = tuple(verdict_headers(after, judged.trace))
+        data = after.model_dump_json().encode()
+        sent = [OutRecord(self.ingest.topic(VERDICTS), listed.record.key, data, headers)]
+        if judged.unknown is not None:
+            onwards = tuple(judged.trace.headers()) if judged.trace else ()
+            sent.append(OutRecord(self.ingest.topic(UNKNOWNS), after.id.encode(), judged.unknown, onwards))
+        return self._settled(listed, "corrected", after, *sent)
 
-
-def _settled(
-    listed: Listed,
-    what: str,
-    after: Verdict | None,
-    sent: tuple[OutRecord, ...],
-    retraction: Retraction,
-    ingest: IngestSettings,
-) -> Settled:
-    before = listed.verdict
-    outcome = Outcome.model_validate(
-        {
-            "retraction": retraction.number,
-            "release": retraction.release,
-            "id": before.id,
-            "outcome": what,
-            "before": before.label,
-            "after": None if after is None else after.label,
+    def withdrawn(self, listed: Listed, reason: str) -> Settled:
+        """Return what becomes of a verdict that cannot be scored anew, for a reason in one line."""
+        before = listed.verdict
+        withdrawal = Withdrawal(id=before.id, item=before.item, release=before.release, reason=reason)
+        attributes = {
+            "ce_specversion": "1.0",
+            "ce_id": before.id,
+            # Not the release's, of which the verdict is: source and id together name one event.
+            "ce_source": f"/forgewatch/retractions/{self.retraction.number}",
+            "ce_type": WITHDRAWAL_TYPE,
+            "ce_subject": before.item.media_id or before.id,
+            "ce_time": datetime.now(UTC).isoformat(),
+            "content-type": "application/json",
         }
-    )
-    data = outcome.model_dump_json().encode()
-    told = OutRecord(ingest.topic(RETRACTIONS), before.id.encode(), data)
-    return Settled(listed, outcome, (*sent, told))
+        headers = tuple((name, value.encode()) for name, value in attributes.items())
+        data = withdrawal.model_dump_json().encode()
+        sent = OutRecord(self.ingest.topic(VERDICTS), listed.record.key, data, headers)
+        return self._settled(listed, "withdrawn", None, sent)
+
+    def _settled(self, listed: Listed, what: OutcomeKind, after: Verdict | None, *sent: OutRecord) -> Settled:
+        before = listed.verdict
+        outcome = Outcome(
+            retraction=self.retraction.number,
+            release=self.retraction.release,
+            id=before.id,
+            outcome=what,
+            before=before.label,
+            after=None if after is None else after.label,
+        )
+        data = outcome.model_dump_json().encode()
+        record = OutRecord(self.ingest.topic(RETRACTIONS), before.id.encode(), data, signed(self.key, data))
+        return Settled(listed, outcome, (*sent, record))

@@ -186,6 +186,9 @@ class Withdrawal(BaseModel):
     reason: str = Field(description="why it cannot be scored anew, in one line")
 
 
+OutcomeKind = Literal["same", "corrected", "withdrawn"]
+
+
 class Outcome(BaseModel):
     """What became of one verdict of a release that was taken back. Each has exactly one."""
 
@@ -196,7 +199,7 @@ class Outcome(BaseModel):
         description="the release that was taken back; a restored ledger gives numbers twice"
     )
     id: str = Field(description="the verdict's")
-    outcome: Literal["same", "corrected", "withdrawn"]
+    outcome: OutcomeKind
     before: Label
     after: Label | None = Field(description="None where it was withdrawn")
 
@@ -227,6 +230,7 @@ class Comparison(BaseModel):
     id: str = Field(description="topic-partition-offset of the item")
     source: str
     digest: str = Field(description="SHA-256 of the media")
+    rollout: int | None = Field(None, description="of which rollout: Rollout.trial")
     champion: Said
     challenger: Said
     answered: Literal["champion", "challenger"] = Field(description="whose word went out")
@@ -277,6 +281,9 @@ class Rollout(BaseModel):
     )
     shared_share: float = Field(
         0.0, ge=0, le=1, description="share of the items that both score, the canary's among them"
+    )
+    trial: int | None = Field(
+        None, description="the canary's rollout: sequence number of the ledger's row that began it"
     )
     retractions: tuple[Retraction, ...] = Field((), description="what is to be taken back, oldest first")
     previous: Digest | None = Field(None, description="the release kept loaded for the rollback window")

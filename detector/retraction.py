@@ -16,7 +16,7 @@ import structlog
 
 from detector import metrics
 from detector.batch import BatchAbandonedError, judge, open_batch
-from detector.corrections import ForgedVerdictError, Listed, Settled, listed, settle, withdrawn
+from detector.corrections import Corrections, ForgedVerdictError, Listed, Settled, listed
 from detector.reading import CLOCKS_APART_MS, group_of
 from detector.records import VERDICTS, Retraction
 from detector.release.artifact import Artifact, version_of
@@ -195,7 +195,11 @@ class Retracting:
         self._most = max(1, min(_MOST_ITEMS, int(_BATCH_DURATION_S * len(verdicts) / max(took_s, 1e-6))))
         self._rest_s = min(_LONGEST_REST_S, _SHARE * took_s)
         anew = dict(zip(found, judged, strict=True))
-        return [settle(each, anew.get(each.verdict.item), retraction, self._ingest) for each in verdicts]
+        corrections = self._corrections(retraction)
+        return [corrections.settle(each, anew.get(each.verdict.item)) for each in verdicts]
+
+    def _corrections(self, retraction: Retraction) -> Corrections:
+        return Corrections(retraction, self._ingest, self._settings.signing_key)
 
     def _pause(self, error: TorchServeUnavailableError) -> None:
         """Try again what may be an item's fault, and leave the rest to the next round."""
@@ -225,7 +229,7 @@ class Retracting:
                 ):
                     raise
                 settled = [
-                    withdrawn(each.listed, f"record_too_large: {error}", retraction, self._ingest)
+                    self._corrections(retraction).withdrawn(each.listed, f"record_too_large: {error}")
                     if any(record is error.record for record in each.sent)
                     else each
                     for each in settled

@@ -45,3 +45,8 @@ class DetectorSettings(BaseSettings):
         600.0, ge=0, description="how long the release before stays loaded after a swap, seconds"
     )
     metrics_port: int = Field(9101, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
+
+    @property
+    def signing_key(self) -> bytes | None:
+        """What comparisons and outcomes are signed with: deploy knows its detectors' token."""
+        return None if self.deploy_token is None else self.deploy_token.get_secret_value().encode()

@@ -1,10 +1,10 @@
-"""What detectors and deploy agree on of shared items: which are, and how a comparison is signed. Pure."""
+"""What detectors and deploy agree on of shared items: which are, and how words on them are signed. Pure."""
 
 import hashlib
 import hmac
 
 SIGNATURE = "signature"
-"""Header of a comparison: HMAC-SHA256 of its value, by the token that its detector sends to deploy."""
+"""Header of a comparison or an outcome: HMAC-SHA256 of its value, by its detector's token for deploy."""
 
 _PLACES = 2**64
 
@@ -22,3 +22,8 @@ def in_share(item_id: str, share: float) -> bool:
 def sign(key: bytes, value: bytes) -> bytes:
     """Return the signature of a comparison's value: HMAC-SHA256, hexadecimal, ASCII."""
     return hmac.new(key, value, "sha256").hexdigest().encode()
+
+
+def signed(key: bytes | None, value: bytes) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of a comparison or an outcome; None: nothing signs it."""
+    return () if key is None else ((SIGNATURE, sign(key, value)),)

@@ -103,6 +103,7 @@ class Standing:
             sequence=self.turned,
             stable=self.live_history[-1],
             canary=self.trial.release if self.trial else None,
+            trial=self.trial.number if self.trial else None,
             canary_share=answered,
             shared_share=shared,
             retractions=self.retractions,

@@ -18,7 +18,8 @@ def after(trial: Trial | None, event: Event, live: str | None) -> Trial | None:
     if action == "begin":
         if trial is not None or live is None or turn.plan is None:
             raise ApprovalError("a rollout begins with a plan, beside a live release, one at a time")
-        return Trial(release=event.move.digest, champion=live, plan=turn.plan, began=event.at, since=event.at)
+        about = {"number": event.sequence, "release": event.move.digest, "champion": live}
+        return Trial.model_validate({**about, "plan": turn.plan, "began": event.at, "since": event.at})
     if trial is None or event.move.digest != trial.release:
         return trial if trial is None or trial.champion == live else None
     if action in ("promote", "rollback", "expire"):

@@ -39,10 +39,7 @@ def believed(
         raise UnbelievableError(
             f"it has {len(value):,} bytes, and a comparison {MAX_COMPARISON_BYTES:,} at most"
         )
-    if keys:
-        signature = dict(headers).get(SIGNATURE, b"")
-        if not any(hmac.compare_digest(sign(key, value), signature) for key in keys):
-            raise UnbelievableError("it is not signed by a detector's token")
+    require_signed(value, headers, keys)
     try:
         comparison = Comparison.model_validate_json(value)
     except ValidationError as error:
@@ -51,6 +48,8 @@ def believed(
         return None
     if at_s < trial.began.timestamp():
         return None
+    if comparison.rollout != trial.number:
+        raise UnbelievableError(f"it is of the rollout {comparison.rollout}, and not of {trial.number}")
     if at_s > now_s + _AHEAD_S:
         raise UnbelievableError("it is from the future")
     for said in (comparison.champion, comparison.challenger):
@@ -63,6 +62,13 @@ def believed(
     if comparison.answered == "challenger" and not in_share(comparison.id, answered):
         raise UnbelievableError(f"{comparison.id!r} is no item that the challenger answers")
     return comparison
+
+
+def require_signed(value: bytes, headers: Sequence[tuple[str, bytes]], keys: Sequence[bytes]) -> None:
+    """Raise UnbelievableError unless one of the keys signed it; where there is none, nothing is asked for."""
+    signature = dict(headers).get(SIGNATURE, b"")
+    if keys and not any(hmac.compare_digest(sign(key, value), signature) for key in keys):
+        raise UnbelievableError("it is not signed by a detector's token")
 
 
 def _require_sayable(said: Said, families: Collection[str]) -> None:

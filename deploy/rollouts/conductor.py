@@ -181,6 +181,8 @@ class Conductor:
             for value, headers, at_s in records:
                 try:
                     found = believed(value, headers, at_s, trial, reading.families, topic, self._keys, now_s)
+                    if found is not None and not reading.comparisons.has_item(found.id):
+                        raise UnbelievableError(f"{found.id!r} is no item of the stream")
                 except UnbelievableError as error:
                     reading.left_out += 1
                     metrics.UNBELIEVABLE.inc()

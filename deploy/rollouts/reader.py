@@ -27,7 +27,9 @@ class TopicReader:
         topic: comparisons or retractions, as detector.records has them.
         """
         self._topic = ingest.topic(topic)
+        self._media, self._asked = ingest.media_topic, False
         self._ended: dict[tuple[str, int], float] = {}
+        self._ends: dict[TopicPartition, int] = {}
         timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         try:
             self._consumer = committed_reader(ingest, None, 64 * MAX_COMPARISON_BYTES)
@@ -66,6 +68,7 @@ class TopicReader:
 
     def poll(self) -> Iterator[tuple[bytes, Sequence[tuple[str, bytes]], float]]:
         """Yield value, headers and time (Unix, seconds) of the next records. Raises TopicError."""
+        self._asked = False
         try:
             polled = self._consumer.poll(timeout_ms=int(_POLL_S * 1000), max_records=_MOST)
         except KafkaError as error:
@@ -74,6 +77,26 @@ class TopicReader:
             for record in records:
                 self._ended[at.topic, at.partition] = record.timestamp / 1000
                 yield record.value or b"", record.headers, record.timestamp / 1000
+
+    def has_item(self, id: str) -> bool:
+        """Whether the media topic has, or had, an item of this id: topic-partition-offset. Raises TopicError.
+
+        How far a partition goes is asked at most once for each poll.
+        """
+        topic, _, place = id.rpartition("-")
+        topic, _, number = topic.rpartition("-")
+        if topic != self._media or not (number.isdecimal() and place.isdecimal()):
+            return False
+        at, offset = TopicPartition(topic, int(number)), int(place)
+        if offset >= self._ends.get(at, 0) and not self._asked:
+            self._asked = True
+            try:
+                known = self._consumer.partitions_for_topic(topic) or ()
+                parts = [TopicPartition(topic, each) for each in known]
+                self._ends = self._consumer.end_offsets(parts, timeout_ms=int(REQUEST_TIMEOUT_S * 1000))
+            except KafkaError as error:
+                raise TopicError(f"cannot ask how far {topic} goes: {error}") from error
+        return offset < self._ends.get(at, 0)
 
     def read_until(self, now_s: float) -> tuple[float, bool]:
         """Up to which time all that was written is read, and whether that is all there is."""

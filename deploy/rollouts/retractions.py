@@ -27,6 +27,7 @@ from deploy.releases.standing import fold
 from deploy.retraction_records import OUTCOMES, RetractionState, RetractionView
 from deploy.rollout_records import Turn
 from deploy.rollouts import metrics
+from deploy.rollouts.comparisons import UnbelievableError, require_signed
 from deploy.rollouts.moves import ROLLOUT
 from deploy.rollouts.reader import TopicReader
 from detector.reading import CLOCKS_APART_MS
@@ -72,10 +73,13 @@ class Retractions:
         publisher: Publisher,
         lag: Lag,
         ingest: IngestSettings,
+        keys: Sequence[bytes],
         interval_s: float = INTERVAL_S,
         settled_s: float = SETTLED_S,
     ) -> None:
+        """keys: what outcomes are signed with; none: nothing is asked for."""
         self._ledger, self._publisher, self._lag, self._ingest = ledger, publisher, lag, ingest
+        self._keys = keys
         self._interval_s, self._settled_s = interval_s, settled_s
         self._followed: dict[Retraction, _Followed] = {}
         self._stop = threading.Event()
@@ -143,14 +147,17 @@ class Retractions:
 
     def _count(self, retraction: Retraction, followed: _Followed) -> bool:
         while True:
-            for value, _, _ in followed.outcomes.poll():
+            for value, headers, _ in followed.outcomes.poll():
                 try:
+                    require_signed(value, headers, self._keys)
                     outcome = Outcome.model_validate_json(value)
-                except ValidationError as error:
-                    log.warning("no outcome of a retraction", error=error.errors()[0]["msg"])
+                except (UnbelievableError, ValidationError) as error:
+                    log.warning("no outcome of a retraction", error=str(error).splitlines()[0])
                     continue
-                if (outcome.retraction, outcome.release) == (retraction.number, retraction.release):
-                    followed.by_id.setdefault(outcome.id, outcome.outcome)
+                if (outcome.retraction, outcome.release) != (retraction.number, retraction.release):
+                    continue
+                if outcome.id not in followed.by_id and followed.outcomes.has_item(outcome.id):
+                    followed.by_id[outcome.id] = outcome.outcome
                     followed.quiet_since = time.monotonic()
             _, complete = followed.outcomes.read_until(time.time())
             if complete or self._stop.is_set():

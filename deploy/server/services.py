@@ -232,6 +232,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
                 settings.kafka_timeout_s,
             ),
             ingest,
+            keys,
         )
         secret = settings.webhook_secret
         key = None if secret is None else key_of(secret.get_secret_value())

@@ -39,6 +39,7 @@ class Route:
     """The releases that score now: the stable one every item, the canary a share of them too.
 
     refused: digest of a canary that cannot be brought, and why; then shared items say so in its place.
+    trial: as Rollout has it.
     """
 
     stable: Artifact
@@ -46,6 +47,7 @@ class Route:
     canary_share: float = 0.0
     shared_share: float = 0.0
     refused: tuple[str, str] | None = None
+    trial: int | None = None
 
     def shares(self, item_id: str) -> bool:
         """Whether both releases are to score the item of this id (a verdict's `id`)."""
@@ -231,6 +233,7 @@ class Serving:
         self.route = Route(
             *(stable, canary, rollout.canary_share, rollout.shared_share),
             refused=None if canary else self._fault(rollout.canary),
+            trial=rollout.trial,
         )
         now, routed = time.monotonic(), self.route.releases
         for digest in before.keys() - routed.keys():

@@ -55,7 +55,7 @@ class Scene:
     def __init__(self, ingest: IngestSettings, sandbox: Sandbox, bad: Artifact) -> None:
         self.ingest, self.bad = ingest, bad
         self._sandbox, self._model = sandbox, Model(bad)
-        self.settings = DetectorSettings(group_id=uuid.uuid4().hex)
+        self.settings = DetectorSettings(group_id=uuid.uuid4().hex, deploy_token="the detector's token")
         self.rollout: Any = None
 
     def serving(self, artifact: Artifact) -> Any:

@@ -16,13 +16,15 @@ from deploy.releases.standing import fold
 from deploy.rollout_records import Turn
 from deploy.rollouts.retractions import Retractions
 from detector.reading import group_of
-from detector.records import RETRACTIONS, VERDICTS
+from detector.records import RETRACTIONS, VERDICTS, Outcome
 from detector.release.artifact import Artifact
+from detector.sharing import SIGNATURE, sign
 from ingest.kafka.access import kafka_options
 from updater.records import Candidate
 
 pytestmark = pytest.mark.system
 
+KEY = b"the detector's token"
 CandidateOf = Callable[[Artifact], Candidate]
 
 
@@ -60,7 +62,7 @@ def server(scene: Scene, ledger: Ledger) -> Callable[[float], Retractions]:
         group = group_of(scene.settings.group_id, retraction)
         return group_lag(kafka_options(ingest), group, ingest.topic(VERDICTS), 10)
 
-    return lambda settled_s: Retractions(ledger, publisher, lag, ingest, settled_s=settled_s)
+    return lambda settled_s: Retractions(ledger, publisher, lag, ingest, [KEY], settled_s=settled_s)
 
 
 def ends(ledger: Ledger) -> list[Any]:
@@ -79,8 +81,20 @@ def test_the_end_is_written_once_with_each_outcome_counted_once(
     with scene.retracting():
         await_that(lambda: len(scene.outcomes()) >= ITEMS)
         producer = KafkaProducer(bootstrap_servers=scene.ingest.bootstrap_servers)
-        for record in scene.records(RETRACTIONS)[:3]:
-            producer.send(record.topic, record.value, record.key).get(30)
+        for record in scene.records(RETRACTIONS)[:3]:  # again, unsigned, and of items that never were
+            outcome = Outcome.model_validate_json(record.value)
+            other = outcome.model_copy(update={"id": f"{outcome.id}000000"}).model_dump_json().encode()
+            forged = (
+                outcome.model_copy(update={"id": f"{scene.ingest.media_topic}-1-0"})
+                .model_dump_json()
+                .encode()
+            )
+            for value, headers in (
+                (record.value, record.headers),
+                (other, [(SIGNATURE, sign(KEY, other))]),
+                (forged, []),
+            ):
+                producer.send(record.topic, value, record.key, headers).get(30)
         producer.close()
 
         def patient_has_read() -> bool:
@@ -107,7 +121,8 @@ def test_the_end_is_written_once_with_each_outcome_counted_once(
     second.tick()
     patient.tick()
     (turn,) = ends(ledger)
-    kinds = [each.outcome for each in {each.id: each for each in scene.outcomes()}.values()]
+    first_words = {each.id: each.outcome for each in reversed(scene.outcomes())}
+    kinds = [kind for id, kind in first_words.items() if not id.endswith("000000")]
     assert turn.outcomes == {kind: kinds.count(kind) for kind in ("same", "corrected", "withdrawn")}
     assert sum(turn.outcomes.values()) == ITEMS + 4
     assert fold(ledger.events()).retractions == ()

@@ -125,7 +125,8 @@ class Scene:
         rollout = self.standing().rollout(self.ledger.id)
         assert rollout is not None
         canary = self.challenger if rollout.canary else None
-        return Route(self.champion, canary, rollout.canary_share, rollout.shared_share)
+        shares = rollout.canary_share, rollout.shared_share
+        return Route(self.champion, canary, *shares, trial=rollout.trial)
 
     @contextmanager
     def worker(self) -> Iterator[None]:

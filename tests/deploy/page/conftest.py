@@ -107,6 +107,7 @@ class OnTrial:
     challenger: Artifact
     written: list[tuple[bytes, list[tuple[str, bytes]], float]]
     began_s: float
+    number: int
     slow: bool = False
     """the topic gives nothing yet"""
 
@@ -119,6 +120,7 @@ class OnTrial:
                 id=self._id(number),
                 source=source,
                 digest="0" * 64,
+                rollout=self.number,
                 champion=said(self.champion.digest, champion),
                 challenger=said(self.challenger.digest, challenger),
                 answered="champion",
@@ -159,7 +161,7 @@ def begin_rollout(services: Services, monkeypatch: pytest.MonkeyPatch) -> Callab
         approve(services, challenger)
         began = fold(services.ledger.events()).trial
         assert began is not None
-        trial = OnTrial(services, champion, challenger, [], began.began.timestamp())
+        trial = OnTrial(services, champion, challenger, [], began.began.timestamp(), began.number)
         later = SimpleNamespace(time=lambda: trial.began_s + 100_000)  # what is written lies before
         monkeypatch.setattr(conductor, "time", later)
         monkeypatch.setattr(conductor, "TopicReader", partial(_Topic, trial))
@@ -197,6 +199,9 @@ class _Topic:
         new = [] if self._trial.slow else self._trial.written[self._next :]
         self._next += len(new)
         return iter(new)
+
+    def has_item(self, id: str) -> bool:
+        return True
 
     def read_until(self, now_s: float) -> tuple[float, bool]:
         ended_s = self._trial.began_s + 10.0 * self._next + 2  # all units before have ended

@@ -42,6 +42,7 @@ def compared() -> Compared:
         challenger: str,
         source: str = "camera",
         answered: str = "champion",
+        rollout: int = 0,
         **by: float,
     ) -> Comparison:
         return Comparison.model_validate(
@@ -49,6 +50,7 @@ def compared() -> Compared:
                 "id": f"forgewatch.media-0-{number}",
                 "source": source,
                 "digest": "0" * 64,
+                "rollout": rollout,
                 "champion": said(CHAMPION, champion, by.get("sure", 0.95), by.get("champion_s", 0.1)),
                 "challenger": said(CHALLENGER, challenger, 0.95, by.get("challenger_s", 0.1)),
                 "answered": answered,

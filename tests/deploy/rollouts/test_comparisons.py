@@ -91,6 +91,8 @@ def elsewhere(share: float) -> str:
         ({"challenger__model_s": float("nan")}, "no item takes nan s"),
         ({"challenger__family": "x" * 4000}, "neither release knows a family 'xxx"),
         ({"answered": "both"}, "it is no comparison"),
+        ({"rollout": 7}, "it is of the rollout 7, and not of 0"),
+        ({"rollout": None}, "it is of the rollout None"),
         ({"source": "s" * 1_000_000}, "has 1,000,.* bytes, and a comparison 16,384 at most"),
     ],
 )

@@ -40,13 +40,15 @@ class Topic:
     def __init__(self) -> None:
         self.written: list[tuple[bytes, list[tuple[str, bytes]], float]] = []
         self.away = False
-        self.began_s = 0.0
+        self.no_items: list[str] = []
+        self.began_s, self.rollout = 0.0, 0
         self.numbers = (n for n in itertools.count() if in_share(f"forgewatch.media-0-{n}", 0.5))
 
     def write(self, compared: Callable[..., Comparison], champion: str, challenger: str, units: int) -> None:
         for _ in range(units):
             for source in range(10):
-                made = compared(next(self.numbers), champion, challenger, f"camera {source}")
+                about = (champion, challenger, f"camera {source}")
+                made = compared(next(self.numbers), *about, rollout=self.rollout)
                 at_s = self.began_s + len(self.written)
                 self.written.append((made.model_dump_json().encode(), [], at_s))
 
@@ -67,6 +69,9 @@ class Reader:
 
     def read_until(self, now_s: float) -> tuple[float, bool]:
         return now_s, True
+
+    def has_item(self, id: str) -> bool:
+        return id not in self._topic.no_items
 
     def close(self) -> None: ...
 
@@ -116,7 +121,7 @@ def begin(ledger: Ledger, topic: Topic) -> None:
     ledger.append(lambda _: [Move("ada", "begin", CHALLENGER, EVALUATION, rollout=Turn(plan=PLAN))])
     trial = fold(ledger.events()).trial
     assert trial is not None
-    topic.began_s = trial.began.timestamp()
+    topic.began_s, topic.rollout = trial.began.timestamp(), trial.number
 
 
 def new(ledger: Ledger, found: Callable[[str], Stored] = stored) -> Conductor:
@@ -152,6 +157,21 @@ def test_two_servers_that_conduct_at_once_make_one_move(ledger: Ledger, topic: T
     topic.write(compared, "real", "blend", 30)
     both_at_once(ledger)
     assert actions(ledger) == ["step", "rollback"]
+
+
+def test_comparisons_of_a_rollout_before_and_of_items_that_never_were_are_left_out(
+    ledger: Ledger, topic: Topic, compared: Any
+) -> None:
+    first, topic.rollout = topic.rollout, topic.rollout - 1
+    topic.write(compared, "real", "unknown", 5)
+    topic.rollout = first
+    before = len(topic.written)
+    topic.write(compared, "real", "unknown", 1)
+    topic.no_items = [Comparison.model_validate_json(each[0]).id for each in topic.written[before:]]
+    topic.write(compared, "real", "real", 1)
+    conducting = new(ledger)
+    conducting.tick()
+    assert (conducting.view().shared, conducting.view().left_out) == (10, 60)
 
 
 def test_without_looking_anew_two_servers_would_take_two_steps(
