@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,6 +65,24 @@ def wrote(text: str | None, longest: int = _LONGEST) -> Markup:
     if len(shown) <= longest:
         return Markup("<bdi>{}</bdi>").format(shown)
     return Markup('<bdi title="{}">{}…</bdi>').format(shown[:1000], shown[: longest - 1])
+
+
+def words(value: object) -> str:
+    """What a record holds, for people: lists and tables in commas, yes or no, a dash for nothing."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {words(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(words, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "–" if value is None else str(value)
+
+
+def _printable(value: object) -> object:
+    """Let texts and numbers into a view. Raises TypeError for what would be printed as Python has it."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Undefined):
+        raise TypeError(f"a view would print a {type(value).__name__}")
+    return value
 
 
 def when(moment: datetime | int | None) -> Markup:
@@ -126,9 +144,11 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_printable,
     )
     environment.filters |= {
         "wrote": wrote,
+        "words": words,
         "when": when,
         "ago": ago,
         "duration": duration,

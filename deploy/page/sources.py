@@ -80,5 +80,5 @@ def purge(
 
 
 def _purge(request: Request, services: Opened, name: str, done: str | None) -> HTMLResponse:
-    context = {"preview": api.preview_purge(request, services, name), "done": done}
+    context = {"preview": api.preview_purge(request, services, name), "notice": done}
     return show(request, services, "purge.html.j2", "Sources", context)

@@ -1,8 +1,11 @@
 """Every view at two widths, light and dark, full of what hostile people and producers wrote."""
 
+import html
 import os
+import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,22 +21,26 @@ from playwright.sync_api import Page, expect
 from verdicts import make_item, make_verdict
 
 from deploy.access.roles import Person, TokenRequest
+from deploy.accuracy_records import AuditLabel
 from deploy.dead_letters.reading import DeadLetter
 from deploy.dead_letters.reading import Page as Letters
 from deploy.lineage import back
 from deploy.page import dead_letters, kept
+from deploy.page.render import _environment
 from deploy.release_records import Approve
 from deploy.releases.moving import make_moves
 from deploy.releases.standing import fold
 from deploy.rollouts import moves
 from deploy.rollouts.checks import REALS_LOST
-from deploy.server import releases
+from deploy.server import accuracy, releases
 from deploy.server.services import Services
 from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier
 from detector.records import Neighbour
 from detector.release.artifact import Artifact
 from ingest.records import InRecord
+from memory.estimate.audits import CANNOT_SAY
+from memory.estimate.sums import note_estimates
 from memory.labels import label
 from memory.records import Raised
 from memory.shift.alarms import put_raised
@@ -143,8 +150,17 @@ def paths(
     verdict = make_verdict(
         item, release=live.digest, neighbours=near, unknown_parts={"energy": 0.5, "novelty": -1.0}
     )
+    noted = [(InRecord("verdicts", 0, 0, time.time_ns() // 10**6, None, b"", ()), verdict)]
+    others = [
+        make_verdict(make_item(n, source=EVIL), release=live.digest, label="real") for n in range(1, 30)
+    ]
+    noted += [(replace(noted[0][0], offset=n), other) for n, other in enumerate(others, 1)]
     with services.memory.note() as connection:
-        note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
+        note_verdicts(connection, noted)
+        note_estimates(connection, noted, 10_000)
+    for called in ("blend", "real", CANNOT_SAY):
+        drawn = accuracy.list_audits(services, 1)[0]
+        accuracy.audit(services, EVIL, AuditLabel(id=drawn.id, label=called))
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
     monkeypatch.setattr(SharedMedia, "picture", lambda *_: np.full((48, 64, 3), 90, np.uint8))
     monkeypatch.setattr(Trier, "score", lambda *_: verdict)
@@ -180,8 +196,8 @@ def paths(
         "/page/sources": "/page/sources",
         "/page/accuracy": "/page/accuracy",
         "/page/audit": "/page/audit",
-        "/page/source": f"/page/source?name={EVIL}",
-        "/page/source/purge": f"/page/source/purge?name={EVIL}",
+        "/page/source": f"/page/source?name={quote(EVIL)}",
+        "/page/source/purge": f"/page/source/purge?name={quote(EVIL)}",
         "/page/record": "/page/record",
         "/page/try": "/page/try",
         "/page/people": "/page/people",
@@ -267,6 +283,28 @@ def _unsafe(window: Page) -> list[str]:
         }"""
     )
     return [f"not isolated: {text!r}" for text in found]
+
+
+REPRESENTATION = re.compile(
+    r"""\[['"]|\(['"]|\{['"]|['"]\]|\b(None|True|False|nan)\b|\b\w+\(\w+=|<\w[\w.]* object|\w: \["""
+)
+"""How Python shows what is no text."""
+
+
+def test_no_view_prints_what_python_shows_of_a_thing(paths: dict[str, str], page: TestClient) -> None:
+    for view, path in paths.items():
+        shown = page.get(path)
+        text = html.unescape(re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", shown.text, flags=re.DOTALL))
+        assert shown.status_code == 200, view
+        # /docs quotes code; strangers may write what they like.
+        found = [] if view == "/docs" else REPRESENTATION.findall(text.replace(EVIL, ""))
+        assert not found, (view, found)
+
+
+def test_what_would_be_printed_as_python_has_it_ends_the_view() -> None:
+    for value in ([1], {"a": 1}, None, True, datetime(2026, 1, 1, tzinfo=UTC), DeadLetter):
+        with pytest.raises(TypeError, match="would print"):
+            _environment().from_string("{{ value }}").render(value=value)
 
 
 def test_every_view_is_looked_at(paths: dict[str, str], page: TestClient) -> None:
