@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from deploy.cluster_records import Version
 from deploy.release_records import LedgerEntry, Release
+from memory.records import SameBytes
 from updater.records import UpdateRun
 
 
@@ -48,6 +49,10 @@ class LabelRequest(BaseModel):
     ids: list[str] | None = Field(None, min_length=1, max_length=100_000)
     family: str = Field(description="a family's name, `real`, or `ignore`")
     version: Version = None
+    same_bytes: SameBytes = Field(
+        "refuse",
+        description="of items whose very bytes are called another class: keep that, or relabel those",
+    )
     looked_at: list[str] | None = Field(
         None, max_length=100_000, description="ids of the cluster's members that you were shown"
     )

@@ -9,9 +9,14 @@ from memory.rows import batches
 from memory.schema import exemplars
 
 
-def same_media(connection: Connection, ids: Sequence[str], what: str) -> str | None:
-    """Return, in words, that an exemplar of the very bytes of these is called another class; else None."""
-    return _told(connection, ids, what, _MINE.c.media_digest == _OTHER.c.media_digest)
+def same_bytes(
+    connection: Connection, ids: Sequence[str], what: str | None = None
+) -> list[tuple[str, str, str]]:
+    """Return which of these have the very bytes of another exemplar, which that is, and its other class.
+
+    Without `what`, of any class. Nothing contradicts ignore.
+    """
+    return _pairs(connection, ids, what, _MINE.c.media_digest == _OTHER.c.media_digest)
 
 
 def near_duplicates(connection: Connection, ids: Sequence[str], what: str) -> list[str]:
@@ -22,7 +27,7 @@ def near_duplicates(connection: Connection, ids: Sequence[str], what: str) -> li
     """
     near = (_MINE.c.group == _OTHER.c.group) & (_MINE.c.media_digest != _OTHER.c.media_digest)
     of_likeness = select(_FIRST.c.id).where(_FIRST.c.id == _MINE.c.group).exists()
-    found = _told(connection, ids, what, near & of_likeness)
+    found = in_words(_pairs(connection, ids, what, near & of_likeness), what)
     fix = "where one is wrong: forgewatch label ID FAMILY"
     return [f"near-duplicates are called two classes, {found}; {fix}"] if found else []
 
@@ -30,23 +35,28 @@ def near_duplicates(connection: Connection, ids: Sequence[str], what: str) -> li
 _MINE, _OTHER, _FIRST = exemplars.alias("mine"), exemplars.alias("other"), exemplars.alias("first")
 
 
-def _told(connection: Connection, ids: Sequence[str], what: str, alike: ColumnElement[bool]) -> str | None:
+def in_words(found: Sequence[tuple[str, str, str]], what: str) -> str:
+    """Return the first of some pairs and the number of the others; empty where there is none."""
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return "".join(f"{own} ({what}) and {other} ({called}){more}" for own, other, called in found[:1])
+
+
+def _pairs(
+    connection: Connection, ids: Sequence[str], what: str | None, alike: ColumnElement[bool]
+) -> list[tuple[str, str, str]]:
     if what == IGNORE:
-        return None
+        return []
     mine, found = set(ids), []
+    called_otherwise = _OTHER.c.family.is_not(None) if what is None else _OTHER.c.family != what
     for some in batches(sorted(mine)):
         query = (
             select(_MINE.c.id, _OTHER.c.id, _OTHER.c.family)
             .select_from(_MINE)
             .join(_OTHER, alike)
-            .where(_MINE.c.id.in_(some), _OTHER.c.family != what)
+            .where(_MINE.c.id.in_(some), called_otherwise)
             # What is purged can be called nothing else any more.
             .where(_OTHER.c.crops_digest.is_not(None))
         )
         rows = connection.execute(query.order_by(_MINE.c.id, _OTHER.c.id))
         found += [(own, other, called) for own, other, called in rows if other not in mine]
-    if not found:
-        return None
-    own, other, called = found[0]
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{own} ({what}) and {other} ({called}){more}"
+    return found

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from memory import acts
-from memory.contradictions import same_media
-from memory.records import IGNORE, REAL, Exemplar, LabelledCount, Split, shelf_of, split_of
+from memory.contradictions import in_words, same_bytes
+from memory.records import IGNORE, REAL, Exemplar, LabelledCount, SameBytes, Split, shelf_of, split_of
 from memory.rows import exemplars_of, now_ms
 from memory.schema import exemplars, labelled, labels
 from memory.store import ExemplarMemoryError, Store
@@ -57,21 +57,50 @@ def checked_name(what: str) -> str:
     return what
 
 
-def label(store: Store, ids: Sequence[str], what: str, actor: str) -> int:
+def label(store: Store, ids: Sequence[str], what: str | None, actor: str, same: SameBytes = "refuse") -> int:
     """Call exemplars a family, real or ignore; return the label's number, by which it can be undone.
 
-    All of them or none; none where another exemplar of the same bytes is called another class. Each goes to
+    All of them or none. Without a name each is called what its very bytes are called. Each goes to
     the shelf that its group's split says. Raises LabelError,
     UnknownExemplarError or StoreUnavailableError.
     """
-    if not ids:
-        raise LabelError("there is nothing to label")
     with store.write() as connection:
-        number = open_label(connection, what, actor)
-        extend_label(connection, number, ids)
-        details = {"label": number, "what": what, **acts.about(ids)}
-        acts.append(connection, actor, "label", f"label {number}", details)
-    return number
+        return give(connection, ids, what, actor, same)
+
+
+def give(
+    connection: Connection,
+    ids: Sequence[str],
+    what: str | None,
+    actor: str,
+    same: SameBytes,
+    about: str | None = None,
+    looked_at: int | None = None,
+) -> int:
+    """Put a label on record, and beside it one for each class that the same bytes keep; return its number.
+
+    about: what the acts are about, by default the label.
+    """
+    parts = {} if what is None else {checked_name(what): list(ids)}
+    found = [] if same == "refuse" else same_bytes(connection, ids, what)
+    if same == "relabel" and what is not None:
+        parts[what] += dict.fromkeys(other for _, other, _ in found)
+    else:
+        kept = {own: called for own, _, called in found}
+        parts = {name: [one for one in mine if one not in kept] for name, mine in parts.items()}
+        for own, called in kept.items():
+            parts.setdefault(called, []).append(own)
+    numbers = []
+    for name, mine in parts.items():
+        if mine:
+            numbers.append(number := open_label(connection, name, actor, looked_at))
+            extend_label(connection, number, mine)
+            seen = {} if about is None else {"looked_at": looked_at}
+            details = {"label": number, "what": name, **seen, **acts.about(mine)}
+            acts.append(connection, actor, "label", about or f"label {number}", details)
+    if not numbers:
+        raise LabelError("there is nothing to label")
+    return numbers[0]
 
 
 def open_label(connection: Connection, what: str, actor: str, looked_at: int | None = None) -> int:
@@ -101,10 +130,10 @@ def extend_label(connection: Connection, number: int, ids: Sequence[str]) -> Non
     gone = [e for e in before if e.crops_digest is None]
     if gone:
         raise LabelError(f"{gone[0].id} cannot be labelled any more: its crops were purged")
-    if contradicted := same_media(connection, [e.id for e in before], what):
+    if clash := in_words(same_bytes(connection, [e.id for e in before], what), what):
         raise LabelError(
-            f"the same bytes would be called two classes, {contradicted}: nothing was labelled;"
-            " name both ids in one label, or leave these out"
+            f"the same bytes would be called two classes, {clash}: nothing was labelled. Say whether these"
+            " keep the labels that their bytes have, or the others are relabelled (`--same-bytes`)"
         )
     splits: list[Split] = [split_of(e.group) for e in before]
     connection.execute(

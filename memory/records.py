@@ -10,6 +10,8 @@ Shelf = Literal["unknown", "rehearsal", "held-back", "ignored", "dropped"]
 """unknown: waits for a person. rehearsal: labelled, to train on. held-back: labelled, for calibration
 and test, never trained on. ignored: a person said so. dropped: past its time, and its crops are gone."""
 Split = Literal["train", "calibration", "test"]
+SameBytes = Literal["refuse", "keep", "relabel"]
+"""Of items whose very bytes have another class. keep: they get that one. relabel: all get the new one."""
 
 TRAIN_SHARE, CALIBRATION_SHARE = 0.6, 0.2
 IGNORE = "ignore"

@@ -43,12 +43,12 @@ class Gate(BaseModel):
     @property
     def state(self) -> GateState:
         """One of an older release that counted as holding with the bound inside its interval is not shown."""
-        known = self.value is not None and self.low is not None and self.high is not None
-        if self.value is None or (known and self.low < self.bound < self.high):
+        low, high = self.low, self.high
+        if self.value is None or low is None or high is None or low < self.bound < high:
             return "not shown to hold"
         if self.holds:
             return "holds"
-        return "broken" if not known or self.bound not in (self.low, self.high) else "not shown to hold"
+        return "not shown to hold" if self.bound in (low, high) else "broken"
 
     def judged(self) -> str:
         """Return the state for a person, with the number of groups that would decide it."""

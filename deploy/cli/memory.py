@@ -23,7 +23,8 @@ from deploy.cli.output import (
 from deploy.client.connection import ServerUnavailableError
 from deploy.client.http import Client
 from deploy.cluster_records import ClusterSummary
-from memory.records import ShiftAlarm, Split, is_cluster_id
+from deploy.records import LabelRequest
+from memory.records import SameBytes, ShiftAlarm, Split, is_cluster_id
 from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
@@ -48,7 +49,7 @@ def clusters(as_json: JsonFlag = False) -> None:
     print_table(
         f"clusters of unknowns, {at}",
         ["cluster", "items", "resembles", "spread", "most typical"],
-        ([c.id, c.size, _kind(c), c.spread, c.medoid] for c in found),
+        ([f"{c.id}@{c.version}", c.size, _kind(c), c.spread, c.medoid] for c in found),
     )
     for one in found:
         if one.alarm is not None:
@@ -65,7 +66,7 @@ def sheet(
 ) -> None:
     """Write a cluster's contact sheet as a PNG."""
     with client() as api:
-        png = api.sheet(cluster)
+        png = api.sheet(cluster.partition("@")[0])
     output.write_bytes(png)
     say(f"{output}: {len(png)} bytes")
 
@@ -75,9 +76,13 @@ def label(
         list[str],
         typer.Argument(
             metavar="CLUSTER|ID… FAMILY|real|ignore",
-            help="one cluster as it was shown, or exemplars by id; then the name",
+            help="one cluster as it was listed (ID@VERSION), or exemplars by id; then the name",
         ),
     ],
+    same_bytes: Annotated[
+        SameBytes,
+        typer.Option(help="of items whose very bytes are called another class: keep that, or relabel those"),
+    ] = "refuse",
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -85,13 +90,15 @@ def label(
     if len(what) < 2:
         raise typer.BadParameter("give a cluster or exemplar ids, and then the name")
     *items, family = what
-    if len(items) > 1 and any(map(is_cluster_id, items)):
+    cluster, _, version = items[0].partition("@")
+    if len(items) > 1 and any(is_cluster_id(item.partition("@")[0]) for item in items):
         raise typer.BadParameter("label one cluster at a time, or exemplars by id")
     with client(actor) as api:
-        if is_cluster_id(items[0]):
-            done = api.label(family, cluster=items[0])
-        else:
-            done = api.label(family, ids=items)
+        request = LabelRequest(ids=items, family=family, same_bytes=same_bytes)
+        if is_cluster_id(cluster):
+            seen = version or _version_now(api, cluster, family)
+            request = LabelRequest(cluster=cluster, version=seen, family=family, same_bytes=same_bytes)
+        done = api.label(request)
     if as_json:
         print_json(done)
     else:
@@ -101,6 +108,17 @@ def label(
         )
         for line in done.contradicted:
             warn(line)
+
+
+def _version_now(api: Client, cluster: str, family: str) -> str:
+    """Return the state of a cluster that a person at the terminal agrees to."""
+    now = next((one for one in api.clusters() if one.id == cluster), None)
+    if now is None:
+        raise CommandError(f"cluster {cluster} is not in the list: forgewatch clusters")
+    if not sys.stdin.isatty():
+        raise UsageError(f"say which state you saw, such as {cluster}@{now.version}: forgewatch clusters")
+    typer.confirm(f"Cluster {cluster} holds {now.size} items now. Call all of them {family}?", abort=True)
+    return now.version
 
 
 def undo(

@@ -29,6 +29,7 @@ from deploy.records import (
     ImportDone,
     LabelDone,
     LabelEntry,
+    LabelRequest,
     RecordEntry,
     RecordHead,
     Status,
@@ -154,9 +155,9 @@ class Client:
         """A cluster's contact sheet, PNG."""
         return self._ask("GET", f"/clusters/{_part(cluster)}/sheet.png").content
 
-    def label(self, what: str, *, cluster: str | None = None, ids: list[str] | None = None) -> LabelDone:
+    def label(self, request: LabelRequest) -> LabelDone:
         """Call a cluster, or exemplars by id, a family, real or ignore."""
-        body = {"cluster": cluster, "ids": ids, "family": what}
+        body = request.model_dump(mode="json")
         return LabelDone.model_validate_json(self._ask("POST", "/labels", body).content)
 
     def undo(self, label: int) -> LabelDone:

@@ -171,7 +171,7 @@ def name_clusters(story: Story, operator: Operator, truth: Mapping[str, str], fo
         if seen[story.unseen] <= MAJORITY * len(members):
             continue
         if len(seen) == 1:
-            operator.run("label", cluster["id"], story.unseen, *operator.named())
+            operator.run("label", f"{cluster['id']}@{cluster['version']}", story.unseen, *operator.named())
         else:
             right = [member for member in members if truth.get(member) == story.unseen]
             operator.run("label", *right, story.unseen, *operator.named())

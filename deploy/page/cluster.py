@@ -1,6 +1,6 @@
 """One cluster, as it is shown: its items in pages, what is like it, and what was done last."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
@@ -15,13 +15,14 @@ from memory.clusters.edit_history import Edit, edit_history
 from memory.clusters.nearest import nearest_known
 from memory.clusters.pages import Member, facts_of, members, ordered
 from memory.clusters.review import Listed, cluster_in_list
+from memory.contradictions import same_bytes
 from memory.index.shared_index import IndexBusyError
 from memory.labels import LabelRecord, history
-from memory.records import IGNORE, REAL
+from memory.records import IGNORE, REAL, SameBytes
 from memory.rows import counts
 from memory.store import ExemplarMemoryError
 
-Order = Literal["typical", "farthest", "random", "alike"]
+Order = Literal["typical", "farthest", "random", "alike", "same bytes"]
 ORDERS: tuple[tuple[Order, str], ...] = (
     ("typical", "Most typical"),
     ("farthest", "Farthest"),
@@ -60,6 +61,7 @@ class Kept:
 
     chosen: Sequence[str] = ()
     family: str = ""
+    same: SameBytes = "refuse"
     error: str | None = None
     status: int = 200
 
@@ -81,13 +83,16 @@ def show_cluster(
     look = replace(look, page=min(look.page, pages))
     with services.memory.read() as connection:
         tiles = members(connection, ids[(look.page - 1) * TILES : look.page * TILES])
+        twins = {own: (other, called) for own, other, called in same_bytes(connection, cluster.members)}
         families = sorted({str(family) for _, family in counts(connection) if family} - {REAL})
     context = {
         "cluster": card(cluster) | {"like_long": _like_long(cluster), "spread": cluster.spread or None},
         "version": cluster.version,
         "edit": cluster.edit,
         "size": len(cluster.members),
-        "tiles": [_tile(member, look.view) for member in tiles],
+        "tiles": [_tile(member, look.view, twins) for member in tiles],
+        "twins": len(twins),
+        "same": kept.same,
         "facts": facts_of(services.memory, cluster.members),
         "near": _near(services, cluster.members),
         "families": [REAL, IGNORE, *families],
@@ -107,6 +112,10 @@ def show_cluster(
 
 def order_of(services: Services, ids: Sequence[str], look: Look) -> Sequence[str]:
     """The members of a cluster, by id, as somebody looks at them."""
+    if look.order == "same bytes":
+        with services.memory.read() as connection:
+            twins = {own for own, _, _ in same_bytes(connection, ids)}
+        return [one for one in ids if one in twins]
     if look.order != "alike":
         return ordered(ids, look.order, 0)
     from memory.clusters.alike import alike  # scikit-learn takes a second to load
@@ -170,10 +179,11 @@ def picture_of(exemplar: str, view: View = "pixels") -> str:
     return f"/exemplars/{quote(exemplar, safe='')}/picture.png?view={view}"
 
 
-def _tile(member: Member, view: View) -> dict[str, Any]:
+def _tile(member: Member, view: View, twins: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
     id_ = member.exemplar.id
     return {
         "id": id_,
+        "twin": twins.get(id_),
         "short": id_.removeprefix("forgewatch."),
         "score": member.exemplar.unknown_score,
         # What has no map is shown as it is.

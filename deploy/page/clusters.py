@@ -16,7 +16,7 @@ from deploy.server.services import Opened, Services
 from memory.clusters.labelling import label_cluster
 from memory.clusters.review import cluster_in_list, freshness, list_clusters
 from memory.labels import history, label, undo
-from memory.records import IGNORE
+from memory.records import IGNORE, SameBytes
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -24,7 +24,7 @@ _CARDS = 48
 """Clusters on a page of the list."""
 
 Page = Annotated[int, Query(ge=1, le=100_000)]
-Act = Literal["label", "ignore", "undo", "split", "split first", "merge", "undo edit", "alike"]
+Act = Literal["label", "ignore", "keep", "undo", "split", "split first", "merge", "undo edit", "alike"]
 
 
 @router.get("/page/clusters", response_class=HTMLResponse, openapi_extra=least("viewer"))
@@ -71,6 +71,7 @@ def act(
     ids: Annotated[Sequence[str], Form()] = (),
     seen: Annotated[Sequence[str], Form(description="ids that the page showed")] = (),
     family: Annotated[str, Form(max_length=200)] = "",
+    same: Annotated[SameBytes, Form(description="where the same bytes are called another class")] = "refuse",
     version: Annotated[str | None, Form(max_length=40)] = None,
     other: Annotated[str, Form(max_length=100, description="the cluster to merge with")] = "",
     number: Annotated[int, Form(description="of the label or the edit to undo")] = 0,
@@ -86,7 +87,7 @@ def act(
     """
     look, to = Look(order, view, page, tuple(like)), cluster
     request.state.again = lambda error, status: show_cluster(
-        request, services, cluster, look, Kept(ids, family, error, status)
+        request, services, cluster, look, Kept(ids, family, same, error, status)
     )
     actor = visitor(request).name
     match do:
@@ -95,9 +96,12 @@ def act(
         case "label" | "ignore":
             what = IGNORE if do == "ignore" else family.strip()
             if ids:
-                label(services.memory, list(ids), what, actor)
+                label(services.memory, list(ids), what, actor, same)
             else:
-                label_cluster(services.memory, cluster, what, actor, version, seen)
+                label_cluster(services.memory, cluster, what, actor, version, seen, same)
+        case "keep":
+            members = cluster_in_list(services.memory, cluster)[0].members
+            label(services.memory, list(ids) or members, None, actor, "keep")
         case "undo":
             undo(services.memory, number, actor)
         case "split" | "split first":
@@ -107,7 +111,7 @@ def act(
     if all(listed.id != to for listed in list_clusters(services.memory)):
         return RedirectResponse("/page/clusters", 303)
     # What was marked may be gone.
-    back = look if look.order != "alike" and to == cluster else Look(view=view)
+    back = look if look.order in ("typical", "farthest", "random") and to == cluster else Look(view=view)
     return RedirectResponse(f"/page/clusters/{to}?{back.query}", 303)
 
 

@@ -15,6 +15,8 @@ from markupsafe import Markup
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deploy.rollout_records import Plan
+
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -79,8 +81,8 @@ def words(value: object) -> str:
 
 
 def _printable(value: object) -> object:
-    """Let texts and numbers into a view. Raises TypeError for what would be printed as Python has it."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float | Undefined):
+    """Let texts, numbers and plans into a view. Raises TypeError for what would be printed as Python has it."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Undefined | Plan):
         raise TypeError(f"a view would print a {type(value).__name__}")
     return value
 

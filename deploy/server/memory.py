@@ -44,11 +44,11 @@ def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
     """
     if body.cluster is not None:
         number, ids = label_cluster(
-            services.memory, body.cluster, body.family, actor, body.version, body.looked_at
+            services.memory, body.cluster, body.family, actor, body.version, body.looked_at, body.same_bytes
         )
     else:
         ids = list(dict.fromkeys(body.ids or []))
-        number = label(services.memory, ids, body.family, actor)
+        number = label(services.memory, ids, body.family, actor, body.same_bytes)
     log.info("labelled", label=number, family=body.family, exemplars=len(ids), actor=actor)
     with services.memory.read() as connection:
         contradicted = near_duplicates(connection, ids, body.family)

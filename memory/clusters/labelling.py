@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from memory import acts
 from memory.clusters.shown import newest_act, seen
-from memory.labels import LabelError, extend_label, open_label
+from memory.labels import LabelError, give
+from memory.records import SameBytes
 from memory.store import Store
 
 
@@ -15,6 +15,7 @@ def label_cluster(
     actor: str,
     version: str | None = None,
     looked_at: Collection[str] | None = None,
+    same: SameBytes = "refuse",
 ) -> tuple[int, list[str]]:
     """Call what was seen of a cluster a family, real or ignore; return the label's number and the items.
 
@@ -28,8 +29,4 @@ def label_cluster(
             act = newest_act(connection, cluster)
             raise LabelError(f"nothing of cluster {cluster} waits any more: {act}")
         looked = None if looked_at is None else len(set(looked_at).intersection(ids))
-        number = open_label(connection, what, actor, looked)
-        extend_label(connection, number, ids)
-        details = {"label": number, "what": what, "looked_at": looked, **acts.about(ids)}
-        acts.append(connection, actor, "label", f"cluster {cluster}", details)
-    return number, ids
+        return give(connection, ids, what, actor, same, f"cluster {cluster}", looked), ids

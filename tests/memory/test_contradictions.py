@@ -45,6 +45,22 @@ def test_the_same_bytes_are_not_called_two_classes_and_nothing_of_the_label_is_d
     assert (families(store), len(history(store))) == before
 
 
+def test_what_the_same_bytes_are_called_is_kept_or_they_are_all_relabelled(store):
+    label(store, ["media-0-0"], "real", "ada")
+    label(store, ["media-0-5", "media-0-1"], "gan", "bob", "keep")
+    assert [families(store)[f"media-0-{i}"] for i in (0, 1, 5)] == ["real", "real", "gan"]
+    label(store, ["media-0-1", "media-0-6"], "blend", "bob", "relabel")
+    assert [families(store)[f"media-0-{i}"] for i in (0, 1, 5, 6)] == ["blend", "blend", "gan", "blend"]
+
+
+def test_each_may_be_called_what_its_bytes_are_called_and_what_has_no_such_label_is_let_alone(store):
+    label(store, ["media-0-0"], "real", "ada")
+    label(store, ["media-0-5", "media-0-1"], None, "bob", "keep")
+    assert [families(store)[f"media-0-{i}"] for i in (0, 1, 5)] == ["real", "real", None]
+    with pytest.raises(LabelError, match="nothing to label"):
+        label(store, ["media-0-5"], None, "bob", "keep")
+
+
 def test_a_person_may_change_his_mind_about_all_of_the_same_bytes_together(store):
     label(store, ["media-0-0"], "real", "ada")
     label(store, ["media-0-1"], "real", "ada")

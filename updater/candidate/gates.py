@@ -68,7 +68,7 @@ def forgets(evaluation: Evaluation, before: Performance, old: list[str], bounds:
     after = evaluation.after.classes
     lost = sum(before.classes[family].named - after[family].named for family in old) / len(old)
     of = evaluation.forgotten
-    interval = of and (of.low, of.high, of.groups)
+    interval = (of.low, of.high, of.groups) if of else None
     return _points_at_most(FORGOTTEN, lost, bounds.max_forgotten_points, interval)
 
 
@@ -107,7 +107,8 @@ def keeps_robustness(
     """
     if before is None:
         return ()
-    if (lost := after and after.lost) is None:
+    lost = after.lost if after else None
+    if lost is None:
         return (_points_at_most(ROBUSTNESS, math.nan, bound_points, None),)
     interval = (lost.low, lost.high, lost.reals + lost.forgeries)
     gate = _points_at_most(ROBUSTNESS, lost.share, bound_points, interval)

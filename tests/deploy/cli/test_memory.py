@@ -72,7 +72,9 @@ def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal,
     assert "unclustered" in listed
     assert "computed at" in listed
     assert "came since" not in listed
-    assert answered.json("label", cluster["id"], "ignore")["exemplars"] == 2
+    assert "say which state you saw" in answered.fails("label", cluster["id"], "ignore", code=2)
+    assert f"{cluster['id']}@{cluster['version']}" in listed
+    assert answered.json("label", f"{cluster['id']}@{cluster['version']}", "ignore")["exemplars"] == 2
     assert answered.json("status")["unknowns_waiting"] == 0
 
 

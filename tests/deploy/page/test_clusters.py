@@ -47,6 +47,30 @@ def test_a_name_without_a_selection_goes_to_the_whole_cluster(
     assert sum(n for (shelf, family), n in shelves(services).items() if family == "blended") == 3
 
 
+@pytest.mark.parametrize("same", ["keep", "relabel"])
+def test_pictures_that_were_sent_and_imported_are_shown_and_resolved_each_or_all(
+    page: Any, fill: Fill, services: Services, same: str
+) -> None:
+    twins = fill("imported", 30, place=1)  # the same bytes as below
+    label(services.memory, twins[2:29], "real", "ada")
+    label(services.memory, twins[29:], "blended", "ada")
+    ids = fill("arriving", 30)
+    path = "/page/clusters/arriving"
+    assert "Labelled already (28)" in page.get(path).text
+    listed = page.get(f"{path}?order=same+bytes").text
+    assert f'name="ids" value="{ids[2]}"' in listed
+    assert f'name="ids" value="{ids[0]}"' not in listed
+    refused = page.submit(path, do="label", family="gan")
+    assert (refused.status_code, "called two classes" in refused.text) == (409, True)
+    page.submit(path, do="keep", ids=ids[28:])
+    page.submit(path, do="label", family="gan", same=same)
+    with services.memory.read() as connection:
+        found = [one.family for one in exemplars_of(connection, [ids[i] for i in (0, 5, 28, 29)])]
+        theirs = [one.family for one in exemplars_of(connection, [twins[i] for i in (0, 5)])]
+    assert found == ["gan", "real" if same == "keep" else "gan", "real", "blended"]
+    assert theirs == [None, found[1]]
+
+
 def test_a_name_goes_to_the_selected_tiles_alone_and_can_be_taken_back(
     page: Any, fill: Fill, services: Services
 ) -> None:
