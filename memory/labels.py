@@ -136,26 +136,12 @@ def extend_label(connection: Connection, number: int, ids: Sequence[str]) -> Non
             " keep the labels that their bytes have, or the others are relabelled (`--same-bytes`)"
         )
     splits: list[Split] = [split_of(e.group) for e in before]
-    connection.execute(
-        insert(labelled),
-        [
-            {
-                "label": number,
-                "exemplar": e.id,
-                "shelf_before": e.shelf,
-                "family_before": e.family,
-                "split_before": e.split,
-            }
-            for e in before
-        ],
-    )
-    _place(
-        connection,
-        [
-            (e, shelf_of(what, split), None if what == IGNORE else what, None if what == IGNORE else split)
-            for e, split in zip(before, splits, strict=True)
-        ],
-    )
+    was = ({f"{name}_before": getattr(e, name) for name in ("shelf", "family", "split")} for e in before)
+    kept = [{"label": number, "exemplar": e.id} | of for e, of in zip(before, was, strict=True)]
+    connection.execute(insert(labelled), kept)
+    named = None if what == IGNORE else what
+    places = zip(before, splits, strict=True)
+    _place(connection, [(e, shelf_of(what, split), named, named and split) for e, split in places])
 
 
 def undo(store: Store, number: int, actor: str) -> int:
@@ -200,25 +186,13 @@ def history(store: Store) -> list[LabelRecord]:
     undoing = labels.alias("undoing")
     held = select(labelled.c.label, func.count().label("n")).group_by(labelled.c.label).subquery()
     query = (
-        select(labels, undoing.c.id.label("undone_by"), held.c.n)
+        select(labels, undoing.c.id.label("undone_by"), func.coalesce(held.c.n, 0).label("exemplars"))
         .outerjoin(undoing, undoing.c.undoes == labels.c.id)
         .outerjoin(held, held.c.label == func.coalesce(labels.c.undoes, labels.c.id))
         .order_by(labels.c.id.desc())
     )
     with store.read() as connection:
-        return [
-            LabelRecord(
-                row.id,
-                row.at_ms,
-                row.actor,
-                row.what,
-                row.undoes,
-                row.undone_by,
-                row.n or 0,
-                row.looked_at,
-            )
-            for row in connection.execute(query)
-        ]
+        return [LabelRecord(**row._mapping) for row in connection.execute(query)]
 
 
 def standing_labels(connection: Connection) -> dict[str, int]:

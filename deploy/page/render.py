@@ -81,7 +81,7 @@ def words(value: object) -> str:
 
 
 def _printable(value: object) -> object:
-    """Let texts, numbers and plans into a view. Raises TypeError for what would be printed as Python has it."""
+    """Let texts, numbers and plans into a view. Raises TypeError for what Python alone can read."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Undefined | Plan):
         raise TypeError(f"a view would print a {type(value).__name__}")
     return value
