@@ -7,7 +7,6 @@ from sqlalchemy import Connection, select, tuple_
 
 from detector.release.artifact import version_of
 from memory import acts
-from memory.contradictions import same_media
 from memory.labels import extend_label, open_label
 from memory.records import IGNORE
 from memory.rows import batches
@@ -27,8 +26,6 @@ def ignore_taken_back(connection: Connection, ids: Sequence[str]) -> int:
     Returns how many.
     """
     found = [each for some in batches(ids) for each in _taken_back(connection, some)]
-    # Bytes that a person has called otherwise stay: one label for both is theirs to give.
-    found = [each for each in found if same_media(connection, [each], IGNORE) is None]
     if found:
         number = open_label(connection, IGNORE, ACTOR)
         extend_label(connection, number, found)
