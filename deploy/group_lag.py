@@ -4,19 +4,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka import TopicPartition
+from kafka.protocol.consumer import IsolationLevel
 
 from deploy.records import PartitionLag
-from ingest.kafka.access import barred
+from ingest.kafka.compacted import open_reader
 from ingest.metrics import MOST_AGE_S
 
 _PROBE_S = 2.0
 _CLOCKS_APART_S = 60.0
-
-
-class LagError(Exception):
-    """The broker could not be asked; retryable."""
 
 
 def group_lag(
@@ -26,42 +22,27 @@ def group_lag(
     timeout_s: float,
     known: Mapping[int, int] | None = None,
 ) -> list[PartitionLag]:
-    """How far `group` is behind in each partition of `topic`; raises LagError.
+    """How far `group` is behind in each partition of `topic`, up to where its log ends; raises TopicError.
 
     known: the next offset by partition of a group that keeps its offsets elsewhere than in Kafka.
     lag counts offsets, some of which hold the end of a transaction and no record; where nothing
-    but such ends is left, it is 0. Transactions that are still open do not count.
+    but such ends is left, it is 0.
     """
-    if problem := barred(options, timeout_s):
-        raise LagError(problem)
     timeout_ms = int(timeout_s * 1000)
-    try:
-        consumer = KafkaConsumer(
-            **options,
-            group_id=group if known is None else None,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            bootstrap_timeout_ms=timeout_ms,
-            max_partition_fetch_bytes=65_536,
-        )
-    except KafkaError as error:
-        raise LagError(f"cannot reach the broker: {error}") from error
-    try:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        if not partitions:
-            raise LagError(f"there is no topic {topic}")
+    more = {"group_id": group if known is None else None, "max_partition_fetch_bytes": 65_536}
+    with open_reader(options, topic, timeout_s, **more) as (consumer, partitions):
         if known is None:
             asked = {part.partition: consumer.committed(part, timeout_ms=timeout_ms) for part in partitions}
             known = {number: offset for number, offset in asked.items() if offset is not None}
         starts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
+        stable = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
+        # A reader of committed records is told that a log ends where a transaction is open.
+        consumer._fetcher._isolation_level = IsolationLevel.READ_UNCOMMITTED
         ends = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
-        left = {part: max(known.get(part.partition, 0), starts[part]) for part in partitions}
-        left = {part: position for part, position in left.items() if position < ends[part]}
-        held = _with_records(consumer, left, ends, min(_PROBE_S, timeout_s)) if left else {}
-    except KafkaError as error:
-        raise LagError(f"cannot ask the broker: {error}") from error
-    finally:
-        consumer.close(autocommit=False, timeout_ms=1000)
+        consumer._fetcher._isolation_level = IsolationLevel.READ_COMMITTED
+        places = {part: max(known.get(part.partition, 0), starts[part]) for part in partitions}
+        left = {part: position for part, position in places.items() if position < stable[part]}
+        held = _with_records(consumer, left, stable, min(_PROBE_S, timeout_s)) if left else {}
     return [
         PartitionLag(
             group=group,
@@ -69,7 +50,8 @@ def group_lag(
             partition=part.partition,
             committed=known.get(part.partition),
             end=ends[part],
-            lag=ends[part] - left[part] if part in held else 0,
+            lag=max(0, ends[part] - places[part]) if part in held or stable[part] < ends[part] else 0,
+            held_back=max(0, ends[part] - max(stable[part], places[part])),
             seconds=_age_s(held.get(part)),
         )
         for part in sorted(partitions)

@@ -1,8 +1,11 @@
 """What must be there before any process starts: each room's tables in today's layout, and every topic."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,6 +21,7 @@ from detector.records import (
     VERDICTS,
 )
 from detector.unknowns import MAX_MESSAGE_BYTES
+from ingest.kafka.access import kafka_options
 from ingest.kafka.topics import Topic, ingest_topics
 from ingest.replay import REPLAYS
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
@@ -116,3 +120,80 @@ def all_topics(ingest: IngestSettings, partitions: int) -> tuple[Topic, ...]:
         Topic(ingest.topic(REPLAYS), HEADER_ROOM_BYTES, compacted=True),
         Topic(ingest.topic(HEADS), HEADER_ROOM_BYTES, compacted=True),
     )
+
+
+_LEAST_RETENTION_MS = 3_600_000
+_LEAST_RECORDS = 64
+
+
+class Topics(NamedTuple):
+    """Names of topics that are missing, what is wrong with others and what to do, and a note."""
+
+    missing: list[str]
+    problems: list[tuple[str, str]]
+    note: str
+
+
+def examine_topics(ingest: IngestSettings, timeout_ms: int) -> Topics:
+    """Ask the broker how all topics are set. Raises KafkaError."""
+    wanted = {topic.name: topic for topic in all_topics(ingest, partitions=1)}
+    admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=timeout_ms)
+    try:
+        there = sorted(wanted.keys() & set(admin.list_topics()))
+        partitions = {found["name"]: found["partitions"] for found in admin.describe_topics(there)}
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
+        found = admin.describe_configs(asked, config_filter="all")["topic"] if there else {}
+    finally:
+        admin.close()
+    problems: list[tuple[str, str]] = []
+    for name in there:
+        told = {key: value["value"] for key, value in found[name].items()}
+        problems += topic_problems(wanted[name], told, partitions[name])
+    packing = found.get(ingest.media_topic, {}).get("compression.type", {}).get("value", "uncompressed")
+    note = f"; {ingest.media_topic} has compression.type {packing}: what unpacks to more than "
+    note += f"{ingest.max_record_bytes} bytes becomes a dead letter"
+    missing = sorted(wanted.keys() - set(there))
+    return Topics(missing, problems, note if packing != "uncompressed" else "")
+
+
+def topic_problems(
+    topic: Topic, told: Mapping[str, str], partitions: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a topic, and what to do: by its configuration and its partitions' replicas."""
+    name, policy = topic.name, {part.strip() for part in told["cleanup.policy"].split(",")}
+    if (limit := int(told["max.message.bytes"])) < topic.max_record_bytes:
+        yield (
+            f"{name} takes {limit} bytes, but {topic.max_record_bytes} may come",
+            f"raise max.message.bytes of {name}, or a partition will stand still for ever",
+        )
+    if topic.compacted != ("compact" in policy) or len(policy) > 1:
+        lost = (
+            "forgets what it must keep"
+            if topic.compacted
+            else "forgets records, and takes none without a key"
+        )
+        policy_wanted = "compact" if topic.compacted else "delete"
+        yield (
+            f"{name} has cleanup.policy {told['cleanup.policy']}: it {lost}",
+            f"set cleanup.policy of {name} to {policy_wanted}",
+        )
+    if topic.compacted and len(partitions) != 1:
+        yield (
+            f"{name} has {len(partitions)} partitions, of which one is read",
+            f"delete {name} and run `forgewatch topics`; deploy writes it anew",
+        )
+    for setting, least in (
+        ("retention.ms", _LEAST_RETENTION_MS),
+        ("retention.bytes", _LEAST_RECORDS * topic.max_record_bytes),
+    ):
+        if not topic.compacted and 0 <= int(told[setting]) < least:
+            yield (
+                f"{name} has {setting} {told[setting]}: what waits is deleted unread",
+                f"raise {setting} of {name} to {least} at least",
+            )
+    replicas = min((len(each["replica_nodes"]) for each in partitions), default=0)
+    if (needed := int(told["min.insync.replicas"])) > replicas:
+        yield (
+            f"{name} has {replicas} replicas, but min.insync.replicas {needed}: it takes no record",
+            f"lower min.insync.replicas of {name}, or give it more replicas",
+        )

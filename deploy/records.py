@@ -94,8 +94,9 @@ class PartitionLag(BaseModel):
     committed: int | None = Field(
         description="the next offset that the group reads; None where it never read"
     )
-    end: int = Field(description="the offset after the last readable record")
+    end: int = Field(description="the offset after the last record, be its transaction still open")
     lag: int
+    held_back: int = Field(0, description="of these, how many lie behind the begin of an open transaction")
     seconds: float | None = Field(
         None,
         description="age of the first record that it has not read; None: there is none, or not known",

@@ -53,8 +53,8 @@ def topics(
     partitions: Annotated[int, typer.Option(min=1, help="of media and all that follows from it")] = 4,
     replication: Annotated[int, typer.Option(min=1, help="copies of each partition")] = 1,
 ) -> None:
-    """Create the topics that are missing on the broker of the settings, as wide as they must be."""
-    from deploy.layouts import all_topics
+    """Create the topics that are missing on the broker, and say what is wrong with the settings of others."""
+    from deploy.layouts import all_topics, examine_topics
     from ingest.kafka.access import REQUEST_TIMEOUT_S, barred, kafka_options
     from ingest.kafka.topics import ensure_topics
     from ingest.settings import IngestSettings
@@ -64,7 +64,10 @@ def topics(
         raise CommandError(f"{problem}; start a broker, or see the FORGEWATCH_INGEST_… settings")
     wanted = all_topics(ingest, partitions)
     created = ensure_topics(ingest, wanted, replication)
-    say(f"created: {', '.join(created)}" if created else "every topic is there already")
+    found = examine_topics(ingest, int(REQUEST_TIMEOUT_S * 1000))
+    say(f"created: {', '.join(created)}" if created else f"every topic is there already{found.note}")
+    if found.problems:
+        raise CommandError("\n".join(f"{wrong}; {advice}" for wrong, advice in found.problems))
 
 
 def migrate() -> None:
@@ -140,8 +143,8 @@ def status(as_json: JsonFlag = False) -> None:
     _headline(found)
     print_table(
         "lag",
-        ["group", "topic", "partition", "behind"],
-        ([p.group, p.topic, p.partition, p.lag] for p in found.lag),
+        ["group", "topic", "partition", "behind", "of these in an open transaction"],
+        ([p.group, p.topic, p.partition, p.lag, p.held_back or ""] for p in found.lag),
     )
     if found.lag_problem:
         say(f"lag is not known: {found.lag_problem}\n")

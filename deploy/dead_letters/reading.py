@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka import TopicPartition
 
 from ingest.dead_letters import FACTS, PREFIX
-from ingest.kafka.access import barred, kafka_options
+from ingest.kafka.access import kafka_options
 from ingest.kafka.committed import in_records
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.compacted import TopicError, open_reader
 from ingest.records import InRecord
 from ingest.settings import IngestSettings
 
@@ -47,33 +46,13 @@ def read_page(ingest: IngestSettings, before: Mapping[int, int], most: int, time
 
     Reads at most `most` offsets a partition, so it may hold fewer. Raises TopicError.
     """
-    options, topic = kafka_options(ingest), ingest.dead_letters_topic
-    if problem := barred(options, timeout_s):
-        raise TopicError(problem)
-    timeout_ms = int(timeout_s * 1000)
-    try:
-        consumer = KafkaConsumer(
-            **options,
-            group_id=None,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            bootstrap_timeout_ms=timeout_ms,
-        )
-    except KafkaError as error:
-        raise TopicError(f"cannot reach the broker: {error}") from error
-    try:
-        parts = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        if not parts:
-            raise TopicError(f"there is no topic {topic}")
+    topic, timeout_ms = ingest.dead_letters_topic, int(timeout_s * 1000)
+    with open_reader(kafka_options(ingest), topic, timeout_s) as (consumer, parts):
         begin = consumer.beginning_offsets(parts, timeout_ms=timeout_ms)
         ends = consumer.end_offsets(parts, timeout_ms=timeout_ms)
         upper = {part: min(ends[part], before.get(part.partition, ends[part])) for part in parts}
         lower = {part: max(begin[part], upper[part] - most) for part in parts}
         records = _between(consumer, lower, upper, timeout_s, topic)
-    except KafkaError as error:
-        raise TopicError(f"cannot read {topic}: {error}") from error
-    finally:
-        consumer.close(autocommit=False, timeout_ms=1000)
     letters = sorted(map(read_letter, records), key=lambda letter: letter.at_ms, reverse=True)
     shown = letters[:most]
     # Where all that was read of a partition is shown, the next page goes on before it.

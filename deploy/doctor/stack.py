@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafka import KafkaAdminClient
-from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
 from deploy.client.connection import ClientError
 from deploy.client.http import Client
 from deploy.client.prometheus import PrometheusError, firing_alerts
 from deploy.doctor.host import CheckError
-from deploy.layouts import all_topics
+from deploy.layouts import examine_topics
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, kept_alive
 from deploy.records import PartitionLag
@@ -47,32 +46,19 @@ def broker() -> str:
 
 
 def topics() -> str:
-    """The topics exist, as wide as what must fit into them."""
+    """The topics exist, and are set so that what is written stays, fits and is read."""
     ingest = IngestSettings()
     if problem := barred(kafka_options(ingest), DeploySettings().kafka_timeout_s):
         raise CheckError(problem, "see the check of the broker")
-    wanted = all_topics(ingest, partitions=1)
     try:
-        admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=_timeout_ms())
-        if missing := sorted({topic.name for topic in wanted} - set(admin.list_topics())):
-            raise CheckError(f"missing: {', '.join(missing)}", "create them: forgewatch topics")
-        asked = [ConfigResource(ConfigResourceType.TOPIC, topic.name) for topic in wanted]
-        found = admin.describe_configs(asked, config_filter="all")["topic"]
-        admin.close()
+        found = examine_topics(ingest, _timeout_ms())
     except KafkaError as error:
         raise CheckError(f"the broker cannot be asked: {error}", "see the check of the broker") from error
-    for topic in wanted:
-        limit = int(found[topic.name]["max.message.bytes"]["value"])
-        if limit < topic.max_record_bytes:
-            raise CheckError(
-                f"{topic.name} takes {limit} bytes, but {topic.max_record_bytes} may come",
-                f"raise max.message.bytes of {topic.name}, or a partition will stand still for ever",
-            )
-        if topic.compacted and found[topic.name]["cleanup.policy"]["value"] != "compact":
-            raise CheckError(
-                f"{topic.name} is not compacted", f"set cleanup.policy of {topic.name} to compact"
-            )
-    return f"{len(wanted)} topics, wide enough"
+    if found.missing:
+        raise CheckError(f"missing: {', '.join(found.missing)}", "create them: forgewatch topics")
+    if found.problems:
+        raise CheckError(*("; ".join(dict.fromkeys(each)) for each in zip(*found.problems, strict=True)))
+    return f"all are there, and set as they must be{found.note}"
 
 
 def server() -> str:
@@ -139,15 +125,18 @@ def lag() -> str:
     if not any(part.lag for part in before):
         return "nothing waits"
     time.sleep(_WATCH_LAG_S)
+    looks = zip(before, _behind(), strict=True)
+    still = [new for old, new in looks if old.lag and new.lag and new.committed == old.committed]
     stuck = [
-        f"{old.group} stands still on {old.topic}/{old.partition} with {new.lag} to read"
-        for old, new in zip(before, _behind(), strict=True)
-        if old.lag and new.lag and new.committed == old.committed
+        f"{part.group} stands still on {part.topic}/{part.partition} with {part.lag} to read"
+        + f", {part.held_back} of them behind an open transaction" * bool(part.held_back)
+        for part in still
     ]
     if stuck:
-        raise CheckError(
-            "; ".join(stuck), "see that a release is live and that detector and memory run; read their logs"
-        )
+        advice = "see that a release is live and that detector and memory run; read their logs"
+        if all(part.lag == part.held_back for part in still):
+            advice = "its producer must commit or abort; the broker does so after its transaction.timeout.ms"
+        raise CheckError("; ".join(stuck), advice)
     return f"{sum(part.lag for part in before)} records wait, and are being read"
 
 

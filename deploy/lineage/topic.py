@@ -3,14 +3,14 @@
 import time
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, OffsetOutOfRangeError
+from kafka import TopicPartition
+from kafka.errors import OffsetOutOfRangeError
 from pydantic import ValidationError
 
 from detector.reading import parse_record
 from detector.records import VERDICTS, Verdict, Withdrawal
-from ingest.kafka.access import barred, kafka_options
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.access import kafka_options
+from ingest.kafka.compacted import TopicError, open_reader
 from ingest.settings import IngestSettings
 from memory.verdict_index import VerdictPlace
 
@@ -19,35 +19,18 @@ def read_verdict(
     ingest: IngestSettings, place: VerdictPlace, timeout_s: float
 ) -> Verdict | Withdrawal | None:
     """Return what lies there; None where the topic has it no more. Raises TopicError."""
-    options = kafka_options(ingest)
-    if problem := barred(options, timeout_s):
-        raise TopicError(problem)
+    topic, more = ingest.topic(VERDICTS), {"auto_offset_reset": "none"}
     try:
-        consumer = KafkaConsumer(
-            **options,
-            group_id=None,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            bootstrap_timeout_ms=int(timeout_s * 1000),
-        )
-    except KafkaError as error:
-        raise TopicError(f"cannot reach the broker: {error}") from error
-    try:
-        part = TopicPartition(ingest.topic(VERDICTS), place.partition)
-        record = _record(consumer, part, place.offset, timeout_s)
+        with open_reader(kafka_options(ingest), topic, timeout_s, **more) as (consumer, _):
+            record = _record(consumer, TopicPartition(topic, place.partition), place.offset, timeout_s)
         found = None if record is None else parse_record(record.value, record.headers)
     except ValidationError:
         return None  # another topic of the same name, or a later version's
-    except KafkaError as error:
-        raise TopicError(f"cannot read the topic of verdicts: {error}") from error
-    finally:
-        consumer.close(autocommit=False, timeout_ms=1000)
     wanted = (place.item_partition, place.item_offset)
     return found if found and (found.item.partition, found.item.offset) == wanted else None
 
 
-def _record(consumer: KafkaConsumer, part: TopicPartition, offset: int, timeout_s: float) -> Any:
+def _record(consumer: Any, part: TopicPartition, offset: int, timeout_s: float) -> Any:
     consumer.assign([part])
     consumer.seek(part, offset)
     deadline = time.monotonic() + timeout_s

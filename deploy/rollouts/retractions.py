@@ -18,7 +18,6 @@ from typing import Self
 import structlog
 from pydantic import ValidationError
 
-from deploy.group_lag import LagError
 from deploy.records import PartitionLag
 from deploy.releases.ledger import Event, Ledger, LedgerError, Move
 from deploy.releases.moving import make_moves
@@ -42,7 +41,7 @@ out of its group after five minutes, and what it left open is ended after one mo
 _SHOWN = 20
 
 Lag = Callable[[Retraction], Sequence[PartitionLag]]
-"""How far the workers' group is behind in the verdicts topic, by partition. Raises LagError."""
+"""How far the workers' group is behind in the verdicts topic, by partition. Raises TopicError."""
 
 log = structlog.get_logger()
 
@@ -105,7 +104,7 @@ class Retractions:
     def tick(self) -> None:
         """Read the outcomes that are new, and end what has its last.
 
-        Raises LedgerError, TopicError and LagError: then nothing was ended.
+        Raises LedgerError and TopicError: then nothing was ended.
         """
         events = self._ledger.events()
         standing = fold(events)
@@ -210,7 +209,7 @@ class Retractions:
             try:
                 self.tick()
                 problem = None
-            except (LedgerError, TopicError, LagError) as error:
+            except (LedgerError, TopicError) as error:
                 problem = str(error)
             except Exception as error:  # nobody watches a thread: the next round tries again
                 problem = f"{type(error).__name__}: {error}"

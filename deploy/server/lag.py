@@ -1,11 +1,12 @@
 """How far the stream is behind: of each group that reads it, in records and in seconds."""
 
-from deploy.group_lag import LagError, group_lag
+from deploy.group_lag import group_lag
 from deploy.records import PartitionLag
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.records import UNKNOWNS
 from ingest.kafka.access import kafka_options
+from ingest.kafka.compacted import TopicError
 from memory.store import load_offsets
 
 
@@ -25,5 +26,5 @@ def lag_of_stream(settings: DeploySettings, services: Services) -> tuple[list[Pa
             *group_lag(options, services.detector.group_id, services.ingest.media_topic, timeout_s),
             *group_lag(options, services.memory_settings.group_id, topic, timeout_s, known),
         ], None
-    except LagError as error:
+    except TopicError as error:
         return [], str(error)

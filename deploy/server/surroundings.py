@@ -29,8 +29,13 @@ class Surroundings:
     alerts_problem: str | None = None
 
     @property
+    def waiting(self) -> int:
+        """Offsets that are not read yet."""
+        return sum(part.lag for part in self.lag)
+
+    @property
     def waits_s(self) -> float | None:
-        """How long the oldest record lies there that its group has not read; None: none does."""
+        """How long the oldest record lies there that its group has not read; None: none, or not known."""
         return max((part.seconds for part in self.lag if part.seconds is not None), default=None)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import CoordinatorLoadInProgressError
 from verdicts import make_item, make_verdict
@@ -21,10 +22,13 @@ from deploy.client.kafka import (
     newest_verdicts,
     send_file,
 )
-from deploy.group_lag import LagError, group_lag
+from deploy.group_lag import group_lag
+from deploy.layouts import all_topics, examine_topics
 from ingest.envelope import open_envelope
 from ingest.kafka.access import kafka_options
 from ingest.kafka.committed import in_records
+from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import ensure_topics
 from ingest.records import MediaItem
 from ingest.settings import IngestSettings
 
@@ -62,8 +66,78 @@ def test_the_end_of_a_transaction_is_no_lag(settings: IngestSettings, make_topic
     assert behind.lag == 2
 
 
+def test_what_lies_in_an_open_transaction_waits_too(
+    settings: IngestSettings, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    produce(settings, topic, 2)
+    producer = KafkaProducer(**kafka_options(settings), transactional_id=uuid.uuid4().hex)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"x").get(10)
+    for place, waits in ((2, 1), (0, 3)):
+        (behind,) = lag(settings, "unused", topic, {0: place})
+        assert (behind.end, behind.lag, behind.held_back) == (3, waits, 1)
+    producer.abort_transaction()
+    producer.close()
+    deadline = time.monotonic() + 120
+    while behind.held_back and time.monotonic() < deadline:
+        (behind,) = lag(settings, "unused", topic, {0: 2})
+    assert (behind.lag, behind.held_back) == (0, 0)
+
+
+@pytest.mark.parametrize("stamp", [0, 1_790_000_000, 4_000_000_000_000])
+def test_a_producer_s_wrong_clock_makes_no_age(
+    settings: IngestSettings, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, stamp: int
+) -> None:
+    topic = make_topic()
+    monkeypatch.setattr("time.time", lambda: 4_000_000_000.0 if stamp > 10**10 else 1_790_000_000.0)
+    producer = KafkaProducer(**kafka_options(settings))
+    producer.send(topic, b"x", timestamp_ms=min(stamp, 1_790_000_000_000)).get(10)
+    producer.close()
+    (behind,) = lag(settings, f"g-{uuid.uuid4().hex}", topic)
+    assert (behind.lag, behind.seconds) == (1, None)
+
+
+SET_WRONG = {
+    "media": ("cleanup.policy", "compact", "takes none without a key"),
+    "verdicts": ("cleanup.policy", "compact,delete", "forgets records"),
+    "releases": ("cleanup.policy", "delete", "forgets what it must keep"),
+    "unknowns": ("max.message.bytes", "1000", "a partition will stand still"),
+    "alarms": ("retention.ms", "60000", "deleted unread"),
+    "comparisons": ("retention.bytes", "1000", "deleted unread"),
+    "dead-letters": ("min.insync.replicas", "2", "takes no record"),
+}
+
+
+def test_each_setting_of_a_topic_that_matters_is_told_with_what_to_do(settings: IngestSettings) -> None:
+    ensure_topics(
+        settings, [each for each in all_topics(settings, 3) if each.name != settings.topic("replays")]
+    )
+    expected, deadline = ([settings.topic("replays")], [], ""), time.monotonic() + 60
+    while examine_topics(settings, 10_000) != expected:  # a broker lists a new topic a moment later
+        assert time.monotonic() < deadline
+    admin = KafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    admin.create_topics(
+        [NewTopic(settings.topic("replays"), 2, 1, topic_configs={"cleanup.policy": "compact"})]
+    )
+    changes = {name: {setting: value} for name, (setting, value, _) in SET_WRONG.items()}
+    changes["media"]["compression.type"] = "producer"
+    of_topic = ConfigResourceType.TOPIC
+    admin.alter_configs([ConfigResource(of_topic, settings.topic(name), to) for name, to in changes.items()])
+    admin.close()
+    found = examine_topics(settings, 10_000)
+    lines = {wrong.split()[0].rpartition(".")[2]: f"{wrong}: {advice}" for wrong, advice in found.problems}
+    assert lines.keys() == SET_WRONG.keys() | {"replays"}
+    assert "2 partitions, of which one is read" in lines["replays"]
+    for name, (setting, _, told) in SET_WRONG.items():
+        assert setting in lines[name]
+        assert told in lines[name]
+    assert "compression.type producer" in found.note
+
+
 def test_lag_of_a_topic_that_is_not_there_is_told(settings: IngestSettings) -> None:
-    with pytest.raises(LagError, match="no topic"):
+    with pytest.raises(TopicError, match="no topic"):
         lag(settings, "g", "t-nowhere")
 
 
@@ -83,7 +157,7 @@ def test_lag_awaits_a_coordinator_that_is_being_loaded_and_no_longer_than_its_ti
     assert not refusals
     refusals += [True] * 1000
     began = time.monotonic()
-    with pytest.raises(LagError, match="cannot ask the broker"):
+    with pytest.raises(TopicError, match="cannot read"):
         group_lag(kafka_options(settings), group, topic, 2)
     assert time.monotonic() - began < 20
     assert refusals

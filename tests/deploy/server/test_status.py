@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import MetricsHandler, generate_latest
 
 from deploy.doctor.diagnosis import examine
+from deploy.records import PartitionLag
 from deploy.server.status import complaints, processes_health
 from detector import metrics
 from detector.serving.rollout_source import STATES
@@ -79,6 +80,37 @@ def test_doctor_names_the_trouble(served: str, detector: str, monkeypatch: pytes
     assert not finding.ok
     assert finding.found.startswith("detector: ")
     assert finding.advice
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "says"),
+    [
+        ((9, 9, 0), (9, 9, 0), "nothing waits"),
+        (
+            (7, 9, 2),
+            (7, 9, 2),
+            "stands still on media/0 with 2 to read, 2 of them behind an open transaction",
+        ),
+        ((3, 9, 0), (3, 9, 0), "stands still on media/0 with 6 to read"),
+        ((3, 9, 2), (7, 9, 2), "6 records wait, and are being read"),
+        ((9, 9, 0), (9, 12, 0), "nothing waits"),
+    ],
+)
+def test_doctor_says_what_waits_and_for_whom(first, then, says, monkeypatch):
+    looks = [
+        [
+            PartitionLag(
+                group="g", topic="media", partition=0, committed=at, end=end, lag=end - at, held_back=held
+            )
+        ]
+        for at, end, held in (first, then)
+    ]
+    monkeypatch.setattr("deploy.doctor.stack._behind", lambda: looks.pop(0))
+    monkeypatch.setattr("deploy.doctor.stack._WATCH_LAG_S", 0)
+    finding = examine("lag")
+    assert finding.found.endswith(says)
+    assert finding.ok == ("still" not in says)
+    assert ("commit or abort" in finding.advice) == ("2 to read, 2" in says)
 
 
 def test_a_process_that_is_not_ready_lives_and_says_why():
