@@ -73,8 +73,8 @@ def _measure(story: Story) -> ThroughputReport:
         parts.enter_context(stack)
         operator = Operator(story.console, stack.settings)
         if not restored:
-            rendering = render(library, stack.run / "library")
-            make_release_zero(story, operator, library, stack.run, rendering)
+            with render(library, stack.run / "library") as rendering:
+                make_release_zero(story, operator, library, stack.run, rendering)
         kafka = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
         traffic = parts.enter_context(Traffic(kafka))
         wanted = plan.after(story.seed, story.unseen)[:IMAGES]

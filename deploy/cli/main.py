@@ -1,9 +1,11 @@
 """The command `forgewatch`: every command's name, and how every error ends as one line."""
 
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from types import FrameType
 from typing import Annotated
 
 import structlog
@@ -59,6 +61,7 @@ def of_the_program(
 
 # What a shell reports after Ctrl-C, and what typer returns then without a word.
 _STOPPED = 130
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
@@ -113,12 +116,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(app)
     # What a command does is said by the command; the log is for processes.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    for each in _ENDS:
+        if signal.getsignal(each) == signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(each, _unwind)
     try:
         load_stack_environment()
         given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
         code = command.main(given, "forgewatch", standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", code=_STOPPED)
+    except SystemExit as ended:
+        return _fail("stopped", code=int(ended.code or 0))
     except BrokenPipeError:
         return 0  # the reader of our output has seen enough
     except Exception as error:
@@ -135,6 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == _STOPPED:
         return _fail("stopped", code=_STOPPED)
     return int(code or 0)
+
+
+def _unwind(number: int, _frame: FrameType | None) -> None:
+    """End what is under way as Ctrl-C does, so that nothing half-started stays."""
+    raise SystemExit(128 + number)
 
 
 def _fail(*lines: str, code: int) -> int:

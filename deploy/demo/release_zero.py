@@ -6,11 +6,12 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from threading import Event
 
 import deploy
 import detector
@@ -47,9 +48,10 @@ class Rendering:
     ended: "Future[int] | None" = None
 
 
-def render(library: Library, folder: Path) -> Rendering:
-    """Begin to write the library's media below `folder`, for `forgewatch import`."""
-    rendering = Rendering(folder)
+@contextmanager
+def render(library: Library, folder: Path) -> Iterator[Rendering]:
+    """Write the library's media below `folder`, for `forgewatch import`, until left."""
+    rendering, left = Rendering(folder), Event()
 
     def write() -> int:
         pictures = sum(library.counts.values())
@@ -57,6 +59,8 @@ def render(library: Library, folder: Path) -> Rendering:
 
         def at(done: int, _: int) -> None:
             rendering.made = done, total
+            if left.is_set():
+                raise CancelledError
 
         write_folders(folder, library.seed, "train", library.counts, processes=CORES, progress=at)
         clips = [(REAL, index) for index in range(library.clips)]
@@ -65,10 +69,12 @@ def render(library: Library, folder: Path) -> Rendering:
             at(pictures + number, total)
         return total
 
-    thread = ThreadPoolExecutor(1, thread_name_prefix="rendering")
-    rendering.ended = thread.submit(write)
-    thread.shutdown(wait=False)
-    return rendering
+    with ThreadPoolExecutor(1, thread_name_prefix="rendering") as thread:
+        rendering.ended = thread.submit(write)
+        try:
+            yield rendering
+        finally:
+            left.set()
 
 
 def make_release_zero(
@@ -190,10 +196,18 @@ def up(home: Path = HOME) -> None:
     if await_verdicts(settings, story.console):
         return
     operator = Operator(story.console, settings)
-    states = [release["state"] for release in operator.ask("releases")]
-    if not set(PROPOSED) & set(states):
-        rendering = render(library, home / "run" / "library")
-        make_release_zero(story, operator, library, home / "run", rendering)
-    operator.approve_newest()
+    try:
+        _make_live(story, operator, library, home)
+    except (KeyboardInterrupt, SystemExit):
+        story.console.print("The stack runs on without a release: `forgewatch up` goes on, `down` ends it.")
+        raise
     await_verdicts(settings, story.console)
     commands.tell(home, story.console)
+
+
+def _make_live(story: Story, operator: Operator, library: Library, home: Path) -> None:
+    states = [release["state"] for release in operator.ask("releases")]
+    if not set(PROPOSED) & set(states):
+        with render(library, home / "run" / "library") as rendering:
+            make_release_zero(story, operator, library, home / "run", rendering)
+    operator.approve_newest()

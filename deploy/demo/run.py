@@ -16,7 +16,7 @@ from deploy.demo.located import Answered, AnsweredClip
 from deploy.demo.operator import Operator, OperatorError, Story, StoryError, name_clusters
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.traffic import Traffic, seconds_spent, totals
-from deploy.local.commands import down, terminated_as_interrupt
+from deploy.local.commands import down
 from deploy.local.stack import Stack
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.families import FAMILIES
@@ -57,8 +57,7 @@ def alone(home: Path) -> Iterator[None]:
     """End what an interrupted run left in `home`, and leave nothing there, also when told to end."""
     down(home, Console(quiet=True))
     try:
-        with terminated_as_interrupt():
-            yield
+        yield
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -70,7 +69,7 @@ def _tell(story: Story) -> DemoReport:
         library = plan.Library(story.seed, story.unseen)
         with story.step("start", "Start Kafka, TorchServe, deploy, memory, updater and detector"):
             restored = restore(library, stack.run)
-            rendering = None if restored else render(library, stack.run / "library")
+            rendering = None if restored else parts.enter_context(render(library, stack.run / "library"))
             parts.enter_context(stack)
         operator = Operator(story.console, stack.settings)
         if rendering is not None:

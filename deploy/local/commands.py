@@ -3,13 +3,11 @@
 import fcntl
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import httpx
 from pydantic import SecretStr
@@ -56,8 +54,7 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
         fresh = not (home / "run").exists()
         stack = Stack(home, ports=usable_ports(Ports(), console), cache=home / "cache", console=console)
         try:
-            with terminated_as_interrupt():
-                stack.start()
+            stack.start()
         except (KeyboardInterrupt, SystemExit):
             if fresh:
                 shutil.rmtree(stack.run, ignore_errors=True)
@@ -163,20 +160,6 @@ def _alone(home: Path) -> Iterator[None]:
         raise StackError(f"another forgewatch up or down is at work in {home}") from error
     finally:
         os.close(folder)
-
-
-@contextmanager
-def terminated_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does, so that a half-started stack is stopped."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 _TIMEOUT_S = 180.0

@@ -131,7 +131,8 @@ def test_a_port_that_is_lost_while_a_stack_comes_up_is_chosen_anew(
         stranger.join()
 
 
-def test_ctrl_c_while_it_comes_up_leaves_nothing(home: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_it_comes_up_leaves_nothing(home: Path, number: signal.Signals) -> None:
     up = subprocess.Popen(
         [FORGEWATCH, "up", "--empty"],
         cwd=home.parent,
@@ -143,8 +144,8 @@ def test_ctrl_c_while_it_comes_up_leaves_nothing(home: Path) -> None:
     while not (record := read_record(home / "stack.json")) and up.poll() is None:
         time.sleep(0.05)
     assert record is not None
-    up.send_signal(signal.SIGINT)
+    up.send_signal(number)
     up.communicate(timeout=180)
-    assert up.returncode == 130
+    assert up.returncode == 128 + number
     assert session(record.supervisor().process) == set()
     assert [path.name for path in home.iterdir()] == ["cache"]

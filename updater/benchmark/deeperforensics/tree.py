@@ -19,6 +19,7 @@ from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensic
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
+from updater.benchmark.synthetic.stream import end_with_parent
 from updater.data.layouts.entries import Entry, LayoutError
 from updater.distortions.clip_writing import to_h264
 from updater.distortions.distortion import Step
@@ -80,7 +81,7 @@ def write_deeperforensics(
         make_folder(folder / HIDDEN_FOLDER / kind)
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])  # to import it takes each process two seconds
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent) as pool:
         jobs = [(folder, seed, target) for target in targets]
         for made, _ in enumerate(pool.map(_write_job, jobs), 1):
             progress(made, len(targets))

@@ -1,14 +1,17 @@
 """Media of the demonstration by number: the same seed, split, family and index always give the same bytes."""
 
 import hashlib
+import os
+import signal
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import starmap
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -112,11 +115,25 @@ def made_in_parallel(
         if processes > 1 and jobs:
             context = get_context("forkserver")
             context.set_forkserver_preload([__name__])  # to import it takes each process two seconds
-            pool = stack.enter_context(ProcessPoolExecutor(processes, mp_context=context))
+            pool = ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent)
+            stack.callback(pool.shutdown, cancel_futures=True)  # who wants no more waits for none
             made = pool.map(make, *zip(*jobs, strict=True), chunksize=at_once)
         for number, sample in enumerate(made, start=1):
             yield sample
             progress(number, len(jobs))
+
+
+def end_with_parent() -> None:
+    """Let this process of a pool end with the one that it works for, however that ends, and not before."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_await_parent, daemon=True).start()
+
+
+def _await_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def write_folders(

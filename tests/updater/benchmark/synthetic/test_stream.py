@@ -1,8 +1,12 @@
 """The demonstration's media: the same every time, apart by split, and told from real by the forgery alone."""
 
 import io
+import signal
+import subprocess
+import sys
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 from sklearn.metrics import roc_auc_score
@@ -191,3 +195,23 @@ def test_a_family_that_forges_a_part_says_which(family):
 
 def make_scene(seed: int) -> np.ndarray:
     return source(np.random.default_rng(seed), "train", 240, 256, photographs=0).picture
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_processes_that_make_samples_end_with_the_one_that_asked(tmp_path, number):
+    (script := tmp_path / "script.py").write_text(
+        "from updater.benchmark.synthetic.stream import make_many\n"
+        "if __name__ == '__main__':\n"
+        "    for _ in make_many(0, 'train', [('real', index) for index in range(4096)], processes=2):\n"
+        "        print('made', flush=True)\n"
+    )
+    command = [sys.executable, script]
+    asks = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert asks.stdout.readline() == b"made\n"
+    started = psutil.Process(asks.pid).children(recursive=True)
+    assert len(started) >= 3
+    asks.send_signal(number)
+    assert psutil.wait_procs(started, timeout=60)[1] == []
+    asks.communicate()
