@@ -40,6 +40,10 @@ class FetchError(Exception):
     """Deploy did not give what was asked for. Retryable."""
 
 
+class TokenRefusedError(FetchError):
+    """Deploy does not take this worker's token, and will not before somebody mends that."""
+
+
 class NotThereError(FetchError):
     """Deploy has no such file, or not yet."""
 
@@ -53,6 +57,11 @@ def ask_rollout(settings: DetectorSettings) -> Rollout | None:
     with _client(settings, _ROLLOUT_TIMEOUT_S) as client:
         try:
             reply = client.get("/rollout")
+            if reply.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+                raise TokenRefusedError(
+                    f"{client.base_url} refuses the token of FORGEWATCH_DETECTOR_DEPLOY_TOKEN"
+                    f" (HTTP {reply.status_code}): restart this process with today's"
+                )
             reply.raise_for_status()
             return _ROLLOUT.validate_json(reply.content)
         except (httpx.HTTPError, ValidationError) as error:
@@ -149,7 +158,7 @@ class Pause:
         self._until = time.monotonic() + pause_s
 
 
-State = Literal["not_asked", "confirmed", "unconfirmed", "nothing_approved", "unreachable"]
+State = Literal["not_asked", "confirmed", "unconfirmed", "nothing_approved", "unreachable", "refused"]
 STATES: tuple[State, ...] = get_args(State)
 
 _ASK_AGAIN_S = 60.0
@@ -185,7 +194,7 @@ class Wanted:
             rollout = answer.result()
         except FetchError as error:
             log.warning("deploy cannot be asked what to serve", error=str(error))
-            self._show("unreachable")
+            self._show("refused" if isinstance(error, TokenRefusedError) else "unreachable")
         else:
             self.rollout = rollout or self.rollout
             if rollout is None:

@@ -13,12 +13,20 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from detector.release.artifact import MANIFEST, MODEL, SIGNATURE, Artifact, load
 from detector.release.manifest import ArtifactError, DamagedArtifactError
 from detector.release.signature import SignatureError, sign
 from detector.serving.loading import Holdings, Loader
-from detector.serving.rollout_source import FetchError, NoDigestError, Wanted, ask_rollout, fetch
+from detector.serving.rollout_source import (
+    FetchError,
+    NoDigestError,
+    TokenRefusedError,
+    Wanted,
+    ask_rollout,
+    fetch,
+)
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
 
@@ -30,7 +38,11 @@ class Deploy(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.headers_seen.append(dict(self.headers))
-        super().do_GET()
+        status = self.headers.get("authorization", "").removeprefix("Bearer refused-")
+        if status.isdigit():
+            self.send_error(int(status))
+        else:
+            super().do_GET()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -117,6 +129,16 @@ def test_what_deploy_does_not_have_is_a_passing_fault(site, tmp_path):
         fetch("0" * 64, tmp_path / "cache", site[1])
     with pytest.raises(FetchError):
         ask_rollout(site[1])
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_token_that_deploy_does_not_take_is_told_apart_from_a_way_that_is_cut(site, status):
+    settings = site[1].model_copy(update={"deploy_token": SecretStr(f"refused-{status}")})
+    with pytest.raises(TokenRefusedError, match=rf"DEPLOY_TOKEN \(HTTP {status}\): restart"):
+        ask_rollout(settings)
+    with pytest.raises(FetchError) as error:
+        ask_rollout(site[1].model_copy(update={"deploy_token": SecretStr("refused-500")}))
+    assert not isinstance(error.value, TokenRefusedError)
 
 
 def test_no_proxy_of_the_environment_sees_the_token(untrained_artifact, tmp_path, monkeypatch):

@@ -19,7 +19,14 @@ from detector.records import Rollout
 from detector.serving import rollout as rollout_module
 from detector.serving import rollout_source
 from detector.serving.rollout import Route, Serving
-from detector.serving.rollout_source import LONGEST_PAUSE_S, STATES, FetchError, Pause, Wanted
+from detector.serving.rollout_source import (
+    LONGEST_PAUSE_S,
+    STATES,
+    FetchError,
+    Pause,
+    TokenRefusedError,
+    Wanted,
+)
 from detector.serving.torchserve import StartError
 from detector.settings import DetectorSettings
 from detector.sharing import in_share
@@ -65,6 +72,8 @@ def test_nothing_is_served_before_deploy_was_asked(settings):
     said(wanted, rollout(), FetchError("no answer"))
     assert wanted.rollout is None
     assert state() == "unreachable"
+    said(wanted, rollout(), TokenRefusedError("HTTP 401"))
+    assert state() == "refused"
 
 
 def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings):
