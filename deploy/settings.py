@@ -94,6 +94,9 @@ class DeploySettings(BaseSettings):
         description='where notices go, as JSON: `[{"url": "https://…", "form": "cloudevents"}]`, or `slack`',
     )
     webhook_hosts: list[str] = Field([], description="the hosts that webhooks may name, as JSON; no other is")
+    webhook_ca: Path | None = Field(
+        None, description="PEM file of authorities that sign webhooks, beside the public ones"
+    )
     webhook_secret: SecretStr | None = Field(
         None,
         description="what CloudEvents are signed with: `whsec_` and the base64 of 24 to 64 random bytes",

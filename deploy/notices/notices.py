@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +24,17 @@ _WAITING_INTERVAL_S = 60.0
 log = structlog.get_logger()
 
 
+def trust(more: Path | None) -> ssl.SSLContext:
+    """The public authorities and those of a PEM file. Raises OSError, which names the file."""
+    context = httpx.create_ssl_context(trust_env=False)
+    if more is not None:
+        try:
+            context.load_verify_locations(more)
+        except OSError as error:
+            raise OSError(f"FORGEWATCH_DEPLOY_WEBHOOK_CA is {more}: {error.strerror or error}") from error
+    return context
+
+
 class Notices:
     """Sends while it is entered; without webhooks it does nothing.
 
@@ -29,10 +42,15 @@ class Notices:
     """
 
     def __init__(
-        self, record: Record, senders: Sequence[Sender], waiting: Callable[[], Iterable[Act]]
+        self,
+        record: Record,
+        senders: Sequence[Sender],
+        waiting: Callable[[], Iterable[Act]],
+        authorities: Path | None = None,
     ) -> None:
-        """waiting gives the acts that say what waits for a person."""
+        """waiting gives the acts that say what waits for a person. Raises OSError, as `trust` does."""
         self._record, self._senders, self._waiting = record, senders, waiting
+        self._trust = trust(authorities)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="notices", daemon=True)
@@ -78,7 +96,9 @@ class Notices:
     async def _tell(self) -> None:
         async with (
             # Neither a proxy nor a password comes out of the environment.
-            httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=TRY_S) as client,
+            httpx.AsyncClient(
+                verify=self._trust, trust_env=False, follow_redirects=False, timeout=TRY_S
+            ) as client,
             asyncio.TaskGroup() as tasks,
         ):
             for sender in self._senders:

@@ -240,6 +240,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             record,
             [Sender(record, number, webhook, key) for number, webhook in enumerate(settings.webhooks, 1)],
             lambda: waits(ledger.id, fold(ledger.events()), conductor.view(), datetime.now(UTC)),
+            settings.webhook_ca,
         )
         memory_acts = MemoryActs(store, record)
         heads = HeadPublisher(

@@ -1,10 +1,12 @@
 """A real receiver of webhooks on loopback, and a record of the test's own."""
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -27,6 +29,7 @@ class Receiver:
     """
 
     port: int = 0
+    secure: Callable[[Path, Path], None] = lambda certificate, key: None
     answer: Callable[[int], int | str] = lambda _: 204
     headers: Mapping[str, str] = field(default_factory=dict)
     got: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
@@ -90,6 +93,13 @@ def make_receiver() -> Iterator[Callable[[], Receiver]]:
         receiver = Receiver()
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(receiver))
         receiver.port = server.server_port
+
+        def secure(certificate: Path, key: Path) -> None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+
+        receiver.secure = secure
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         opened.append((receiver, server, thread))
@@ -109,12 +119,14 @@ def receiver(make_receiver: Callable[[], Receiver]) -> Receiver:
 
 
 @contextmanager
-def _telling(record: Record, *webhooks: Webhook, try_s: float = 10.0) -> Iterator[Notices]:
+def _telling(
+    record: Record, *webhooks: Webhook, try_s: float = 10.0, authorities: Path | None = None
+) -> Iterator[Notices]:
     senders = [
         Sender(record, number, webhook, KEY, interval_s=0.01, try_s=try_s)
         for number, webhook in enumerate(webhooks, 1)
     ]
-    with Notices(record, senders, list) as notices:
+    with Notices(record, senders, list, authorities) as notices:
         yield notices
 
 

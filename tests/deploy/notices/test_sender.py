@@ -4,16 +4,19 @@ import base64
 import hashlib
 import hmac
 import json
+import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 from prometheus_client import REGISTRY
+from pydantic import SecretStr
 
-from deploy.notice_records import Notice
+from deploy.notice_records import Notice, Webhook
 from deploy.notices.notices import Notices
 from deploy.notices.outbox import Outbox
 from deploy.notices.sender import KEPT, Sender
@@ -175,6 +178,28 @@ def test_what_was_not_taken_in_a_week_is_left_out_and_counted(
         receiver.until_got(1)
     assert json.loads(receiver.got[0][2])["subject"] == "1" * 64
     assert left_out() - before == 1
+
+
+def test_a_webhook_of_a_companys_authority_is_trusted_where_its_file_says_so(
+    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]], tmp_path: Path
+) -> None:
+    key, authority = tmp_path / "key", tmp_path / "ca.crt"
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    subprocess.run([*command, *subject, "-keyout", key, "-out", authority], check=True, capture_output=True)
+    receiver.secure(authority, key)
+    webhook = Webhook(url=SecretStr(receiver.webhook().url.get_secret_value().replace("http", "https")))
+    with telling(record, webhook) as notices:
+        act(1)
+        while (problem := notices.states()[0].error) is None:
+            pass
+    assert "CERTIFICATE_VERIFY_FAILED" in problem
+    assert not receiver.got
+    with telling(record, webhook, authorities=authority):
+        receiver.until_got(1)
+    for wrong in (tmp_path / "nowhere", key):
+        with pytest.raises(OSError, match=f"WEBHOOK_CA is {wrong}: "):
+            Notices(record, [], list, wrong)
 
 
 def test_without_webhooks_no_thread_runs(telling: Telling, record: Record) -> None:
