@@ -1,16 +1,29 @@
 """The API's documentation: every operation, from its OpenAPI document, on a page of this server alone."""
 
+import sys
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import RULE, anyone
 from deploy.page.render import render
 
 router = APIRouter(route_class=GuardedRoute)
+_IN_IMAGES = Path(sys.prefix) / "share" / "forgewatch" / "runbooks"
+_RUNBOOKS = _IN_IMAGES if _IN_IMAGES.is_dir() else Path(__file__).parents[2] / "helm/forgewatch/runbooks"
+
+
+@router.get("/runbooks/{name}.md", response_class=PlainTextResponse, openapi_extra=anyone())
+def get_runbook(name: str) -> PlainTextResponse:
+    """What to do about an alert, of which the annotation `runbook_url` leads here."""
+    pages = {path.stem: path for path in _RUNBOOKS.glob("*.md")}
+    if name not in pages:
+        raise HTTPException(404, f"no runbook is called {name[:100]}")
+    return PlainTextResponse(pages[name].read_text())
 
 
 @router.get("/docs", response_class=HTMLResponse, openapi_extra=anyone())

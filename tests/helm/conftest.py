@@ -100,10 +100,11 @@ class Chart:
         name: str = "watch",
         apis: Sequence[str] = EVERY_API,
         namespace: str = "media",
+        path: Path = path,
     ) -> list[str]:
         """The arguments of `helm template` for a scenario."""
         available = [word for api in apis for word in ("--api-versions", api)]
-        place = [name, str(self.path), "--namespace", namespace]
+        place = [name, str(path), "--namespace", namespace]
         return ["template", *place, *available, "-f", str(self.values(scenario))]
 
 

@@ -1,13 +1,18 @@
-"""A real API server takes what the chart makes, and lets its pods into a namespace that enforces restricted.
+"""A real API server takes what the chart makes; and the chart asks it before it changes anything.
 
-etcd and kube-apiserver are those that `make chart-e2e` builds; there is no node, and nothing is created.
+etcd and kube-apiserver are those that `make chart-e2e` builds; there is no node, and no controller.
 """
 
 import json
 import os
+import re
 import secrets
+import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +25,46 @@ CORE_APIS = ()  # none of those that come with an operator
 Create = Callable[[Sequence[Any]], str]
 
 
+@dataclass(frozen=True)
+class Server:
+    """An API server and who reaches it."""
+
+    url: str
+    token: str
+    kubectl: str
+
+    def ask(self, *arguments: str, stdin: str = "") -> str:
+        """What kubectl says."""
+        reach = [f"--server={self.url}", f"--token={self.token}", "--insecure-skip-tls-verify"]
+        return _run([self.kubectl, *reach, *arguments], stdin)
+
+    def helm(self, program: str, *arguments: str, values: Any = None) -> str:
+        """What a helm says, which begins with `Error` where it refuses."""
+        reach = [
+            f"--kube-apiserver={self.url}",
+            f"--kube-token={self.token}",
+            "--kube-insecure-skip-tls-verify",
+        ]
+        given = ["-f", "-"] if values is not None else []
+        return _run([program, *arguments, *reach, *given], json.dumps(values))
+
+    def create(self, objects: Sequence[Any], *options: str) -> str:
+        return self.ask("create", *options, "-f", "-", stdin=json.dumps(listed(objects)))
+
+
+def _run(command: list[str], stdin: str) -> str:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
-def create(tool: Callable[[str], str | None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Create]:
+def create(server: Server) -> Create:
     """Give what the API server says of objects that it is asked to create, without doing so."""
+    return lambda objects: server.create(objects, "--dry-run=server")
+
+
+@pytest.fixture(scope="module")
+def server(tool: Callable[[str], str | None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     programs = [tool(name) for name in ("etcd", "kube-apiserver", "kubectl")]
     if not all(programs):
         pytest.skip("etcd, kube-apiserver or kubectl is not there; `make chart-e2e` builds them")
@@ -60,21 +102,14 @@ def create(tool: Callable[[str], str | None], tmp_path_factory: pytest.TempPathF
         environment = {"PATH": os.environ["PATH"]}
         return start(name, command, log=folder / f"{name}.log", environment=environment, folder=folder)
 
-    reach = [kubectl, f"--server=https://127.0.0.1:{port}", f"--token={token}", "--insecure-skip-tls-verify"]
-
-    def ask(*arguments: str, stdin: str = "") -> str:
-        done = subprocess.run(
-            [*reach, *arguments], input=stdin, capture_output=True, text=True, check=False, cwd=folder
-        )
-        return done.stdout + done.stderr
-
+    found = Server(f"https://127.0.0.1:{port}", token, kubectl)
     running = [begin("etcd", etcd, listens)]
     try:
         running.append(begin("kube-apiserver", server, serves))
-        wait_until(running[-1], lambda: ask("get", "--raw", "/readyz") == "ok", 120)
+        wait_until(running[-1], lambda: found.ask("get", "--raw", "/readyz") == "ok", 120)
         level = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-        ask("create", "-f", "-", stdin=json.dumps(namespace("media", level)))
-        yield lambda objects: ask("create", "--dry-run=server", "-f", "-", stdin=json.dumps(listed(objects)))
+        found.create([namespace("media", level)])
+        yield found
     finally:
         for each in reversed(running):
             stop(each)
@@ -123,3 +158,150 @@ def test_every_pod_is_let_into_a_namespace_that_enforces_restricted(
 def test_that_namespace_refuses_a_pod_that_asks_for_nothing(create: Create) -> None:
     said = create([pod("plain", {"containers": [{"name": "c", "image": "i"}]})])
     assert 'violates PodSecurity "restricted' in said
+
+
+def secret(name: str, *keys: str) -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": "media"},
+        "stringData": dict.fromkeys(keys, "x"),
+    }
+
+
+def claim(name: str, size: str, **labels: str) -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "media", "labels": labels},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
+    }
+
+
+MEMORY = {"app.kubernetes.io/instance": "watch", "app.kubernetes.io/component": "memory"}
+NEEDED = (
+    secret("forgewatch-database", "memory", "updater", "deploy"),
+    secret("forgewatch-token", "token", "detector", "updater"),
+    secret("forgewatch-signing", "tls.key", "tls.crt"),
+)
+KEPT = "--reset-then-reuse-values"
+UNPROTECTED = '{"metadata": {"finalizers": null}}'
+"""What a controller does with a claim that no pod has; there is none here."""
+
+
+@pytest.fixture
+def release(server: Server, each_helm: str, chart: Any) -> Iterator[Any]:
+    """Give helm's verb with a release of the chart in a namespace that has the Secrets, and remove it all."""
+    server.create(NEEDED)
+
+    def act(verb: str, *options: str, values: Any = None, path: Any = chart.path) -> str:
+        if verb in ("rollback", "history"):
+            return server.helm(each_helm, "-n", "media", verb, "watch", *options)
+        file = ["-f", str(chart.values("minimal"))] if verb == "install" else []
+        # No controller runs the hook's Job, so helm would wait for it.
+        own = {"setup": {"enabled": False}} | (values or {})
+        return server.helm(each_helm, "-n", "media", verb, "watch", str(path), *file, *options, values=own)
+
+    yield act
+    server.helm(each_helm, "-n", "media", "uninstall", "watch")
+    server.ask("-n", "media", "delete", "secrets,pvc,statefulset", "--all", "--wait=false")
+    for name in server.ask("-n", "media", "get", "pvc", "-o", "name").split():
+        server.ask("-n", "media", "patch", name, "-p", UNPROTECTED)
+
+
+def follow(server: Server, said: str) -> None:
+    """Do what a refusal says."""
+    for line in re.findall(r"^ +kubectl (.*)$", said, re.MULTILINE):
+        answer = server.ask(*shlex.split(line), "--wait=false")
+        assert "deleted" in answer, answer
+        for name in re.findall(r'persistentvolumeclaim "(\S+)" ', answer):
+            server.ask("-n", "media", "patch", "pvc", name, "-p", UNPROTECTED)
+
+
+@pytest.mark.parametrize(
+    ("changed", "size"),
+    [
+        ({"size": "3Gi"}, "3Gi"),
+        ({"size": "1.5Gi"}, "1536Mi"),
+        ({"storageClassName": "fast"}, "2Gi"),
+    ],
+)
+def test_another_volume_of_the_index_is_refused_before_anything_changed_and_the_steps_that_are_named_work(
+    server: Server, release: Any, changed: Any, size: str
+) -> None:
+    assert "STATUS: deployed" in release("install")
+    server.create([claim("index-watch-forgewatch-memory-0", "2Gi", **MEMORY)])
+    changed = {"memory": {"index": changed}}
+    said = release("upgrade", KEPT, values=changed)
+    assert "- memory.index." in said
+    assert len(json.loads(release("history", "-o", "json"))) == 1
+    same = {"memory": {"index": {"size": "2048Mi"}}}
+    assert "STATUS: deployed" in release("upgrade", KEPT, values=same)
+    follow(server, said)
+    assert "STATUS: deployed" in release("upgrade", KEPT, values=changed)
+    made = json.loads(server.ask("-n", "media", "get", "sts", "watch-forgewatch-memory", "-o", "json"))
+    (template,) = made["spec"]["volumeClaimTemplates"]
+    assert template["spec"]["resources"]["requests"]["storage"] == size
+    assert "Error" in release("rollback", "1")  # Kubernetes refuses, and no chart is asked before
+    follow(server, said)
+    assert "Rollback was a success" in release("rollback", "1")
+
+
+def test_a_volume_that_an_install_from_before_left_is_not_taken_for_another(
+    server: Server, release: Any
+) -> None:
+    left = [claim("index-watch-forgewatch-memory-0", "1Gi", **MEMORY), claim("watch-forgewatch-run", "5Gi")]
+    server.create(left)
+    said = release("install")
+    assert "memory.index.size is 2Gi, but 1Gi is" in said
+    assert "updater.run.checkpoints.size is 20Gi, but 5Gi is" in said
+    follow(server, said)
+    assert "STATUS: deployed" in release("install")
+
+
+SASL = {"securityProtocol": "SASL_PLAINTEXT", "saslMechanism": "PLAIN", "saslSecret": "login"}
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "named"),
+    [
+        (NEEDED[1:], {}, "database.secret is forgewatch-database, but the namespace media has no such"),
+        (
+            (*NEEDED[:1], secret("forgewatch-token", "token", "updater"), NEEDED[2]),
+            {},
+            "deployToken.secret is forgewatch-token, but this Secret has no key detector",
+        ),
+        (NEEDED, {"image": {"pullSecrets": ["pull"]}}, "image.pullSecrets[0] is pull, but the namespace"),
+        (NEEDED, {"objectStore": {"secret": "keys", "caKey": "ca"}}, "objectStore.secret is keys, but"),
+        (NEEDED, {"kafka": {"securityProtocol": "SSL", "tlsSecret": "ca"}}, "kafka.tlsSecret is ca, but"),
+        ((*NEEDED, secret("login", "username")), {"kafka": SASL}, "but this Secret has no key password"),
+        (NEEDED, {"claimCheck": {"existingClaim": "media"}}, "claimCheck.existingClaim is media, but"),
+    ],
+)
+def test_what_the_values_name_and_the_namespace_lacks_is_named_before_anything_is_installed(
+    server: Server, release: Any, there: Any, asked: Any, named: str
+) -> None:
+    server.ask("-n", "media", "delete", "secrets", "--all")
+    server.create(there)
+    refused = release("install", values=asked)
+    (line,) = [line for line in refused.splitlines() if line.startswith("- ")]
+    assert named in line
+    assert "No resources found" in server.ask("-n", "media", "get", "statefulsets,deployments")
+
+
+def test_values_of_an_older_release_are_completed_by_the_flag_that_the_notes_name(
+    release: Any, chart: Any, tmp_path: Path
+) -> None:
+    older = shutil.copytree(chart.path, tmp_path / "forgewatch")
+    values = (older / "values.yaml").read_text()
+    (older / "values.yaml").write_text(values.replace("enabled: true\n", "", 1))
+    schema = json.loads((older / "values.schema.json").read_text())
+    schema["required"].remove("enabled")
+    (older / "values.schema.json").write_text(json.dumps(schema))
+    installed = release("install", path=older)
+    assert "STATUS: deployed" in installed
+    assert "enabled" in release("upgrade", "--reuse-values")
+    upgraded = release("upgrade", KEPT)
+    assert "STATUS: deployed" in upgraded
+    for text, first in (("forgewatch import", True), ("rollback watch REVISION", False), ("status\n", None)):
+        assert (text in installed, text in upgraded) == (first is not False, first is not True)

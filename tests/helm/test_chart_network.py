@@ -182,6 +182,24 @@ def test_places_of_the_values_close_the_rest(render: Any) -> None:
     assert all(leaves(found, component, COLLECTOR, PRIVATE) for component in PROCESSES)
 
 
+def test_the_hook_is_closed_and_reaches_what_it_needs_before_any_other_policy_is_there(
+    render: Any, scenario: str
+) -> None:
+    found = render(scenario)
+    hooks = [each for each in found.objects if "helm.sh/hook" in each["metadata"].get("annotations", {})]
+    weights = {
+        each["kind"]: int(each["metadata"]["annotations"].get("helm.sh/hook-weight", 0)) for each in hooks
+    }
+    assert weights["NetworkPolicy"] < weights["Job"]
+    alone = type(found)(hooks)
+    database = {"existing-secrets": 6432}.get(scenario, DATABASE)
+    peer: Other = "10.20.0.7" if scenario == "production" else PRIVATE
+    assert leaves(alone, "setup", database, peer)
+    assert leaves(alone, "setup", NAMES, RESOLVER)
+    assert not leaves(alone, "setup", STORE, PRIVATE)
+    assert not enters(alone, "setup", 9104, PRIVATE)
+
+
 def test_without_policies_all_is_open(render: Any) -> None:
     found = render(over={"networkPolicy": {"enabled": False}})
     assert found.of("NetworkPolicy") == []

@@ -49,7 +49,35 @@ def test_they_name_the_service_its_port_and_the_secret(notes: Notes, render: Any
     api = render("existing-secrets").one("Service", "deploy")["metadata"]["name"]
     assert f"port-forward service/{api} 8800" in said
     assert "FORGEWATCH_DEPLOY_URL=http://127.0.0.1:8800\n" in said
+    assert (
+        "exec deployment/watch-forgewatch-deploy -- env FORGEWATCH_DEPLOY_URL=http://127.0.0.1:8800 " in said
+    )
     assert r"get secret vault-token -o jsonpath='{.data.forgewatch\.token}'" in said
+
+
+OPEN = ("networkPolicy.enabled=false",)
+INGRESS = (
+    *OPEN,
+    "deploy.ingress.enabled=true",
+    "deploy.ingress.host=in.example",
+    "deploy.ingress.tlsSecret=t",
+)
+ROUTE = (*OPEN, "deploy.httpRoute.enabled=true", "deploy.httpRoute.parentRefs[0].name=public")
+
+
+@pytest.mark.parametrize(
+    ("values", "address"),
+    [
+        ((), "http://watch-forgewatch-deploy.media:8700"),
+        (INGRESS, "https://in.example"),
+        ((*ROUTE, "deploy.httpRoute.hostnames={route.example}"), "https://route.example"),
+        ((*INGRESS, "settings.deploy.url=https://own.example/"), "https://own.example"),
+    ],
+)
+def test_they_say_where_the_page_is(notes: Notes, values: tuple[str, ...], address: str) -> None:
+    said = notes("minimal", *values)
+    assert f"The page is at {address}/" in said
+    assert ("port-forward" in said) is (not values)
 
 
 @pytest.mark.parametrize(("replicas", "told"), [(0, True), (1, False)])
@@ -57,7 +85,9 @@ def test_who_installed_without_detectors_is_told_how_to_get_some(
     notes: Notes, replicas: int, told: bool
 ) -> None:
     said = notes("minimal", f"detector.replicas={replicas}")
-    assert ("helm -n media upgrade watch CHART --reuse-values --set detector.replicas=" in said) is told
+    assert (
+        "helm -n media upgrade watch CHART --reset-then-reuse-values --set detector.replicas=" in said
+    ) is told
     assert ("no detectors" in notes("tls-sasl", f"detector.replicas={replicas}")) is False
 
 
@@ -78,6 +108,10 @@ def test_each_file_of_rules_is_a_prometheus_rule_as_it_is_written(render: Any, c
         each["metadata"]["name"].removeprefix("watch-forgewatch-"): each["spec"]
         for each in render(over={"monitoring": MONITORING}).of("PrometheusRule")
     }
+    for each in written.values():
+        for rule in [rule for group in each["groups"] for rule in group["rules"] if "alert" in rule]:
+            page = rule["annotations"]["runbook_url"].removeprefix("helm/forgewatch/")
+            rule["annotations"]["runbook_url"] = f"http://watch-forgewatch-deploy.media:8700/{page}"
     assert found == written
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from ingest.kafka.sink import COMMIT_TIMEOUT_S
 from ingest.sandbox.child import DECODE_TIMEOUT_S, MAX_DECODE_MEMORY_BYTES
 from ingest.settings import IngestSettings
 
+CHART = Path(__file__).parents[2] / "helm" / "forgewatch"
 LONG_RUNNING = ("detector", "memory", "updater", "deploy")
 
 
@@ -104,6 +106,47 @@ def test_each_container_has_an_unprivileged_user_a_root_that_is_read_only_and_a_
         assert set(volumes) <= mounted
 
 
+@pytest.mark.parametrize(
+    ("given", "user"),
+    [
+        (None, {}),
+        ({"runAsUser": None, "runAsGroup": None, "fsGroup": None}, {"fsGroupChangePolicy": "OnRootMismatch"}),
+        (
+            {"runAsUser": 1000770000, "runAsGroup": 0, "fsGroup": 1000770000},
+            {
+                "runAsUser": 1000770000,
+                "runAsGroup": 0,
+                "fsGroup": 1000770000,
+                "fsGroupChangePolicy": "OnRootMismatch",
+            },
+        ),
+    ],
+)
+def test_the_user_may_be_left_to_the_cluster_and_each_pod_stays_restricted(
+    render: Any, scenario: str, given: Any, user: dict[str, Any]
+) -> None:
+    for template in render(scenario, over={"podSecurityContext": given}).pods().values():
+        has = template["spec"]["securityContext"]
+        assert {key: has[key] for key in has if key not in ("runAsNonRoot", "seccompProfile")} == user
+        assert unrestricted(template) == []
+
+
+def test_the_page_says_what_the_pods_ask_for(render: Any) -> None:
+    found = render()
+    asked = {name: each["resources"]["requests"] for name, each in found.containers()}
+    copies = {"detector": 2, "memory": 1, "updater": 1, "deploy": 1}
+    cores = memory = 0.0
+    for name, requests in asked.items():
+        count = copies.get(name.split("/")[0], 0)
+        cores += count * (float(requests["cpu"].removesuffix("m")) / (1000 if "m" in requests["cpu"] else 1))
+        unit = 1 if requests["memory"].endswith("Gi") else 1024
+        memory += count * float(requests["memory"][:-2]) / unit
+    run = asked["run/run"]
+    page = " ".join((CHART / "README.md").read_text().split())
+    assert f"{cores:.2f} cores and {memory:g} GiB" in page
+    assert f"{run['cpu']} cores and {run['memory'][:-2]} GiB more" in page
+
+
 def test_only_the_updater_gets_a_token_and_may_no_more_than_make_its_jobs(render: Any, scenario: str) -> None:
     found = render(scenario)
     tokens = {
@@ -129,7 +172,7 @@ def test_each_image_has_a_tag_and_the_digest_where_one_is_given(render: Any, sce
         image, has_digest = digest.subn("", each["image"])
         assert image.rpartition(":")[2] == "0.1.0", name
         assert bool(has_digest) == (scenario == "production"), name
-        assert image.startswith("registry.example:5000/media/") == (scenario == "production"), name
+        assert re.match(r"registry\.example(:5000)?/media/forgewatch/", image), name
 
 
 @pytest.mark.parametrize("name", ["detector/worker", "memory/memory", "updater/updater", "deploy/deploy"])
@@ -184,6 +227,11 @@ def test_detectors_are_spread_and_one_at_a_time_may_be_drained(render: Any) -> N
     assert found.one("PodDisruptionBudget", "detector")["spec"]["maxUnavailable"] == 1
     strategy = found.one("Deployment", "detector")["spec"]["strategy"]["rollingUpdate"]
     assert strategy == {"maxSurge": 1, "maxUnavailable": 0}
+    on_gpus = render("gpu").one("Deployment", "detector")["spec"]["strategy"]["rollingUpdate"]
+    assert on_gpus == {
+        "maxSurge": 0,
+        "maxUnavailable": 1,
+    }  # else the new pod waits for a GPU that the old one has
 
 
 def test_gpus_are_asked_for_by_resource_and_runtime_class(render: Any) -> None:
@@ -253,7 +301,9 @@ def test_who_decodes_media_has_memory_for_itself_and_a_decoder(render: Any) -> N
     decoders = IngestSettings().decode_processes * MAX_DECODE_MEMORY_BYTES
     for name in ("detector/worker", "memory/memory"):
         limit = render().container(name)["resources"]["limits"]["memory"]
-        assert int(limit.removesuffix("Gi")) * 2**30 >= decoders + 2 * 2**30, name
+        assert float(limit.removesuffix("Gi")) * 2**30 >= decoders + 3 * 2**30, name
+    described = (CHART / "values.yaml").read_text()
+    assert re.findall(r"decoders of (\w+ \w+)", described) == [f"{MAX_DECODE_MEMORY_BYTES >> 20} MiB"]
 
 
 def test_the_temporary_folders_of_the_updater_are_as_large_as_the_values_say(render: Any) -> None:

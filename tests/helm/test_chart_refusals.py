@@ -1,9 +1,12 @@
 """A wrong value is refused by `helm template`, and the refusal names it."""
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytestmark = pytest.mark.slow
 
@@ -86,6 +89,9 @@ def nested(path: str, value: Any) -> Any:
         ("monitoring/podMonitors/interval", "often"),
         ("monitoring/serviceMonitors", {}),
         ("postgresql", {"enabled": True}),
+        ("enabled", False),
+        ("podSecurityContext/runAsUser", 0),
+        ("podSecurityContext/privileged", True),
     ],
 )
 def test_a_value_that_the_schema_does_not_have_is_refused_by_its_name(
@@ -104,6 +110,7 @@ def test_an_annotation_whose_name_is_longer_than_it_may_be_is_refused_by_it(refu
 @pytest.mark.parametrize(
     ("over", "named", "scenario"),
     [
+        ({"image": {"registry": ""}}, "image.registry is missing", "minimal"),
         ({"kafka": {"bootstrapServers": ""}}, "kafka.bootstrapServers is missing", "minimal"),
         ({"database": {"secret": ""}}, "database.secret is missing", "minimal"),
         ({"objectStore": {"cropsUrl": ""}}, "objectStore.cropsUrl is missing", "minimal"),
@@ -156,6 +163,23 @@ def test_an_annotation_whose_name_is_longer_than_it_may_be_is_refused_by_it(refu
         ),
         ({"detector": {"replicas": 5}}, "detector.replicas is 5, above kafka.partitions, 4", "minimal"),
         ({"memory": {"replicas": 5}}, "memory.replicas is 5, above kafka.partitions, 4", "minimal"),
+        (
+            {"objectStore": {"caKey": "ca.crt"}},
+            "objectStore.caKey is ca.crt, but objectStore.secret",
+            "minimal",
+        ),
+        ({"webhooks": {"caKey": "ca.crt"}}, "webhooks.caKey is ca.crt, but webhooks.secret", "minimal"),
+        (
+            {"networkPolicy": {"apiFrom": []}},
+            "networkPolicy.apiFrom is empty: deploy.ingress.enabled is true",
+            "production",
+        ),
+        (
+            {"networkPolicy": {"apiFrom": []}, "deploy": {"ingress": {"enabled": False}}},
+            "networkPolicy.apiFrom is empty: deploy.httpRoute.enabled is true",
+            "production",
+        ),
+        ({"deploy": {"service": {"type": "NodePort"}}}, "deploy.service.type is NodePort", "minimal"),
         ({"deploy": {"ingress": {"host": ""}}}, "deploy.ingress.host is missing", "production"),
         ({"deploy": {"ingress": {"tlsSecret": ""}}}, "deploy.ingress.tlsSecret is missing", "production"),
         ({"deploy": {"httpRoute": {"parentRefs": []}}}, "deploy.httpRoute.parentRefs is empty", "production"),
@@ -170,6 +194,7 @@ def test_values_that_do_not_go_together_are_refused_by_their_names(
 def test_all_that_is_missing_is_told_at_once(each_helm: str, chart: Any) -> None:
     done = chart.run(each_helm, "template", "w", str(chart.path))
     missing = (
+        "image.registry",
         "kafka.bootstrapServers",
         "database.secret",
         "objectStore.cropsUrl",
@@ -181,6 +206,34 @@ def test_all_that_is_missing_is_told_at_once(each_helm: str, chart: Any) -> None
     )
     assert done.returncode != 0
     assert all(f"- {name} is missing" in done.stderr for name in missing)
+
+
+@pytest.mark.parametrize("group", ["enabled", "signing", "networkPolicy"])
+def test_values_of_an_older_chart_are_refused_by_what_they_lack(
+    each_helm: str, chart: Any, tmp_path: Path, group: str
+) -> None:
+    """As `helm upgrade --reuse-values` has them, which leaves this chart's own defaults out."""
+    older = shutil.copytree(chart.path, tmp_path / "forgewatch")
+    values = yaml.safe_load((older / "values.yaml").read_text())
+    del values[group]
+    (older / "values.yaml").write_text(yaml.safe_dump(values))
+    done = chart.run(each_helm, *chart.template("minimal", path=older))
+    assert done.returncode != 0
+    assert "schema" in done.stderr
+    assert group in done.stderr
+
+
+def test_a_chart_above_this_one_has_it_by_a_condition(each_helm: str, chart: Any, tmp_path: Path) -> None:
+    shutil.copytree(chart.path, tmp_path / "charts" / "forgewatch")
+    needed = {"name": "forgewatch", "version": ">=0", "condition": "forgewatch.enabled"}
+    about = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [needed]}
+    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(about))
+    values = yaml.safe_load(chart.values("minimal").read_text())
+    for enabled in (True, False):
+        above = {"forgewatch": values | {"enabled": enabled}, "global": {"cluster": "one"}}
+        done = chart.run(each_helm, "template", "w", str(tmp_path), values=above)
+        assert done.returncode == 0, done.stderr
+        assert ("kind: StatefulSet" in done.stdout) is enabled
 
 
 def test_a_cluster_that_is_too_old_is_refused(each_helm: str, chart: Any) -> None:

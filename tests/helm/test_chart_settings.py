@@ -269,6 +269,7 @@ def test_the_job_template_is_the_cron_job_of_the_release(render: Any) -> None:
         ("run/run", "UPDATER_WORK_DIR"),
         ("deploy/deploy", "INGEST_SSL_CAFILE"),
         ("deploy/deploy", "DEPLOY_CACHE_DIR"),
+        ("deploy/deploy", "DEPLOY_WEBHOOK_CA"),
         ("setup/topics", "INGEST_SSL_CAFILE"),
     ],
 )
@@ -277,6 +278,21 @@ def test_each_path_that_a_process_is_told_of_is_mounted(render: Any, name: str, 
     path = Path(environment(container)[f"FORGEWATCH_{setting}"])
     mounts = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
     assert any(mount in (path, *path.parents) for mount in mounts)
+
+
+def test_who_speaks_to_the_store_trusts_the_authority_of_its_secret(render: Any) -> None:
+    found = render("existing-secrets")
+    trusting = set()
+    for name, container in found.containers():
+        if path := environment(container).get("AWS_CA_BUNDLE"):
+            trusting.add(name)
+            (mount,) = [m for m in container["volumeMounts"] if Path(path).is_relative_to(m["mountPath"])]
+            volumes = {each["name"]: each for each in found.pods()[name.split("/")[0]]["spec"]["volumes"]}
+            secret = volumes[mount["name"]]["secret"]
+            assert secret["secretName"] == "s3-keys"
+            assert secret["items"] == [{"key": "ca.crt", "path": Path(path).name}]
+    assert trusting == {"memory/memory", "updater/updater", "run/run", "deploy/deploy"}
+    assert not any("AWS_CA_BUNDLE" in environment(each) for _, each in render().containers())
 
 
 def test_no_pod_of_a_model_holds_the_admin_s_token_and_each_holds_its_own(

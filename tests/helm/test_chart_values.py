@@ -4,6 +4,7 @@ The schema's part about FORGEWATCH_… settings is made of the rooms' own classe
 there can be given, and a wrong one is refused with its name before anything is installed.
 """
 
+import hashlib
 import json
 import re
 import subprocess
@@ -52,6 +53,7 @@ DECIDED = {
         "artifacts_url",
         "cache_dir",
         "webhooks",
+        "webhook_ca",
         "webhook_secret",
     },
 }
@@ -91,7 +93,18 @@ def schema() -> dict[str, Any]:
                 name, {}
             )  # what is behind a $ref is described once, there or not
         at["description"] = comment
+    _require(yaml.safe_load((CHART / "values.yaml").read_text()), found)
     return found
+
+
+def _require(given: dict[str, Any], part: dict[str, Any]) -> None:
+    """Name what may not be missing: `--reuse-values` brings an older chart's values without newer ones."""
+    known = part["properties"]
+    groups = {name for name, each in known.items() if each.get("type") == "object" and "properties" in each}
+    nullable = {name for name, each in known.items() if "null" in each.get("type", ())}
+    part["required"] = [name for name in given if (given[name] or name in groups) and name not in nullable]
+    for name in sorted(groups & set(given)):
+        _require(given[name], known[name])
 
 
 def values() -> Iterator[tuple[tuple[str, ...], str, Any]]:
@@ -119,6 +132,20 @@ def _whole(path: tuple[str, ...]) -> bool:
     return path[-1] == "resources"
 
 
+def stamp() -> str:
+    """The chart's version and a digest of its values' names and defaults."""
+    values = json.dumps(yaml.safe_load((CHART / "values.yaml").read_text()), sort_keys=True)
+    return f"{VERSION.search(_about())[1]} {hashlib.sha256(values.encode()).hexdigest()[:16]}"  # type: ignore[index]
+
+
+VERSION = re.compile(r"^version: (\S+)$", re.MULTILINE)
+STAMP = re.compile(r"(?<=^  forgewatch/values: ).*$", re.MULTILINE)
+
+
+def _about() -> str:
+    return (CHART / "Chart.yaml").read_text()
+
+
 def table() -> str:
     """The README's table of values."""
     lines = ["| value | default | what |", "| --- | --- | --- |"]
@@ -134,6 +161,10 @@ def test_each_value_has_a_comment():
 
 def test_the_schema_is_that_of_the_settings_classes_and_of_the_comments():
     assert json.loads((CHART / "values.schema.json").read_text()) == schema(), "run `make readme`"
+
+
+def test_the_charts_version_rose_with_the_last_change_of_its_values():
+    assert STAMP.findall(_about()) == [stamp()], "raise the version in Chart.yaml, then run `make readme`"
 
 
 def test_the_readme_has_each_value_with_its_default():
@@ -190,7 +221,7 @@ def test_what_another_value_decides_is_set(render: Any) -> None:
     everything = {
         "kafka": {"clientCertificate": True, "keyPasswordKey": "password"},
         "claimCheck": {"existingClaim": "media"},
-        "webhooks": {"secret": "hooks"},
+        "webhooks": {"secret": "hooks", "caKey": "ca.crt"},
         "settings": {"deploy": {"webhook_hosts": ["hooks.example"]}},
     }
     found = render("tls-sasl", over=everything)
@@ -203,6 +234,10 @@ if __name__ == "__main__":
     readme = (CHART / "README.md").read_text()
     begin, end = readme.index(BEGIN) + len(BEGIN), readme.index(END)
     (CHART / "README.md").write_text(readme[:begin] + table() + readme[end:])
+    (stamped,) = STAMP.findall(_about())
+    if stamped != stamp() and stamped.split()[0] == stamp().split()[0]:
+        raise SystemExit("the chart's values are others: raise the version in helm/forgewatch/Chart.yaml")
+    (CHART / "Chart.yaml").write_text(STAMP.sub(stamp(), _about()))
 
 
 ROOT = Path(__file__).parents[2]

@@ -13,12 +13,11 @@ imagePullSecrets:
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
+  {{- with $root.Values.podSecurityContext }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- with index . 1 }}
 {{- with .runtimeClassName }}
 runtimeClassName: {{ quote . }}
@@ -85,7 +84,7 @@ livenessProbe:
   failureThreshold: 3
 {{- end }}
 
-{{/* The volumes and mounts of certificates. Takes (list $ "kafka" "database" "signers"), or some of them; "signing" has the key too. */}}
+{{/* The volumes and mounts of certificates. Takes (list $ "kafka" "database" "object-store" "webhooks" "signers"), or some of them; "signing" has the key too. */}}
 {{- define "forgewatch.certificateVolumes" -}}
 {{- $values := (first .).Values }}
 {{- if and (has "kafka" .) $values.kafka.tlsSecret }}
@@ -106,6 +105,16 @@ livenessProbe:
     items:
       - {key: {{ quote $values.database.caKey }}, path: ca.crt}
 {{- end }}
+{{- range $name, $part := dict "object-store" $values.objectStore "webhooks" $values.webhooks }}
+{{- if and (has $name $) $part.caKey }}
+- name: {{ $name }}-tls
+  secret:
+    secretName: {{ quote $part.secret }}
+    defaultMode: 0440
+    items:
+      - {key: {{ quote $part.caKey }}, path: ca.crt}
+{{- end }}
+{{- end }}
 {{- if and (or (has "signers" .) (has "signing" .)) $values.signing.enabled }}
 - name: signing
   secret:
@@ -125,6 +134,11 @@ livenessProbe:
 {{- end }}
 {{- if and (has "database" .) $values.database.caKey }}
 - {name: database-tls, mountPath: /etc/forgewatch/database, readOnly: true}
+{{- end }}
+{{- range $name, $part := dict "object-store" $values.objectStore "webhooks" $values.webhooks }}
+{{- if and (has $name $) $part.caKey }}
+- {name: {{ $name }}-tls, mountPath: /etc/forgewatch/{{ $name }}, readOnly: true}
+{{- end }}
 {{- end }}
 {{- if and (or (has "signers" .) (has "signing" .)) $values.signing.enabled }}
 - {name: signing, mountPath: /etc/forgewatch/signing, readOnly: true}

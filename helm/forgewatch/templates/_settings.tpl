@@ -53,6 +53,9 @@ url: {{ include "forgewatch.deployUrl" . }}
 host: 0.0.0.0
 port: 8700
 artifacts_url: {{ quote .Values.objectStore.artifactsUrl }}
+{{- if .Values.webhooks.caKey }}
+webhook_ca: /etc/forgewatch/webhooks/ca.crt
+{{- end }}
 cache_dir: /tmp/artifacts
 metrics_port: 9104
 health_urls:
@@ -63,6 +66,23 @@ health_urls:
 
 {{- define "forgewatch.deployUrl" -}}
 http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.deploy.port | default 8700 | int }}
+{{- end }}
+
+{{/* Where people come in from outside, if anywhere. */}}
+{{- define "forgewatch.entrance" -}}
+{{- $deploy := .Values.deploy }}
+{{- if index .Values.settings.deploy "url" }}
+{{- trimSuffix "/" .Values.settings.deploy.url }}
+{{- else if $deploy.ingress.enabled }}
+{{- printf "https://%s" $deploy.ingress.host }}
+{{- else if and $deploy.httpRoute.enabled $deploy.httpRoute.hostnames }}
+{{- printf "https://%s" (first $deploy.httpRoute.hostnames) }}
+{{- end }}
+{{- end }}
+
+{{/* The address of the page, from outside or else within the cluster. */}}
+{{- define "forgewatch.publicUrl" -}}
+{{- include "forgewatch.entrance" . | default (printf "http://%s.%s:%s" (include "forgewatch.name" (list . "deploy")) .Release.Namespace (include "forgewatch.setting" (list . "deploy" "port"))) }}
 {{- end }}
 
 {{/* A room's settings as a YAML mapping: the chart's own under those of the values. Takes (list $ ROOM). */}}
@@ -161,6 +181,10 @@ http://{{ include "forgewatch.name" (list . "deploy") }}:{{ .Values.settings.dep
 {{- with .region }}
 - name: AWS_REGION
   value: {{ . | quote }}
+{{- end }}
+{{- if .caKey }}
+- name: AWS_CA_BUNDLE
+  value: /etc/forgewatch/object-store/ca.crt
 {{- end }}
 {{- with .secret }}
 {{ include "forgewatch.secretEnv" (list "AWS_ACCESS_KEY_ID" . "AWS_ACCESS_KEY_ID") }}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,6 +236,15 @@ def test_a_verdict_that_nobody_knows_is_one_line(page: Any) -> None:
     shown = page.get("/page/verdicts?id=forgewatch.media-0-99")
     assert shown.status_code == 404
     assert "no verdict forgewatch.media-0-99 is known" in shown.text
+
+
+def test_each_alert_leads_to_a_runbook_that_is_served_and_to_no_other_file(page: Any) -> None:
+    alerts = (Path(__file__).parents[3] / "helm/forgewatch/rules/alerts.yaml").read_text()
+    leads = re.findall(r"runbook_url: helm/forgewatch(/runbooks/(\w+)\.md)", alerts)
+    assert len(leads) > 20
+    assert all(page.get(path).text.startswith(f"# {name}\n") for path, name in leads)
+    for path in ("/runbooks/Other.md", "/runbooks/..%2FBACKUP.md", "/runbooks/%2Fetc%2Fissue.md"):
+        assert page.get(path).status_code == 404
 
 
 def test_the_api_is_described_without_anything_from_elsewhere(page: Any) -> None:

@@ -35,6 +35,7 @@ def test_with_a_token_only_its_bearer_gets_in(settings: DeploySettings) -> None:
         TestClient(create_app(guarded, services), base_url="http://deploy.example") as client,
     ):
         assert client.get("/healthz").status_code == 200
+        assert client.get("/runbooks/ForgewatchNoTraffic.md").text.startswith("# ForgewatchNoTraffic\n")
         for path in (
             "/status",
             "/rollout",

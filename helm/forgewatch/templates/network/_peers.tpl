@@ -25,6 +25,18 @@
 - ipBlock: {cidr: "::/0", except: ["fe80::/10"]}
 {{- end }}
 
+{{/* What every pod may reach: names, and what the values add. */}}
+{{- define "forgewatch.egress.names" -}}
+- ports:
+    - {protocol: UDP, port: 53}
+    - {protocol: TCP, port: 53}
+  to:
+    {{- .Values.networkPolicy.dnsTo | default (include "forgewatch.everywhere" . | fromYamlArray) | toYaml | nindent 4 }}
+{{- with .Values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{- define "forgewatch.egress.kafka" -}}
 {{- $ports := list }}
 {{- range splitList "," .Values.kafka.bootstrapServers }}
