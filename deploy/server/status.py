@@ -122,7 +122,7 @@ _SERVING = "forgewatch_detector_serving"
 _STATES = {
     "unconfirmed": "the releases topic names what deploy does not confirm; it is not served",
     "unreachable": "it cannot ask deploy what to serve, and goes on with what deploy said last",
-    "refused": "deploy refuses its token, so it goes on with what deploy said last: start it again with today's",
+    "refused": "deploy refuses its token, so it goes on with what deploy said last: restart it with today's",
     "nothing_approved": "deploy has approved nothing, and what it said last still scores",
 }
 

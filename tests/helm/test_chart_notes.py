@@ -56,12 +56,7 @@ def test_they_name_the_service_its_port_and_the_secret(notes: Notes, render: Any
 
 
 OPEN = ("networkPolicy.enabled=false",)
-INGRESS = (
-    *OPEN,
-    "deploy.ingress.enabled=true",
-    "deploy.ingress.host=in.example",
-    "deploy.ingress.tlsSecret=t",
-)
+INGRESS = (*OPEN, *(f"deploy.ingress.{each}" for each in ("enabled=true", "host=in.example", "tlsSecret=t")))
 ROUTE = (*OPEN, "deploy.httpRoute.enabled=true", "deploy.httpRoute.parentRefs[0].name=public")
 
 
