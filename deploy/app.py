@@ -162,7 +162,7 @@ def _answer(status: int) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
         if isinstance(error, ApprovalError | EvidenceError):
             metrics.REFUSALS.inc()
-        log.warning("refused", method=request.method, path=request.url.path, why=str(error))
+        log.warning("refused", method=request.method, path=request.scope["path"], why=str(error))
         return _refusal(request, str(error), status)
 
     return answer

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import h11
 import uvicorn
 from fastapi.concurrency import run_in_threadpool
 from prometheus_client import REGISTRY
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from deploy.access.guard import refuse_insecure
 from deploy.app import create_app
@@ -27,6 +29,10 @@ from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
 _BEAT_INTERVAL_S = 0.5
+MAX_CONNECTIONS = 512
+_BACKLOG = 128
+"""Taken at once: with those that are open they are fewer than the files that a process may have (1024)."""
+_PATIENCE_S = 10.0
 _FAREWELL_S = 10
 """Requests that are under way when the process is told to stop have so long to end, seconds."""
 
@@ -64,6 +70,8 @@ def work(process: Process) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            http=Bounded,
+            backlog=_BACKLOG,
             proxy_headers=False,  # else whoever connects from loopback says which address they come from
             timeout_graceful_shutdown=_FAREWELL_S,
         )
@@ -81,6 +89,51 @@ def hindrance(server: uvicorn.Server, services: Services) -> str | None:
     except LedgerError as error:
         return str(error)
     return services.artifacts.hindrance() or services.crops.hindrance()
+
+
+class Bounded(H11Protocol):
+    """uvicorn's protocol for a connection that a peer cannot keep by saying or reading nothing.
+
+    Within each _PATIENCE_S one that waits for its peer must get on: a request's head, 16 KiB of its body, or
+    a byte of the answer taken. Where too many are open, the one that has been silent for longest makes room.
+    """
+
+    connections: set["Bounded"]  # type: ignore[assignment]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to watch it."""
+        super().connection_made(transport)
+        self._received, self._heard_at = 0, self.loop.time()
+        self._looked = self._look()
+        self._watch = self.loop.call_later(_PATIENCE_S, self._close_idle)
+        if len(self.connections) > MAX_CONNECTIONS:
+            waiting = (each for each in self.connections if each.waits())
+            min(waiting, key=lambda each: each._heard_at).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the watch."""
+        self._watch.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take some bytes."""
+        self._received, self._heard_at = self._received + len(data), self.loop.time()
+        super().data_received(data)
+
+    def waits(self) -> bool:
+        """Whether its peer is to speak or to read next, and not the server."""
+        speaks = self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not self.flow.read_paused
+        return speaks or self.transport.get_write_buffer_size() > 0
+
+    def _look(self) -> tuple[object, ...]:
+        unread = self.transport.get_write_buffer_size()
+        return self.conn.their_state, self.cycle, self._received // 2**14, unread
+
+    def _close_idle(self) -> None:
+        before, self._looked = self._looked, self._look()
+        if self.waits() and self._looked == before:
+            return self.transport.abort()
+        self._watch = self.loop.call_later(_PATIENCE_S, self._close_idle)
 
 
 class Server(uvicorn.Server):

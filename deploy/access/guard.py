@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.routing import APIRoute
@@ -194,8 +194,16 @@ def require_same_origin(request: Request) -> None:
     """Raise HTTPException (403) where a browser does not say that a page of this very server sends this."""
     settings: DeploySettings = request.app.state.settings
     own = {request.headers.get("host"), urlsplit(settings.url).netloc}
-    if urlsplit(request.headers.get("origin", "")).netloc not in own - {None, ""}:
+    if split(request.headers.get("origin", "")).netloc not in own - {None, ""}:
         raise HTTPException(403, "a page of another origin may send nothing here")
+
+
+def split(url: str) -> SplitResult:
+    """Take an address apart that a stranger gave. Raises HTTPException (400) where it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise HTTPException(400, f"a header names no address: {error}") from error
 
 
 def refuse_insecure(settings: DeploySettings, access: Access | None = None) -> None:
@@ -234,7 +242,7 @@ def owner() -> str:
 
 def _of_loopback(request: Request) -> Person:
     # A page of another origin whose name was made to resolve to loopback is no loopback caller.
-    if urlsplit(f"//{request.headers.get('host', '')}").hostname not in LOOPBACK_NAMES:
+    if split(f"//{request.headers.get('host', '')}").hostname not in LOOPBACK_NAMES:
         raise HTTPException(400, "Invalid host header")
     given = request.headers.get(ACTOR)
     name = owner() if given is None else checked_name(unquote(given))

@@ -68,7 +68,7 @@ def add_page(app: FastAPI) -> None:
 
 def is_page(request: Request) -> bool:
     """Whether a browser's view is answered, and not a call of the API."""
-    path = request.url.path
+    path = request.scope["path"]
     return path in ("/", "/login", "/logout") or path.startswith("/page/")
 
 

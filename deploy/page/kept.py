@@ -75,7 +75,7 @@ async def keep(request: Request) -> str | None:
     """Keep the form that this request sends, if a page of this server sent it; return where it is shown."""
     length = request.headers.get("content-length", "")
     form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
-    path = request.url.path
+    path = request.scope["path"]
     if request.method != "POST" or not form or not length.isascii() or not length.isdigit():
         return None
     if int(length) > _MAX_BYTES or not path.startswith("/page/"):

@@ -21,7 +21,7 @@ def get_login(request: Request, next: Annotated[str, Query(max_length=2000)] = "
 
 def ask(request: Request, reason: str, status: int) -> HTMLResponse:
     """Ask for a token instead of the view that was asked for, and lead back to it, or to what was typed."""
-    path = request.url.path
+    path = request.scope["path"]
     if path in ("/login", "/logout"):
         return _form(request, getattr(request.state, "next", "/"), reason, status)
     if kept := getattr(request.state, "kept", None):

@@ -8,10 +8,11 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -21,6 +22,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 _IDLE_CONNECTION_S = 10
+_WAITING_CONNECTIONS = 32
 # A loop that is silent for longer is stuck: no single wait of any process is as long.
 MAX_HEARTBEAT_AGE_S = 300.0
 
@@ -74,8 +76,43 @@ class _Answers:
         return [body]
 
 
+class _Server(ThreadingWSGIServer):
+    """A thread a connection. Of those whose request is not here yet, the oldest makes room for new ones."""
+
+    daemon_threads = True
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._waiting: dict[Any, None] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Hand a connection to a thread of its own."""
+        if len(self._waiting) >= _WAITING_CONNECTIONS:
+            oldest = next(iter(self._waiting))
+            self.heard(oldest)
+            with suppress(OSError):  # its thread reads the end
+                oldest.shutdown(socket.SHUT_RDWR)
+        self._waiting[request] = None
+        super().process_request(request, client_address)
+
+    def heard(self, request: Any) -> None:
+        """Count a connection no longer: its request is here, or it ended."""
+        self._waiting.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.heard(request)
+        super().shutdown_request(request)
+
+
 class _Handler(WSGIRequestHandler):
     timeout = _IDLE_CONNECTION_S
+
+    def parse_request(self) -> bool:
+        """Read a request's head."""
+        parsed = super().parse_request()
+        self.server.heard(self.connection)  # type: ignore[attr-defined]
+        return parsed
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: every scrape and probe would be a line."""
@@ -100,7 +137,7 @@ def serve_health(
         "/readyz": lambda: heartbeat.hindrance() or (check() if check else None),
     }
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    server_class = type("_Server", (ThreadingWSGIServer,), {"address_family": family, "daemon_threads": True})
+    server_class = type("_Server", (_Server,), {"address_family": family})
     try:
         server: WSGIServer = make_server(
             host, port, _Answers(probes, make_wsgi_app(registry)), server_class, handler_class=_Handler

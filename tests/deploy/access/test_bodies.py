@@ -1,17 +1,23 @@
-"""What a stranger sends costs a real server no memory, whatever its length and however it is sent."""
+"""What a stranger sends, or does not send, costs a real server neither memory nor its place for others."""
 
+import socket
 import sys
+import threading
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
+from deploy import process
 from deploy.access.guard import GuardedRoute
+from ingest.process import health
 
 PIECE, PIECES = b"x" * 2**16, 256
 LENGTH = len(PIECE) * PIECES
@@ -119,3 +125,112 @@ def test_a_login_takes_a_token_and_a_long_path_and_no_more(
     assert stranger.post("/login", data=longest, headers=origin).status_code == 303
     too_long = {"token": "x" * 2**15}
     assert stranger.post("/login", data=too_long, headers=origin).status_code == 413
+
+
+HALVES = {
+    "no head": b"",
+    "half a head": b"GET / HTTP/1.1\r\nHost: a\r\nX: ",
+    "half a body": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1234",
+}
+PLACES = 6
+Opened = Callable[[bytes], socket.socket]
+
+
+def closed(peer: socket.socket) -> bool:
+    """Whether the server closed it; waits for that at most as long as a test may."""
+    peer.settimeout(60)
+    with suppress(ConnectionResetError):
+        return peer.recv(1) == b""
+    return True
+
+
+@contextmanager
+def listening(protocol: Any) -> Iterator[str]:
+    """A real server whose application reads a body, and answers once it is told to go on."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_config=None, http=protocol, timeout_keep_alive=60)
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        thread.join(0.02)
+    yield "http://{}:{}".format(*server.servers[0].sockets[0].getsockname())
+    server.should_exit = server.force_exit = True
+    thread.join()
+
+
+@pytest.fixture(params=["deploy", "health"])
+def places(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server that has few places."""
+    monkeypatch.setattr(process, "MAX_CONNECTIONS", PLACES)
+    monkeypatch.setattr(health, "_WAITING_CONNECTIONS", PLACES)
+    monkeypatch.setattr(health._Handler, "timeout", None)
+    with ExitStack() as stack:
+        if request.param == "deploy":
+            yield stack.enter_context(listening(process.Bounded))
+        else:
+            yield stack.enter_context(health.serve_health("127.0.0.1", 0, health.Heartbeat()))
+
+
+def connect(url: str, data: bytes) -> socket.socket:
+    address = urlsplit(url)
+    peer = socket.create_connection((address.hostname, address.port))
+    peer.sendall(data)
+    return peer
+
+
+@pytest.mark.parametrize("half", ["no head", "half a head"])
+def test_peers_that_ask_nothing_make_room_for_who_asks(places: str, half: str) -> None:
+    with ExitStack() as stack:
+        peers = [stack.enter_context(connect(places, HALVES[half])) for _ in range(3 * PLACES)]
+        answer = answered(places, "GET", "/livez", JSON, declared=True)
+        assert answer.status in (200, 204)
+        assert all(closed(peer) for peer in peers[: PLACES + 1])
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_peer_that_does_not_go_on_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, half: str, bounded: bool
+) -> None:
+    """With the control: uvicorn alone keeps it for ever, which is to say until another was let go."""
+    monkeypatch.setattr(process, "_PATIENCE_S", 0.05)
+    with listening(process.Bounded) as url, listening("h11") as kept, ExitStack() as stack:
+        peers = [stack.enter_context(connect(each, HALVES[half])) for each in (kept, url)]
+        assert closed(peers[1])
+        if not bounded:
+            peers[0].setblocking(False)
+            with pytest.raises(BlockingIOError):
+                peers[0].recv(1)
+        else:
+            assert answered(url, "POST", "/", JSON, declared=True).status == 204
+
+
+@pytest.mark.parametrize("header", ["Host", "Origin", "X-Forwarded-User", "X-Forgewatch-Actor", "Cookie"])
+@pytest.mark.parametrize(
+    "value", ["[", "http://[", "http://[::1", "//\u2100", "http://a@[", "%5b%ff", "\x01"]
+)
+def test_a_header_that_names_nothing_is_refused_and_is_no_fault_of_the_server(
+    stranger: TestClient, header: str, value: str
+) -> None:
+    for method, path in (
+        ("GET", "/releases"),
+        ("POST", "/updates"),
+        ("POST", "/login"),
+        ("GET", "/page/now"),
+    ):
+        given = {header.encode(): value.encode()}
+        answer = stranger.request(
+            method, path, headers=given, data={"token": "x"} if path == "/login" else None
+        )
+        assert answer.status_code < 500, (method, path, answer.text)
