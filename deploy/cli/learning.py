@@ -168,6 +168,8 @@ def setup_of(chosen: Learning) -> "Setup":
         exposure=cast(Any, chosen.exposure),
     )
     backbone = chosen.backbone or NO_BACKBONE
+    if backbone != NO_BACKBONE:
+        import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
     if backbone == NO_BACKBONE and chosen.preset is not None:
         raise UsageError(f"--preset {chosen.preset} trains a backbone, and --backbone none is none: name one")
     if backbone == NO_BACKBONE and not chosen.forensic:

@@ -64,8 +64,6 @@ def check_name(name: str) -> None:
     """Raise BackboneError unless timm knows a model of that name. Nothing is looked up in its hub."""
     import timm
 
-    import detector.model.resnet32  # noqa: F401  # timm knows it from then on
-
     # Names that lead to a hub are no names of models: they would be looked up there.
     model, _, tag = name.partition(".")
     if not timm.is_model(model):

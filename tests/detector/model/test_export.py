@@ -101,18 +101,13 @@ def plain() -> DetectorGraph:
     return without_features("lcnet_050")
 
 
-@pytest.fixture(scope="module")
-def ours() -> DetectorGraph:
-    return without_features("resnet32_cifar")
-
-
 def without_features(backbone: str) -> DetectorGraph:
     torch.manual_seed(0)
     network = Network(Architecture(backbone=backbone, crop_px=64, forensic=False), 2)
     return DetectorGraph(network, gate(OF_THE_LOGITS), None)
 
 
-@pytest.fixture(scope="module", params=["forensic", "bare", "plain", "ours"])
+@pytest.fixture(scope="module", params=["forensic", "bare", "plain"])
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     graph: DetectorGraph = request.getfixturevalue(request.param)
     path = tmp_path_factory.mktemp("onnx") / "detector.onnx"

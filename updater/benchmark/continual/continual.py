@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from memory.rehearsal import herd
-from updater.benchmark.continual.judged_items import JudgedItems
-from updater.benchmark.continual.scoring import Judge, calibrated, herding_features
+from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt

@@ -14,8 +14,7 @@ from detector.release.artifact import Reference
 from detector.release.manifest import NO_BACKBONE
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
-from updater.benchmark.continual.judged_items import JudgedItems
-from updater.benchmark.continual.scoring import Judge, calibrated, energy_of
+from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.learners.methods import LEARNERS

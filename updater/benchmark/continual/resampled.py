@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.benchmark.continual.judged_items import JudgedItems
 from updater.benchmark.continual.left_out import LeftOut
+from updater.benchmark.continual.scoring import JudgedItems
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.report.bootstrap import (
     ROUNDS,

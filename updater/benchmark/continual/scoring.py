@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from detector.model.scores import NetworkOutput, energy
 from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters
-from updater.benchmark.continual.judged_items import JudgedItems, joined_items
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (
@@ -31,6 +30,45 @@ from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
 from updater.training.pools import backbone_rows, classify_in_parts, crop_features
 from updater.training.step import Learnt
+
+
+@dataclass(frozen=True)
+class JudgedItems:
+    """n items as a trained network judged them; scores are higher for less familiar items.
+
+    families: each item's class. column: its highest logit, and right whether that is right, the gate aside,
+    as `rightly_told` counts it. fake_by_maxima: CDDB's p_F, of which its mAP is. unknown_score: the gate's.
+    labels: real, fake or unknown, at the deployed thresholds. All are [n]; features, the raw forensic ones,
+    are [n, F], and F is 0 where there are none.
+    """
+
+    families: NDArray[np.str_]
+    groups: NDArray[np.str_]
+    column: NDArray[np.int64]
+    right: NDArray[np.bool_]
+    fake_probability: NDArray[np.float32]
+    fake_by_maxima: NDArray[np.float32]
+    energy: NDArray[np.float32]
+    unknown_score: NDArray[np.float32]
+    labels: NDArray[np.str_]
+    features: NDArray[np.float32]
+    rejection: dict[str, NDArray[np.float64]]
+
+    def take(self, rows: slice) -> "JudgedItems":
+        """Return these items."""
+        parts = {name: values[rows] for name, values in vars(self).items() if name != "rejection"}
+        return JudgedItems(**parts, rejection={name: v[rows] for name, v in self.rejection.items()})
+
+
+def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
+    """Return the items of all parts, of which there is at least one."""
+    names = [name for name in vars(parts[0]) if name != "rejection"]
+    return JudgedItems(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
+        rejection={
+            name: np.concatenate([part.rejection[name] for part in parts]) for name in parts[0].rejection
+        },
+    )
 
 
 def output_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NetworkOutput:
