@@ -26,7 +26,7 @@ _STILL_BRANDS = {brand for image_format in FORMATS.values() for brand in image_f
 _MOV_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
 
 # Names in a film need not be UTF-8, which PyAV takes by itself from 19 on (Python 3.12 and later).
-_NAMES = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
+_NAMES: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
 av.logging.set_level(None)
 
