@@ -28,6 +28,8 @@ from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, PicturePlan
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
+MAX_REALS_MARKED = 0.05
+"""Share of genuine pictures of which maps may mark more than 2 %: more, and none is shown."""
 _SHOWN, _SHOWN_PX = "shown", 1024
 _FRAMES, _FRAME_PX = 8, 160
 """of a video, shown small"""
@@ -85,6 +87,20 @@ class Scorer:
         return judged.verdict
 
     @property
+    def map_problem(self) -> str | None:
+        """Why no map of this release is shown: it marks too many genuine pictures. None: it is shown."""
+        localizer = self._artifact.manifest.localizer
+        if localizer is None:
+            return None
+        marked = localizer.reals_marked
+        if marked <= MAX_REALS_MARKED:
+            return None
+        return (
+            f"The map is left out: this release's maps mark {100 * marked:.0f} % of genuine pictures,"
+            f" and the bound is {100 * MAX_REALS_MARKED:.0f} %"
+        )
+
+    @property
     def maps(self) -> bool:
         """Whether the release says where pictures are forged."""
         return self._artifact.manifest.localizer is not None
@@ -95,13 +111,13 @@ class Scorer:
         return self._artifact.manifest.scanner is not None
 
     def picture(self, path: Path, verdict: Verdict) -> NDArray[np.uint8]:
-        """Show the frame that a verdict's map is of, whole, uint8 RGB with sides of at most 1,024 px.
+        """Show the frame that a verdict's map is of, or the first, uint8 RGB with sides of at most 1,024 px.
 
         Raises DecodeError, and OSError where the file cannot be read.
         """
-        assert verdict.map is not None
         decoded = self._shown(path, verdict, self._artifact.manifest.contract.crop_plan, _SHOWN_PX)
-        shown: NDArray[np.uint8] = decoded.pictures[_SHOWN][decoded.frame_numbers.index(verdict.map.frame)]
+        place = decoded.frame_numbers.index(verdict.map.frame) if verdict.map else 0
+        shown: NDArray[np.uint8] = decoded.pictures[_SHOWN][place]
         return shown
 
     def frames(self, path: Path, verdict: Verdict) -> list[NDArray[np.uint8]]:

@@ -52,6 +52,15 @@ _VIEWS = (
     docs,
 )
 
+_TITLES = {
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not possible now",
+    413: "Too large",
+    422: "Look at what you entered",
+    503: "Not available now",
+}
+"""of a view that says why there is none"""
 Again = Callable[[str, int], Response]
 """Shows the form of a refused action anew, with what was typed; given the reason and a status."""
 
@@ -81,7 +90,8 @@ def refused(request: Request, reason: str, status: int) -> Response:
     person: Person | None = getattr(request.state, "person", None)
     if status == 401 or person is None or person.roles.isdisjoint(PEOPLE):
         return login.ask(request, reason, status)
-    return show(request, of_request(request), "error.html.j2", f"Error {status}", {"error": reason}, status)
+    title = _TITLES.get(status, "That did not work")
+    return show(request, of_request(request), "error.html.j2", title, {"error": reason}, status)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -1,23 +1,25 @@
-"""Try a file: the verdict of the live release on it, and nothing is kept."""
+"""Check a file: the verdict of the live release on it, with its picture; nothing goes to the memory."""
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, HTTPException, Request, UploadFile
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, File, Form, HTTPException, Path, Request, UploadFile
+from fastapi.responses import HTMLResponse, Response
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.page.verdicts import parts_of
 from deploy.page.visit import show
 from deploy.releases.standing import fold
-from deploy.server.services import Opened
-from deploy.server.trying import MAX_BYTES, TryError
+from deploy.server.services import Opened, Services
+from deploy.server.trying import HELP, MAX_BYTES, TryError
 
 router = APIRouter(route_class=GuardedRoute)
 
-_FORM_BYTES = 2**16
+_FORM_BYTES, _MOST = 2**16, 12
+"""of the other fields; files at once"""
 _NO_SOURCE = "none"
 """Else its source would be the folder that the server keeps it in meanwhile."""
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,5}")
@@ -25,8 +27,16 @@ _SUFFIX = re.compile(r"\.[a-z0-9]{1,5}")
 
 @router.get("/page/try", response_class=HTMLResponse, openapi_extra=least("reviewer"))
 def get_try(request: Request, services: Opened) -> HTMLResponse:
-    """The form that takes a file."""
-    return show(request, services, "try.html.j2", "Try a file", {"verdict": None, "name": "", "source": ""})
+    """The form that takes files."""
+    return _try(request, services)
+
+
+@router.get("/page/try/{name}.png", response_class=Response, openapi_extra=least("reviewer"))
+def get_picture(services: Opened, name: Annotated[str, Path(max_length=50)]) -> Response:
+    """A picture of what was tried, under a name that its answer alone has; it is gone after some minutes."""
+    if (png := services.trier.picture(name)) is None:
+        raise HTTPException(404, "pictures of what was tried are kept for five minutes; this one is gone")
+    return Response(png, media_type="image/png", headers={"cache-control": "no-store"})
 
 
 @router.post(
@@ -35,25 +45,45 @@ def get_try(request: Request, services: Opened) -> HTMLResponse:
     openapi_extra=least("reviewer"),
     max_body_size=MAX_BYTES + _FORM_BYTES,
 )
-def try_file(
+def try_files(
     request: Request,
     services: Opened,
-    file: UploadFile,
+    file: Annotated[list[UploadFile], File(description="pictures and videos")] = [],  # noqa: B006  # FastAPI copies it
     source: Annotated[str, Form(max_length=1000)] = "",
 ) -> HTMLResponse:
-    """Score a file as the stream would; it goes to no topic, and nothing of it is kept."""
+    """Score files as the stream would; they go to no topic, and nothing of them is kept."""
+    request.state.again = lambda error, status: _try(request, services, (), source, error, status)
     live = fold(services.ledger.events()).live
-    content, name = file.file.read(), PurePath(file.filename or "").name
     if live is None:
         raise HTTPException(409, "nothing is live yet: ask for an update, and approve its release")
-    if not content:
-        raise HTTPException(422, "file: it is empty, or none was chosen")
+    chosen = [each for each in file if each.filename]
+    if not chosen or len(chosen) > _MOST:
+        raise HTTPException(422, f"choose a picture or a video, or up to {_MOST} of them")
+    results = [_tried(services, each, live.digest, source.strip() or _NO_SOURCE) for each in chosen]
+    failed = all(result["problem"] for result in results)
+    return _try(request, services, results, source, None, 422 if failed else 200)
+
+
+def _tried(services: Services, file: UploadFile, digest: str, source: str) -> dict[str, Any]:
+    """What came of one file: its verdict and pictures, or what to do."""
+    name, content = PurePath(file.filename or "").name, file.file.read()
     suffix = PurePath(name).suffix.lower()
     try:
-        verdict = services.trier.score(
-            content, suffix if _SUFFIX.fullmatch(suffix) else "", live.digest, source.strip() or _NO_SOURCE
-        )
+        if not content:
+            raise TryError(HELP["empty"])
+        tried = services.trier.score(content, suffix if _SUFFIX.fullmatch(suffix) else "", digest, source)
     except TryError as error:
-        raise HTTPException(422, str(error)) from error
-    context = {"verdict": verdict, "parts": parts_of(verdict), "name": name, "source": source}
-    return show(request, services, "try.html.j2", "Try a file", context)
+        return {"name": name, "problem": str(error)}
+    return {"name": name, "problem": None, "tried": tried, "parts": parts_of(tried.verdict)}
+
+
+def _try(
+    request: Request,
+    services: Services,
+    results: Sequence[Mapping[str, Any]] = (),
+    source: str = "",
+    error: str | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    context = {"results": results, "source": source, "error": error}
+    return show(request, services, "try.html.j2", "Check a file", context, status)

@@ -100,7 +100,7 @@ def frame(request: Request, services: Services) -> Frame:
                     Entry("Sources", "/page/sources"),
                     Entry("Accuracy", "/page/accuracy"),
                     Entry("Dead letters", "/page/dead-letters"),
-                    *([Entry("Try a file", "/page/try")] if person.may_review else []),
+                    *([Entry("Check a file", "/page/try")] if person.may_review else []),
                 ),
             ),
             (

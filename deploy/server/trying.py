@@ -1,12 +1,21 @@
 """A file is scored by the live release in this process, as in the stream; nothing of it is kept."""
 
+import secrets
 import tempfile
 import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from deploy.client.pictures import draw_map
 from deploy.releases.artifacts import ArtifactMissingError, ArtifactStore
+from deploy.server.pictures import whole
 from detector.records import Verdict
 from detector.release.artifact import MANIFEST, SIGNATURE
 from detector.release.manifest import read_manifest
@@ -24,6 +33,31 @@ MAX_BYTES = 2**26
 _WAIT_S = 20.0
 
 
+HELP = {
+    "corrupt": "This file is damaged, such as cut off at its end. Try another copy of it.",
+    "empty": "This file is empty. Choose another one.",
+    "no_media": "This file is empty. Choose another one.",
+    "unknown_format": "This is no picture or video that is read here. Save it as JPEG, PNG, WebP or MP4.",
+    "too_large": "This file is too large. Send a smaller one, or a shorter clip.",
+    "too_many_pixels": "This picture has too many pixels. Make it smaller.",
+    "timeout": "This file takes too long to decode. Make it smaller, or cut the clip.",
+    "out_of_memory": "This file takes too much memory to decode. Make it smaller.",
+    "crashed": "This file cannot be decoded safely. Save it anew with another program.",
+}
+"""What to do, by the reason of a dead letter."""
+_PICTURES, _PICTURES_S = 48, 300.0
+"""Pictures of what was tried last that stay in this process, and for how long."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A verdict, the names of its pictures by their titles, and why one is left out."""
+
+    verdict: Verdict
+    pictures: Mapping[str, str]
+    left_out: str | None = None
+
+
 class TryError(Exception):
     """The file has no verdict: another is being scored, nothing is live, or it is none that can be scored."""
 
@@ -37,6 +71,7 @@ class Trier:
         self._opened, self._folder = ExitStack(), ExitStack()
         self._sandbox: Sandbox | None = None
         self._scorer: tuple[str, Scorer] | None = None
+        self._pictures: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
 
     def close(self) -> None:
         """End the decoding children, and remove the release's files."""
@@ -44,7 +79,19 @@ class Trier:
             self._folder.close()
             self._opened.close()
 
-    def score(self, content: bytes, suffix: str, digest: str, source: str | None) -> Verdict:
+    def picture(self, name: str) -> bytes | None:
+        """Return a picture of what was tried, PNG; None where it is gone."""
+        made_s, png = self._pictures.get(name, (-_PICTURES_S, None))
+        return png if time.monotonic() - made_s < _PICTURES_S else None
+
+    def _keep(self, png: bytes) -> str:
+        name = secrets.token_urlsafe(16)
+        self._pictures[name] = time.monotonic(), png
+        while len(self._pictures) > _PICTURES:
+            self._pictures.popitem(last=False)
+        return name
+
+    def score(self, content: bytes, suffix: str, digest: str, source: str | None) -> Tried:
         """Return the verdict of a release on a file's bytes. suffix: of its name, such as `.png`.
 
         Raises TryError, StoreError, ArtifactError, SandboxUnavailableError.
@@ -58,9 +105,18 @@ class Trier:
             with tempfile.TemporaryDirectory(prefix="try-") as folder:
                 path = Path(folder) / f"file{suffix}"
                 path.write_bytes(content)
-                return scorer.score(path, source=source)
+                verdict = scorer.score(path, source=source)
+                shown = scorer.picture(path, verdict)
+                pictures = {"The picture" if verdict.kind == "image" else "A frame": self._keep(whole(shown))}
+                problem = scorer.map_problem if verdict.map else None
+                if verdict.map and problem is None:
+                    pictures["Where it seems forged"] = self._keep(
+                        whole(np.asarray(draw_map(shown, verdict.width, verdict.map)))
+                    )
+                return Tried(verdict, pictures, problem)
         except NoVerdictError as error:
-            raise TryError(str(error).partition(": ")[2]) from error
+            reason, _, why = str(error).partition(": ")[2].partition(": ")
+            raise TryError(f"{HELP[reason]} ({why})" if reason in HELP else f"{reason}: {why}") from error
         finally:
             self._one_at_a_time.release()
 

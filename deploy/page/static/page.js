@@ -69,6 +69,15 @@ const renew = async () => {
 };
 setInterval(renew, RENEW_MS);
 
+// Files that are dropped on the form are chosen by it.
+const drop = document.getElementById("drop");
+drop?.addEventListener("dragover", event => event.preventDefault());
+drop?.addEventListener("drop", event => {
+  event.preventDefault();
+  drop.elements.file.files = event.dataTransfer.files;
+  drop.requestSubmit();
+});
+
 // Keys
 const off = () => localStorage.getItem("keys") === "off";
 const help = document.getElementById("keys");

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deploy.client import scoring
 from deploy.releases.ledger import Move
 from deploy.server.services import Services
 from detector.release.artifact import MANIFEST, Artifact
@@ -23,10 +24,14 @@ def picture() -> bytes:
     return encoded.getvalue()
 
 
-def drop(page: Any, content: bytes, name: str = "a.png", **fields: str) -> Any:
+def drop(page: Any, *contents: bytes, name: str = "a.png", **fields: str) -> Any:
     token = re.search('name="form_token" value="([0-9a-f]+)"', page.get("/page/try").text)
     assert token is not None
-    return page.post("/page/try", data={"form_token": token[1], **fields}, files={"file": (name, content)})
+    return page.post(
+        "/page/try",
+        data={"form_token": token[1], **fields},
+        files=[("file", (name, each)) for each in contents],
+    )
 
 
 @pytest.fixture
@@ -38,7 +43,12 @@ def live(
 ) -> Artifact:
     """A real, if untrained, release that is live."""
     monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
-    artifact = untrained_artifact
+    return take_live(services, untrained_artifact, candidate_of)
+
+
+def take_live(
+    services: Services, artifact: Artifact, candidate_of: Callable[[Artifact], Candidate]
+) -> Artifact:
     for name in (*artifact.manifest.files, MANIFEST):
         with services.artifacts.upload(artifact.digest, name) as upload:
             upload.write((artifact.folder / name).read_bytes())
@@ -61,21 +71,49 @@ def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t"))
     (tmp_path / "t").mkdir()
-    shown = drop(page, picture(), "<b>\u202e.png", source="camera")
+    shown = drop(page, picture(), name="<b>\u202e.png", source="camera")
     assert shown.status_code == 200, shown.text
     assert "160 × 200" in shown.text
     assert live.version in shown.text
     assert "Unknown score" in shown.text
-    assert str(tmp_path) not in drop(page, picture(), "a.png").text
+    assert str(tmp_path) not in drop(page, picture()).text
     assert "&lt;b&gt;" in shown.text
     assert "\u202e" not in shown.text
     assert [path.name for path in (tmp_path / "t").iterdir() if path.name.startswith("try-")] == []
-    for content, why in ((b"\xff\xd8 no picture", "decod|format|identif"), (b"", "it is empty")):
-        refused = drop(page, content, "x.jpg")
-        assert refused.status_code == 422
+    (address,) = set(re.findall(r'src="(/page/try/[^"]+\.png)"', shown.text))
+    assert Image.open(io.BytesIO(page.get(address).content)).size == (160, 200)
+    assert page.get("/page/try/other.png").status_code == 404
+    cut = picture()[:2000]
+    for content, why in (
+        (b"\xff\xd8 no picture", "another|Save"),
+        (b"", "is empty"),
+        (cut, "[Tt]ry another"),
+    ):
+        refused = drop(page, content, name="x.jpg")
+        assert (refused.status_code, "Error 422" in refused.text) == (422, False)
         assert re.search(why, refused.text)
+    both = drop(page, picture(), b"nothing")
+    assert (both.status_code, both.text.count("has no verdict"), both.text.count("160 × 200")) == (200, 1, 1)
+    assert "choose a picture" in drop(page).text
     with services.memory.read() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM exemplars").scalar() == 0
+
+
+@pytest.mark.slow
+def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genuine_ones(
+    page: Any,
+    services: Services,
+    localized_artifact: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
+    take_live(services, localized_artifact, candidate_of)
+    for bound, maps in ((1.0, 1), (-0.1, 0)):
+        monkeypatch.setattr(scoring, "MAX_REALS_MARKED", bound)
+        shown = drop(page, picture()).text
+        assert shown.count('alt="Where it seems forged"') == maps
+        assert ("The map is left out" in shown) == (not maps)
 
 
 def test_where_nothing_is_live_it_says_so(page: Any) -> None:

@@ -91,8 +91,8 @@ def shoot(url: str) -> None:
             if name == "try":
                 (sample,) = make_many(SEED, "after", [(plan.DEFAULT_UNSEEN, _AFTER)], processes=1)
                 tried = {"name": sample.name, "mimeType": "image/*", "buffer": sample.data}
-                page.get_by_label("Picture or video").set_input_files(tried)
-                page.get_by_role("button", name="Score").click()
+                page.get_by_label("Pictures or videos").set_input_files(tried)
+                page.get_by_role("button", name="Check").click()
                 page.get_by_role("status").wait_for()
             picture = Image.open(io.BytesIO(page.screenshot()))
             picture.quantize(_COLOURS).save(PICTURES / f"{name}.png", optimize=True)

@@ -32,10 +32,10 @@ from deploy.releases.moving import make_moves
 from deploy.releases.standing import fold
 from deploy.rollouts import moves
 from deploy.rollouts.checks import REALS_LOST
-from deploy.server import accuracy, releases
+from deploy.server import accuracy, pictures, releases
 from deploy.server.services import Services
 from deploy.server.shared_media import SharedMedia
-from deploy.server.trying import Trier
+from deploy.server.trying import Tried, Trier
 from detector.records import Neighbour
 from detector.release.artifact import Artifact
 from ingest.records import InRecord
@@ -163,7 +163,8 @@ def paths(
         accuracy.audit(services, EVIL, AuditLabel(id=drawn.id, label=called))
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
     monkeypatch.setattr(SharedMedia, "picture", lambda *_: np.full((48, 64, 3), 90, np.uint8))
-    monkeypatch.setattr(Trier, "score", lambda *_: verdict)
+    monkeypatch.setattr(Trier, "score", lambda *_: Tried(verdict, {"The picture": "name"}, EVIL))
+    monkeypatch.setattr(Trier, "picture", lambda *_: pictures.words(EVIL))
     facts = dict.fromkeys(("topic", "partition", "offset", "stage", "reason", "message"), EVIL)
     letter = DeadLetter(0, 7, 1000, facts, EVIL, EVIL, 12, "0" * 64)
     monkeypatch.setattr(dead_letters, "read_page", lambda *_: Letters((letter,) * 3, {0: 7}))
@@ -232,9 +233,9 @@ def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(
 
     window.goto("/page/try")
     tried = {"name": f"{EVIL.replace('/', '')}.png", "mimeType": "image/png", "buffer": b"some bytes"}
-    window.get_by_label("Picture or video").set_input_files(tried)
-    window.get_by_role("button", name="Score").click()
-    expect(window.get_by_role("status")).to_be_visible()
+    window.get_by_label("Pictures or videos").set_input_files([tried, tried])
+    window.get_by_role("button", name="Check").click()
+    expect(window.get_by_role("status").first).to_be_visible()
     wrong += [f"what was tried: {problem}" for problem in _problems(window)]
 
     window.goto(paths["/page/clusters/{cluster}"])
