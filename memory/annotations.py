@@ -1,4 +1,4 @@
-"""Labels that people gave elsewhere, each in the name of who gave it."""
+"""Labels that people gave elsewhere: who imports them gives them here, and who gave them there is a claim."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from memory.store import Store
 
 @dataclass(frozen=True)
 class Annotation:
-    """What one annotator called one exemplar: a family, real or ignore."""
+    """What one annotator, as a file says, called one exemplar: a family, real or ignore."""
 
     exemplar: str
     family: str
@@ -21,7 +21,7 @@ class Annotation:
 
 @dataclass
 class Taken:
-    """What became of annotations. labels are the numbers of new labels, by who gave them and what.
+    """What became of annotations. labels are the numbers of new labels, by annotator and what.
 
     already: exemplars that are called the same. left_out: a line on each that was not labelled.
     """
@@ -35,6 +35,7 @@ class Taken:
 def take(store: Store, annotations: Sequence[Annotation], importer: str, *, dry: bool = False) -> Taken:
     """Label what waits as its annotators called it, one label for each of them and class; all or nothing.
 
+    The importer gives the labels; the annotator stands beside each on record: nobody proved who it was.
     What bears a label stays as it is, so that twice is once, and a person's word here counts. At most one
     annotation an exemplar. dry: only say what would be done. Raises LabelError, StoreUnavailableError.
     """
@@ -58,9 +59,9 @@ def take(store: Store, annotations: Sequence[Annotation], importer: str, *, dry:
         if dry:
             return done
         for (annotator, family), ids in by_label.items():
-            number = open_label(connection, family, annotator)
+            number = open_label(connection, family, importer)
             extend_label(connection, number, ids)
-            details = {"label": number, "what": family, "annotator": annotator, **acts.about(ids)}
+            details = {"label": number, "what": family, "annotator_claimed": annotator, **acts.about(ids)}
             acts.append(connection, importer, "import label", f"label {number}", details)
             done.labels[annotator, family] = number
     return done

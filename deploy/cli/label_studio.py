@@ -32,7 +32,7 @@ def import_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be done")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Label what Label Studio's annotators labelled, in their names. Twice is once.
+    """Label what Label Studio's annotators labelled, in your name; theirs stand beside it. Twice is once.
 
     What two annotators call otherwise is left out, and so is what bears another label here.
     """
@@ -47,7 +47,7 @@ def import_(
     left_out = [*found.left_out, *done.left_out]
     if as_json:
         return print_json(done.model_copy(update={"left_out": left_out}))
-    print_table("labels", ["by", "called", "label"], done.labels)
+    print_table("labels", ["annotator, by the file", "called", "label"], done.labels)
     labelled = "would be labelled" if dry_run else "labelled"
     say(f"{done.labelled} items {labelled}, {done.already} were called the same, {len(left_out)} left out")
     for line in left_out:

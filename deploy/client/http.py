@@ -196,7 +196,7 @@ class Client:
         return str(self._ask("GET", "/label-studio/project").json())
 
     def annotate(self, annotations: Sequence[tuple[str, str, str]], *, dry: bool) -> AnnotationsTaken:
-        """Label exemplars (exemplar, family, annotator) in the names of their annotators."""
+        """Label exemplars (exemplar, family, annotator by their file)."""
         body = {"annotations": annotations, "dry": dry}
         answer = self._ask("POST", "/label-studio/annotations", body)
         return AnnotationsTaken.model_validate_json(answer.content)

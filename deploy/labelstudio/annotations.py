@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
 
+from deploy.access.roles import checked_name as shown_name
 from deploy.labelstudio.tasks import CLASS, NAME, NEW
 from memory.annotations import Annotation
 from memory.labels import LabelError, checked_name
@@ -92,7 +93,7 @@ def _family(annotation: _Given) -> str | None:
     """What an annotation says; None where it was skipped. Raises LabelError."""
     if annotation.was_cancelled:
         return None
-    if annotation.completed_by is None or not str(annotation.completed_by).isprintable():
+    if annotation.completed_by is None or shown_name(str(annotation.completed_by)) is None:
         raise LabelError("an annotation names no annotator")
     choice = _value(annotation.result, CLASS, "choices")
     if choice == NEW:

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
+
+from deploy.access.roles import checked_name
 
 
 class ExportRequest(BaseModel):
@@ -21,12 +23,23 @@ class LabelStudioProject(BaseModel):
     waiting: int = Field(description="exemplars that wait in these clusters")
 
 
-class AnnotationRequest(BaseModel):
-    """Annotations of exemplars, each in the name of its annotator."""
+def claimed_name(name: str) -> str:
+    """An annotator's name as the record may hold it. Raises ValueError."""
+    if (checked := checked_name(name)) is None:
+        raise ValueError("an annotator has a name of 1 to 200 characters, none of them unseen")
+    return checked
 
-    annotations: list[tuple[str, str, Annotated[str, Field(min_length=1, max_length=200)]]] = Field(
-        max_length=100_000, description="exemplar, family, annotator"
-    )
+
+class AnnotationRequest(BaseModel):
+    """Annotations of exemplars, which whoever imports them gives. Who gave them elsewhere is a claim."""
+
+    annotations: list[
+        tuple[
+            Annotated[str, Field(max_length=300)],
+            Annotated[str, Field(max_length=200)],
+            Annotated[str, AfterValidator(claimed_name)],
+        ]
+    ] = Field(max_length=100_000, description="exemplar, family, annotator")
     dry: bool = Field(False, description="only say what would be done")
 
 

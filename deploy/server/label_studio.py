@@ -64,7 +64,7 @@ def get_project(services: Opened) -> str:
 
 @router.post("/label-studio/annotations", openapi_extra=least("reviewer"), max_body_size=2 * MAX_LABEL_BYTES)
 def import_annotations(services: Opened, actor: Actor, body: AnnotationRequest) -> AnnotationsTaken:
-    """Label what waits as its annotators called it, in their names: all of it or nothing."""
+    """Label what waits as its annotators called it, in the importer's name: all of it or nothing."""
     annotations = [Annotation(*one) for one in body.annotations]
     done = take(services.memory, annotations, actor, dry=body.dry)
     log.info("annotations taken", labels=len(done.labels), exemplars=done.labelled, actor=actor, dry=body.dry)

@@ -1,11 +1,12 @@
 import pytest
 
+from memory.acts import acts_after
 from memory.annotations import Annotation, take
 from memory.labels import LabelError, history, label, undo
 from memory.rows import select_exemplars
 
 
-def test_each_annotator_labels_in_their_own_name_and_twice_is_once(store, fill, make):
+def test_the_importer_labels_what_each_annotator_called_it_and_twice_is_once(store, fill, make):
     fill([make(i) for i in range(5)])
     said = [Annotation(f"media-0-{i}", "gan", "label-studio:ada") for i in range(2)]
     said += [Annotation("media-0-2", "real", "label-studio:bo"), Annotation("media-0-9", "gan", "x")]
@@ -15,9 +16,12 @@ def test_each_annotator_labels_in_their_own_name_and_twice_is_once(store, fill, 
     assert (done.labelled, done.already) == (3, 0)
     assert done.left_out == ["media-0-9: there is no such exemplar"]
     assert {(entry.actor, entry.what, entry.exemplars) for entry in history(store)} == {
-        ("label-studio:ada", "gan", 2),
-        ("label-studio:bo", "real", 1),
+        ("cy", "gan", 2),
+        ("cy", "real", 1),
     }
+    with store.read() as connection:
+        claims = [act.details.get("annotator_claimed") for act in acts_after(connection, 0, 10)]
+    assert claims == ["label-studio:ada", "label-studio:bo"]
     again = take(store, said, "cy")
     assert (again.labelled, again.already, len(history(store))) == (0, 3, 2)
 

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Callable
 
+import pytest
 from fastapi.testclient import TestClient
 
 from deploy.server.services import Services
@@ -25,7 +26,17 @@ def test_tasks_go_out_and_labels_come_back_once(
     ]
     assert http.post("/label-studio/annotations", json=said).json()["already"] == 2
     (entry,) = history(services.memory)
-    assert (entry.actor, entry.exemplars) == ("label-studio:bo", 2)
+    assert (entry.actor, entry.exemplars) == ("ada", 2)
     acts = {(act["actor"], act["action"]): act["details"] for act in http.get("/record").json()}
-    assert acts["ada", "import label"]["annotator"] == "label-studio:bo"
+    assert acts["ada", "import label"]["annotator_claimed"] == "label-studio:bo"
     assert acts["ada", "export"]["tasks"] == 3
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "\u202eada", "a" * 201, "\u200b"])
+def test_a_claimed_annotator_is_bounded_and_holds_nothing_unseen(
+    http: TestClient, services: Services, fill: Callable[..., list[str]], name: str
+) -> None:
+    (id_,) = fill("cluster", 1)
+    said = {"annotations": [[id_, "gan", name]]}
+    assert http.post("/label-studio/annotations", json=said).status_code == 422
+    assert history(services.memory) == []
