@@ -4,6 +4,7 @@ Nothing that one item brings with it stops the others: what fails with others is
 fails alone is judged with the error that becomes its dead letter.
 """
 
+import contextlib
 import errno
 import time
 import traceback
@@ -34,6 +35,9 @@ Score = Callable[[Artifact, Request], ModelOutput]
 Again = Callable[[Artifact, Sequence[JudgedItem]], Sequence[JudgedItem]]
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+
+# What a scan costs beside the first look at a video, in the first look's processor time (README.md).
+_SCAN_COST = 3.8
 
 log = structlog.get_logger()
 
@@ -123,6 +127,24 @@ def open_batch(
         return Opened(record, route.stable, media, decoding, time.perf_counter(), route.shares(record.id))
 
     return Batch(tuple(opened(record) for record in records))
+
+
+def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
+    """Count the first items, one at least, that cost no more than so many seconds of a processor together.
+
+    What an item costs is known once it is decoded, which is waited for. A scan decodes a video once more.
+    """
+    spent_s = 0.0
+    for number, opened in enumerate(batch.opened):
+        began, cost_s = time.monotonic(), 0.0
+        with contextlib.suppress(Exception):  # of which the judging makes a dead letter
+            decoded = awaited(opened.decoding, beat)
+            scanned = decoded.kind == "video" and opened.artifact.manifest.scanner is not None
+            cost_s = decoded.processor_s * (1 + _SCAN_COST * scanned)
+        spent_s += max(cost_s, time.monotonic() - began)
+        if spent_s > most_s and number:
+            return number
+    return len(batch.opened)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -26,6 +27,7 @@ from detector.verdicts import JudgedItem
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
+_T = TypeVar("_T")
 _PATIENCE = 3.0
 _LEAST_PATIENCE_S = 1.0
 """So long it may take more than the champion: a healthy one is loaded as that is, and asked the same."""
@@ -158,9 +160,9 @@ class Challenger:
         return again
 
 
-def in_thread(work: "partial[list[Judged]]", name: str) -> "Future[list[Judged]]":
+def in_thread(work: "partial[_T]", name: str) -> "Future[_T]":
     """Run it in a thread of its own, which holds up no end of the process: it may wait for TorchServe."""
-    future: Future[list[Judged]] = Future()
+    future: Future[_T] = Future()
 
     def run() -> None:
         try:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -13,7 +13,15 @@ from kafka.errors import KafkaError
 
 from detector import metrics
 from detector.answers import Answers
-from detector.batch import Batch, BatchAbandonedError, Judged, RequestFailedError, judge, open_batch
+from detector.batch import (
+    Batch,
+    BatchAbandonedError,
+    Judged,
+    RequestFailedError,
+    affordable,
+    judge,
+    open_batch,
+)
 from detector.challenger import Challenger, in_thread
 from detector.comparison import compared
 from detector.release.artifact import Artifact
@@ -60,6 +68,14 @@ class Taken:
     group_metadata: Any
     began_ns: int
 
+    def first(self, count: int) -> "Taken":
+        """So many of the first records; of each partition the others are later ones."""
+        return replace(self, records=self.records[:count], batch=Batch(self.batch.opened[:count]))
+
+    def without(self, count: int) -> "Taken":
+        """The others."""
+        return replace(self, records=self.records[count:], batch=Batch(self.batch.opened[count:]))
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -90,39 +106,53 @@ class Worker:
 
         While a batch is scored the next one decodes and the one before is committed. A commit is only
         begun once the one before has held, so what follows a failed one was never sent. No item waits
-        long for the others of its batch: how many are taken follows from how long the last ones took.
+        long for the others of its batch: how many are taken follows from how long the last ones took,
+        and a batch that costs more than it may is cut; the rest of it is the next one.
         This thread alone has the consumer, and stays a member of its group while others judge and commit.
         """
         ahead: Taken | None = None
+        rest: Taken | None = None
         most = 1
         committing: Future[None] | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="commit") as committer:
             while not self.stop.is_set():
                 self.serving.tick()
                 self.heartbeat.beat(self._hindrance())
+                if not LAG_SECONDS.seconds():  # others have what it could not commit
+                    self.heartbeat.standing = None
                 if self.serving.route is None:
                     self.stop.wait(_POLL_TIMEOUT_S)
                     continue
                 began = time.monotonic()
-                taken, ahead = ahead, self._take(most, wait=ahead is None)
+                was_cut = rest is not None
+                if was_cut:
+                    self._stay_a_member()
+                    taken = rest
+                else:
+                    taken, ahead = ahead, self._take(most, wait=ahead is None)
                 (self.idle.clear if taken or ahead else self.idle.set)()
                 self.serving.in_use = _releases(taken, ahead)
                 try:
                     # As many as were asked for have come: more may wait.
-                    waiting = ahead is not None and len(ahead.records) >= most
-                    judged = self._as_member(self._judging(taken, waiting=waiting)) if taken else []
+                    waiting = was_cut or (ahead is not None and len(ahead.records) >= most)
+                    count, judged = (
+                        self._as_member(self._judging(taken, waiting=waiting)) if taken else (0, [])
+                    )
                     if committing is not None:
                         self._as_member(committing)
-                    committing = committer.submit(self._commit, taken, judged) if taken else None
+                        self.heartbeat.standing = None
+                    rest = taken.without(count) if taken and count < len(taken.records) else None
+                    committing = committer.submit(self._commit, taken.first(count), judged) if taken else None
                     if taken:
-                        most = self._most_items((time.monotonic() - began) / len(taken.records))
+                        most = self._most_items((time.monotonic() - began) / count)
                 except (BatchAbandonedError, CommitError, SandboxUnavailableError) as error:
                     if self.stop.is_set():
                         return
                     log.warning("batch not committed, doing it again", error=str(error))
+                    self.heartbeat.standing = f"a batch was not committed: {error}"
                     if committing is not None:
                         wait([committing])
-                    ahead, committing = None, None
+                    ahead, rest, committing = None, None, None
                     self._rewind()
 
     def _hindrance(self) -> str | None:
@@ -146,11 +176,14 @@ class Worker:
         batch = open_batch(records, route, self.sandbox, self.ingest)
         return Taken(records, batch, route, self.source.group_metadata(), began_ns)
 
-    def _judging(self, taken: Taken, *, waiting: bool) -> "Future[list[Judged]]":
+    def _judging(self, taken: Taken, *, waiting: bool) -> "Future[tuple[int, list[Judged]]]":
         return in_thread(partial(self._judge, taken, waiting=waiting), "judge")
 
-    def _judge(self, taken: Taken, *, waiting: bool) -> list[Judged]:
-        began, batch = time.monotonic(), taken.batch
+    def _judge(self, taken: Taken, *, waiting: bool) -> tuple[int, list[Judged]]:
+        """Judge as many of the first items as a batch may cost; give their number, too."""
+        began = time.monotonic()
+        count = affordable(taken.batch, self.settings.max_batch_duration_s, self.heartbeat.beat)
+        batch = taken.first(count).batch
         behind = waiting and (LAG_SECONDS.seconds() or 0.0) > _MOST_LAG_S
         beside = self.challenger.begin(batch, taken.route, waiting=waiting, behind=behind)
         again = partial(self._look_again, waiting=waiting)
@@ -160,7 +193,7 @@ class Worker:
                 self.serving.blame(each.release, str(each.error))
         for place, said in self.challenger.end(beside, time.monotonic() - began).items():
             judged[place] = compared(judged[place], batch.opened[place], said, taken.route)
-        return judged
+        return count, judged
 
     def _unknown_bytes(self) -> int:
         return min(MAX_MESSAGE_BYTES, self.ingest.max_record_bytes - HEADER_ROOM_BYTES)

@@ -76,13 +76,16 @@ def run(
                 source = stack.enter_context(StoredSource(ingest, unknowns(ingest, settings), worker.store))
                 while not stop.is_set():
                     heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")
-                    worker.take(source.poll(), source.topic_id)
+                    worker.take(records := source.poll(), source.topic_id)
+                    if records or not metrics.LAG_SECONDS.seconds():
+                        heartbeat.standing = None
                     worker.keep_house()
         except RETRYABLE as error:
             metrics.FAILURES.inc()
             problem = f"{type(error).__name__}: {error}"
             log.warning("round failed, done again", error=problem)
-            heartbeat.beat(problem)
+            heartbeat.standing = problem
+            heartbeat.beat()
             stop.wait(RETRY_INTERVAL_S)
 
 

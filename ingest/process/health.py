@@ -37,6 +37,8 @@ class Heartbeat:
         """max_age_s: how old the last beat may be; None: MAX_HEARTBEAT_AGE_S."""
         self._max_age_s = MAX_HEARTBEAT_AGE_S if max_age_s is None else max_age_s
         self._last: tuple[float, str | None] = time.monotonic(), "it is starting"
+        # What keeps the process from its work until that succeeds, however often the loop beats meanwhile.
+        self.standing: str | None = None
 
     def beat(self, problem: str | None = None) -> None:
         """Say that the loop goes on, and in one line what keeps it from its work; None: nothing does."""
@@ -51,7 +53,7 @@ class Heartbeat:
 
     def hindrance(self) -> str | None:
         """Give in one line what keeps the loop from its work, being stuck included; None: nothing does."""
-        return self.stuck() or self._last[1]
+        return self.stuck() or self._last[1] or self.standing
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from verdicts import make_item, make_verdict
 
-from detector.batch import Batch, Judged
+from detector.batch import Batch, Judged, affordable
 from detector.records import Comparison, Said, Verdict
 from detector.second_look import LookBudget
 from detector.serving.rollout import Route
@@ -17,7 +17,7 @@ from detector.settings import DetectorSettings
 from detector.sharing import SIGNATURE, sign
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
-from ingest.kafka.sink import RecordTooLargeError, record_bytes
+from ingest.kafka.sink import CommitError, RecordTooLargeError, record_bytes
 from ingest.process.health import Heartbeat
 from ingest.records import Decoded, InRecord, OutRecord
 from ingest.settings import IngestSettings
@@ -67,17 +67,25 @@ def asked_for(
     return source.asked
 
 
-def run(source: Any, stop: threading.Event, **settings: Any) -> None:
+def run(
+    source: Any,
+    stop: threading.Event,
+    decode: Any = None,
+    commit: Any = lambda *_: None,
+    heartbeat: Heartbeat | None = None,
+    **settings: Any,
+) -> None:
     no_plan = SimpleNamespace(media_plan=None)
     no_release: Any = SimpleNamespace(
         digest="0" * 64, version="0" * 12, manifest=SimpleNamespace(contract=no_plan)
     )
     serving: Any = SimpleNamespace(route=Route(no_release), tick=lambda: None)
-    sink: Any = SimpleNamespace(commit=lambda *_: None)
+    sink: Any = SimpleNamespace(commit=commit, recover=lambda: None)
     none: Any = None
-    sandbox: Any = SimpleNamespace(submit=opened_at_once)
+    sandbox: Any = SimpleNamespace(submit=decode or opened_at_once)
     ingest, detector = IngestSettings(), DetectorSettings(**settings)
-    Worker(source, sandbox, none, serving, sink, ingest, detector, stop, Heartbeat(60)).run()
+    beats = heartbeat or Heartbeat(60)
+    Worker(source, sandbox, none, serving, sink, ingest, detector, stop, beats).run()
 
 
 def opened_at_once(media: Callable[[], bytes], plan: object) -> Future[Decoded]:
@@ -100,6 +108,80 @@ def test_media_slower_than_a_batch_is_taken_one_by_one(monkeypatch):
 
 def test_a_batch_of_quick_media_is_as_large_as_is_set(monkeypatch):
     assert set(asked_for(0.001, monkeypatch, max_batch_items=48)[3:]) == {48}
+
+
+class Films(Stream):
+    """A hundred pictures, and then films, all of them there at once."""
+
+    offset, paused = 0, False
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def poll(self, most: int, timeout_s: float) -> list[InRecord]:
+        come = range(self.offset, self.offset if self.paused else min(200, self.offset + most))
+        self.offset = come.stop
+        return [InRecord("media", 0, offset, 0, None, None, ()) for offset in come]
+
+
+def test_a_batch_costs_no_more_than_it_may_whatever_the_ones_before_cost(monkeypatch):
+    batches: list[list[int]] = []
+    stop = threading.Event()
+
+    def judge_nothing(batch: Batch, *rest: Any) -> list[Judged]:
+        batches.append([opened.record.offset for opened in batch.opened])
+        if batches[-1][-1] == 199:
+            stop.set()
+        return []
+
+    def decode(media: Any, plan: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        film = media._record.offset >= 100
+        future.set_result(SimpleNamespace(kind="image", processor_s=0.9 if film else 0.001))
+        return future
+
+    monkeypatch.setattr("detector.worker.judge", judge_nothing)
+    run(Films(0, stop), stop, decode)
+    assert [offset for batch in batches for offset in batch] == [*range(200)]
+    assert max(map(len, batches)) > 8
+    assert max(len(batch) for batch in batches if batch[0] >= 100) == 2
+
+
+@pytest.mark.parametrize(("scanned", "together"), [(False, 4), (True, 1)])
+def test_a_film_that_is_scanned_costs_its_scan_too(scanned, together):
+    film: Future[Any] = Future()
+    film.set_result(SimpleNamespace(kind="video", processor_s=0.45))
+    artifact = SimpleNamespace(manifest=SimpleNamespace(scanner=scanned or None))
+    opened: Any = [SimpleNamespace(decoding=film, artifact=artifact)] * 9
+    assert affordable(Batch(tuple(opened)), 2.0, lambda: None) == together
+
+
+def test_a_worker_that_cannot_commit_says_so_until_it_can(monkeypatch):
+    stop, told, beats = threading.Event(), list[str | None](), Heartbeat(60)
+    refusals = [CommitError("the dead-letter topic takes no record")] * 3
+    source: Any = Films(0, stop)
+    source.rewind = lambda: setattr(source, "offset", 0)
+
+    def judge_nothing(batch: Batch, *rest: Any) -> list[Judged]:
+        beats.beat()
+        told.append(beats.hindrance())
+        if len(told) == 9:
+            stop.set()
+        return []
+
+    def commit(*_: object) -> None:
+        if refusals:
+            raise refusals.pop()
+
+    monkeypatch.setattr("detector.worker.judge", judge_nothing)
+    monkeypatch.setattr("detector.worker.LAG_SECONDS.seconds", lambda: 981.0)
+    run(source, stop, commit=commit, heartbeat=beats)
+    assert told[0] is None
+    assert "takes no record" in str(told[2])
+    assert told[-1] is None
 
 
 @pytest.mark.parametrize("behind", [True, False])
