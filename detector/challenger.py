@@ -29,12 +29,12 @@ from ingest.settings import IngestSettings
 
 _T = TypeVar("_T")
 _PATIENCE = 3.0
+# So long it may take more than the champion: a healthy one is loaded as that is, and asked the same.
 _LEAST_PATIENCE_S = 1.0
-"""So long it may take more than the champion: a healthy one is loaded as that is, and asked the same."""
 _EXCUSE_S = 60.0
+# When TorchServe is away from the champion too, its restart is no fault of the challenger's: for a minute,
+# and once in ten, for a challenger may be what takes TorchServe down.
 _EXCUSED_EVERY_S = 600.0
-"""When TorchServe is away from the champion too, its restart is no fault of the challenger's: for a minute,
-and once in ten, for a challenger may be what takes TorchServe down."""
 
 log = structlog.get_logger()
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from detector.records import Retraction, Verdict, Withdrawal
 from detector.release.artifact import version_of
 
+# ce_type of a withdrawal.
 WITHDRAWAL_TYPE = "io.forgewatch.withdrawal"
-"""ce_type of a withdrawal."""
+# Verdicts bear a worker's time and a retraction deploy's: topics are read from so much earlier on.
 CLOCKS_APART_MS = 300_000
-"""Verdicts bear a worker's time and a retraction deploy's: topics are read from so much earlier on."""
 
 
 def parse_record(value: bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> Verdict | Withdrawal:

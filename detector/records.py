@@ -18,8 +18,8 @@ Reason = Literal[
     "unexpected",
 ]
 
+# SHA-256 of a release's manifest.json, and so of every file that it names.
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-"""SHA-256 of a release's manifest.json, and so of every file that it names."""
 
 
 class Prediction(BaseModel):
@@ -237,14 +237,14 @@ class Comparison(BaseModel):
 
 
 VERDICTS, UNKNOWNS, RELEASES = "verdicts", "unknowns", "releases"
+# The topics that the detector writes and reads, by their names after the prefix.
 COMPARISONS, RETRACTIONS = "comparisons", "retractions"
-"""The topics that the detector writes and reads, by their names after the prefix."""
 
+# Of a Comparison or an Outcome: a source has 1,024 characters at most, an error 1,000.
 MAX_COMPARISON_BYTES = 16_384
-"""Of a Comparison or an Outcome: a source has 1,024 characters at most, an error 1,000."""
 
+# The largest whole number that every reader of JSON keeps exactly.
 MAX_EPOCH = 2**53 - 1
-"""The largest whole number that every reader of JSON keeps exactly."""
 
 
 class Retraction(BaseModel):

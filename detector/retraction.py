@@ -44,16 +44,16 @@ _LOOK_INTERVAL_S = 1.0
 _RETRY_INTERVAL_S = 2.0
 _POLL_TIMEOUT_S = 0.5
 _FAREWELL_S = 5.0
+# Between two transactions that only say how far it is, since no verdict in between was the release's.
 _COMMIT_INTERVAL_S = 2.0
-"""Between two transactions that only say how far it is, since no verdict in between was the release's."""
 
 _MOST_ITEMS = 32
+# So long a request of the stream waits at most for one of a retraction.
 _BATCH_DURATION_S = 0.5
-"""So long a request of the stream waits at most for one of a retraction."""
+# While records wait, a retraction rests so many times as long as it worked: it takes a tenth.
 _SHARE = 9
-"""While records wait, a retraction rests so many times as long as it worked: it takes a tenth."""
+# A member of a group that does not poll for five minutes is put out.
 _LONGEST_REST_S = 60.0
-"""A member of a group that does not poll for five minutes is put out."""
 
 log = structlog.get_logger()
 

@@ -27,8 +27,8 @@ from ingest.sandbox.sandbox import SandboxUnavailableError, awaited
 
 log = structlog.get_logger()
 
+# Media, where to look, and what earlier looks took → what is decoded of it: `Sandbox.submit`.
 Look = Callable[[Callable[[], bytes], Plan, float], "Future[Decoded]"]
-"""Media, where to look, and what earlier looks took → what is decoded of it: `Sandbox.submit`."""
 
 
 class SecondLook(Protocol):
@@ -60,8 +60,8 @@ class SecondLook(Protocol):
 
 
 _MOST_TOLD_CHARS = 200
+# What second looks may take beyond the first ones: so a short burst is looked at as if nothing waited.
 _CREDIT_S = 60.0
-"""What second looks may take beyond the first ones: so a short burst is looked at as if nothing waited."""
 
 
 class LookBudget:

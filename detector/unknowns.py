@@ -15,8 +15,8 @@ from safetensors.numpy import load, save
 from detector.records import Verdict
 from ingest.picture_hash import PICTURE_BYTES
 
+# Of one message; crops beyond it are left out. With headers it fits a broker's default of 1 MiB.
 MAX_MESSAGE_BYTES = 900_000
-"""Of one message; crops beyond it are left out. With headers it fits a broker's default of 1 MiB."""
 
 
 class UnknownMessageError(ValueError):

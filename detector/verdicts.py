@@ -18,11 +18,11 @@ from ingest.trace_context import TraceContext
 
 VERDICT_TYPE = "io.forgewatch.verdict"
 
+# left and top of a crop, px
 Corner = tuple[int, int]
-"""left and top of a crop, px"""
 
+# What one of the release's graphs says of a request.
 Ask = Callable[[Request], ModelOutput]
-"""What one of the release's graphs says of a request."""
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,12 @@ from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from ingest.tracing import Spans
 
+# The wait for records where none are there; a request to stop is met after it.
 _POLL_TIMEOUT_S = 0.1
-"""The wait for records where none are there; a request to stop is met after it."""
+# Between two polls while others work. A paused fetch is thrown away, so a quick batch has none.
 _MEMBER_INTERVAL_S = 2.0
-"""Between two polls while others work. A paused fetch is thrown away, so a quick batch has none."""
+# While records wait and the oldest is older, none is scored by two releases.
 _MOST_LAG_S = 10.0
-"""While records wait and the oldest is older, none is scored by two releases."""
 _T = TypeVar("_T")
 
 log = structlog.get_logger()

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from detector.features.forensics import ForensicFeatures, residual_kernels
 
 CELLS, TRACES = 8, 6
+# columns of a crop
 CELL_WIDTH = TRACES * CELLS**2
-"""columns of a crop"""
+# of what these columns are; it goes up with every change of their values
 CELL_VERSION = "1"
-"""of what these columns are; it goes up with every change of their values"""
 _REACH = 2
 _FLOOR = 0.1
 
@@ -84,15 +84,15 @@ def _shares(side: int) -> Tensor:
     return within / within.sum(0)
 
 
+# frames before and behind a frame that are held against each other
 REACHES = (8, 4)
-"""frames before and behind a frame that are held against each other"""
 EDGES_WIDTH = len(REACHES) * 3 * (TRACES + 1)
+# of a trace, beneath what the frames themselves show
 _NOISE = 0.03
-"""of a trace, beneath what the frames themselves show"""
+# deviations beneath which two edges are none: in one trace, and in the mean over traces
 _OF_ONE, _OF_ALL = 2.0, 1.5
-"""deviations beneath which two edges are none: in one trace, and in the mean over traces"""
+# frames between two edges
 _SHORTEST = 6
-"""frames between two edges"""
 _DOUBLINGS = 7
 
 

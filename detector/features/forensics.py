@@ -15,6 +15,7 @@ from detector.features.spectrum import Spectrum
 from detector.release.manifest import FEATURE_WIDTH
 
 _SQUARE_3 = ((-1, 2, -1), (2, -4, 2), (-1, 2, -1))
+# Residuals of rich models (Fridrich and Kodovsky 2012): free of brightness and of slopes.
 _SQUARE_5 = (
     (-1, 2, -2, 2, -1),
     (2, -6, 8, -6, 2),
@@ -22,7 +23,6 @@ _SQUARE_5 = (
     (2, -6, 8, -6, 2),
     (-1, 2, -2, 2, -1),
 )
-"""Residuals of rich models (Fridrich and Kodovsky 2012): free of brightness and of slopes."""
 
 
 class Colour(nn.Module):

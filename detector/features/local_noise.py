@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 _WINDOW, _SMALL_WINDOW = 16, 12
 _REACH = 3
+# Runtimes have fast kernels for matrix products and for convolutions of channels in fours; long chains of
+# passes over every pixel cost more than the arithmetic in them.
 _TOGETHER = 4
-"""Runtimes have fast kernels for matrix products and for convolutions of channels in fours; long chains of
-passes over every pixel cost more than the arithmetic in them."""
 
 
 class Separable(nn.Module):
@@ -161,8 +161,8 @@ def _unexplained(values: list[Tensor], by: list[Tensor]) -> Tensor:
 
 
 _EDGE_REACH = 4
+# The two Gaussians, deviations in px, whose difference passes a band of detail; 0 is the picture itself.
 _BANDS = ((0.0, 0.8), (0.0, 1.5), (0.0, 2.5), (0.6, 1.0), (1.0, 2.5))
-"""The two Gaussians, deviations in px, whose difference passes a band of detail; 0 is the picture itself."""
 _FINE, _COARSE = 1.0, 1.8
 
 

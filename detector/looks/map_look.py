@@ -18,11 +18,11 @@ from detector.verdicts import Ask, JudgedItem
 from ingest.records import Decoded, Place, PlacesPlan
 from ingest.sandbox.crops import Box, grid
 
+# most crops that a picture is mapped by: a larger one is mapped in part
 MAX_CROPS = 36
-"""most crops that a picture is mapped by: a larger one is mapped in part"""
 
+# of the crops of several pictures in one request; TorchServe as it comes takes 6,553,500
 MAX_REQUEST_BYTES = 6_000_000
-"""of the crops of several pictures in one request; TorchServe as it comes takes 6,553,500"""
 
 Corners = tuple[tuple[int, int], ...]
 

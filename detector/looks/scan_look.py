@@ -17,13 +17,13 @@ from ingest.records import Decoded, MediaPlan, PlacesPlan, Region
 from ingest.sandbox.child import MAX_DECODE_PROCESSOR_S
 from ingest.sandbox.decode import sample
 
+# Of an item's processor time that is left: a stretch is looked at after the scan, and a frame that the first
+# look did not see may take longer than those that it saw.
 _SHARE = 0.5
-"""Of an item's processor time that is left: a stretch is looked at after the scan, and a frame that the first
-look did not see may take longer than those that it saw."""
+# frames: more than 5 s of a processor decode
 _MANY = 1_000_000
-"""frames: more than 5 s of a processor decode"""
+# of what a verdict keeps: of the scores, and of seconds
 _DECIMALS = 3
-"""of what a verdict keeps: of the scores, and of seconds"""
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,8 @@ THRESHOLDS = (0.15, 0.25, 0.35, 0.5, 0.65, 0.8)
 TOLERANCES = (1, 3)
 SHORTEST = 5
 MOST = 10
+# frames on each side that a segment is held against
 _BESIDE = 5
-"""frames on each side that a segment is held against"""
 _DECAY = 0.5
 
 

@@ -12,13 +12,13 @@ from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Region
 from ingest.sandbox.crops import Box, face_grid, grid
 from ingest.sandbox.decode import sample
 
+# Single crops that are judged beside the items' regions: the item's place, and the crop as a region.
 Apart = list[tuple[int, Region]]
-"""Single crops that are judged beside the items' regions: the item's place, and the crop as a region."""
 
+# of all frames that are scanned together, unless they are as few as the first look's
 _MOST_PIXELS = 600_000_000
-"""of all frames that are scanned together, unless they are as few as the first look's"""
+# frames; fewer are no scan, unless the video has no more
 FEWEST = 8
-"""frames; fewer are no scan, unless the video has no more"""
 
 
 def judged_apart(items: Sequence[Decoded], manifest: Manifest) -> Apart:
