@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from prometheus_client import REGISTRY, generate_latest
 
 from deploy.client import scoring
+from deploy.process import OwnMetrics
 from deploy.releases.ledger import Move
 from deploy.server.services import Services
 from detector.release.artifact import MANIFEST, Artifact
@@ -119,3 +121,11 @@ def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genui
 def test_where_nothing_is_live_it_says_so(page: Any) -> None:
     refused = drop(page, picture())
     assert (refused.status_code, "nothing is live yet" in refused.text) == (409, True)
+
+
+def test_a_tried_file_sets_no_metric_of_a_detector_in_this_process() -> None:
+
+    shown, loaded = (generate_latest(registry).decode() for registry in (OwnMetrics(), REGISTRY))
+    assert "forgewatch_detector_torchserve_ready 0.0" in loaded
+    assert "forgewatch_detector_" not in shown
+    assert "forgewatch_deploy_" in shown
