@@ -1,5 +1,6 @@
 """Checks of this host: settings, packages, disk, databases, clock. Each returns what it found."""
 
+import os
 import shutil
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -38,6 +39,17 @@ class CheckError(Exception):
         self.advice = advice
 
 
+class NotHereError(Exception):
+    """A check has nothing to look at where it runs: why. All may be well."""
+
+
+DATABASES = (
+    "FORGEWATCH_DEPLOY_DATABASE_URL",
+    "FORGEWATCH_MEMORY_DATABASE_URL",
+    "FORGEWATCH_UPDATER_DATABASE_URL",
+)
+
+
 def settings() -> str:
     """Every package understands its variables."""
     if problems := find_problems((ProcessSettings, *SETTINGS)):
@@ -49,7 +61,7 @@ def dependencies() -> str:
     """What is installed is what requirements.lock pins."""
     lock = _lock()
     if not lock.is_file():
-        return "installed without the lock file; nothing to compare with"
+        raise NotHereError("installed without the lock file")
     wrong, compared = [], 0
     for line in lock.read_text().splitlines():
         try:
@@ -96,11 +108,8 @@ def disk() -> str:
 
 def databases() -> str:
     """Every database of the settings opens."""
-    urls = {
-        "FORGEWATCH_DEPLOY_DATABASE_URL": DeploySettings().database_url,
-        "FORGEWATCH_MEMORY_DATABASE_URL": MemorySettings().database_url,
-        "FORGEWATCH_UPDATER_DATABASE_URL": UpdaterSettings().database_url,
-    }
+    rooms = (DeploySettings(), MemorySettings(), UpdaterSettings())
+    urls = _of_this_process({name: room.database_url for name, room in zip(DATABASES, rooms, strict=True)})
     for name, url in urls.items():
         try:
             parsed = make_url(url)
@@ -121,10 +130,12 @@ def databases() -> str:
 
 def files() -> str:
     """Crops and artifacts can be read and stored where the settings say."""
-    urls = {
-        "FORGEWATCH_MEMORY_CROPS_URL": MemorySettings().crops_url,
-        "FORGEWATCH_DEPLOY_ARTIFACTS_URL": DeploySettings().artifacts_url,
-    }
+    urls = _of_this_process(
+        {
+            "FORGEWATCH_MEMORY_CROPS_URL": MemorySettings().crops_url,
+            "FORGEWATCH_DEPLOY_ARTIFACTS_URL": DeploySettings().artifacts_url,
+        }
+    )
     for name, url in urls.items():
         try:
             require_files(name, url)
@@ -136,7 +147,12 @@ def files() -> str:
                 "see that the bucket is there and that AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY are those of its server",
             )
-    return "crops and artifacts can be read and stored"
+    return f"{' and '.join(urls.values())} can be read and stored"
+
+
+def _of_this_process(urls: dict[str, str]) -> dict[str, str]:
+    # A pod has those of its room; without any there is one stack, and all have their defaults.
+    return {name: url for name, url in urls.items() if name in os.environ} or urls
 
 
 def signatures() -> str:

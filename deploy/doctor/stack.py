@@ -3,14 +3,15 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from deploy.client.connection import ClientError
+from deploy.client.connection import ClientError, ServerRefusedError
 from deploy.client.http import Client
 from deploy.client.prometheus import PrometheusError, firing_alerts
-from deploy.doctor.host import CheckError
+from deploy.doctor.host import CheckError, NotHereError
 from deploy.layouts import examine_topics
 from deploy.local.processes import StackError
 from deploy.local.record import HOME, kept_alive
@@ -75,6 +76,9 @@ def server() -> str:
 def torchserve() -> str:
     """The live release has a ready worker."""
     settings = DetectorSettings()
+    scheme, _, path = settings.torchserve_management_url.partition(":")
+    if scheme == "unix" and not Path(path).parent.is_dir():
+        raise NotHereError(f"there is no {path}; *served release* asks the detectors themselves")
     with open_api() as api:
         rollout = api.rollout()
     try:
@@ -109,6 +113,8 @@ def kept() -> str:
     """What this folder's own stack is made of runs, or is being brought back."""
     try:
         found = kept_alive()
+        if not found:
+            raise NotHereError("no stack of `forgewatch up` was started in this folder")
     except StackError as error:
         raise CheckError(str(error).partition("\n")[0], "start the stack anew: `forgewatch up`") from error
     if down := [f"{one.name} is {one.state} ({one.why or 'by hand'})" for one in found if one.given_up]:
@@ -155,9 +161,9 @@ def open_api() -> Iterator[Client]:
         with Client(DeploySettings(), "doctor") as api:
             yield api
     except ClientError as error:
-        raise CheckError(
-            str(error), "start the deploy server: `forgewatch up`, or `python -m deploy`"
-        ) from error
+        start = "start the deploy server: `forgewatch up`, or `python -m deploy`"
+        advice = "do what it says" if isinstance(error, ServerRefusedError) else start
+        raise CheckError(str(error), advice) from error
 
 
 def _timeout_ms() -> int:
@@ -168,7 +174,9 @@ def alerts() -> str:
     """No alert of Forgewatch fires."""
     url = DeploySettings().prometheus_url
     if url is None:
-        return "no Prometheus to ask; `forgewatch up` starts one that is installed"
+        raise NotHereError(
+            "FORGEWATCH_DEPLOY_PROMETHEUS_URL is not set; `forgewatch up` starts one that is installed"
+        )
     try:
         firing = firing_alerts(url)
     except PrometheusError as error:

@@ -5,12 +5,14 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import os
 import pytest
 from bars import Bar
 from rich.console import Console
 from signers import MakeSigner, Signer
 
 from deploy.doctor import host
+from deploy.doctor.diagnosis import examine
 from deploy.doctor.host import CheckError
 from deploy.local import commands
 from deploy.local.record import free_ports, stack_settings, write_environment
@@ -112,3 +114,46 @@ def test_a_server_that_trusts_nobody_by_name_takes_a_first_signature_and_no_seco
     answered.ok("release", "sign", digest, "--key", str(signer.key))
     said = answered.fails("release", "sign", digest, "--key", str(make_signer().key))
     assert "it keeps the signature that the release has" in said
+
+
+@pytest.fixture
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """An empty folder, and no variable that says where anything is."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("FORGEWATCH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("FORGEWATCH_DEPLOY_KAFKA_TIMEOUT_S", "1")
+    return monkeypatch
+
+
+OF_DEPLOY = {"deploy server", "clock", "ledger", "artifacts", "lag"}
+OF_OTHERS = {"databases", "broker", "topics", "processes", "served release", "releases topic"}
+
+
+def test_the_doctor_finds_nothing_wrong_with_what_only_others_know_the_address_of(
+    nothing_set: pytest.MonkeyPatch,
+) -> None:
+    nothing_set.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_ports().deploy}")
+    found = {name: examine(name) for name in OF_DEPLOY | OF_OTHERS | {"kept alive", "alerts"}}
+    assert {name for name, each in found.items() if each.said == "WRONG"} == OF_DEPLOY
+    # A stack of this machine may have the default addresses of the others.
+    assert {"databases", "kept alive", "alerts"} <= {name for name, each in found.items() if not each.here}
+    assert found["databases"].found == "FORGEWATCH_DEPLOY_DATABASE_URL is not set"
+
+
+def test_without_any_address_what_does_not_answer_is_wrong(nothing_set: pytest.MonkeyPatch) -> None:
+    """The control of the test above: there is one stack then, and its addresses are the defaults."""
+    assert examine("databases").said == "WRONG"
+
+
+def test_torchserve_is_sought_where_its_socket_has_a_folder(
+    nothing_set: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nothing_set.setenv("FORGEWATCH_DETECTOR_TORCHSERVE_URL", "http://127.0.0.1:9")
+    nothing_set.setenv(
+        "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL", f"unix:{tmp_path}/pod/management.sock"
+    )
+    assert examine("TorchServe").said == "not here"
+    (tmp_path / "pod").mkdir()
+    nothing_set.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_ports().deploy}")
+    assert examine("TorchServe").said == "WRONG"
