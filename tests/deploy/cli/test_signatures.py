@@ -1,11 +1,11 @@
 """Whether releases are signed is said in one line, and one that is not can be signed where it lies."""
 
+import os
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import os
 import pytest
 from bars import Bar
 from rich.console import Console
