@@ -109,6 +109,19 @@ class Scan(BaseModel):
     scores: tuple[float, ...] = Field(description="how likely each is forged, 0..1")
 
 
+class Coverage(BaseModel):
+    """What of a file was looked at. Of several pictures, pages or tracks it is the one that viewers show."""
+
+    model_config = ConfigDict(frozen=True)
+
+    frames: int = Field(1, description="how many that picture, animation or film has")
+    judged: tuple[int, ...] = Field((0,), description="the numbers of those that were looked at")
+    others: int = Field(
+        0, description="further pictures, pages or tracks of the file, without thumbnails: not looked at"
+    )
+    incomplete: bool = Field(False, description="the file is cut or damaged: judged by what is there")
+
+
 class Timings(BaseModel):
     """Seconds that one item spent in each part; model is its share of the batch's request."""
 
@@ -136,6 +149,7 @@ class Verdict(Prediction):
     format: str
     width: int
     height: int
+    coverage: Coverage = Coverage()
     unknown_threshold: float
     fake_threshold: float
     thresholds_of: str | None = Field(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from detector.records import Label, Neighbour, RegionPrediction, Timings, Verdict
+from detector.records import Coverage, Label, Neighbour, RegionPrediction, Timings, Verdict
 from detector.release.artifact import Artifact
 from detector.release.manifest import GateParameters, decide
 from detector.release.tensors import ModelOutput, Request
@@ -117,6 +117,12 @@ def build(
                 format=decoded.format,
                 width=decoded.width,
                 height=decoded.height,
+                coverage=Coverage(
+                    frames=decoded.length,
+                    judged=decoded.frame_numbers,
+                    others=decoded.others,
+                    incomplete=decoded.incomplete,
+                ),
                 unknown_threshold=gate.unknown_above(video=of_video[i], source=sources[i]),
                 fake_threshold=gate.fake_above(sources[i]),
                 thresholds_of=sources[i] if sources[i] in gate.sources else None,

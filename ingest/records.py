@@ -211,7 +211,9 @@ class Decoded:
     pixels after EXIF orientation; frames is the count of frames that were sampled (1 for a still
     image); format is the decoder's name for the container ("JPEG", "mp4", ...). pictures are the
     plan's, by name, uint8 RGB of shape (frames, height_px, width_px, 3): row i shows the frame whose
-    number, as in Region.frame, is frame_numbers[i]. length counts all frames that the container holds.
+    number, as in Region.frame, is frame_numbers[i]. length counts all frames that the container holds, and
+    others further pictures, pages and tracks, which are not looked at. What is incomplete is cut or damaged,
+    and was read as far as it goes.
     picture_hashes are those of `ingest.picture_hash`, one frame after another, without the nearly flat ones;
     of a PlacesPlan, or one of frames by their numbers, there are none. processor_s is what the media
     took of a processor so far, over all tries and looks, where a sandbox decoded it. frame_s is what a frame
@@ -229,6 +231,8 @@ class Decoded:
     regions: tuple[Region, ...]
     frame_numbers: tuple[int, ...] = (0,)
     length: int = 1
+    others: int = 0
+    incomplete: bool = False
     pictures: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict, compare=False)
     picture_hashes: bytes = b""
     processor_s: float = field(default=0.0, compare=False)

@@ -20,8 +20,8 @@ from ingest.sandbox.forks import Forks
 from ingest.sandbox.wire import Waiting, WireError
 from ingest.settings import IngestSettings
 
-MAX_DECODE_MEMORY_BYTES = 536_870_912
-"""Memory of one child: what is loaded, a picture of 50 million pixels (150 MB) twice, and its file."""
+MAX_DECODE_MEMORY_BYTES = 738_197_504
+"""Memory of one child: what is loaded, and a HEIF of 50 million pixels of 10 bits while it becomes RGB."""
 _SHARED_BYTES = 33_554_432
 """Of it, what children share with the process that forks them: pages of libraries, read and never written."""
 MAX_DECODE_PROCESSOR_S = 5.0

@@ -9,11 +9,13 @@ How a picture becomes 8-bit RGB (colour profiles are not applied, they would alt
   I;16 (and I within 0..65535)  the upper 8 of 16 bits, grey
   F within 0..1, 0..255       scaled by 255, as it is; grey
   I, F beyond that            lowest..highest value stretched to 0..255, NaN as 0; grey
-EXIF orientation is applied, but to HEIF, which has its own; a damaged EXIF block counts as upright. Of a
-TIFF only the first page is read, of a multi-picture JPEG only the first picture, of a HEIF the primary
-one, of an icon the largest; GIF, WebP, PNG and AVIF may be animations.
+EXIF orientation is applied, but to HEIF, which has its own; a damaged EXIF block counts as upright. Of
+several pictures the one that viewers show is read, and the others are counted: of a TIFF the first page
+that is no smaller copy, of a multi-picture JPEG the first picture, of a HEIF or AVIF the primary one, of an
+icon the largest. GIF, WebP, PNG and AVIF may be animations. What is cut is read as far as it goes.
 """
 
+import re
 import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -23,9 +25,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
 from ingest.records import MediaError
+from ingest.sandbox import containers
 
 DecodeReason = Literal[
     "empty",
@@ -66,13 +69,21 @@ class Frame:
     """how many were decoded since the one before, this one among them"""
 
 
+@dataclass
+class Coverage:
+    """What of a file is not looked at, as it is found out while its frames are decoded."""
+
+    others: int = 0
+    """further pictures, pages or picture tracks that a viewer could show; no thumbnails"""
+    incomplete: bool = False
+    """the file is cut or damaged, and read as far as it goes"""
+
+
 class ImageFormat(NamedTuple):
     """What is particular to one of Pillow's formats."""
 
     signatures: tuple[bytes, ...] = ()
     """How a file begins, where that tells a damaged one from another format."""
-    brands: tuple[bytes, ...] = ()
-    """The major brands of an ISO base media file that is such an image, and no video."""
     may_be_animated: bool = False
     is_turned_by_exif: bool = True
     pixel_bytes: float = 3
@@ -86,17 +97,19 @@ FORMATS = {
     "GIF": ImageFormat((b"GIF8",), may_be_animated=True),
     "TIFF": ImageFormat((b"II*\0", b"MM\0*")),
     "BMP": ImageFormat((b"BM",)),
-    "AVIF": ImageFormat(brands=(b"avif", b"avis"), may_be_animated=True, pixel_bytes=5),
+    "AVIF": ImageFormat(may_be_animated=True, pixel_bytes=5),
     # Turned by its own properties irot and imir (ISO/IEC 23008-12); what its EXIF says is for information.
-    "HEIF": ImageFormat(
-        brands=(b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"),
-        is_turned_by_exif=False,
-    ),
+    "HEIF": ImageFormat(is_turned_by_exif=False),
     "PPM": ImageFormat((b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
     "ICO": ImageFormat((b"\0\0\1\0",)),
 }
 """The images that are decoded, by Pillow's names. To add one of Pillow's is to add a line."""
 
+_FINAL = (DecodeError, MemoryError, Image.DecompressionBombError, Image.DecompressionBombWarning)
+_READ_AS_FAR_AS_THEY_GO = (b"\x89PNG", b"GIF8", b"BM", *FORMATS["TIFF"].signatures)
+# Behind the last whole segment, as often as the longest one swallows it.
+_JPEG_END = b"\xff\xd9" * 33_000
+_LEAST_ROWS = 8
 _SIGNATURES = tuple(signature for image_format in FORMATS.values() for signature in image_format.signatures)
 # By the orientation: how often a picture is turned by a quarter, counter-clockwise, once it is mirrored.
 _TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (1, True), 6: (3, False), 7: (3, True), 8: (1, False)}
@@ -136,38 +149,47 @@ def chosen(total: int, frames: Wanted) -> tuple[int, ...]:
 
 
 def image_frames(
-    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None
+    data: bytes,
+    frames: Wanted,
+    max_pixels: int,
+    most_decoded: int | None = None,
+    coverage: Coverage | None = None,
 ) -> Iterator[Frame]:
     """Decode an image, or an animation's frames, of which each but the first needs those before it.
 
-    most_decoded: frames behind so many are left out.
+    most_decoded: frames behind so many are left out. coverage is told what is not looked at.
 
     Raises DecodeError: unknown_format, too_many_pixels (a frame beyond max_pixels, seen before it is
     decoded), out_of_memory, or corrupt, for whatever else the decoder raises.
     """
-    others_limit = Image.MAX_IMAGE_PIXELS
+    before = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
     try:
         with warnings.catch_warnings():
             # Pillow only warns up to twice its limit; and it looks at extents that `size` does not show.
             Image.MAX_IMAGE_PIXELS = max_pixels
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            yield from _frames(data, frames, max_pixels, most_decoded)
+            yield from _frames(data, frames, max_pixels, most_decoded, coverage or Coverage())
     except DecodeError:
         raise
     except UnidentifiedImageError as error:
-        if data.startswith(_SIGNATURES):
+        if data.startswith(_SIGNATURES) or (data[4:8] == b"ftyp" and data[8:12] != b"crx "):
             raise DecodeError("corrupt", "begins like an image, but its header is damaged") from error
-        raise DecodeError("unknown_format", f"no image of {', '.join(FORMATS)}") from error
+        raise DecodeError("unknown_format", containers.looks_like(data)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DecodeError("too_many_pixels", str(error)) from error
-    except MemoryError as error:
-        raise DecodeError("out_of_memory", "the image does not fit the memory limit") from error
+        size = re.search(r"\d+", str(error))
+        many = f"{size[0] if size else 'more'} px; the limit is {max_pixels}: send a smaller copy"
+        raise DecodeError("too_many_pixels", many) from error
     # Seen on damaged files: OSError, ValueError, SyntaxError, RuntimeError, struct.error, KeyError, ...
     except Exception as error:
-        raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
+        # Libraries of C say it in words.
+        if isinstance(error, MemoryError) or re.search("memory|alloc", str(error), re.IGNORECASE):
+            large = "the image does not fit the memory limit: send a smaller copy"
+            raise DecodeError("out_of_memory", large) from error
+        cut = "the file is cut: " if containers.ends_early(data) else ""
+        raise DecodeError("corrupt", f"{cut}the image cannot be decoded: {error}") from error
     finally:
-        Image.MAX_IMAGE_PIXELS = others_limit
+        Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES = before
 
 
 @cache
@@ -175,28 +197,91 @@ def _register_heif() -> None:
     # Not in a parent, which decodes nothing.
     import pi_heif
 
+    # The child has limits of its own. This library counts what it holds in all, over one file after another.
+    pi_heif.options.DISABLE_SECURITY_LIMITS = True
     pi_heif.register_heif_opener(thumbnails=False, depth_images=False, aux_images=False, decode_threads=1)
 
 
-def _frames(data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None) -> Iterator[Frame]:
+def _frames(
+    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None, coverage: Coverage
+) -> Iterator[Frame]:
+    """Choose the picture that is shown, and read what is cut as far as it goes."""
     _register_heif()
+    if data.startswith((*FORMATS["TIFF"].signatures, b"II+\0", b"MM\0+")):
+        pages = containers.pages(data)
+        if any(page.is_raw for page in pages):
+            raise DecodeError("unknown_format", f"a camera's raw file is not judged: {containers.RAW}")
+        whole = [page for page in pages if not page.is_part]
+        coverage.others = max(0, len(whole) - 1)
+        data = containers.at_page(data, whole[0]) if whole else data
+    elif data[4:8] == b"ftyp":
+        coverage.others = containers.further_pictures(data)
+        data = containers.with_known_brand(data)
+    elif data.startswith(FORMATS["JPEG"].signatures) and containers.jpeg_is_cut(data):
+        coverage.incomplete = True
+        data += _JPEG_END
+    elif data[:4] == b"RIFF" and containers.ends_early(data):
+        coverage.incomplete = True
+        data = containers.whole_chunks(data)
+    try:
+        yield from _decoded(data, frames, max_pixels, most_decoded, coverage)
+    except (*_FINAL, UnidentifiedImageError):
+        raise
+    except Exception:
+        if coverage.incomplete or not data.startswith(_READ_AS_FAR_AS_THEY_GO):
+            raise
+        coverage.incomplete = ImageFile.LOAD_TRUNCATED_IMAGES = True
+        yield from _decoded(data, frames, max_pixels, most_decoded, coverage)
+
+
+def _decoded(
+    data: bytes,
+    frames: Wanted,
+    max_pixels: int,
+    most_decoded: int | None,
+    coverage: Coverage,
+    length: int | None = None,
+) -> Iterator[Frame]:
     with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
-        _check_size(image, max_pixels)
         # A multi-picture JPEG calls itself MPO.
         name = "JPEG" if image.format == "MPO" else str(image.format)
-        total = getattr(image, "n_frames", 1) if FORMATS[name].may_be_animated else 1
+        try:
+            total = length or int(getattr(image, "n_frames", 1) if FORMATS[name].may_be_animated else 1)
+        except Exception:  # a GIF whose frames cannot be counted: how far that came
+            coverage.incomplete, total = True, image.tell() + 1
+            image.seek(0)
+        _check_size(image, max_pixels, total)
+        if name in ("JPEG", "ICO"):
+            coverage.others = len(image.info.get("sizes", ())) or getattr(image, "n_frames", 1)
+            coverage.others -= 1
         wanted = [number for number in chosen(total, frames) if number < (most_decoded or total)]
         elapsed_ms, before = 0.0, -1
         # Every frame up to the last chosen one is visited, since each says only its own duration.
         for index in range(wanted[-1] + 1 if wanted else 0):
-            if index:
-                image.seek(index)
-                _check_size(image, max_pixels)
+            try:
+                if index:
+                    image.seek(index)
+                    _check_size(image, max_pixels, total)
+                if name == "HEIF" and image.mode == "RGB":
+                    pixels = _heif_pixels(data, max_pixels)
+                elif index in wanted:
+                    image.load()
+                    # An icon's directory and a HEIF's header may say less than what is in there.
+                    _check_size(image, max_pixels, total)
+            except _FINAL:
+                raise
+            except Exception:
+                if not index:
+                    raise
+                # Of an animation that is cut or damaged, the frames before that are the animation.
+                coverage.incomplete = True
+                if before < 0:
+                    yield from _decoded(data, frames, max_pixels, most_decoded, coverage, index)
+                return
             if index in wanted:
-                image.load()
-                # An icon's directory and a HEIF's header may say less than what is in there.
-                _check_size(image, max_pixels)
-                pixels = _upright(image, turn=FORMATS[name].is_turned_by_exif)
+                if not (name == "HEIF" and image.mode == "RGB"):
+                    cut = coverage.incomplete and total == 1
+                    pixels = _upright(image, turn=FORMATS[name].is_turned_by_exif, cut=cut)
                 if index == wanted[-1]:
                     image.close()  # or it were held beside its pixels while these are looked at
                 shown_ms = image.info.get("timestamp", elapsed_ms)
@@ -206,24 +291,43 @@ def _frames(data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | No
             elapsed_ms += float(image.info.get("duration", 0))
 
 
-def _check_size(image: Image.Image, max_pixels: int) -> None:
+def _heif_pixels(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
+    """Decode the primary picture, RGB, without Pillow's copy of it, which takes four bytes a pixel."""
+    import pi_heif
+
+    file = pi_heif.open_heif(data, convert_hdr_to_8bit=True)
+    picture = file[file.primary_index]
+    rows, (width, height) = picture.data, picture.size
+    check_bytes(width, height, RGB_BYTES, max_pixels)
+    # A copy: the rows are gone with the picture.
+    return np.array(np.ndarray((height, width, 3), np.uint8, rows, strides=(picture.stride, 3, 1)))
+
+
+def _check_size(image: Image.Image, max_pixels: int, frames: int) -> None:
     of_mode = _BYTES.get(image.mode, 4 if "transparency" in image.info else RGB_BYTES)
     image_format = FORMATS.get(str(image.format))
     of_format = image_format.pixel_bytes if image_format else RGB_BYTES
     # The frame before is kept, and of an animation no picture is let go before the last.
-    kept = 2 if image_format and image_format.may_be_animated and getattr(image, "n_frames", 1) > 1 else 0
+    kept = 2 if frames > 1 else 0
     check_bytes(image.width, image.height, max(of_mode, of_format) + kept, max_pixels)
     if image.width < 1 or image.height < 1:
         raise DecodeError("corrupt", f"{image.width} x {image.height} px")
 
 
-def _upright(image: Image.Image, *, turn: bool) -> NDArray[np.uint8]:
+def _upright(image: Image.Image, *, turn: bool, cut: bool) -> NDArray[np.uint8]:
     # After load: Pillow itself turns a TIFF there, and then forgets its orientation.
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # EXIF parsers fail in as many ways as there are cameras; the picture is still good
         orientation = None
     pixels = _rgb_pixels(image)
+    rows = len(pixels)
+    # What is missing of a cut picture, its decoder fills with one colour.
+    while cut and rows and (pixels[rows - 1] == pixels[-1, -1]).all():
+        rows -= 1
+    if cut and rows < _LEAST_ROWS:
+        raise DecodeError("corrupt", "the file is cut before its picture")
+    pixels = pixels[:rows]
     if not (turn and isinstance(orientation, int) and orientation in _TURNS):
         return pixels
     quarters, mirrored = _TURNS[orientation]

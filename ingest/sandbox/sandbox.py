@@ -8,6 +8,7 @@ its tries and looks, whoever ended them: so it has an end, whatever the host doe
 """
 
 import contextlib
+import hashlib
 import itertools
 import queue
 import threading
@@ -25,7 +26,6 @@ from ingest.sandbox import child as children
 from ingest.sandbox.child import Child, KilledError, SandboxUnavailableError
 from ingest.sandbox.decode import DecodeError, DecodeReason
 from ingest.sandbox.forks import Forks
-from ingest.sandbox.unanswered import Unanswered
 from ingest.settings import IngestSettings
 
 __all__ = ["Sandbox", "SandboxUnavailableError", "awaited"]
@@ -38,6 +38,7 @@ _MOST_TRIES = 3
 # A child that is killed each time it decodes an item, and holds this share of its memory limit then, is
 # taken for killed by what the item needs; a smaller one for a victim of what else the host does.
 _BLAMED_SHARE = 0.5
+_MOST_UNANSWERED = 1_000
 _CLOSE_TIMEOUT_S = 60.0
 _BEAT_INTERVAL_S = 5.0
 
@@ -181,7 +182,7 @@ class _Server:
     """What one thread serves items with: a child, replaced where it is spent or has served long enough."""
 
     def __init__(
-        self, settings: IngestSettings, turns: "_Turns", forks: Forks, unanswered: Unanswered
+        self, settings: IngestSettings, turns: "_Turns", forks: Forks, unanswered: "Unanswered"
     ) -> None:
         self._settings, self._turns, self._forks, self._unanswered = settings, turns, forks, unanswered
         self._child: Child | None = None
@@ -276,6 +277,38 @@ class _Turns:
             yield
         finally:
             self._free.release(count)
+
+
+class Unanswered:
+    """The processor seconds of tries that the host ended, by media, until that has its answer.
+
+    An item comes back after them, as another record of the same bytes would: then both pay.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[bytes, float] = {}
+        self._lock = threading.Lock()
+
+    def seconds(self, data: bytes) -> float:
+        """What its tries took so far."""
+        return self._seconds.get(_digest(data), 0.0) if self._seconds else 0.0
+
+    def add(self, data: bytes, seconds: float) -> None:
+        """Add what one more try took; of more media than anybody tries at a time, the oldest is forgotten."""
+        with self._lock:
+            self._seconds[_digest(data)] = self._seconds.pop(_digest(data), 0.0) + seconds
+            if len(self._seconds) > _MOST_UNANSWERED:
+                del self._seconds[next(iter(self._seconds))]
+
+    def end(self, data: bytes) -> None:
+        """It has its answer."""
+        if self._seconds:
+            with self._lock:
+                self._seconds.pop(_digest(data), None)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def _forget_locals(error: BaseException | None) -> None:

@@ -13,18 +13,26 @@ import av
 import av.error
 import av.logging
 import numpy as np
+from av.stream import Disposition
 from numpy.typing import NDArray
 
-from ingest.sandbox.decode import FORMATS, RGB_BYTES, DecodeError, Frame, Wanted, check_bytes, chosen, sample
+from ingest.sandbox.containers import demuxer, ends_early, looks_like
+from ingest.sandbox.decode import (
+    RGB_BYTES,
+    Coverage,
+    DecodeError,
+    Frame,
+    Wanted,
+    check_bytes,
+    chosen,
+    sample,
+)
 
 # What may be decoded to reach the wanted frames, pixels: about 2 s of one core, unless it is said how many
 # frames may be. A clip within it is decoded from its start; a longer one only from the key frame before
 # each wanted frame; where even that is too much, the key frames themselves stand for the wanted ones, or
 # frames behind them, as far as may be decoded.
 _MOST_DECODED_PIXELS = 600_000_000
-_STILL_BRANDS = {brand for image_format in FORMATS.values() for brand in image_format.brands}
-_MOV_ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
-
 # Names in a film need not be UTF-8, which PyAV takes by itself from 19 on (Python 3.12 and later).
 _NAMES: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
@@ -39,23 +47,17 @@ class _Target(NamedTuple):
     key: int
 
 
-def demuxer(data: bytes) -> str | None:
-    """Name the demuxer for the bytes: "mov", "matroska" or "avi"; None where they are no such video."""
-    if data[4:8] in _MOV_ATOMS:
-        return None if data[4:8] == b"ftyp" and data[8:12] in _STILL_BRANDS else "mov"
-    if data[:4] == b"\x1a\x45\xdf\xa3":
-        return "matroska"
-    if data[:4] == b"RIFF" and data[8:12] == b"AVI ":
-        return "avi"
-    return None
-
-
 def video_frames(
-    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None
+    data: bytes,
+    frames: Wanted,
+    max_pixels: int,
+    most_decoded: int | None = None,
+    coverage: Coverage | None = None,
 ) -> Iterator[Frame]:
     """Decode frames of a video, turned as its metadata says.
 
     most_decoded: of all frames, how many may be decoded; None: as many as have so many pixels together.
+    coverage is told what is not looked at.
 
     Deterministic: frames are chosen among those that the container really holds, not by its stated
     length. Raises DecodeError: unknown_format (also: no picture stream), too_many_pixels,
@@ -63,26 +65,30 @@ def video_frames(
     """
     name = demuxer(data)
     if name is None:
-        raise DecodeError("unknown_format", "no video of MP4, MOV, Matroska, WebM, AVI")
+        raise DecodeError("unknown_format", looks_like(data))
+    coverage = coverage or Coverage()
     try:
-        yield from _frames(data, name, frames, max_pixels, most_decoded)
+        coverage.incomplete = ends_early(data)
+        yield from _frames(data, name, frames, max_pixels, most_decoded, coverage)
     except MemoryError as error:
         raise DecodeError("out_of_memory", "the video does not fit the memory limit") from error
     except (av.error.FFmpegError, ValueError, OverflowError, RuntimeError, LookupError) as error:
-        raise DecodeError("corrupt", f"{type(error).__name__}: {error}") from error
+        cut = "the file is cut, or was still being written: " if coverage.incomplete else ""
+        said = error.strerror if isinstance(error, av.error.FFmpegError) else error
+        raise DecodeError("corrupt", f"{cut}the film cannot be read: {said}") from error
 
 
 def _frames(
-    data: bytes, name: str, frames: Wanted, max_pixels: int, most_decoded: int | None
+    data: bytes, name: str, frames: Wanted, max_pixels: int, most_decoded: int | None, coverage: Coverage
 ) -> Iterator[Frame]:
     label = _label(data, name)
-    times, keys = _packets(data, name)
+    times, keys = _packets(data, name, coverage)
     if not times:
-        raise DecodeError("corrupt", "the container holds no frame")
+        raise DecodeError("corrupt", "the film holds no frame")
     wanted = chosen(len(times), frames)
     count = 0
     with open_film(BytesIO(data), name) as container:
-        stream = _picture_stream(container)
+        stream = _picture_stream(container, coverage)
         pixels = _limit(stream, max_pixels)
         most = most_decoded or _MOST_DECODED_PIXELS // max(pixels, 1)
         if len(times) <= most:
@@ -100,8 +106,9 @@ def _frames(
         except av.error.FFmpegError:
             if not count:  # a damaged end takes nothing from the frames before it
                 raise
+            coverage.incomplete = True
     if not count:
-        raise DecodeError("corrupt", "no frame can be decoded")
+        raise DecodeError("corrupt", "no frame of the film can be decoded")
 
 
 def open_film(file: BinaryIO, name: str) -> Any:
@@ -110,16 +117,21 @@ def open_film(file: BinaryIO, name: str) -> Any:
     return av.open(file, format=name, options=options, **_NAMES)
 
 
-def _picture_stream(container: Any) -> Any:
-    if not container.streams.video:
-        raise DecodeError("unknown_format", "the container has no picture stream")
-    return container.streams.video[0]
+def _picture_stream(container: Any, coverage: Coverage) -> Any:
+    """Choose the track that players show: the first that is enabled, or default; a cover is none."""
+    streams = [
+        stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic
+    ]
+    if not streams:
+        raise DecodeError("unknown_format", "the film has no picture track: sound is not judged")
+    coverage.others = len(streams) - 1
+    return next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
 
 
 def _limit(stream: Any, max_pixels: int) -> int:
     """Hold the decoder to the limits; return the pixels of one frame."""
     if stream.codec_context is None:
-        raise DecodeError("unknown_format", "no decoder for the picture stream")
+        raise DecodeError("unknown_format", "the film's codec is not known: send H.264 or HEVC")
     width, height = stream.codec_context.width, stream.codec_context.height
     check_bytes(width, height, _pixel_bytes(stream.codec_context.format), max_pixels)
     # The size may still change in mid-stream; then FFmpeg itself holds the limit.
@@ -133,7 +145,7 @@ def _pixel_bytes(pixel_format: Any) -> float:
     return max(RGB_BYTES, pixel_format.padded_bits_per_pixel / 8) if pixel_format else RGB_BYTES
 
 
-def _packets(data: bytes, name: str) -> tuple[list[int], list[int]]:
+def _packets(data: bytes, name: str, coverage: Coverage) -> tuple[list[int], list[int]]:
     """Read all picture packets' times and those of the key frames; decodes nothing.
 
     Both sorted, in units of the stream's time base.
@@ -141,14 +153,17 @@ def _packets(data: bytes, name: str) -> tuple[list[int], list[int]]:
     times, keys = [], []
     with open_film(BytesIO(data), name) as container:
         try:
-            for packet in container.demux(_picture_stream(container)):
+            stream, count = _picture_stream(container, coverage), 0
+            for packet in container.demux(stream):
+                count += packet.size > 0
                 when = packet.pts if packet.pts is not None else packet.dts
                 if packet.size and when is not None and not packet.is_discard:
                     times.append(when)
                     if packet.is_keyframe:
                         keys.append(when)
+            coverage.incomplete |= name == "mov" and count < stream.frames
         except av.error.FFmpegError:
-            pass  # a damaged end: the packets before it are good
+            coverage.incomplete = True  # a damaged end: the packets before it are good
     return sorted(times), sorted(keys)
 
 
@@ -199,10 +214,15 @@ def _by_key_frames(container: Any, stream: Any, targets: list[_Target]) -> Itera
 
 
 def _upright(picture: Any) -> NDArray[np.uint8]:
-    pixels = picture.reformat(format="rgb24", threads=1).to_ndarray()
-    # Degrees counter-clockwise, as np.rot90 turns.
-    quarter_turns = round(picture.rotation / 90) % 4
-    return np.ascontiguousarray(np.rot90(pixels, quarter_turns)) if quarter_turns else pixels
+    """Turn and mirror a frame by its display matrix (ISO/IEC 14496-12, 6.2.2): x' = ax + cy, y' = bx + dy."""
+    pixels: NDArray[np.uint8] = picture.reformat(format="rgb24", threads=1).to_ndarray()
+    for side_data in picture.side_data:
+        if side_data.type.name == "DISPLAYMATRIX":
+            a, b, _, c, d = np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
+            if abs(b) > abs(a):
+                pixels, a, d = pixels.transpose(1, 0, 2), c, b
+            pixels = np.ascontiguousarray(pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1])
+    return pixels
 
 
 def _label(data: bytes, name: str) -> str:

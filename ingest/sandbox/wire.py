@@ -107,6 +107,8 @@ class _Answer(BaseModel):
     regions: tuple[Region, ...]
     frame_numbers: tuple[int, ...]
     length: int
+    others: int = Field(0, ge=0, le=_MOST_FRAME_NUMBER)
+    incomplete: bool = False
     picture_hashes: bytes
     frame_s: float = Field(ge=0, allow_inf_nan=False)
 

@@ -60,6 +60,12 @@ def test_a_verdict_names_the_family_and_says_unknown_first(untrained_artifact):
     assert [neighbour.exemplar for neighbour in fake.neighbours] == [f"exemplar-{i}" for i in range(5)]
 
 
+def test_a_verdict_says_what_of_the_file_was_looked_at(untrained_artifact):
+    decoded = replace(make_decoded(1), frame_numbers=(3,), length=7, others=2, incomplete=True)
+    (verdict,) = verdicts(untrained_artifact, [decoded], says([[4, 0, 0]], [0]))
+    assert verdict.coverage.model_dump() == {"frames": 7, "judged": (3,), "others": 2, "incomplete": True}
+
+
 def test_a_regions_scores_are_those_of_its_row(untrained_artifact):
     items = [make_decoded(2, ((0,), (1,))), make_decoded(1), make_decoded(1, ((0,),))]
     result = says([[4, 0, 0]] * 3 + [[0, 4, 0], [4, 0, 0], [0, 0, 4]], [0, 0, 0, 0, 1, 9])

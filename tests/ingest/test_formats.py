@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
+from ingest.sandbox.containers import HEIF_BRANDS, demuxer
 from ingest.sandbox.decode import FORMATS, DecodeError, image_frames
 from ingest.sandbox.extract import extract, find_faces
 from ingest.sandbox.sandbox import Sandbox
-from ingest.sandbox.video import demuxer
 from ingest.settings import IngestSettings
 
 LIMIT = 1_000_000
@@ -62,12 +62,79 @@ def test_of_several_pictures_in_a_heif_the_primary_is_shown(heif, primary):
     assert shown(heif([QUARTERS, grey], primary)).shape == (QUARTERS, grey)[primary].shape
 
 
-@pytest.mark.parametrize("brand", FORMATS["HEIF"].brands)
+@pytest.mark.parametrize("brand", HEIF_BRANDS)
 def test_no_brand_of_heif_is_taken_for_a_video(heif, brand):
     data = heif([QUARTERS], brand=brand)
     assert demuxer(data) is None
     decoded = extract(data, PLAN, LIMIT)
     assert (decoded.kind, decoded.format, decoded.width, decoded.height) == ("image", "HEIF", 96, 64)
+
+
+@pytest.mark.parametrize("brand", [b"1pic", b"mif2", b"isom"])
+def test_a_still_is_told_from_a_film_by_what_it_holds(heif, brand):
+    decoded = extract(heif([QUARTERS], brand=brand), PLAN, LIMIT)
+    assert (decoded.kind, decoded.format, decoded.others) == ("image", "HEIF", 0)
+    avif = encode(Image.fromarray(QUARTERS), "AVIF")
+    assert extract(avif[:8] + brand + avif[12:], PLAN, LIMIT).format == "AVIF"
+
+
+def test_what_was_not_looked_at_is_counted(heif):
+    picture = Image.fromarray(QUARTERS)
+    files = [
+        heif([QUARTERS, QUARTERS[:32], QUARTERS[:16]]),
+        encode(picture, "TIFF", save_all=True, append_images=[picture, picture]),
+        encode(picture, "MPO", save_all=True, append_images=[picture, picture]),
+        encode(picture, "ICO", sizes=[(16, 16), (32, 32), (48, 32)]),
+    ]
+    for data in files:
+        decoded = extract(data, PLAN, LIMIT)
+        assert (decoded.kind, decoded.others, decoded.frame_numbers) == ("image", 2, (0,))
+    for name in FORMATS:
+        data = (
+            heif([QUARTERS])
+            if name == "HEIF"
+            else encode(picture, name, **{"ICO": {"sizes": [(96, 64)]}}.get(name, {}))
+        )
+        assert extract(data, PLAN, LIMIT).others == 0
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_of_a_tiff_whose_first_page_is_a_smaller_copy_the_whole_picture_is_judged(order):
+    """The whole one lies in a directory below the first, or behind it."""
+    grey, small = bytes(range(0, 200, 2)) * 100, bytes(16)
+
+    def directory(side: int, at: int, following: int, *more: tuple[int, int]) -> bytes:
+        tags = [
+            (256, side),
+            (257, side),
+            (258, 8),
+            (259, 1),
+            (262, 1),
+            (273, at),
+            (278, side),
+            (279, side * side),
+        ]
+        entries = [struct.pack(order + "HHII", tag, 4, 1, value) for tag, value in sorted([*tags, *more])]
+        return (
+            struct.pack(order + "H", len(entries)) + b"".join(entries) + struct.pack(order + "I", following)
+        )
+
+    for below in (True, False):
+        marks = ((254, 1), (330, 500)) if below else ((254, 1),)
+        first = directory(4, 300, 0 if below else 500, *marks)
+        head = struct.pack(order + "2sHI", b"II" if order == "<" else b"MM", 42, 8)
+        data = (head + first).ljust(300, b"\0") + small
+        data = (data.ljust(500, b"\0") + directory(100, 700, 0)).ljust(700, b"\0") + grey
+        assert shown(data).shape == (100, 100, 3)
+        assert extract(data, PLAN, LIMIT).others == 0
+
+
+@pytest.mark.slow
+def test_a_large_photograph_is_judged_whatever_was_decoded_before_it(heif):
+    large = heif([np.tile(QUARTERS, (40, 40, 1))])
+    with Sandbox(IngestSettings()) as sandbox:
+        crops = [sandbox.submit(large, PLAN).result(60).crops for _ in range(12)]
+    assert all(np.array_equal(crops[0], later) for later in crops)
 
 
 def test_a_heif_beyond_the_pixel_limit_is_refused(heif):

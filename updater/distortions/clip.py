@@ -17,7 +17,8 @@ import av.filter
 import numpy as np
 from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
-from ingest.sandbox.video import demuxer, open_film
+from ingest.sandbox.containers import demuxer
+from ingest.sandbox.video import open_film
 from updater.filters import Picture
 
 BROKEN = (av.error.FFmpegError, ValueError, OverflowError, RuntimeError, LookupError)
@@ -34,7 +35,7 @@ _CAREFUL = (
     | Interpolation.ACCURATE_RND
     | Interpolation.FULL_CHR_H_INT
 )
-_HEAD_BYTES = 64
+_HEAD_BYTES = 4096
 # How much an interval between two frames may differ from the others, beside the tick that a coarse time base
 # rounds away.
 _UNEVEN = 0.02

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
+from ingest.sandbox.containers import demuxer
 from ingest.sandbox.decode import DecodeError, image_frames
-from ingest.sandbox.video import demuxer
 from updater.distortions.clip import BROKEN, Clip, pieces, to_frame, to_plain_frame, to_rgb
 from updater.distortions.clip_writing import CONTAINERS, STORED_AS, USUAL_RATE_FACTOR, h264, write_clip
 from updater.distortions.distortion import DistortionError, Step
@@ -30,7 +30,7 @@ from updater.filters import Picture
 
 _QUALITY = 95
 _JPEG = ("JPEG", "MPO")
-_HEAD_BYTES = 64
+_HEAD_BYTES = 4096
 
 
 def generator_of(seed: int, name: str) -> np.random.Generator:

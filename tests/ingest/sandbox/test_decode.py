@@ -1,3 +1,4 @@
+import struct
 import tracemalloc
 from contextlib import suppress
 from io import BytesIO
@@ -12,9 +13,10 @@ from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox import video
+from ingest.sandbox.containers import demuxer
 from ingest.sandbox.decode import DecodeError, image_frames, sample, to_rgb
 from ingest.sandbox.extract import extract
-from ingest.sandbox.video import demuxer, video_frames
+from ingest.sandbox.video import video_frames
 
 LIMIT = 1_000_000
 
@@ -131,17 +133,125 @@ def test_sampled_frames_are_distinct_ordered_and_in_range(total, most):
     assert chosen[-1] < total
 
 
-def test_a_truncated_jpeg_is_corrupt():
-    data = encode(Image.effect_noise((200, 200), 80), "JPEG")
-    assert rejected(data[: len(data) // 2]) == "corrupt"
+def looked_at(data: bytes) -> Any:
+    return extract(data, MediaPlan(crops=CropPlan(crop_px=8, patches=1, face_patches=0)), LIMIT)
+
+
+@pytest.mark.parametrize("container", ["JPEG", "PNG", "TIFF"])
+def test_a_cut_picture_is_judged_by_what_is_there_and_says_so(container):
+    image = Image.effect_noise((200, 200), 80)
+    whole = encode(image, container)
+    (there,) = image_frames(whole, 8, LIMIT)
+    for data in (whole[: len(whole) // 2], whole[: -2 if container == "JPEG" else -3000]):
+        (frame,) = image_frames(data, 8, LIMIT)
+        rows = len(frame.pixels) // 16 * 16 - 16
+        assert rows >= 64
+        assert np.array_equal(frame.pixels[:rows], there.pixels[:rows])
+        assert looked_at(data).incomplete
+    assert not looked_at(whole).incomplete
+    assert rejected(whole[:300] if container == "JPEG" else whole[:60]) == "corrupt"
+
+
+@pytest.mark.parametrize("container", ["GIF", "PNG", "WEBP"])
+def test_an_animation_cut_at_its_end_is_judged_by_the_frames_before(container):
+    images = [Image.effect_noise((64, 64), 20 + 10 * number) for number in range(12)]
+    data = encode(images[0], container, save_all=True, append_images=images[1:], duration=100)
+    assert not looked_at(data).incomplete
+    for share in (0.3, 0.6, 0.95):
+        decoded = looked_at(data[: int(len(data) * share)])
+        assert decoded.incomplete
+        assert max(decoded.frame_numbers) <= 12 * share
+
+
+@pytest.mark.parametrize("container", ["mp4", "matroska", "avi"])
+def test_a_film_cut_at_its_end_says_so(container):
+    data = grey_clip(container)
+    if container == "mp4":  # its index in front, as in what is sent over a network
+        front, index = data[: data.index(b"moov") - 4], bytearray(data[data.index(b"moov") - 4 :])
+        places = index.index(b"stco") + 12
+        for at in range(places, places + 4 * int.from_bytes(index[places - 4 : places]), 4):
+            index[at : at + 4] = (int.from_bytes(index[at : at + 4]) + len(index)).to_bytes(4)
+        data = front[:36] + bytes(index) + front[36:]
+    assert not looked_at(data).incomplete
+    decoded = looked_at(data[: len(data) * 2 // 3])
+    assert decoded.incomplete
+    assert decoded.frames > 1
+
+
+def test_of_several_tracks_the_one_that_players_show_is_judged():
+    buffer = BytesIO()
+    with av.open(buffer, "w", format="mp4") as output:
+        streams: list[Any] = [output.add_stream("mpeg4", rate=10) for _ in range(2)]
+        for stream in streams:
+            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for grey, stream in zip((40, 200), streams, strict=True):
+            picture = av.VideoFrame.from_ndarray(np.full((48, 64, 3), grey, np.uint8), "rgb24")
+            output.mux([*stream.encode(picture), *stream.encode()])
+    first, second = buffer.getvalue(), bytearray(buffer.getvalue())
+    off = first.index(b"tkhd")
+    on = first.index(b"tkhd", off + 4)
+    second[off + 7], second[on + 7] = 2, 3  # which of the tracks is enabled
+    for data, grey in ((first, 40), (bytes(second), 200)):
+        decoded = looked_at(data)
+        assert abs(int(decoded.crops[0, 4, 4, 0]) - grey) < 12
+        assert decoded.others == 1
+
+
+@pytest.mark.parametrize(("flips", "expected"), [((-1, 1), "lr"), ((1, -1), "ud"), ((-1, -1), "both")])
+def test_a_mirrored_film_is_judged_as_it_is_shown(flips, expected):
+    picture = np.zeros((48, 64, 3), np.uint8)
+    picture[:24, :32] = 255
+    buffer = BytesIO()
+    with av.open(buffer, "w", format="mp4") as output:
+        stream: Any = output.add_stream("mpeg4", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+        output.mux(stream.encode())
+    data = bytearray(buffer.getvalue())
+    matrix = data.index(b"tkhd") + 44
+    data[matrix : matrix + 20] = struct.pack(">5i", flips[0] << 16, 0, 0, 0, flips[1] << 16)
+    (frame,) = video_frames(bytes(data), 1, LIMIT)
+    there = {"lr": picture[:, ::-1], "ud": picture[::-1], "both": picture[::-1, ::-1]}[expected]
+    assert np.abs(frame.pixels.astype(int) - there).mean() < 12
 
 
 def test_a_damaged_header_behind_a_known_signature_is_corrupt():
     assert rejected(b"\x89PNG\r\n\x1a\n" + bytes(40)) == "corrupt"
 
 
-def test_text_is_an_unknown_format():
-    assert rejected(b"GET / HTTP/1.1\r\n") == "unknown_format"
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"GET / HTTP/1.1\r\n", "text"),
+        (b"%PDF-1.7\n%\xe2", "PDF"),
+        (b"/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAgGBgcGBQgHBwcJ", "base64"),
+        (b"<!DOCTYPE html><html>", "web page"),
+        (b"<?xml version='1.0'?><svg xmlns=''>", "SVG"),
+        (b'------x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\xff\xd8', "form"),
+        (b"data:image/png;base64,iVBO", "data URL"),
+        (b"\0\0\x01\xba\x44\0\4", "MPEG"),
+        ((b"G" + bytes(187)) * 3, "MPEG"),
+        (b"ID3\4\0", "sound"),
+        (b"PK\3\4\x14\0", "archive"),
+        (b"\0\0\0\x18ftypcrx \0\0\0\1", "raw"),
+        (b"II*\0\x08\0\0\0CR\2\0" + bytes(8), "raw"),
+        (b"II*\0\x08\0\0\0\1\0\x12\xc6\1\0\4\0\0\0\1\4\0\0\0\0\0\0", "raw"),
+        (b"\0\0\0\x0cjP  \r\n", "JPEG 2000"),
+    ],
+)
+def test_what_is_not_judged_is_named_with_what_to_send(data, named):
+    with pytest.raises(DecodeError, match=named) as error:
+        looked_at(data)
+    assert error.value.reason == "unknown_format"
+    assert "send" in str(error.value) or "export" in str(error.value) or "not judged" in str(error.value)
+
+
+def test_a_refusal_has_no_word_of_a_library():
+    film = grey_clip("mp4", "mpeg4")
+    for data in (film[: len(film) // 2], encode(Image.new("1", (3000, 2000)), "PNG")):
+        with pytest.raises(DecodeError) as error:
+            extract(data, MediaPlan(), LIMIT)
+        assert not [word for word in ("Errno", "Error", "DOS") if word in str(error.value)]
 
 
 @pytest.mark.parametrize("limit", [9_999, 4_000])
