@@ -1,6 +1,7 @@
 """The deploy server: releases, artifacts, the memory's clusters and labels, updates, over HTTP."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -149,7 +150,7 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     app.state.settings = settings
     app.state.services = services
     app.state.access = services.access
-    app.state.surroundings = Watch(partial(ask, settings, services))
+    app.state.surroundings = Watch(partial(ask, settings, services, deque(maxlen=20_000)))
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(_described)])
     add_page(app)

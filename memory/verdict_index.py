@@ -147,6 +147,28 @@ def count_by_source(connection: Connection, of_newest: int) -> dict[str, dict[st
     return dict(counts)
 
 
+def count_over_time(
+    connection: Connection, until_ms: int, spans_ms: Sequence[int], parts: int
+) -> tuple[int, list[dict[str, int]]]:
+    """Return when a span begins, and how many verdicts of each label every part of it has, the oldest first.
+
+    The span, in milliseconds, is the shortest that has all verdicts of the longest.
+    """
+    longest = verdicts.c.at_ms.between(until_ms - spans_ms[-1], until_ms)
+    first = connection.scalar(select(func.min(verdicts.c.at_ms)).where(longest))
+    spans = (one for one in spans_ms if until_ms - one <= (first or 0))
+    since = until_ms - next(spans, spans_ms[-1])
+    width = -(-(until_ms - since) // parts)
+    part = ((verdicts.c.at_ms - since) // width).label("part")
+    within = verdicts.c.at_ms.between(since, until_ms) & verdicts.c.label.not_in(_TAKEN_BACK)
+    some = select(part, verdicts.c.label).where(within).subquery()
+    query = select(some.c.part, some.c.label, func.count()).group_by(some.c.part, some.c.label)
+    counts: list[dict[str, int]] = [{} for _ in range(parts)]
+    for place, label, count in connection.execute(query):
+        counts[min(int(place), parts - 1)][label] = count
+    return since, counts
+
+
 def count_verdicts(connection: Connection, release: str) -> Mapping[str, int]:
     """Return how many verdicts of a release, by its digest, the topic has, by their label.
 

@@ -66,6 +66,18 @@ def firing_alerts(url: str) -> list[Alert]:
     return sorted(found, key=lambda alert: alert.name)
 
 
+def history(url: str, query: str, since_s: float, until_s: float, step_s: float) -> list[tuple[float, float]]:
+    """Give a figure over time, as (seconds since 1970, value). Raises PrometheusError."""
+    bounds = {"start": f"{since_s:.0f}", "end": f"{until_s:.0f}", "step": f"{step_s:.0f}"}
+    answer = _get(url, "query_range", query=query, **bounds)
+    try:
+        return [
+            (float(at), float(value)) for series in answer["result"][:1] for at, value in series["values"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise PrometheusError(f"{url} has a history of another form: {error!r}") from error
+
+
 def _get(url: str, what: str, **parameters: str) -> Any:
     try:
         answer = httpx.get(f"{url}/api/v1/{what}", params=parameters, timeout=_TIMEOUT_S, trust_env=False)

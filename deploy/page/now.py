@@ -1,17 +1,20 @@
 """Now: what is live, what waits for whom, how far behind, what fires, the verdicts as they come."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import anyone, least
-from deploy.page.render import static_files
+from deploy.page.render import counted, duration, percent, static_files
 from deploy.page.visit import show
 from deploy.release_records import WAITING
 from deploy.releases.standing import fold
 from deploy.server.services import Opened
 from deploy.server.status import under_way
-from deploy.server.surroundings import Watch
+from deploy.server.surroundings import Surroundings, Watch
 from memory.clusters.review import list_clusters
 from memory.verdict_index import WITHDRAWN, corrected_among, item_id, newest_verdicts
 
@@ -20,6 +23,11 @@ router = APIRouter(route_class=GuardedRoute)
 _SHOWN = 12
 """of the newest verdicts"""
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+_WIDE, _HIGH = 480, 96
+"""of a chart, in its own units"""
+_LABELS = (("real", "f-ok"), ("unknown", "f-wait"), ("fake", "f-bad"))
 
 
 @router.get("/", response_class=HTMLResponse, openapi_extra=least("viewer"))
@@ -32,8 +40,10 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
         newest = newest_verdicts(connection, _SHOWN)
         corrected = corrected_among(connection, newest)
     watch: Watch = request.app.state.surroundings
+    around = watch.last()
     context = {
-        "around": watch.last(),
+        "around": around,
+        "charts": _charts(around),
         "verdicts": [
             (
                 place,
@@ -64,3 +74,81 @@ def get_static(digest: str, name: str) -> Response:
     kept = "public, max-age=31536000, immutable"
     kind = _TYPES[name.rpartition(".")[2]]
     return Response(content, media_type=f"{kind}; charset=utf-8", headers={"cache-control": kept})
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart: its title, what stands at its top, what it says in one sentence, and its shapes.
+
+    bars: x, y, width, height and the class of their colour. points: of a polyline; empty without one.
+    """
+
+    title: str
+    top: str
+    says: str
+    bars: Sequence[tuple[float, float, float, float, str]] = ()
+    points: str = ""
+
+
+def _charts(around: Surroundings) -> list[Chart]:
+    """Return the charts of the first view: verdicts' shares, how many are unknown, and the lag."""
+    counts, samples = around.counts, around.lag_samples
+    sums = {label: sum(of.get(label, 0) for of in counts) for label, _ in _LABELS}
+    total = sum(sums.values())
+    found = []
+    if total:
+        said = ", ".join(f"{label} {percent(sums[label] / total)}" for label, _ in _LABELS)
+        found = [
+            Chart("Share of verdicts", "100 %", f"{said} of {counted(total)} verdicts", _shares(counts)),
+            _unknowns(counts, sums["unknown"]),
+        ]
+    if samples:
+        most = max(seconds for _, seconds in samples)
+        points = _line(samples, around.since_s, around.until_s, most)
+        now = duration(samples[-1][1])
+        found.append(
+            Chart("Consumer lag", duration(most), f"now {now}, at most {duration(most)}", (), points)
+        )
+    return found
+
+
+def _shares(counts: Sequence[Mapping[str, int]]) -> list[tuple[float, float, float, float, str]]:
+    """Stacked bars, each as high as the chart: a part without verdicts has none."""
+    bars, width = [], _WIDE / len(counts)
+    for place, of in enumerate(counts):
+        total, y = sum(of.get(label, 0) for label, _ in _LABELS), float(_HIGH)
+        for label, style in _LABELS:
+            high = _HIGH * of.get(label, 0) / total if total else 0.0
+            y -= high
+            if high:
+                bars.append(
+                    (round(place * width, 1), round(y, 1), round(width - 1, 1), round(high, 1), style)
+                )
+    return bars
+
+
+def _unknowns(counts: Sequence[Mapping[str, int]], total: int) -> Chart:
+    each = [of.get("unknown", 0) for of in counts]
+    most, width = max(max(each), 1), _WIDE / len(counts)
+    bars = [
+        (
+            round(place * width, 1),
+            round(_HIGH - _HIGH * n / most, 1),
+            round(width - 1, 1),
+            _HIGH * n / most,
+            "f-wait",
+        )
+        for place, n in enumerate(each)
+        if n
+    ]
+    said = f"{counted(total)} items became unknown, at most {counted(most)} in one span"
+    return Chart("Unknown items", counted(most), said, bars)
+
+
+def _line(samples: Sequence[tuple[float, float]], since_s: float, until_s: float, most: float) -> str:
+    """Points of a polyline, at the left what was first; seconds since 1970, and the values."""
+    span, most = max(until_s - since_s, 1.0), max(most, 1.0)
+    shown = [(at, value) for at, value in samples if since_s <= at <= until_s]
+    return " ".join(
+        f"{_WIDE * (at - since_s) / span:.1f},{_HIGH - _HIGH * value / most:.1f}" for at, value in shown
+    )

@@ -2,19 +2,26 @@
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import structlog
 
-from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
+from deploy.client.prometheus import Alert, PrometheusError, firing_alerts, history
 from deploy.records import PartitionLag
 from deploy.server.lag import lag_of_stream
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from memory.store import StoreUnavailableError
+from memory.verdict_index import count_over_time
 
 _KEPT_S = 5.0
+_SPANS_MS = tuple(hours * 3_600_000 for hours in (1, 6, 24))
+_PARTS, _SAMPLES = 48, 240
+"""of a span: parts whose verdicts are counted, and samples of the lag"""
+_LAG = "max(forgewatch_ingest_lag_seconds)"
 
 log = structlog.get_logger()
 
@@ -27,6 +34,13 @@ class Surroundings:
     lag_problem: str | None = "asking"
     alerts: tuple[Alert, ...] | None = None
     alerts_problem: str | None = None
+    since_s: float = 0.0
+    """with until_s: the span of what follows, seconds since 1970"""
+    until_s: float = 0.0
+    counts: tuple[Mapping[str, int], ...] = ()
+    """verdicts by their label, in equal parts of the span"""
+    lag_samples: tuple[tuple[float, float], ...] = ()
+    """when, and how long the oldest unread record had waited then, in seconds"""
 
     @property
     def waiting(self) -> int:
@@ -39,8 +53,27 @@ class Surroundings:
         return max((part.seconds for part in self.lag if part.seconds is not None), default=None)
 
 
-def ask(settings: DeploySettings, services: Services) -> Surroundings:
-    """Ask all of them; what does not answer says so."""
+def ask(settings: DeploySettings, services: Services, samples: deque[tuple[float, float]]) -> Surroundings:
+    """Ask all of them; what does not answer says so. samples: of the lag, which this adds to."""
+    asked = _asked(settings, services)
+    now_s = time.time()
+    if asked.lag_problem is None:
+        samples.append((now_s, asked.waits_s or 0.0))
+    try:
+        with services.memory.read() as connection:
+            since_ms, counts = count_over_time(connection, round(1000 * now_s), _SPANS_MS, _PARTS)
+        lag = tuple(samples)
+        if settings.prometheus_url is not None:
+            step_s = (now_s - since_ms / 1000) / _SAMPLES
+            with suppress(PrometheusError):  # the alerts say it
+                lag = tuple(history(settings.prometheus_url, _LAG, since_ms / 1000, now_s, step_s)) or lag
+    except StoreUnavailableError:
+        return asked
+    shown = tuple(one for one in lag if one[0] >= since_ms / 1000)
+    return replace(asked, since_s=since_ms / 1000, until_s=now_s, counts=tuple(counts), lag_samples=shown)
+
+
+def _asked(settings: DeploySettings, services: Services) -> Surroundings:
     try:
         lag, lag_problem = lag_of_stream(settings, services)
     except StoreUnavailableError as error:

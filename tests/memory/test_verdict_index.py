@@ -10,6 +10,7 @@ from memory.store import Store
 from memory.verdict_index import (
     WITHDRAWN,
     corrected_among,
+    count_over_time,
     count_verdicts,
     find_superseded,
     find_verdict,
@@ -81,6 +82,14 @@ def test_the_verdicts_of_a_release_are_counted_by_label_and_the_newest_come_firs
         assert count_verdicts(connection, FIRST) == {"real": 6, "fake": 3}
         assert [found.offset for found in newest_verdicts(connection, 3, FIRST)] == [8, 7, 6]
         assert count_verdicts(connection, "c" * 64) == {}
+
+
+def test_verdicts_over_time_are_counted_in_parts_of_the_shortest_span_that_has_them(store):
+    note(store, (0, 10, 0, FIRST, "real"), (0, 11, 1, FIRST, "fake"), (0, 109, 2, FIRST, "unknown"))
+    with store.read() as connection:
+        since, counts = count_over_time(connection, 1110, (50, 100, 5000), 4)
+        assert (since, counts) == (1010, [{"real": 1, "fake": 1}, {}, {}, {"unknown": 1}])
+        assert count_over_time(connection, 10**6, (50, 100), 4) == (10**6 - 100, [{}, {}, {}, {}])
 
 
 def test_what_lies_before_an_offset_is_forgotten_a_part_at_a_time(store, monkeypatch):

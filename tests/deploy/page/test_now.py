@@ -1,8 +1,12 @@
 """Now and Sources: what is going on, told at once whatever is away."""
 
+import re
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +14,8 @@ from streams import await_that
 from verdicts import make_item, make_verdict
 
 from deploy.server.services import Services
-from deploy.server.surroundings import Surroundings, Watch
+from deploy.server.surroundings import Surroundings, Watch, ask
+from deploy.settings import DeploySettings
 from ingest.records import InRecord
 from memory.records import Raised
 from memory.shift.alarms import put_raised
@@ -50,6 +55,31 @@ def test_the_newest_verdicts_are_shown_newest_first_each_with_a_link(page: Any, 
 def test_a_broker_that_is_away_holds_no_view_and_says_so_soon(page: Any) -> None:
     assert "not known" in page.get("/").text
     await_that(lambda: "no broker answers" in page.get("/").text, 20)
+
+
+def test_charts_over_time_are_drawn_by_the_server_of_shares_of_verdicts_unknowns_and_lag(
+    page: Any, services: Services, settings: DeploySettings
+) -> None:
+    assert 'id="charts"' not in page.get("/").text
+    now_ms, found = time.time_ns() // 10**6, []
+    for number, label in enumerate(["real"] * 6 + ["unknown"] * 3 + ["fake"]):
+        verdict = make_verdict(make_item(number, topic=services.ingest.media_topic), label=label)
+        ago_ms = 60_000 * (10 - number) if number else 5 * 3_600_000
+        found.append((InRecord("verdicts", 0, number, now_ms - ago_ms, None, b"", ()), verdict))
+    with services.memory.note() as connection:
+        note_verdicts(connection, found)
+    around = ask(settings, services, deque([(0.0, 9e9), (time.time() - 60, 120.0), (time.time(), 0.0)]))
+    assert sum(sum(part.values()) for part in around.counts) == 10
+    assert 5.9 * 3600 < around.until_s - around.since_s < 6.1 * 3600  # the shortest span that has them all
+    page.app.state.surroundings = SimpleNamespace(last=lambda: around)
+    text = page.get("/").text
+    assert "real 60 %, unknown 30 %, fake 10 % of 10 verdicts" in text
+    assert "3 items became unknown" in text
+    assert "now 0 s, at most 2 min" in text  # what lies before the span is left out
+    chart = text.partition('id="charts"')[2].partition("Verdicts as they come")[0]
+    assert (chart.count("<svg"), "style=" in chart, "<script" in chart) == (3, False, False)
+    heights = [float(high) for high in re.findall(r'class="f-ok".*?height="([\d.]+)"', chart)]
+    assert max(heights) == 96
 
 
 def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_not_last() -> None:
