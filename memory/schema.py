@@ -244,6 +244,7 @@ verdicts = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("label", String(20), nullable=False),
     Column("source", String(MAX_SOURCE_CHARS), nullable=False),
+    Column("family", String(64)),  # of a fake
     Index("verdicts_by_item", "item_partition", "item_offset"),
     Index("verdicts_by_time", "at_ms"),
     Index("verdicts_by_release", "release", "at_ms", "label"),  # all that is counted lies in the index

@@ -37,6 +37,7 @@ class VerdictPlace:
     """when it was written, milliseconds since the epoch"""
     label: str
     source: str
+    family: str | None = None
 
 
 SUPERSEDED = "superseded"
@@ -71,6 +72,9 @@ def note_verdicts(connection: Connection, found: Sequence[tuple[InRecord, Verdic
                 "at_ms": record.timestamp_ms,
                 "label": verdict.label if isinstance(verdict, Verdict) else WITHDRAWN,
                 "source": verdict.item.source[:MAX_SOURCE_CHARS],
+                "family": verdict.family
+                if isinstance(verdict, Verdict) and verdict.label == "fake"
+                else None,
             }
             for record, verdict in found
         ],
@@ -134,6 +138,33 @@ def newest_verdicts(connection: Connection, most: int, release: str | None = Non
     if release is not None:
         query = query.where(verdicts.c.release == version_of(release))
     return _places(connection, query, most)
+
+
+def search_verdicts(
+    connection: Connection,
+    most: int,
+    *,
+    source: str = "",
+    label: str = "",
+    family: str = "",
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    skip: int = 0,
+) -> list[VerdictPlace]:
+    """Return the newest verdicts of sources that contain a text, of a label and a family; empty: of any.
+
+    since_ms, until_ms: when they were written, milliseconds since 1970, both ends among them.
+    """
+    query = select(verdicts).where(verdicts.c.label != SUPERSEDED)
+    if source:
+        query = query.where(verdicts.c.source.contains(source, autoescape=True))
+    for column, wanted in ((verdicts.c.label, label), (verdicts.c.family, family)):
+        query = query.where(column == wanted) if wanted else query
+    if since_ms is not None:
+        query = query.where(verdicts.c.at_ms >= since_ms)
+    if until_ms is not None:
+        query = query.where(verdicts.c.at_ms <= until_ms)
+    return _places(connection, query.offset(skip), most)
 
 
 def count_by_source(connection: Connection, of_newest: int) -> dict[str, dict[str, int]]:

@@ -1,7 +1,8 @@
 """Verdicts: one by its id, with its pictures, its scores in words, and who it rests on."""
 
-from typing import Annotated, Any
-from urllib.parse import quote
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -18,16 +19,58 @@ from deploy.server.services import Opened, Services
 from detector.records import Verdict
 from memory.clusters.pages import members
 from memory.rows import UnknownExemplarError
+from memory.verdict_index import item_id, search_verdicts
 
 router = APIRouter(route_class=GuardedRoute)
 
+_SHOWN = 50
+
 
 @router.get("/page/verdicts", response_class=Response, openapi_extra=least("viewer"))
-def find(request: Request, services: Opened, id: Annotated[str, Query(max_length=300)] = "") -> Response:
-    """The form that finds a verdict by its id."""
+def find(
+    request: Request,
+    services: Opened,
+    id: Annotated[str, Query(max_length=300)] = "",
+    source: Annotated[str, Query(max_length=1000, description="or a part of it")] = "",
+    label: Annotated[Literal["", "real", "unknown", "fake"], Query()] = "",
+    family: Annotated[str, Query(max_length=64)] = "",
+    since: Annotated[str, Query(max_length=30, description="in UTC, as 2026-01-31T10:00")] = "",
+    until: Annotated[str, Query(max_length=30, description="in UTC")] = "",
+    page: Annotated[int, Query(ge=1, le=1000)] = 1,
+) -> Response:
+    """The newest verdicts, of a source, a label, a family and a time; or one by its id."""
     if id.strip():
         return RedirectResponse(f"/page/verdicts/{quote(id.strip(), safe='')}", 303)
-    return show(request, services, "verdicts.html.j2", "Verdicts", {})
+    wanted = {"source": source.strip(), "label": label, "family": family.strip()}
+    asked = wanted | {"since": since, "until": until}
+    with services.memory.read() as connection:
+        found = search_verdicts(
+            connection,
+            _SHOWN + 1,
+            **wanted,
+            since_ms=_moment(since),
+            until_ms=_moment(until),
+            skip=(page - 1) * _SHOWN,
+        )
+    context = {
+        "verdicts": [(place, item_id(place, services.ingest.media_topic), False) for place in found[:_SHOWN]],
+        "wanted": asked,
+        "filtered": any(asked.values()),
+        "page": page,
+        "pages": page + (len(found) > _SHOWN),
+        "link": f"/page/verdicts?{urlencode({name: text for name, text in asked.items() if text})}&",
+    }
+    return show(request, services, "verdicts.html.j2", "Verdicts", context)
+
+
+def _moment(text: str) -> int | None:
+    """Return a time that somebody entered, milliseconds since 1970. Raises HTTPException (422)."""
+    if not text.strip():
+        return None
+    try:
+        return round(datetime.fromisoformat(text.strip()).replace(tzinfo=UTC).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise HTTPException(422, f"{text!r} is no time such as 2026-01-31T10:00") from error
 
 
 @router.get("/page/verdicts/{id_}", response_class=HTMLResponse, openapi_extra=least("viewer"))

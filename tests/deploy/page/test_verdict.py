@@ -1,6 +1,7 @@
 """The view of one verdict: why it says so, where and when."""
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +16,32 @@ from memory.verdict_index import note_verdicts
 
 SCAN = Scan(frames=3, step_s=0.5, threshold=0.5, times_s=(0.0, 0.5, 1.0), scores=(0.1, 0.9, 0.2))
 SEGMENT = Segment(start_s=0.5, end_s=1.0, frames=(12, 24), score=0.9, box=(0, 0, 8, 8))
+
+
+def test_verdicts_are_searched_by_source_label_family_and_time_in_pages(
+    page: Any, services: Services
+) -> None:
+    topic, found = services.ingest.media_topic, []
+    for n in range(120):
+        what = {"label": "fake", "family": "blend"} if n % 3 else {"label": "real", "family": None}
+        verdict = make_verdict(make_item(n, topic=topic, source="50%_cam" if n % 2 else "<b>other"), **what)
+        found.append((InRecord("verdicts", 0, n, 86_400_000 * n, None, b"", ()), verdict))
+    with services.memory.note() as connection:
+        note_verdicts(connection, found)
+
+    def shown(query: str) -> list[int]:
+        answer = page.get(f"/page/verdicts?{query}")
+        assert (answer.status_code, "<b>other" in answer.text) == (200, False)
+        return [int(n) for n in re.findall(rf'href="/page/verdicts/{topic}-0-(\d+)"', answer.text)]
+
+    assert shown("") == list(range(119, 69, -1))
+    assert shown("page=3") == list(range(19, -1, -1))
+    assert shown("source=0%25_c&label=real&page=1") == [n for n in range(119, -1, -1) if n % 2 and not n % 3]
+    assert shown("family=blend&since=1970-01-11&until=1970-01-15T00:00") == [14, 13, 11, 10]
+    assert shown("family=other") == []
+    assert "page=2" in page.get("/page/verdicts?label=fake").text
+    refused = page.get("/page/verdicts?since=yesterday")
+    assert (refused.status_code, "is no time" in refused.text) == (422, True)
 
 
 @pytest.mark.parametrize("scanned", [True, False])
