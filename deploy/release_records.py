@@ -3,11 +3,11 @@ imports it."""
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from deploy.rollout_records import Plan, Turn
+from deploy.rollout_records import Plan, Reason, Turn
 from updater.records import Candidate
 
 State = Literal[
@@ -129,7 +129,7 @@ class Approve(BaseModel):
     evaluation_digest: str = Field(
         pattern="^[0-9a-f]{64}$", description="SHA-256 of the evaluation.json that you looked at"
     )
-    accept: dict[str, Annotated[str, Field(min_length=1, max_length=1000)]] = Field(
+    accept: dict[str, Reason] = Field(
         {}, description="for each finding, by the name of its gate, why you accept it"
     )
     ledger: str | None = Field(
@@ -150,13 +150,13 @@ class Approve(BaseModel):
 class Because(BaseModel):
     """Why a person does it."""
 
-    reason: str = Field(min_length=1, max_length=1000)
+    reason: Reason
 
 
 class TakeOut(BaseModel):
     """Which release is taken out of service, why, and whether its verdicts are taken back."""
 
-    reason: str = Field(min_length=1, max_length=1000)
+    reason: Reason
     digest: str | None = Field(
         None,
         pattern="^[0-9a-f]{64}$",

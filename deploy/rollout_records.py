@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 Share = Annotated[float, Field(gt=0, le=1)]
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
+"""Why a person does something, for the record."""
 
 
 class Plan(BaseModel):
@@ -189,7 +191,7 @@ class Act(BaseModel):
     """What a person does with the rollout."""
 
     digest: str = Field(pattern="^[0-9a-f]{64}$", description="the release on trial that you looked at")
-    reason: str = Field(min_length=1, max_length=1000)
+    reason: Reason
 
 
 class Waive(Act):

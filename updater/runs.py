@@ -127,9 +127,10 @@ class RunTable:
             seen, state="failed", error=_cut(reason), finished_at=self._clock(), lease_until=None
         )
 
-    def refuse_begun(self, reason: str) -> list[int]:
-        """End every run that has begun as refused; who holds one stops at its next heartbeat."""
-        begun = runs.c.state.in_(("queued", "running")) & runs.c.started_at.is_not(None)
+    def refuse(self, reason: str, run: int | None = None) -> list[int]:
+        """End a run, or each that has begun, as refused; who holds one stops at its next heartbeat."""
+        which = runs.c.started_at.is_not(None) if run is None else runs.c.id == run
+        begun = runs.c.state.in_(("queued", "running")) & which
         ended = {"state": "refused", "error": _cut(reason), "finished_at": self._clock(), "lease_until": None}
         with self._engine.begin() as connection:
             numbers = connection.scalars(select(runs.c.id).where(begun).with_for_update()).all()

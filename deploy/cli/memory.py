@@ -150,14 +150,22 @@ def labels(as_json: JsonFlag = False) -> None:
 
 def update(
     follow: Annotated[bool, typer.Option("--follow", help="show progress until it ends")] = False,
+    cancel: Annotated[int | None, typer.Option(help="end this update instead, with --reason")] = None,
+    reason: Annotated[str, typer.Option(help="why it is cancelled, for the record")] = "",
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Ask for an update now: train a candidate and propose it, with findings where a gate does not hold.
 
-    Before it is trained, what it will rest on is said, and what it will and will not know.
+    Before it is trained, what it will rest on is said, and what it will and will not know. --cancel ends one
+    that waits or runs: whoever asked for it may, and every approver.
     """
+    if (cancel is None) != (not reason.strip()):
+        raise UsageError("--cancel UPDATE and --reason WHY go together")
     with client(actor) as api:
+        if cancel is not None:
+            run = api.cancel_update(cancel, reason)
+            return print_json(run) if as_json else say(f"update {run.id} is {run.state}: {run.error}")
         if not as_json:
             show_outlook(api.outlook())
         run = api.request_update()

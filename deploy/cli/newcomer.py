@@ -232,7 +232,7 @@ def _approved(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> 
         if release.state != "live":
             say(f"{name} is approved; {still_lacks(release)}.")
             return False
-    say(f"{name} is live. The detectors take it over within seconds; `forgewatch rollback` takes it back.")
+    say(f"{name} is live, and detectors take it over within seconds: `forgewatch rollback` takes it back.")
     return True
 
 

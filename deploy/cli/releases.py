@@ -147,7 +147,7 @@ def reject(digest: Digest, reason: Reason, actor: ActorOption = None, as_json: J
 
 
 def rollback(
-    reason: Reason = "no reason given",
+    reason: Reason,
     digest: Annotated[
         str | None,
         typer.Argument(help="the release to take out; by default the one on trial, or the live one"),

@@ -8,7 +8,6 @@ from deploy.cli.output import (
     ActorOption,
     CommandError,
     JsonFlag,
-    UsageError,
     client,
     print_json,
     print_table,
@@ -86,25 +85,25 @@ def label(
 
 
 @app.command()
-def hold(reason: Reason = "no reason given", actor: ActorOption = None) -> None:
+def hold(reason: Reason, actor: ActorOption = None) -> None:
     """Hold it at its step."""
     _turn("hold", reason, actor)
 
 
 @app.command()
-def resume(reason: Reason = "no reason given", actor: ActorOption = None) -> None:
+def resume(reason: Reason, actor: ActorOption = None) -> None:
     """Let it go on."""
     _turn("resume", reason, actor)
 
 
 @app.command()
-def back(reason: Reason = "no reason given", actor: ActorOption = None) -> None:
+def back(reason: Reason, actor: ActorOption = None) -> None:
     """Take it back to shadow: none of its answers goes out any more."""
     _turn("back to shadow", reason, actor)
 
 
 @app.command()
-def extend(reason: Reason = "no reason given", actor: ActorOption = None) -> None:
+def extend(reason: Reason, actor: ActorOption = None) -> None:
     """Give an inconclusive one more time, which may be done once."""
     _turn("extend", reason, actor)
 
@@ -112,12 +111,10 @@ def extend(reason: Reason = "no reason given", actor: ActorOption = None) -> Non
 @app.command()
 def waive(
     check: Annotated[str, typer.Argument(help="the check's name, as `forgewatch rollout show` has it")],
-    reason: Annotated[str, typer.Option("--reason", help="why it is not asked for")],
+    reason: Reason,
     actor: ActorOption = None,
 ) -> None:
     """Take a check away. Whoever asked for the release cannot."""
-    if not reason.strip():
-        raise UsageError("--reason says nothing: the record keeps why a check was waived")
     with client(actor) as api:
         _said(api.rollouts.waive(_trial(api.rollouts.view()).release, check, reason))
 

@@ -135,6 +135,11 @@ class Client:
         """Ask for an update now."""
         return UpdateRun.model_validate_json(self._ask("POST", "/updates").content)
 
+    def cancel_update(self, run: int, reason: str) -> UpdateRun:
+        """End an update that waits or runs."""
+        answer = self._ask("POST", f"/updates/{run}/cancel", {"reason": reason})
+        return UpdateRun.model_validate_json(answer.content)
+
     def update(self, run: int) -> UpdateRun:
         """One update run."""
         return UpdateRun.model_validate_json(self._ask("GET", f"/updates/{run}").content)

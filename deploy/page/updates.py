@@ -1,13 +1,17 @@
 """Updates: what runs and how far it is, what was refused and why, and a button that asks for one."""
 
-from fastapi import APIRouter, HTTPException, Request
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from deploy.access.guard import GuardedRoute
+from deploy.access.guard import GuardedRoute, person_of
 from deploy.access.roles import least
+from deploy.page.releases import given_as
 from deploy.page.visit import show, visitor
+from deploy.release_records import Because
 from deploy.server import releases as api
-from deploy.server.services import Opened
+from deploy.server.services import Opened, Services
 
 router = APIRouter(route_class=GuardedRoute)
 
@@ -24,11 +28,25 @@ def get_updates(request: Request, services: Opened) -> HTMLResponse:
 @router.get("/page/updates/{run}", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_update(request: Request, services: Opened, run: int) -> HTMLResponse:
     """One update: its state, stage and progress, and why it ended as it did."""
-    try:
-        found = services.runs.get(run)
-    except KeyError as error:
-        raise HTTPException(404, f"no update {run}") from error
-    return show(request, services, "update.html.j2", "Updates", {"run": found})
+    return _update(request, services, run)
+
+
+@router.post("/page/updates/{run}", response_class=Response, openapi_extra=least("reviewer"))
+def cancel(
+    request: Request, services: Opened, run: int, reason: Annotated[str, Form(max_length=1000)] = ""
+) -> Response:
+    """End it, with a reason; then its view again."""
+    api.get_update(services, run)
+    request.state.again = lambda error, status: _update(request, services, run, error, status)
+    api.cancel_update(services, person_of(request), run, given_as(Because, reason=reason))
+    return RedirectResponse(f"/page/updates/{run}", 303)
+
+
+def _update(
+    request: Request, services: Services, run: int, error: str | None = None, status: int = 200
+) -> HTMLResponse:
+    context = {"run": api.get_update(services, run), "error": error}
+    return show(request, services, "update.html.j2", "Updates", context, status)
 
 
 @router.post("/page/updates", response_class=Response, openapi_extra=least("reviewer"))

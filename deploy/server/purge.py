@@ -60,7 +60,7 @@ def purge(request: Request, services: Opened, actor: Actor, body: PurgeRequest) 
             found = holding(connection, body.source)
             begin(connection, found, actor, blocks=body.block)
         if found.labelled:
-            stopped = services.runs.refuse_begun(f"the source {body.source!r} was purged: ask for another")
+            stopped = services.runs.refuse(f"the source {body.source!r} was purged: ask for another")
         log.info("purge began", source=body.source, exemplars=found.shelves, actor=actor, stopped=stopped)
     purged, left = go_on(services.memory, services.crops, body.source, _ROWS_A_REQUEST)
     return PurgeDone(purged=purged, left=left, stopped=stopped)

@@ -10,12 +10,12 @@ from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
-from deploy.access.guard import UNLIMITED, Actor, GuardedRoute, answering
-from deploy.access.roles import least
+from deploy.access.guard import UNLIMITED, Actor, GuardedRoute, Who, answering
+from deploy.access.roles import PEOPLE, least
 from deploy.record.acts import Act
 from deploy.release_records import Approve, Because, LedgerEntry, Release, ReleaseDetail, TakeOut
 from deploy.releases import approval, metrics
-from deploy.releases.four_eyes import Terms, lacking, same_person
+from deploy.releases.four_eyes import ApprovalError, Terms, lacking, same_person
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.releases.moving import make_moves
 from deploy.releases.standing import fold
@@ -207,11 +207,16 @@ def labelled_by(services: Services, release: Release, actor: str) -> int:
 
 
 def _requested_by(services: Services, candidate: Candidate) -> str | None:
-    """Who asked for the candidate's update, by its row; None where none is known or a schedule did."""
+    """Who asked for the candidate's update, by its row; None where none is known or a schedule did.
+
+    Raises ApprovalError where that was cancelled, or ended by a purge.
+    """
     try:
         run = services.runs.get(candidate.update)
     except KeyError:
         return None
+    if run.state == "refused":
+        raise ApprovalError(f"its update ended as refused: {run.error}")
     return run.requested_by if run.trigger == "manual" else None
 
 
@@ -272,3 +277,22 @@ def get_update(services: Opened, run: int) -> UpdateRun:
         return services.runs.get(run)
     except KeyError as error:
         raise HTTPException(404, f"no update {run}") from error
+
+
+@router.post("/updates/{run}/cancel", tags=["updates"], openapi_extra=least("reviewer"))
+def cancel_update(services: Opened, who: Who, run: int, body: Because) -> UpdateRun:
+    """End an update that waits or runs. Whoever asked for it may, and every approver.
+
+    Who holds it stops at its next sign of life, and what it made is proposed no more. 409 where it has ended.
+    """
+    found = get_update(services, run)
+    if not same_person(who.name, found.requested_by) and not who.may(frozenset(PEOPLE[2:])):
+        raise HTTPException(
+            403, f"{found.requested_by} asked for update {run}: they or an approver may cancel it"
+        )
+    if found.state not in ("queued", "running"):
+        raise HTTPException(409, f"update {run} has ended: {found.state}")
+    services.record.append(Act(who.name, "cancel update", f"update {run}", {"reason": body.reason}))
+    services.runs.refuse(f"cancelled by {who.name}: {body.reason}", run)
+    log.info("update cancelled", run=run, actor=who.name)
+    return get_update(services, run)

@@ -50,6 +50,21 @@ def other_host(url, clock):
     engine.dispose()
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_a_run_that_is_cancelled_ends_and_its_holder_writes_nothing_more(table, held):
+    run, other = (table.request(f"manual/{n}", "manual", "ann")[0] for n in (1, 2))
+    lease = table.claim("runner") if held else None
+    assert table.refuse("cancelled by ann: a typo", run.id) == [run.id]
+    assert table.refuse("again", run.id) == []
+    ended = table.get(run.id)
+    assert (ended.state, ended.error) == ("refused", "cancelled by ann: a typo")
+    if lease is not None:
+        for write in (lambda: table.heartbeat(lease, "train", 1, 2), lambda: table.finish(lease, "proposed")):
+            with pytest.raises(LeaseLostError):
+                write()
+    assert table.claim("runner").run == other.id
+
+
 def test_a_slot_gets_one_row_however_often_it_is_asked_for(table, other_host):
     first, made = table.request("manual/1", "manual", "ann")
     again, made_again = other_host.request("manual/1", "manual", "bob")

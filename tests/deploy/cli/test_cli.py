@@ -76,7 +76,7 @@ def test_empty_lists_say_so(answered: Terminal) -> None:
         (("label", "a", "b", "not a name"), "no family name"),
         (("sheet", "nothing", "-o", "x.png"), "no cluster"),
         (("undo", "7"), "no label 7"),
-        (("rollback",), "no earlier release"),
+        (("rollback", "--reason", "x"), "no earlier release"),
         (("score", "x.jpg"), "no release is live"),
         (("verdicts",), "no broker answers"),
         (("send", "x.jpg"), "no broker answers"),
@@ -89,9 +89,11 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_1(
     assert told in answered.fails(*arguments)
 
 
-@pytest.mark.parametrize("command", ["status", "releases", "clusters", "labels", "rollback", "update"])
+@pytest.mark.parametrize(
+    "command", ["status", "releases", "clusters", "labels", "rollback --reason x", "update"]
+)
 def test_a_server_that_is_down_is_one_line(terminal: Terminal, command: str) -> None:
-    assert "does not answer" in terminal.fails(command)
+    assert "does not answer" in terminal.fails(*command.split())
 
 
 @pytest.mark.parametrize(

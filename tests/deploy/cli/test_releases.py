@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 from deploy.releases.ledger import Move
 from deploy.releases.moving import make_moves
@@ -34,6 +35,29 @@ def test_an_operator_sees_the_evidence_approves_and_rolls_back(
     out = answered.ok("release", second.digest[:12])
     assert "rolled back" in out
     assert "worse" in out
+
+
+def test_what_takes_a_release_back_or_turns_its_rollout_needs_a_reason_here_and_at_the_api(
+    answered: Terminal, proposed: Callable[..., Artifact], http: TestClient
+) -> None:
+    digest = proposed().digest
+    answered.ok("approve", digest)
+    for command in (("rollback",), *(("rollout", turn) for turn in ("hold", "resume", "back", "extend"))):
+        assert "--reason" in answered.fails(*command, code=2)
+    for path in ("/rollback", "/rollouts/turn?action=hold", "/rollouts/waive", f"/releases/{digest}/reject"):
+        for reason in ({}, {"reason": ""}, {"reason": " \n\u2003"}):
+            assert http.post(path, json={"digest": digest, "check": "x", **reason}).status_code == 422
+    assert answered.json("releases")[0]["state"] == "live"
+
+
+def test_an_update_is_cancelled_with_a_reason(answered: Terminal, services: Services) -> None:
+    assert "go together" in answered.fails("update", "--cancel", "1", code=2)
+    assert "go together" in answered.fails("update", "--reason", "x", code=2)
+    assert "no update 1" in answered.fails("update", "--cancel", "1", "--reason", "x")
+    services.runs.request("slot", "manual", "ada")
+    said = answered.ok("update", "--cancel", "1", "--reason", "mislabelled", "--as", "ada")
+    assert "update 1 is refused: cancelled by ada: mislabelled" in said
+    assert "has ended" in answered.fails("update", "--cancel", "1", "--reason", "x")
 
 
 def test_to_approve_alone_and_to_promote_are_two_commands(
@@ -142,7 +166,7 @@ def test_what_a_rollback_takes_back_is_shown_until_and_after_each_verdict_has_it
     assert (begun["release"], begun["state"], begun["left"]) == (bad.digest, "waiting", None)
     assert f"{bad.digest[:12]}: It waits until its outcomes are read." in answered.ok("retractions")
     assert f"verdicts of {bad.digest[:12]} are taken back: It waits" in answered.ok("status")
-    answered.ok("rollback", "--keep-verdicts")
+    answered.ok("rollback", "--keep-verdicts", "--reason", "worse")
     assert len(answered.json("retractions")) == 1, "what is kept is not taken back"
 
     turn = Turn(outcomes={"same": 5, "corrected": 2, "withdrawn": 1})

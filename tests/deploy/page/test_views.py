@@ -34,6 +34,11 @@ def test_an_update_is_asked_for_and_shown(page: Any, services: Services) -> None
     assert services.runs.get(1).state == "queued"
     assert '/page/updates/1"' in page.get("/page/updates").text
     assert page.get("/page/updates/9").status_code == 404
+    silent = page.submit("/page/updates/1", reason=" ")
+    assert (silent.status_code, "Cancel it" in silent.text) == (422, True)
+    ended = page.submit("/page/updates/1", reason="mislabelled <b>").text
+    assert "mislabelled &lt;b&gt;" in ended
+    assert "Cancel it" not in ended
 
 
 def test_a_release_is_looked_at_approved_and_taken_back(

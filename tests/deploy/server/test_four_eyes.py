@@ -11,10 +11,11 @@ from deploy.access.roles import Person, Role, TokenRequest
 from deploy.app import create_app
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.release.artifact import SNAPSHOT, Artifact
+from detector.release.artifact import MANIFEST, SNAPSHOT, Artifact
 from memory.labels import label
 from memory.rows import insert_rows
 from updater.records import Candidate
+from updater.runs import LeaseLostError
 
 PEOPLE: dict[str, Role] = {"ann": "approver", "bea": "approver", "cem": "admin", "gpu-1": "updater"}
 As = dict[str, dict[str, str]]
@@ -122,6 +123,43 @@ def test_a_token_that_somebody_gave_or_got_approves_nothing_of_theirs_though_it_
     assert (done["state"], done["approvals"][0]["token_by"]) == ("live", "root")
     (act,) = services.record.entries(1, action="approve")
     assert act.details["bound"]["token_by"] == "root"
+
+
+def test_an_update_is_cancelled_by_who_asked_or_an_approver_and_what_it_made_is_not_proposed(
+    http: TestClient,
+    services: Services,
+    bearer: As,
+    make_artifact: Callable[..., Artifact],
+    candidate_of: Callable[[Artifact], Candidate],
+) -> None:
+    root = Person("root", frozenset({"admin"}), "token")
+    for name in ("dan", "eve"):
+        token = services.access.tokens.add(TokenRequest(name=name, role="reviewer", days=1), root).token
+        bearer[name] = {"Authorization": f"Bearer {token}"}
+    for _ in range(2):
+        http.post("/updates", headers=bearer["dan"])
+    lease = services.runs.claim("runner")
+    assert lease is not None
+    because = {"reason": " mislabelled "}
+    for name, status in (("gpu-1", 403), ("eve", 403), ("dan", 200), ("dan", 409)):
+        assert http.post("/updates/1/cancel", json=because, headers=bearer[name]).status_code == status
+    assert http.post("/updates/2/cancel", json={"reason": " "}, headers=bearer["dan"]).status_code == 422
+    assert http.post("/updates/2/cancel", json=because, headers=bearer["bea"]).json()["state"] == "refused"
+    assert http.post("/updates/9/cancel", json=because, headers=bearer["bea"]).status_code == 404
+    acts = services.record.entries(9, action="cancel update")
+    assert [(act.actor, act.subject, act.details) for act in acts] == [
+        ("bea", "update 2", {"reason": "mislabelled"}),
+        ("dan", "update 1", {"reason": "mislabelled"}),
+    ]
+    with pytest.raises(LeaseLostError):
+        services.runs.heartbeat(lease, "train", 1, 2)
+    made = make_artifact()
+    for name in (*made.manifest.files, MANIFEST):
+        content = (made.folder / name).read_bytes()
+        http.put(f"/artifacts/{made.digest}/{name}", content=content, headers=bearer["gpu-1"])
+    candidate = candidate_of(made).model_dump(mode="json")
+    refused = http.post("/releases", json=candidate, headers=bearer["gpu-1"])
+    assert (refused.status_code, "cancelled by dan: mislabelled" in refused.text) == (409, True)
 
 
 def test_two_people_approve_where_a_setting_asks_for_two_and_labellers_may_be_kept_out(
