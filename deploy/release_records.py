@@ -140,6 +140,7 @@ class Approve(BaseModel):
     promote: bool = Field(
         True, description="begin its rollout too, once it has as many approvals as it needs"
     )
+    comment: str | None = Field(None, max_length=1000, description="what stands beside the approval")
     plan: str | None = Field(
         None,
         max_length=200,

@@ -15,18 +15,20 @@ from deploy.page.visit import show, visitor
 from deploy.release_records import STATES, Approve, Because, Release, TakeOut
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
-from deploy.releases.standing import fold
+from deploy.releases.standing import Standing, fold
 from deploy.server import releases as api
 from deploy.server.lineage import figures_of
 from deploy.server.releases import Digest
 from deploy.server.services import Opened, Services
 from memory.records import REAL
+from updater.candidate.report import under_half
 from updater.records import Evaluation, Performance
 
 Body = TypeVar("Body", bound=BaseModel)
 
 router = APIRouter(route_class=GuardedRoute)
 
+Decision = Literal["approve", "approve and take live", "take live", "reject", "roll back", "roll back to"]
 _RELEASES, _FLIPS, _ITEMS = 50, 24, 12
 """How many are shown: releases of a page, changed names, and items behind a finding."""
 
@@ -55,7 +57,10 @@ def decide(
     request: Request,
     services: Opened,
     digest: Digest,
-    do: Annotated[Literal["approve", "approve and take live", "take live", "reject", "roll back"], Form()],
+    do: Annotated[
+        Literal["approve", "approve and take live", "take live", "reject", "roll back", "roll back to"],
+        Form(),
+    ],
     evaluation_digest: Annotated[str, Form(max_length=64)] = "",
     ledger: Annotated[str, Form(max_length=64, description="as the form's page had it")] = "",
     finding: Annotated[list[str], Form(description="names of broken gates")] = [],  # noqa: B006  # FastAPI copies it
@@ -63,6 +68,7 @@ def decide(
     unshown: Annotated[list[str], Form(description="names of gates that are not shown to hold")] = [],  # noqa: B006  # FastAPI copies it
     because: Annotated[str, Form(max_length=1000, description="why all of these are accepted")] = "",
     reason: Annotated[str, Form(max_length=1000)] = "",
+    comment: Annotated[str, Form(max_length=1000)] = "",
 ) -> Response:
     """Approve, take live, reject or roll back; then the release again. A refusal keeps what was typed."""
     given = dict.fromkeys(unshown, because) | dict(zip(finding, why, strict=False))
@@ -78,6 +84,7 @@ def decide(
                 accept={name: text.strip() for name, text in given.items() if text.strip()},
                 ledger=ledger or None,
                 promote=do != "approve",
+                comment=comment.strip() or None,
             )
             api.approve(services, actor, digest, wanted)
         case "take live":
@@ -86,7 +93,17 @@ def decide(
             api.reject(services, actor, digest, given_as(Because, reason=reason.strip()))
         case "roll back":
             api.rollback(services, actor, given_as(TakeOut, reason=reason.strip(), digest=digest))
+        case "roll back to":
+            for newer in _newer(fold(services.ledger.events()), digest):
+                api.rollback(services, actor, given_as(TakeOut, reason=reason.strip(), digest=newer))
     return RedirectResponse(f"/page/releases/{digest}", 303)
+
+
+def _newer(standing: Standing, digest: str) -> list[str]:
+    """The releases that a rollback to this one takes out, the live one first."""
+    if digest not in standing.live_history:
+        return []
+    return list(standing.live_history[standing.live_history.index(digest) + 1 :][::-1])
 
 
 def given_as(kind: type[Body], **fields: object) -> Body:
@@ -120,6 +137,7 @@ def _release(
         "is_live": standing.live is not None and standing.live.digest == digest,
         "on_trial": standing.trial is not None and standing.trial.release == digest,
         "previous": standing.previous,
+        "newer": _newer(standing, digest),
         "live": standing.live,
         "problem": problem,
         "evaluation": evaluation,
@@ -158,11 +176,12 @@ def _shown(evaluation: Evaluation) -> dict[str, Any]:
         "all_flips": flips,
         "made_of": evaluation.made_of,
         "robustness": after.robustness,
+        "weak": under_half(after.robustness),
     }
 
 
 def _confusion(performance: Performance) -> dict[str, Any] | None:
-    """Rows of the confusion matrix as shares of a class, and the columns' names."""
+    """Rows of the confusion matrix, in items, and the columns' names."""
     table = performance.confusion
     if not table:
         return None
@@ -170,7 +189,7 @@ def _confusion(performance: Performance) -> dict[str, Any] | None:
     rows = []
     for family, row in table.items():
         items = sum(row.values())
-        cells = [(name, row.get(name, 0) / items if items else 0.0) for name in called]
+        cells = [(name, row.get(name, 0), row.get(name, 0) / items if items else 0.0) for name in called]
         rows.append({"family": family, "items": items, "cells": cells})
     return {"called": called, "rows": rows}
 

@@ -45,6 +45,13 @@ def under_distortions(robustness: Robustness, families: Collection[str] | None =
     return _mean([accuracy(right, families) for right in robustness.distorted.values()])
 
 
+def under_half(robustness: Robustness | None) -> list[tuple[str, str, float]]:
+    """Return each distortion and class of which less than half is right, with that share; the worst first."""
+    steps = robustness.distorted if robustness else {}
+    found = [(step, name, share) for step, of in steps.items() for name, share in of.items() if share < 0.5]
+    return sorted(found, key=lambda one: (one[1] != REAL, one[2]))
+
+
 def _mean(values: list[float]) -> float:
     return fmean(values) if values else math.nan
 
@@ -127,6 +134,10 @@ def said_of_robustness(evaluation: Evaluation) -> str:
         return "What distortions cost was not measured."
     under, plain = 100 * under_distortions(found), 100 * accuracy(found.undistorted)
     count, lost = sum(found.items.values()), found.lost
+    worst = "; ".join(
+        f"{name} under {step} {100 * share:.0f} %" for step, name, share in under_half(found)[:5]
+    )
+    fails = f" It fails at these, the share that is right: {worst}." if worst else ""
     against = (
         f" Against the live release, on the classes that both know, it fell by {100 * lost.share:.1f} points"
         f" [{100 * lost.low:.1f} to {100 * lost.high:.1f}, 95 % confidence in either end] on"
@@ -138,7 +149,7 @@ def said_of_robustness(evaluation: Evaluation) -> str:
         f"Under DeeperForensics' seven distortions at levels 1 and 3 its accuracy is {under:.1f} % on"
         f" average, and on the same {count} held-back items undistorted {plain:.1f} %; 50 % is chance. It is"
         " the mean of the share of reals called real and of the share of forgeries called fake or unknown."
-        f"{against} An item is at most two of its crops here."
+        f"{against}{fails} An item is at most two of its crops here."
     )
 
 

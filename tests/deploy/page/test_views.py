@@ -1,5 +1,6 @@
 """What the views of updates, releases, verdicts, the record and people show, and what their forms do."""
 
+import html
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from deploy.server.services import Services
 from detector.release.artifact import Artifact
 from memory.labels import label
 from updater.evaluation_parts import SnapshotRow
+from updater.records import Robustness
 
 
 def _evaluation(services: Services, artifact: Artifact) -> str:
@@ -72,13 +74,14 @@ def test_to_approve_and_to_take_live_are_two_forms(
     assert live(services) == release.digest
 
 
-def approve(page: Any, release: Artifact, services: Services, do: str = "approve and take live") -> Any:
+def approve(
+    page: Any, release: Artifact, services: Services, do: str = "approve and take live", **more: str
+) -> Any:
     """Send the form of the release's view."""
     known = fold(services.ledger.events()).releases[release.digest]
     evaluation = known.candidate.evaluation_digest
-    answer = page.submit(
-        f"/page/releases/{release.digest}", do=do, evaluation_digest=evaluation, ledger=known.ledger
-    )
+    form = {"do": do, "evaluation_digest": evaluation, "ledger": known.ledger} | more
+    answer = page.submit(f"/page/releases/{release.digest}", **form)
     assert answer.status_code == 200, answer.text
     return answer
 
@@ -126,6 +129,41 @@ def test_a_finding_wants_a_reason_and_what_was_typed_stays(
     said = page.get(path).text
     assert "&lt;b&gt;our reals&lt;/b&gt;" in said
     assert fold(services.ledger.events()).live is not None
+
+
+def test_an_approval_takes_a_comment_and_an_older_release_is_brought_back_through_those_between(
+    page: Any, proposed: Callable[..., Artifact], services: Services
+) -> None:
+    first = proposed()
+    approve(page, first, services)
+    second = proposed(parent=first)
+    assert "looked at &lt;b&gt;forty" in approve(page, second, services, comment="looked at <b>forty").text
+    third = proposed(parent=second)
+    approve(page, third, services)
+    path = f"/page/releases/{first.digest}"
+    assert "Roll back to this release" not in page.get(f"/page/releases/{third.digest}").text
+    assert page.submit(path, do="roll back to", reason=" ").status_code == 422
+    assert live(services) == third.digest
+    done = page.submit(path, do="roll back to", reason="both lose our reals")
+    assert (done.status_code, live(services)) == (200, first.digest)
+
+
+def test_what_a_release_fails_at_under_distortions_stands_above_its_figures_and_the_matrix_counts_items(
+    page: Any, proposed: Callable[..., Artifact], services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = proposed()
+    path = f"/page/releases/{release.digest}"
+    assert "fails under distortions" not in page.get(path).text
+    made = services.evaluations.of(fold(services.ledger.events()).releases[release.digest])
+    under = {"JPEG:3": {"real": 0.0, "blend": 0.9}, "noise:1": {"real": 0.9, "blend": 0.4}}
+    found = Robustness(items={"real": 9, "blend": 9}, undistorted={"real": 1, "blend": 1}, distorted=under)
+    matrix = {"real": {"real": 93, "unknown": 7}, "blend": {"blend": 9}}
+    after = made.after.model_copy(update={"robustness": found, "confusion": matrix})
+    monkeypatch.setattr(services.evaluations, "of", lambda _: made.model_copy(update={"after": after}))
+    shown = html.unescape(re.sub(r"<[^>]*>", "", page.get(path).text))
+    assert "fails under distortions: real under JPEG:3 0 % right; blend under noise:1 40 % right" in shown
+    card = page.get(path).text.partition("Confusion, in held-back items")[2].partition("</table>")[0]
+    assert (">93<" in card, "93 %" in card) == (True, False)
 
 
 def test_a_stale_form_approves_nothing(
