@@ -4,6 +4,7 @@ The schema's part about FORGEWATCH_… settings is made of the rooms' own classe
 there can be given, and a wrong one is refused with its name before anything is installed.
 """
 
+import ast
 import hashlib
 import json
 import re
@@ -256,3 +257,21 @@ def test_the_tree_has_each_file_and_nothing_else() -> None:
     }
     assert sorted(set(files) - covered) == []
     assert [name for name in named if not any(path.startswith(name) for path in files)] == []
+
+
+def test_each_value_that_the_clusters_tests_set_is_one() -> None:
+    """They skip where their tools are not there, and would not be missed."""
+    root = schema()
+    sets = re.compile(rf"(?:^|,)((?:{'|'.join(root['properties'])})(?:\.\w+)+)[.=]")
+    modules = (ROOT / "tests" / "cluster" / "chart").glob("test_*.py")
+    nodes = [node for path in modules for node in ast.walk(ast.parse(path.read_text()))]
+    texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+    found = {name for text in texts for name in sets.findall(text)}
+    assert {"detector.resources", "detector.torchserve.resources", "memory.index.size"} <= found
+    for name in found:
+        part = root
+        for step in name.split("."):
+            part = root["definitions"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+            if "properties" in part:
+                assert step in part["properties"], name
+                part = part["properties"][step]

@@ -34,6 +34,8 @@ _WAIT = ("--wait", "--timeout", "10m")
 class Chart:
     """One release of the chart, named as its namespace, and what a user does to it with helm."""
 
+    path = CHART
+
     def __init__(self, kubectl: Any, values: Path) -> None:
         self.kubectl = kubectl
         self.name = kubectl.namespace
@@ -50,7 +52,7 @@ class Chart:
             self.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
 
     def upgrade(self, setting: str, *, wait: bool = True) -> None:
-        changes = ("--reuse-values", "--set", setting)
+        changes = ("--reset-then-reuse-values", "--set", setting)
         self.kubectl.helm("upgrade", self.name, str(CHART), *changes, *(_WAIT if wait else ()))
 
     def rollback(self) -> None:
@@ -226,6 +228,8 @@ def values(kafka: Any, object_store: Any) -> dict[str, Any]:
             "tag": os.environ["FORGEWATCH_IMAGE_TAG"],
             "pullPolicy": "Never",
         },
+        # Any user of the group 0, as OpenShift has it.
+        "podSecurityContext": {"runAsUser": 1000770000, "runAsGroup": 0, "fsGroup": 1000770000},
         "kafka": {
             "bootstrapServers": kafka.address,
             "securityProtocol": "SASL_SSL",

@@ -1,6 +1,8 @@
 """Where a Secret, the right password or a bucket is missing, the pod says why, and nothing is lost."""
 
 import json
+import re
+import shlex
 from typing import Any
 
 import pytest
@@ -34,6 +36,32 @@ def test_a_broker_that_refuses_is_named_in_the_log_and_by_describe(
     assert "user forgewatch is not let in" in reason(said)
     assert "wrong" not in said  # the password
     assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
+
+
+def test_a_larger_volume_of_the_index_is_refused_and_the_command_that_is_printed_brings_it(
+    chart: Any, stream: Any
+) -> None:
+    with stream.loaded("the index gets a larger volume"):
+        size = ("--reset-then-reuse-values", "--set", "memory.index.size=3Gi")
+        said = chart.kubectl.helm("upgrade", chart.name, str(chart.path), *size, check=False)
+        (command,) = re.findall(r"^ +kubectl -n \S+ (.*)$", said, re.MULTILINE)
+        chart.kubectl(*shlex.split(command))
+        chart.upgrade("memory.index.size=3Gi")
+        chart.rolled_out("statefulset/memory")
+        (claim,) = chart.kubectl.get("pvc", "-l", "app.kubernetes.io/component=memory")["items"]
+        assert claim["spec"]["resources"]["requests"]["storage"] == "3Gi"
+    assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
+
+
+def test_a_secret_that_is_missing_is_named_before_an_upgrade_changes_anything(
+    chart: Any, secrets: Any
+) -> None:
+    chart.kubectl("delete", "secret", "database")
+    said = chart.kubectl.helm(
+        "upgrade", chart.name, str(chart.path), "--reset-then-reuse-values", check=False
+    )
+    chart.bring({"database": secrets["database"]})
+    assert f"database.secret is database, but the namespace {chart.kubectl.namespace} has no" in said
 
 
 @pytest.mark.parametrize(("value", "component"), [("cropsUrl", "memory"), ("artifactsUrl", "deploy")])

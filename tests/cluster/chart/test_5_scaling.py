@@ -182,7 +182,7 @@ def test_without_keda_the_processor_time_scales_it_out_and_in(
     chart: Any, stream: Any, metrics_server: None
 ) -> None:
     enough = "requests.cpu=300m"  # of each container: a pod at work takes more than both, an idle one less
-    chart.upgrade(f"detector.resources.{enough},detector.serving.torchserve.resources.{enough}")
+    chart.upgrade(f"detector.resources.{enough},detector.torchserve.resources.{enough}")
     with autoscaled(chart, maxReplicas=3):
         (scaler,) = chart.kubectl.get("horizontalpodautoscaler")["items"]
         assert scaler["spec"]["maxReplicas"] == 3
@@ -190,9 +190,7 @@ def test_without_keda_the_processor_time_scales_it_out_and_in(
 
 
 def test_keda_scales_it_on_the_lag_up_to_the_partitions_and_back(chart: Any, stream: Any, keda: None) -> None:
-    chart.upgrade(
-        "detector.resources.requests.cpu=10m,detector.serving.torchserve.resources.requests.cpu=10m"
-    )
+    chart.upgrade("detector.resources.requests.cpu=10m,detector.torchserve.resources.requests.cpu=10m")
     threshold = BURST // MANY
     with autoscaled(chart, maxReplicas=PARTITIONS, lagThreshold=threshold, pollingIntervalS=5):
         chart.kubectl(

@@ -131,14 +131,18 @@ def test_the_bill_of_materials_is_the_lock_and_forgewatch(
     assert held - {ours} == locked(target)
 
 
-def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(podman: Podman, image: str) -> None:
+@pytest.mark.parametrize("user", ["65532:65532", "1000770000:0"])
+def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(
+    podman: Podman, image: str, user: str
+) -> None:
+    """Whatever user of the group 0 the cluster gives it, as OpenShift does."""
     script = (
         "id -u; grep -E '^Cap(Eff|Bnd)' /proc/self/status;"
         "for at in / /opt /opt/venv /etc /run /var/lib /home /tmp /var/lib/forgewatch /run/forgewatch;"
         "do touch $at/x 2>/dev/null && echo $at; done; true"
     )
-    uid, *capabilities, a, b, c = podman.run(image, "sh", "-c", script).splitlines()
-    assert uid == "65532"
+    uid, *capabilities, a, b, c = podman.run("--user", user, image, "sh", "-c", script).splitlines()
+    assert uid == user.split(":")[0]
     assert {line.split()[1] for line in capabilities} == {"0000000000000000"}
     assert [a, b, c] == ["/tmp", "/var/lib/forgewatch", "/run/forgewatch"]
 
