@@ -24,39 +24,17 @@ CHART = Path(__file__).parents[2] / "helm" / "forgewatch"
 BEGIN, END = "<!-- values -->\n", "<!-- end of values -->\n"
 
 DECIDED = {
-    "ingest": {
-        "bootstrap_servers",
-        "security_protocol",
-        "sasl_mechanism",
-        "sasl_username",
-        "sasl_password",
-        "ssl_cafile",
-        "ssl_certfile",
-        "ssl_keyfile",
-        "ssl_password",
-        "claim_check_dir",
-    },
-    "detector": {
-        "transactional_id",
-        "torchserve_management_url",
-        "model_store_dir",
-        "deploy_url",
-        "deploy_token",
-        "trusted_signers",
-    },
-    "memory": {"database_url", "crops_url", "index_path"},
-    "updater": {"database_url", "deploy_url", "deploy_token", "signing_key", "work_dir", "job_template"},
-    "deploy": {
-        "token",
-        "detector_token",
-        "updater_token",
-        "database_url",
-        "artifacts_url",
-        "cache_dir",
-        "webhooks",
-        "webhook_ca",
-        "webhook_secret",
-    },
+    room: set(names.split())
+    for room, names in {
+        "ingest": "bootstrap_servers security_protocol sasl_mechanism sasl_username sasl_password "
+        "ssl_cafile ssl_certfile ssl_keyfile ssl_password claim_check_dir",
+        "detector": "transactional_id torchserve_management_url model_store_dir deploy_url "
+        "deploy_token trusted_signers",
+        "memory": "database_url crops_url index_path",
+        "updater": "deploy_url deploy_token database_url signing_key work_dir job_template",
+        "deploy": "database_url token detector_token updater_token artifacts_url cache_dir webhooks "
+        "webhook_ca webhook_secret",
+    }.items()
 }
 """Settings that another value decides, such as the name of a Secret: there is one place for each."""
 
