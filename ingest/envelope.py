@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -36,6 +38,8 @@ _OF_TRACES = ("ce_traceparent", "ce_tracestate")
 # These attributes travel on into the verdict, its headers, the memory's rows and a person's terminal.
 _MAX_ATTRIBUTE_CHARS = 1024
 _MAX_SOURCE_CHARS = 1000
+# Of so many keys it is known that they came, those that came last: 30 MB at most.
+_MOST_KEYS = 100_000
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -54,7 +58,8 @@ def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem
     tracestate; a malformed one counts as none. Returns the item, whose texts are free of control
     characters and surrogates, and its bytes, which may be empty.
 
-    The source of a bare value is its key, so that a camera that only sets a key is a source of its own.
+    The source of a bare value is its header `source`, or its key, so that a camera that only sets a key is a
+    source of its own.
 
     Raises EnvelopeError, with one clear reason, and nothing else.
     """
@@ -73,7 +78,7 @@ def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem
     else:
         event, media = None, value
     if event is None:
-        media_id, source, declared, dataref = None, _source_of_key(record), content_type, None
+        media_id, source, declared, dataref = None, _source_of_bare(record), content_type, None
     else:
         media_id, source = event.get_id(), event.get_source()
         declared = event.get_datacontenttype() or content_type
@@ -198,12 +203,33 @@ def _check(attributes: dict[str, Any]) -> None:
         raise EnvelopeError("bad_event", "the event has no id")
 
 
-def _source_of_key(record: InRecord) -> str:
-    """Return the source of a bare value: its key, as text that databases and terminals take, or the topic."""
-    if not record.key:
+_first_of: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+_first_of_lock = threading.Lock()
+
+
+def _source_of_bare(record: InRecord) -> str:
+    """Return its header `source`, or its key where a record before it had the same, or the topic.
+
+    A key that is one record's own names no source. Text is as databases and terminals take it.
+    """
+    raw = next((raw for name, raw in reversed(record.headers) if name.lower() == "source" and raw), None)
+    if raw is None and record.key and _has_come_before(record, record.key):
+        raw = record.key
+    if raw is None:
         return record.topic
-    key = record.key.decode(errors="backslashreplace")
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in key)[:_MAX_SOURCE_CHARS]
+    text = raw.decode(errors="backslashreplace")
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)[:_MAX_SOURCE_CHARS]
+
+
+def _has_come_before(record: InRecord, key: bytes) -> bool:
+    """Whether this process met the key in an earlier record; the same for a record that is opened again."""
+    at, digest = (record.partition, record.offset), hashlib.sha256(key).digest()
+    with _first_of_lock:
+        first = _first_of.setdefault(digest, at)
+        _first_of.move_to_end(digest)
+        if len(_first_of) > _MOST_KEYS:
+            _first_of.popitem(last=False)
+    return first[0] != at[0] or first[1] < at[1]
 
 
 def _require_text(attribute: str, text: str, reason: EnvelopeReason) -> None:

@@ -100,7 +100,8 @@ class MediaItem(BaseModel):
     timestamp_ms: int = Field(description="the Kafka record's timestamp, milliseconds since the epoch")
     media_id: str | None = Field(None, description="the CloudEvent's id, where the item came as one")
     source: str = Field(
-        description="the CloudEvent's source; of a bare value its Kafka key as text, else the topic's name"
+        description="the CloudEvent's source; of a bare value its header `source`, else its key as text "
+        "where that repeats, else the topic's name"
     )
     declared_type: str | None = Field(None, description="the content type that the producer stated")
     digest: str = Field(description="SHA-256 of the media bytes, hexadecimal")

@@ -76,7 +76,7 @@ class Raised(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     at: AwareDatetime
-    source: str = Field(description="the CloudEvents' source, or the Kafka key of bare values")
+    source: str = Field(description="as the item's: of a CloudEvent, a header or a key")
     release: str = Field(description="digest of the release that called them real")
     items: int = Field(description="items of the source called real that its test bet on")
     since: int = Field(description="of these, the newest: those since the shift most likely began")

@@ -161,7 +161,7 @@ class Disks(Collector):
     """Free bytes and size of the file system under each folder, when scraped.
 
     folders are by what lies there, such as `database`; None is nothing on a disk of this host. A folder that
-    is not made yet counts with the one above it.
+    is not made yet counts with the one above it. disk names the file system: host, and where it is mounted.
     """
 
     def __init__(self, folders: Mapping[str, Path | None]) -> None:
@@ -172,20 +172,21 @@ class Disks(Collector):
         free = GaugeMetricFamily(
             "forgewatch_ingest_disk_free_bytes",
             "Bytes that this process may still write to the file system of a folder that it writes.",
-            labels=["volume"],
+            labels=["volume", "disk"],
         )
         size = GaugeMetricFamily(
             "forgewatch_ingest_disk_size_bytes",
             "Bytes of the file system of a folder that this process writes.",
-            labels=["volume"],
+            labels=["volume", "disk"],
         )
         for volume, folder in self._folders.items():
             try:
-                usage = shutil.disk_usage(existing(folder))
+                usage, there = shutil.disk_usage(existing(folder)), existing(folder).resolve()
             except OSError:
                 continue
-            free.add_metric([volume], usage.free)
-            size.add_metric([volume], usage.total)
+            mount = next(path for path in (there, *there.parents) if path.is_mount() or path == path.parent)
+            free.add_metric([volume, f"{socket.gethostname()}:{mount}"], usage.free)
+            size.add_metric([volume, f"{socket.gethostname()}:{mount}"], usage.total)
         yield free
         yield size
 

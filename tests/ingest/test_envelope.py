@@ -65,15 +65,30 @@ def test_a_bare_value_is_the_media():
     ("key", "headers", "source"),
     [
         (b"door-7", [], "door-7"),
+        (b"door-7", [("Source", b"camera-7")], "camera-7"),
+        (None, [("source", b"x"), ("source", None), ("source", b"\x00")], "\\x00"),
         (b"", [], "t"),
         (b"door-7", binary(), "/c"),
         (b"\x00\xff\x1b[2J", [], "\\x00\\xff\\x1b[2J"),
         (b"x" * 5000, [], "x" * 1000),
     ],
 )
-def test_a_source_is_the_events_or_the_key_or_the_topic(key, headers, source):
+def test_a_source_is_the_events_or_a_header_or_a_key_that_came_before_or_the_topic(key, headers, source):
+    open_envelope(InRecord("t", 1, 1, 3, key, MEDIA, ()), IngestSettings())
     record = InRecord("t", 1, 2, 3, key, MEDIA, tuple(headers))
     assert open_envelope(record, IngestSettings())[0].source == source
+
+
+def test_a_key_of_its_own_for_each_record_names_no_source(monkeypatch):
+    monkeypatch.setattr("ingest.envelope._MOST_KEYS", 9)
+
+    def source(offset: int, key: bytes) -> str:
+        return open_envelope(InRecord("t", 1, offset, 3, key, MEDIA, ()), IngestSettings())[0].source
+
+    for offset in range(30):
+        assert source(offset, b"item-%d" % offset) == "t"
+        assert source(offset, b"item-%d" % offset) == "t"  # opened again, for a second look
+        assert source(1000 + offset, b"camera") == ("camera" if offset else "t")
 
 
 @pytest.mark.parametrize("write", [to_binary_event, to_structured_event])

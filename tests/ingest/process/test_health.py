@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -134,15 +135,22 @@ def test_a_folder_shows_the_room_of_its_file_system_before_it_is_made(tmp_path):
     registry = CollectorRegistry()
     registry.register(Disks({"work": tmp_path / "not" / "yet", "database": None}))
     usage = shutil.disk_usage(tmp_path)
-    assert registry.get_sample_value("forgewatch_ingest_disk_size_bytes", {"volume": "work"}) == usage.total
-    free = registry.get_sample_value("forgewatch_ingest_disk_free_bytes", {"volume": "work"})
-    assert free is not None
-    assert abs(free - usage.free) < 2**30
-    assert registry.get_sample_value("forgewatch_ingest_disk_free_bytes", {"volume": "database"}) is None
+    sizes, frees = samples(registry, "size"), samples(registry, "free")
+    assert [*sizes.values()] == [usage.total]
+    ((volume, disk),) = frees
+    assert volume == "work"
+    assert Path(disk.partition(":")[2]).is_mount()
+    assert abs(frees[volume, disk] - usage.free) < 2**30
+
+
+def samples(registry: CollectorRegistry, kind: str) -> dict[tuple[str, str], float]:
+    """By volume and disk."""
+    (metric,) = (each for each in registry.collect() if each.name == f"forgewatch_ingest_disk_{kind}_bytes")
+    return {(each.labels["volume"], each.labels["disk"]): each.value for each in metric.samples}
 
 
 def test_a_folder_that_cannot_be_looked_at_leaves_the_others_their_samples(tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     registry = CollectorRegistry()
     registry.register(Disks({"index": tmp_path / "loop" / "index", "tmp": tmp_path}))
-    assert registry.get_sample_value("forgewatch_ingest_disk_size_bytes", {"volume": "tmp"}) is not None
+    assert "tmp" in [volume for volume, _ in samples(registry, "size")]
