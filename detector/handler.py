@@ -59,7 +59,9 @@ class Handler:
 
     def _answer(self, index: int, request: dict[str, Any], context: Any) -> bytes:
         context.set_response_header(index, RELEASE_HEADER, self._artifact.digest)
-        body = request.get("body", request.get("data", b""))
+        # A form (curl -F) has the file under any name.
+        fields = [request[name] for name in ("body", "data") if name in request] or list(request.values())
+        body = fields[0] if fields else b""
         # TorchServe turns text into str and JSON into objects; neither is media.
         data = bytes(body) if isinstance(body, bytes | bytearray) else str(body).encode()
         try:
@@ -69,6 +71,8 @@ class Handler:
             if kind == REQUEST_TYPE:
                 answer = encode(self._session.score(decode(data)))
                 content_type = REQUEST_TYPE
+            elif "body" not in request and len(fields) > 1:
+                return _refuse(context, index, _UNSUPPORTED_MEDIA, "form", "a form has one file")
             else:
                 answer = self._judge(data)
                 content_type = "application/json"

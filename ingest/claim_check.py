@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from ingest.records import MediaError
 
@@ -63,7 +63,7 @@ def _path_below(dataref: str, root: Path | None) -> tuple[Path, tuple[str, ...]]
         raise ClaimCheckError("dataref_refused", "claim checks are off: no root folder is set")
     try:
         url = urlsplit(dataref)
-        path = Path(unquote(url.path, errors="strict"))
+        path = Path(os.fsdecode(unquote_to_bytes(url.path)))
     except ValueError as error:
         raise ClaimCheckError("dataref_refused", "the dataref is no valid URL") from error
     if url.scheme != "file" or url.netloc not in ("", "localhost") or url.query or url.fragment:

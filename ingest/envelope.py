@@ -107,7 +107,7 @@ def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem
 def trace_of(headers: Headers, event: BaseCloudEvent | None = None) -> TraceContext | None:
     """Give the place in a trace that a record names, by its structured event where it has one."""
     extension = event and trace_context(event.get_extension(TRACEPARENT), event.get_extension(TRACESTATE))
-    return extension or of_headers(headers, "ce_") or of_headers(headers)
+    return extension or of_headers(headers, "ce_") or of_headers(headers, "ce-") or of_headers(headers)
 
 
 def _media(inline: bytes | None, dataref: object, settings: IngestSettings) -> bytes:
@@ -131,8 +131,9 @@ def _event_headers(headers: Headers) -> dict[str, str]:
     A null header is an attribute that is not set: clients write one for each that they know.
     """
     named = {}
-    for raw_name, raw in headers:
-        name = raw_name.lower()
+    # HTTP's form of a name, ce-id, is taken where Kafka's own, ce_id, is not there.
+    for raw_name, raw in sorted(headers, key=lambda header: not header[0].lower().startswith("ce-")):
+        name = re.sub("^ce-", "ce_", raw_name.lower())
         if raw is None or name in _OF_TRACES or (name != "content-type" and not name.startswith("ce_")):
             continue
         try:

@@ -66,7 +66,9 @@ def client(actor: str | None = None) -> Client:
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line; pydantic models and lists of them included."""
-    sys.stdout.write(json.dumps(to_jsonable_python(value), ensure_ascii=False) + "\n")
+    document = json.dumps(to_jsonable_python(value), ensure_ascii=False)
+    # Half a surrogate, of a file's name that is no UTF-8, is written as JSON's escape.
+    sys.stdout.write(document.encode(errors="backslashreplace").decode() + "\n")
     sys.stdout.flush()
 
 

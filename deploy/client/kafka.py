@@ -4,6 +4,7 @@ Everything here may also raise ingest.kafka.access.BrokerRefusedError, which no 
 """
 
 import mimetypes
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -161,8 +162,8 @@ def event_headers(path: Path, *, by_reference: bool, source: str | None = None) 
     """
     headers = {
         "ce_specversion": "1.0",
-        "ce_id": f"{quote(path.name)}-{uuid.uuid4()}",
-        "ce_source": source or quote(path.parent.as_posix()),
+        "ce_id": f"{quote(os.fsencode(path.name))}-{uuid.uuid4()}",
+        "ce_source": source or quote(os.fsencode(path.parent)),
         "ce_type": EVENT_TYPE,
         "content-type": mimetypes.guess_type(path.name)[0] or "application/octet-stream",
     }

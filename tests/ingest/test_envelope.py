@@ -61,6 +61,14 @@ def test_a_bare_value_is_the_media():
     assert (item.digest, item.size_bytes) == (hashlib.sha256(MEDIA).hexdigest(), len(MEDIA))
 
 
+def test_the_names_that_http_gives_an_events_headers_are_understood():
+    headers = [(name.replace("ce_", "Ce-"), value) for name, value in binary()]
+    assert opened(headers, MEDIA)[0].media_id == "7"
+    assert opened([*headers, ("ce_id", b"8"), ("ce-id", b"9")], MEDIA)[0].media_id == "8"
+    trace = ("ce-traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01")
+    assert opened([*headers, trace], MEDIA)[0].traceparent
+
+
 @pytest.mark.parametrize(
     ("key", "headers", "source"),
     [

@@ -120,6 +120,19 @@ def test_curl_with_a_photograph_gets_a_verdict(torchserve: Server, served: Artif
     assert "id" not in verdict
 
 
+def test_curl_with_a_form_gets_a_verdict_or_is_told_how(torchserve: Server, served: Artifact) -> None:
+    url = f"{torchserve.inference_url}/predictions/forgewatch"
+    for name in ("file", "data", "body"):
+        status, verdict = curl("-F", f"{name}=@{PHOTOGRAPH}", url)
+        assert (status, verdict["width"]) == (200, 640)
+    octets = ("-H", "content-type: application/octet-stream")
+    assert curl("--data-binary", f"@{PHOTOGRAPH}", *octets, url)[0] == 200
+    two = ("-F", f"a=@{PHOTOGRAPH}", "-F", f"b=@{PHOTOGRAPH}")
+    status, said = curl(*two, url)
+    assert status == 415
+    assert "one file" in said["message"]
+
+
 @pytest.mark.parametrize("content", [b"", b"no picture", PHOTOGRAPH.read_bytes()[:2000]])
 def test_curl_with_bad_media_gets_a_4xx_with_the_reason(
     torchserve: Server, served: Artifact, tmp_path: Path, content: bytes

@@ -1,6 +1,8 @@
 """Scoring without Kafka: the worker's own steps on a real, if untrained, release."""
 
 import io
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deploy.cli.output import print_json, say, warn
 from deploy.cli.stream import draw
+from deploy.client.kafka import event_headers
 from deploy.client.pictures import draw_map, draw_scan
 from deploy.client.scoring import NoVerdictError, Scorer
 from detector.looks.scan_look import ScanLook
@@ -192,3 +196,15 @@ def test_every_odd_video_ends_in_a_verdict_with_its_scan_or_in_a_reason(scanned_
                 assert 0 <= segment.start_s < segment.end_s, path.name
                 assert 0 <= segment.frames[0] <= segment.frames[1], path.name
     assert scanned >= 15
+
+
+def test_a_file_whose_name_is_no_utf_8_is_sent_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(os.fsdecode(b"/media/f\xe9.jpg"))
+    headers = dict(event_headers(path, by_reference=True))
+    assert headers["ce_id"].startswith(b"f%E9.jpg-")
+    assert headers["ce_dataref"] == b"file:///media/f%E9.jpg"
+    print_json({"file": str(path)})
+    say(f"t-0-1  {path}")
+    warn(str(path))
+    printed = capsys.readouterr()
+    assert json.loads(printed.out.splitlines()[0]) == {"file": str(path)}
