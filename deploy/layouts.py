@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from sqlalchemy import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.record.heads import HEADS
@@ -25,7 +24,7 @@ from ingest.kafka.access import kafka_options
 from ingest.kafka.topics import Topic, ingest_topics
 from ingest.replay import REPLAYS
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
-from memory.database import UnknownLayoutError, cause_of, migrate, open_engine, require_openable
+from memory.database import UnknownLayoutError, cause_of, migrate, open_engine, require_openable, show_url
 from memory.records import ALARMS, MAX_ALARM_BYTES
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
@@ -63,7 +62,7 @@ def migrate_all() -> Iterator[str]:
             room.open()
         except _FAILURES as error:
             raise LayoutError(f"{setting}: {cause_of(error)}") from error
-        at = make_url(room.url).render_as_string(hide_password=True)
+        at = show_url(room.url)
         done = "is there already" if before == after else f"made from {before or 'an empty database'}"
         yield f"{room.name}: layout {after} {done} ({at})"
 

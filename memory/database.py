@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,7 +15,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from ingest.durable import make_folder
@@ -26,13 +26,52 @@ READS = "forgewatch_reads"
 """Execution option of an engine or a connection that only reads: on SQLite it then waits for no writer."""
 
 
+_ENCODED = "write @ : / ? # % and spaces of its user, password and name as %40 %3A %2F %3F %23 %25 and %20"
+
+
+def read_url(database_url: str) -> tuple[URL, dict[str, Any]]:
+    """Return SQLAlchemy's URL and what the driver is given beside it.
+
+    Of PostgreSQL libpq reads all that it takes: URLs, or NAME=VALUE pairs, with socket folders, several
+    hosts, services and parameters. Raises ArgumentError, which tells nothing of the URL, for a password may
+    be in it; ImportError without psycopg.
+    """
+    scheme, _, rest = database_url.partition("://")
+    pairs = "=" in scheme
+    if not pairs and scheme not in ("postgres", "postgresql", "postgresql+psycopg"):
+        try:
+            return make_url(database_url), {}
+        except ValueError:  # it quotes what it takes for the port
+            raise ArgumentError(f"it has no port that is a number: {_ENCODED}") from None
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    authority, _, path = rest.partition("?")[0].partition("/")
+    try:
+        options = conninfo_to_dict(database_url if pairs else f"postgresql://{rest}")
+    except psycopg.Error:  # it quotes what it does not read
+        raise ArgumentError(f"libpq does not read it: {_ENCODED}") from None
+    hosts, ports = (str(options.get(name) or "").split(",") for name in ("host", "port"))
+    told = all(port.isdecimal() and int(port) <= 65535 for port in ports if port)
+    told = told and len(ports) in (1, len(hosts)) and "@" not in "".join(hosts)
+    if not told or (not pairs and ("@" in path or authority.count("@") > 1)):
+        raise ArgumentError(f"it has no host and port that can be told from the rest: {_ENCODED}")
+    at = {"username": options.get("user"), "host": options.get("host"), "database": options.get("dbname")}
+    return URL.create("postgresql+psycopg", **at), options  # type: ignore[arg-type]
+
+
+def show_url(database_url: str) -> str:
+    """Return where a database lies, without its password and parameters. Raises as `read_url` does."""
+    return read_url(database_url)[0].set(query={}).render_as_string(hide_password=True)
+
+
 def require_openable(setting: str, database_url: str) -> None:
     """Raise WrongSettingError, with the setting's name, where `open_engine` takes no such URL.
 
     The URL is not told: a password may be in it.
     """
     try:
-        url = make_url(database_url)
+        url, _ = read_url(database_url)
         url.get_dialect().import_dbapi()
     except (ArgumentError, NoSuchModuleError) as error:
         raise WrongSettingError(setting, f"it is no database URL that is known here: {error}") from error
@@ -44,7 +83,7 @@ def require_openable(setting: str, database_url: str) -> None:
 
 def folder_of(database_url: str) -> Path | None:
     """Return the folder of an SQLite file; None for a database that a server keeps."""
-    url = make_url(database_url)
+    url, _ = read_url(database_url)
     return Path(str(url.database)).parent if url.get_backend_name() == "sqlite" else None
 
 
@@ -62,9 +101,9 @@ def open_engine(database_url: str) -> Engine:
 
     Raises SQLAlchemyError (also for SQLite without a file), OSError, ImportError (no driver for the URL).
     """
-    url = make_url(database_url)
+    url, options = read_url(database_url)
     if url.get_backend_name() != "sqlite":
-        engine = create_engine(url, pool_pre_ping=True)
+        engine = create_engine(url, connect_args=options, pool_pre_ping=True)
         if engine.driver == "psycopg":
             from memory.postgresql import bound
 
@@ -147,20 +186,14 @@ def migrate(connection: Connection, package: str, first_table: str) -> tuple[str
         )
     if revision is None and inspect(connection).has_table(first_table):
         command.stamp(config, revision := _FIRST)
-    with _unhurried(connection):
+    hurry: AbstractContextManager[None] = nullcontext()
+    if connection.dialect.driver == "psycopg":
+        from memory.postgresql import unhurried
+
+        hurry = unhurried(connection)
+    with hurry:
         command.upgrade(config, "head")
     return revision, head
-
-
-@contextmanager
-def _unhurried(connection: Connection) -> Iterator[None]:
-    if connection.dialect.driver != "psycopg":
-        yield
-        return
-    from memory.postgresql import unhurried
-
-    with unhurried(connection):
-        yield
 
 
 def _config(connection: Connection, package: str) -> Config:

@@ -84,24 +84,19 @@ def unhurried(connection: Connection) -> Iterator[None]:
 
 def _connect(_dialect: Dialect, _record: object, arguments: Any, parameters: dict[str, Any]) -> Bounded:
     bounds = {"connect_timeout": CONNECT_S, "tcp_user_timeout": _UNACKNOWLEDGED_MS} | _KEEPALIVES
-    connection = Bounded.connect(*arguments, **bounds | parameters)
+    # A pooler gives each transaction another connection to the server, which knows no statement of the last.
+    connection = Bounded.connect(*arguments, prepare_threshold=None, **bounds | parameters)
     connection.silent_s = SILENT_S
-    settings = {
-        "lock_timeout": round(LOCK_WAIT_S * 1000),
-        "statement_timeout": round(STATEMENT_S * 1000),
-        "idle_in_transaction_session_timeout": round(IDLE_S * 1000),
-        "tcp_user_timeout": _UNACKNOWLEDGED_MS,
-    } | {f"tcp_{name}": value for name, value in _KEEPALIVES.items()}
-    connection.autocommit = True
-    # Not by the URL's `options`, which poolers of connections refuse.
-    connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()))
-    connection.autocommit = False
     return connection
 
 
 def _begin(reads: str, connection: Connection) -> None:
-    if connection.get_execution_options().get(reads, False):
-        connection.exec_driver_sql(
-            f"SET LOCAL statement_timeout = '{READING_STATEMENT_S}s';"
-            f" SET LOCAL idle_in_transaction_session_timeout = '{READING_IDLE_S}s'"
-        )
+    """Bound the transaction by settings of its own: a session's would pass to other clients of a pooler."""
+    only_reads = connection.get_execution_options().get(reads, False)
+    settings = {
+        "lock_timeout": round(LOCK_WAIT_S * 1000),
+        "statement_timeout": round((READING_STATEMENT_S if only_reads else STATEMENT_S) * 1000),
+        "idle_in_transaction_session_timeout": round((READING_IDLE_S if only_reads else IDLE_S) * 1000),
+        "tcp_user_timeout": _UNACKNOWLEDGED_MS,
+    } | {f"tcp_{name}": value for name, value in _KEEPALIVES.items()}
+    connection.exec_driver_sql("; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items()))

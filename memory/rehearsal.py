@@ -60,7 +60,10 @@ def choose_rehearsal(
     for i, exemplar in enumerate(learnt):
         by_class.setdefault(str(exemplar.family), []).append(i)
     places = shares(
-        {name: _fitting([learnt[i].source for i in of], max_per_source) for name, of in by_class.items()},
+        {
+            name: sum(min(n, max_per_source) for n in Counter(learnt[i].source for i in of).values())
+            for name, of in by_class.items()
+        },
         budget,
     )
     resting: set[str] = set()
@@ -81,11 +84,6 @@ def _labelled_after(connection: Connection, label: int) -> set[str]:
         .having(func.max(labelled.c.label) > label)
     )
     return set(connection.scalars(newest))
-
-
-def _fitting(sources: Sequence[str], max_per_source: int) -> int:
-    """Return how many exemplars of these sources can be chosen."""
-    return sum(min(count, max_per_source) for count in Counter(sources).values())
 
 
 def _features(connection: Connection, exemplars: Sequence[Exemplar]) -> NDArray[np.float32]:

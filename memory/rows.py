@@ -128,21 +128,12 @@ def select_features(connection: Connection, feature_version: str, ids: Sequence[
     columns = select(exemplars.c.id, exemplars.c.features, exemplars.c.revision).where(
         exemplars.c.feature_version == feature_version
     )
-    place = {name: i for i, name in enumerate(ids)}
-    matrix, revision = np.zeros((0, 0), np.float32), -1
-    left = set(place)
-    for row in _by_id(connection, columns, list(place)):
-        vector = np.frombuffer(row.features, _FLOATS)
-        if not matrix.size:
-            matrix = np.zeros((len(ids), len(vector)), np.float32)
-        matrix[place[row.id]] = vector
-        revision = max(revision, row.revision)
-        left.remove(row.id)
-    if left:
+    rows = {row.id: row for row in _by_id(connection, columns, list(dict.fromkeys(ids)))}
+    if left := set(ids) - rows.keys():
         raise UnknownExemplarError(f"{min(left)} has no features of version {feature_version}")
-    return Features(
-        tuple(ids), matrix[[place[i] for i in ids]] if len(place) < len(ids) else matrix, revision
-    )
+    matrix = np.array([np.frombuffer(rows[i].features, _FLOATS) for i in ids], np.float32)
+    newest = max((row.revision for row in rows.values()), default=-1)
+    return Features(tuple(ids), matrix if len(ids) else np.zeros((0, 0), np.float32), newest)
 
 
 def stream_features(

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, insert, select, update
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
@@ -16,7 +15,7 @@ from sqlalchemy.exc import (
 )
 
 from ingest.records import Position
-from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
+from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine, show_url
 from memory.schema import offsets, revision
 
 _FAILS = (OperationalError, InternalError)
@@ -61,7 +60,7 @@ class Store:
         try:
             self._prepare()
         except _FAILS as error:
-            raise StoreUnavailableError(f"cannot open {_shown(url)}: {cause_of(error)}") from error
+            raise StoreUnavailableError(f"cannot open {show_url(url)}: {cause_of(error)}") from error
 
     def _prepare(self) -> None:
         with self._connection(writes=True) as connection:
@@ -132,16 +131,9 @@ def _engine(url: str) -> Engine:
     try:
         return open_engine(url)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise WrongStoreError(f"cannot open {_shown(url)}: {error}") from error
+        raise WrongStoreError(f"cannot open the memory's database URL: {error}") from error
     except OSError as error:
-        raise WrongStoreError(f"cannot make the folder of {_shown(url)}: {error}") from error
-
-
-def _shown(url: str) -> str:
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return "the memory's database URL"
+        raise WrongStoreError(f"cannot make the folder of {show_url(url)}: {error}") from error
 
 
 def save_offsets(

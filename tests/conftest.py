@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
-from deploy.local.processes import free_port
+from deploy.local.processes import free_port, port_is_free
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -77,6 +78,31 @@ def postgresql_url(postgresql_server: str) -> str:
         connection.execute(text(f"CREATE SCHEMA {name}"))
     engine.dispose()
     return f"{postgresql_server}/postgres?options=-csearch_path%3D{name}"
+
+
+@pytest.fixture(scope="session")
+def pooler(postgresql: PostgreSQL) -> Iterator[str]:
+    """PgBouncer before that server, in transaction mode, with two connections to it for all clients."""
+    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    if program is None:
+        pytest.skip("PgBouncer is not installed")
+    user = "nobody" if os.geteuid() == 0 else None
+    server, port = make_url(postgresql.url), free_port()
+    folder = Path(tempfile.mkdtemp(prefix="forgewatch-pooler-", dir="/tmp"))
+    (folder / "users").write_text('"forgewatch" ""\n')
+    (folder / "ini").write_text(
+        f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {port}\nunix_socket_dir =\nauth_type = trust\nauth_file = {folder}/users\n"
+        "pool_mode = transaction\ndefault_pool_size = 2\n"
+    )
+    for path in (folder, *folder.iterdir()):
+        shutil.chown(path, user or os.geteuid())
+    with subprocess.Popen([program, "-q", folder / "ini"], user=user, cwd=folder) as process:
+        while process.poll() is None and port_is_free(port):
+            time.sleep(0.02)
+        yield f"postgresql://forgewatch@127.0.0.1:{port}/postgres"
+        process.terminate()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

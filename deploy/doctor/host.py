@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 from packaging.requirements import InvalidRequirement, Requirement
 from sqlalchemy import text
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.environment import SETTINGS
@@ -21,7 +20,7 @@ from detector.settings import DetectorSettings
 from ingest.process.frame import ProcessSettings, WrongSettingError, find_problems
 from ingest.process.health import existing
 from memory.crops.object_store import ObjectStore, local_folder, require_files
-from memory.database import open_engine
+from memory.database import open_engine, read_url
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
@@ -112,7 +111,7 @@ def databases() -> str:
     urls = _of_this_process({name: room.database_url for name, room in zip(DATABASES, rooms, strict=True)})
     for name, url in urls.items():
         try:
-            parsed = make_url(url)
+            parsed, _ = read_url(url)
             if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).is_file():
                 raise CheckError(
                     f"{name}: there is no {parsed.database}", "start the stack here: `forgewatch up`"

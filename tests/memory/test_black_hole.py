@@ -3,10 +3,12 @@
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from black_hole import Proxy
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError
 
 from memory import postgresql
 from memory.database import migrate, open_engine
@@ -166,3 +168,57 @@ def test_who_is_lost_holds_nobody_for_over_a_minute(postgresql_url):
         assert 0 < driver.silent_s < 60
         assert 0 < int(driver.info.get_parameters()["connect_timeout"]) < 60
     engine.dispose()
+
+
+TRANSACTIONS = 200
+
+
+def write_many(engine: Engine) -> tuple[int, int]:
+    """Transactions of four threads by a statement that psycopg would prepare: how many are kept, and fail."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS pooled (number integer)")
+        connection.exec_driver_sql("TRUNCATE pooled")
+
+    def write(number: int) -> bool:
+        try:
+            with engine.begin() as connection:
+                connection.execute(text("INSERT INTO pooled VALUES (:number)"), {"number": number})
+        except DBAPIError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        written = sum(pool.map(write, range(TRANSACTIONS)))
+    with engine.connect() as connection:
+        kept = connection.exec_driver_sql("SELECT count(*) FROM pooled").scalar_one()
+    engine.dispose()
+    return int(kept), TRANSACTIONS - written
+
+
+def bounds_of_others(pooler: str) -> set[str]:
+    """The statement timeouts that a client without settings of its own meets on the pooler's connections."""
+    engine = create_engine(pooler, poolclass=NullPool)
+    with engine.connect() as first, engine.connect() as second:
+        return {one.exec_driver_sql("SHOW statement_timeout").scalar_one() for one in (first, second)}
+
+
+def test_a_pooler_that_lends_its_connections_by_the_transaction_loses_none_and_passes_no_bound_on(pooler):
+    assert write_many(open_engine(pooler)) == (TRANSACTIONS, 0)
+    assert bounds_of_others(pooler) == {"0"}
+    store = Store(pooler)
+    write(store, 7)
+    assert read(store) == {("t", 0): 7}
+    store.close()
+
+
+def test_statements_that_a_session_keeps_fail_behind_such_a_pooler(pooler):
+    """The control: an engine as SQLAlchemy makes it, and a bound of a session that others meet."""
+    _, failed = write_many(create_engine(pooler))
+    assert failed
+    engine = create_engine(pooler, poolclass=NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("SET statement_timeout = 12345")
+        connection.commit()
+        assert bounds_of_others(pooler) & {"12345ms"}
+        connection.exec_driver_sql("RESET statement_timeout")
+        connection.commit()

@@ -9,13 +9,14 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.schema import CreateTable
 
+from ingest.process.frame import WrongSettingError
 from memory import database
-from memory.database import READS, cause_of, open_engine
+from memory.database import READS, cause_of, open_engine, read_url, require_openable, show_url
 from memory.metrics import Fill
 from memory.schema import metadata
 from memory.store import Store, StoreUnavailableError, WrongStoreError, load_offsets, save_offsets
@@ -218,7 +219,39 @@ def test_a_database_that_only_one_process_could_see_is_refused(url):
         open_engine(url)
 
 
-def test_a_postgresql_url_is_opened_as_it_is():
+MULTIPLE = {"host": "a,b", "port": "1,2", "dbname": "x", "target_session_attrs": "primary"}
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("postgres://ada:to:#?[p@h/x", {"host": "h", "dbname": "x", "user": "ada", "password": "to:#?[p"}),
+        ("postgresql+psycopg://ada:%40%2F@[::1]:7/x", {"host": "::1", "port": "7", "password": "@/"}),
+        ("postgresql:///x?host=/run/pg&user=ada", {"host": "/run/pg", "dbname": "x", "user": "ada"}),
+        ("postgresql://%2Frun%2Fpg/x", {"host": "/run/pg", "dbname": "x"}),
+        ("postgresql://a:1,b:2/x?target_session_attrs=primary", MULTIPLE),
+        ("host=/run/pg dbname=x password='@ /%'", {"host": "/run/pg", "password": "@ /%"}),
+        ("service=ours", {"service": "ours"}),
+    ],
+)
+def test_what_libpq_takes_is_asked_as_it_is_and_shown_without_the_password(url, asked):
     pytest.importorskip("psycopg")
-    url = "postgresql+psycopg://ada:secret@db.example/forgewatch"
-    assert open_engine(url).url == make_url(url)
+    _, options = read_url(url)
+    assert asked.items() <= options.items()
+    assert options.get("password", "no password") not in show_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"postgresql://ada:{word}hunter2@host/x" for word in ("to@", "to/", "7/", "to%", "to ", "%00")),
+        *("postgresql://ada:hunter2@host:port/x", "postgresql://ada:hunter2@host:77777/x"),
+        *("postgresql://ada@host/x?hunter2=1", "host=a,b,c port=1,2 password=hunter2", "password=hunter2 x"),
+        *("oracle://ada:to/hunter2@x:y/z", "hunter2", ""),
+    ],
+)
+def test_what_cannot_be_told_from_the_password_is_refused_in_one_line_without_it(url):
+    with pytest.raises(WrongSettingError) as refused:
+        require_openable("X", url)
+    assert "hunter2" not in str(refused.value)
+    assert "\n" not in str(refused.value)
