@@ -108,7 +108,7 @@ def server(tool: Callable[[str], str | None], tmp_path_factory: pytest.TempPathF
         running.append(begin("kube-apiserver", server, serves))
         wait_until(running[-1], lambda: found.ask("get", "--raw", "/readyz") == "ok", 120)
         level = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-        found.create([namespace("media", level)])
+        found.create([an_object("Namespace", "media", labels=level)])
         yield found
     finally:
         for each in reversed(running):
@@ -119,17 +119,11 @@ def listed(objects: Sequence[Any]) -> Any:
     return {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
-def namespace(name: str, labels: dict[str, str]) -> Any:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
-def pod(name: str, spec: Any) -> Any:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "media"},
-        "spec": spec,
-    }
+def an_object(kind: str, name: str, **rest: Any) -> Any:
+    """An object of the namespace, or the namespace itself."""
+    place = {} if kind == "Namespace" else {"namespace": "media"}
+    about = {"name": name, "labels": rest.pop("labels", {}), **place}
+    return {"apiVersion": "v1", "kind": kind, "metadata": about, **rest}
 
 
 def test_an_api_server_takes_every_object_of_each_scenario_without_a_warning(
@@ -149,33 +143,25 @@ def test_every_pod_is_let_into_a_namespace_that_enforces_restricted(
         spec = {**template["spec"]}
         # What a StatefulSet would add: a volume of its claim. And classes, which belong to a cluster.
         spec["volumes"] = [*spec["volumes"], *([{"name": "index", "emptyDir": {}}] * (component == "memory"))]
-        pods.append(pod(component, {k: v for k, v in spec.items() if not k.endswith("ClassName")}))
+        spec = {k: v for k, v in spec.items() if not k.endswith("ClassName")}
+        pods.append(an_object("Pod", component, spec=spec))
     said = create(pods).splitlines()
     assert [line for line in said if not line.endswith(" created (server dry run)")] == []
     assert len(said) == len(pods)
 
 
 def test_that_namespace_refuses_a_pod_that_asks_for_nothing(create: Create) -> None:
-    said = create([pod("plain", {"containers": [{"name": "c", "image": "i"}]})])
+    said = create([an_object("Pod", "plain", spec={"containers": [{"name": "c", "image": "i"}]})])
     assert 'violates PodSecurity "restricted' in said
 
 
 def secret(name: str, *keys: str) -> Any:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": name, "namespace": "media"},
-        "stringData": dict.fromkeys(keys, "x"),
-    }
+    return an_object("Secret", name, stringData=dict.fromkeys(keys, "x"))
 
 
 def claim(name: str, size: str, **labels: str) -> Any:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name, "namespace": "media", "labels": labels},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
-    }
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    return an_object("PersistentVolumeClaim", name, labels=labels, spec=spec)
 
 
 MEMORY = {"app.kubernetes.io/instance": "watch", "app.kubernetes.io/component": "memory"}

@@ -251,27 +251,21 @@ def test_the_job_template_is_the_cron_job_of_the_release(render: Any) -> None:
     ]
 
 
+PATHS = """
+detector/worker INGEST_SSL_CAFILE INGEST_SSL_CERTFILE INGEST_CLAIM_CHECK_DIR DETECTOR_MODEL_STORE_DIR
+detector/worker DETECTOR_TRUSTED_SIGNERS
+deploy/deploy DETECTOR_TRUSTED_SIGNERS INGEST_SSL_CAFILE DEPLOY_CACHE_DIR DEPLOY_WEBHOOK_CA
+run/run DETECTOR_TRUSTED_SIGNERS UPDATER_SIGNING_KEY UPDATER_WORK_DIR
+detector/torchserve DETECTOR_MODEL_STORE_DIR
+memory/memory INGEST_SSL_KEYFILE MEMORY_INDEX_PATH
+updater/updater UPDATER_WORK_DIR
+setup/topics INGEST_SSL_CAFILE
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "setting"),
-    [
-        ("detector/worker", "INGEST_SSL_CAFILE"),
-        ("detector/worker", "INGEST_SSL_CERTFILE"),
-        ("detector/worker", "INGEST_CLAIM_CHECK_DIR"),
-        ("detector/worker", "DETECTOR_MODEL_STORE_DIR"),
-        ("detector/worker", "DETECTOR_TRUSTED_SIGNERS"),
-        ("deploy/deploy", "DETECTOR_TRUSTED_SIGNERS"),
-        ("run/run", "DETECTOR_TRUSTED_SIGNERS"),
-        ("run/run", "UPDATER_SIGNING_KEY"),
-        ("detector/torchserve", "DETECTOR_MODEL_STORE_DIR"),
-        ("memory/memory", "INGEST_SSL_KEYFILE"),
-        ("memory/memory", "MEMORY_INDEX_PATH"),
-        ("updater/updater", "UPDATER_WORK_DIR"),
-        ("run/run", "UPDATER_WORK_DIR"),
-        ("deploy/deploy", "INGEST_SSL_CAFILE"),
-        ("deploy/deploy", "DEPLOY_CACHE_DIR"),
-        ("deploy/deploy", "DEPLOY_WEBHOOK_CA"),
-        ("setup/topics", "INGEST_SSL_CAFILE"),
-    ],
+    [(line.split()[0], setting) for line in PATHS.strip().splitlines() for setting in line.split()[1:]],
 )
 def test_each_path_that_a_process_is_told_of_is_mounted(render: Any, name: str, setting: str) -> None:
     container = render("production", over={"kafka": {"clientCertificate": True}}).container(name)
@@ -320,3 +314,30 @@ def test_deploy_alone_holds_the_webhooks_and_what_notices_are_signed_with(render
     }
     assert holding == {"deploy/deploy"}
     assert WEBHOOKS.keys() <= {variable["name"] for variable in containers["deploy/deploy"]["env"]}
+
+
+def test_releases_are_signed_by_default_and_a_training_run_alone_holds_the_key(
+    render: Any, scenario: str
+) -> None:
+    found = render(scenario)
+    held = {
+        component: {item["key"] for item in volume["secret"]["items"]}
+        for component, template in found.pods().items()
+        for volume in template["spec"]["volumes"]
+        if volume["name"] == "signing"
+    }
+    assert held == {"run": {"tls.crt", "tls.key"}, "detector": {"tls.crt"}, "deploy": {"tls.crt"}}
+    holding = {
+        name
+        for name, each in found.containers()
+        if "FORGEWATCH_UPDATER_SIGNING_KEY" in {variable["name"] for variable in each["env"]}
+    }
+    assert holding == {"run/run"}
+
+
+def test_where_signing_is_off_no_process_is_told_of_keys(render: Any) -> None:
+    found = render(over={"signing": {"enabled": False, "secret": ""}})
+    names = {variable["name"] for _, each in found.containers() for variable in each["env"]}
+    assert not names & {"FORGEWATCH_UPDATER_SIGNING_KEY", "FORGEWATCH_DETECTOR_TRUSTED_SIGNERS"}
+    mounts = {mount["name"] for _, each in found.containers() for mount in each["volumeMounts"]}
+    assert "signing" not in mounts
