@@ -157,7 +157,7 @@ def _alone(home: Path) -> Iterator[None]:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise StackError(f"another forgewatch up or down is at work in {home}") from error
+        raise StackError(f"another forgewatch up or down is at work in {home}: wait for it, or interrupt it") from error
     finally:
         os.close(folder)
 

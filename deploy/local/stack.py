@@ -28,6 +28,7 @@ from deploy.local.processes import (
     Child,
     PortTakenError,
     StackError,
+    claim_port,
     free_port,
     port_is_free,
     socket_folder,
@@ -38,7 +39,6 @@ from deploy.local.record import (
     StackRecord,
     free_ports,
     stack_settings,
-    usable_ports,
     write_environment,
     write_record,
 )
@@ -116,7 +116,7 @@ class Stack:
     def start(self) -> None:
         """Start every part and wait until each answers; what was started is stopped again on any error.
 
-        Where another process took one of its ports meanwhile it starts anew, with a free one. Raises
+        Where another process took one of its ports meanwhile it starts anew, with other ones. Raises
         processes.StackError (its first line says what, the others are the log's last) and
         kafka.errors.KafkaError.
         """
@@ -124,10 +124,13 @@ class Stack:
             try:
                 return self._start()
             except (StackError, KafkaError) as error:
-                before, self.ports = self.ports, usable_ports(self.ports, self._console)
-                if self.ports == before:
+                taken = [port for port in asdict(self.ports).values() if not port_is_free(port)]
+                if not taken:
                     raise
-                lost = error
+                # Where another stack comes up beside this one it wants the other defaults, too.
+                self.ports, lost = free_ports(), error
+                shown = ", ".join(map(str, taken))
+                self._console.print(f"Another process took port {shown} meanwhile: start anew with others.")
         raise lost
 
     def _start(self) -> None:
@@ -233,7 +236,7 @@ class Stack:
 
     def _start_workers(self, ports: Mapping[str, int], probe: Answer) -> None:
         """Start processes side by side and wait until each answers the probe at its port."""
-        rooms = {name: self._start_room(name) for name in ports}
+        rooms = {name: self._start_room(name) for name, port in ports.items() if claim_port(port)}
         for name, port in ports.items():
             with self._step(name, process_address(port, "metrics")):
                 await_answer(rooms[name], process_address(port, probe))

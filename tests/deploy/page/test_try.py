@@ -124,7 +124,6 @@ def test_where_nothing_is_live_it_says_so(page: Any) -> None:
 
 
 def test_a_tried_file_sets_no_metric_of_a_detector_in_this_process() -> None:
-
     shown, loaded = (generate_latest(registry).decode() for registry in (OwnMetrics(), REGISTRY))
     assert "forgewatch_detector_torchserve_ready 0.0" in loaded
     assert "forgewatch_detector_" not in shown
