@@ -34,14 +34,18 @@ def load_stack_environment(path: Path = STACK_ENVIRONMENT) -> None:
     """
     if not path.is_file():
         return
+    for name, value in read_environment(path).items():
+        if name.startswith("FORGEWATCH_") and name != TOKEN:
+            os.environ.setdefault(name, value)
+
+
+def read_environment(path: Path) -> dict[str, str]:
+    """The settings of a file of KEY=VALUE lines. Raises OSError."""
     try:
-        text = path.read_text()
+        lines = path.read_text().splitlines()
     except UnicodeDecodeError as error:
         raise OSError(errno.EINVAL, "no settings of a stack; remove it", str(path)) from error
-    for line in text.splitlines():
-        key, equals, value = line.strip().partition("=")
-        if equals and key.startswith("FORGEWATCH_") and key != TOKEN:
-            os.environ.setdefault(key, value)
+    return dict(line.strip().split("=", 1) for line in lines if "=" in line)
 
 
 def check_settings() -> None:

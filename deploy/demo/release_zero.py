@@ -21,11 +21,12 @@ import updater
 from deploy.demo import plan
 from deploy.demo.operator import Operator, Story
 from deploy.demo.plan import CORES, Library, release_zero_settings
+from deploy.environment import read_environment
 from deploy.local import commands
 from deploy.local.broker import CACHE
 from deploy.local.commands import await_verdicts
 from deploy.local.processes import StackError
-from deploy.local.record import HOME, read_environment, read_record
+from deploy.local.record import HOME, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
 from deploy.release_records import PROPOSED
 from ingest.durable import folder_aside

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from deploy.client.http import Client
 from deploy.client.prometheus import scored_by
-from deploy.environment import TOKEN, check_settings
+from deploy.environment import TOKEN, check_settings, read_environment
 from deploy.local.processes import StackError
-from deploy.local.record import HOME, Ports, StackRecord, read_environment, read_record, usable_ports
+from deploy.local.record import HOME, Ports, StackRecord, read_record, usable_ports
 from deploy.local.restarts import lack_of_room
 from deploy.local.stack import HOW_TO_HAVE_PROMETHEUS, PROMETHEUS_URL, Stack, process_address
 from deploy.local.supervisor import Supervisor
@@ -157,7 +157,9 @@ def _alone(home: Path) -> Iterator[None]:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise StackError(f"another forgewatch up or down is at work in {home}: wait for it, or interrupt it") from error
+        raise StackError(
+            f"another forgewatch up or down is at work in {home}: wait for it, or interrupt it"
+        ) from error
     finally:
         os.close(folder)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from secrets import randbelow
 from typing import Protocol
 
+import httpx
 import psutil
 
 _POLL_S = 0.05
@@ -161,6 +162,15 @@ def wait_until(child: Child, ready: Callable[[], bool], timeout_s: float) -> Non
                 f"{child.name} was not ready within {timeout_s:.0f} s.\n{last_lines(child.log)}"
             )
         time.sleep(_POLL_S)
+
+
+def answers(address: str) -> bool:
+    """Whether an HTTP address of this host answers with success."""
+    try:
+        # trust_env would send loopback traffic through a proxy that the environment names.
+        return httpx.get(address, timeout=5, trust_env=False).is_success
+    except httpx.TransportError:
+        return False
 
 
 def last_lines(log: Path, count: int = _LINES_SHOWN) -> str:

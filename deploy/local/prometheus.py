@@ -10,9 +10,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import httpx
-
-from deploy.local.processes import Launch, claim_port, start, wait_until
+from deploy.local.processes import Launch, answers, claim_port, start, wait_until
 
 HELM = Path(__file__).parents[2] / "helm"
 """The chart's room in the repository, from which a stack runs."""
@@ -52,7 +50,7 @@ def start_prometheus(folder: Path, port: int, rooms: Mapping[str, int], *, launc
     )
     log, url = folder / "prometheus.log", f"http://127.0.0.1:{port}"
     process = launch("prometheus", command, log=log, environment=_ENVIRONMENT, folder=folder)
-    wait_until(process, lambda: _ready(url), _START_TIMEOUT_S)
+    wait_until(process, lambda: answers(f"{url}/-/ready"), _START_TIMEOUT_S)
     return url
 
 
@@ -75,10 +73,3 @@ def _settings(rooms: Mapping[str, int]) -> dict[str, object]:
         "rule_files": ["rules/*.yaml"],
         "scrape_configs": [{"job_name": "forgewatch", "static_configs": targets}],
     }
-
-
-def _ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/-/ready", timeout=5, trust_env=False).is_success
-    except httpx.TransportError:
-        return False

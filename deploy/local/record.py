@@ -175,8 +175,3 @@ def write_environment(path: Path, settings: Mapping[str, str]) -> None:
     """Write settings as sorted KEY=VALUE lines, whole or not at all, for this user's eyes only."""
     text = "".join(f"{name}={value}\n" for name, value in sorted(settings.items()))
     write_durably(path, text.encode())
-
-
-def read_environment(path: Path) -> dict[str, str]:
-    """The settings that write_environment wrote. Raises OSError."""
-    return dict(line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)

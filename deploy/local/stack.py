@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-import httpx
 import psutil
 from kafka.errors import KafkaError
 from rich.console import Console
@@ -28,6 +27,7 @@ from deploy.local.processes import (
     Child,
     PortTakenError,
     StackError,
+    answers,
     claim_port,
     free_port,
     port_is_free,
@@ -80,6 +80,8 @@ class Stack:
     ) -> None:
         self.home = home.absolute()
         self.run = self.home / "run"
+        # What is written down while it runs: its supervisord, and its settings as KEY=VALUE lines.
+        self.record_path, self.environment_path = self.home / "stack.json", self.home / "stack.env"
         self.ports = ports or free_ports()
         self.settings: dict[str, str] = {}
         self._supervisor: Supervisor | None = None
@@ -102,16 +104,6 @@ class Stack:
         """What keeps the processes alive; there once the stack is started."""
         assert self._supervisor is not None
         return self._supervisor
-
-    @property
-    def record_path(self) -> Path:
-        """Where the stack's supervisord is written down while it runs."""
-        return self.home / "stack.json"
-
-    @property
-    def environment_path(self) -> Path:
-        """Where the settings are written down while the stack runs, as KEY=VALUE lines."""
-        return self.home / "stack.env"
 
     def start(self) -> None:
         """Start every part and wait until each answers; what was started is stopped again on any error.
@@ -266,14 +258,7 @@ def launch_room(
 
 def await_answer(child: Child, address: str) -> None:
     """Wait until a process answers at its HTTP address. Raises StackError."""
-
-    def answers() -> bool:
-        try:
-            return httpx.get(address, timeout=5, trust_env=False).is_success
-        except httpx.TransportError:
-            return False
-
-    wait_until(child, answers, _READY_TIMEOUT_S)
+    wait_until(child, lambda: answers(address), _READY_TIMEOUT_S)
 
 
 def process_address(port: int | str, path: Answer) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 
+from deploy.local import processes
 from deploy.local.processes import Child, Launch, claim_port, socket_folder, start, stop, wait_until
 from detector.serving.torchserve_launch import MANAGEMENT_SOCKET, prepare
 
@@ -96,8 +97,7 @@ def answers(inference_url: str, management: str) -> bool:
         return False
     try:
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), timeout=5) as client:
-            if not client.get("http://torchserve/models").is_success:
-                return False
-        return httpx.get(f"{inference_url}/ping", timeout=5, trust_env=False).is_success
+            models = client.get("http://torchserve/models").is_success
+        return models and processes.answers(f"{inference_url}/ping")
     except httpx.TransportError:
         return False

@@ -12,11 +12,11 @@ import httpx
 import psutil
 import pytest
 
-from deploy.environment import load_stack_environment
+from deploy.environment import load_stack_environment, read_environment
 from deploy.local.broker import cluster_id
 from deploy.local.processes import session
 from deploy.local.prometheus import installed
-from deploy.local.record import read_environment, read_record
+from deploy.local.record import read_record
 from deploy.local.stack import Stack
 
 pytestmark = pytest.mark.system

@@ -14,12 +14,12 @@ import psutil
 import pytest
 from rich.console import Console
 
+from deploy.environment import read_environment
 from deploy.local import commands
 from deploy.local.processes import StackError, alive, socket_folder, wait_until
 from deploy.local.record import (
     StackRecord,
     free_ports,
-    read_environment,
     read_record,
     stack_settings,
     usable_ports,

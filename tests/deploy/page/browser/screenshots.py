@@ -19,8 +19,8 @@ from deploy.demo.operator import ACTOR, Operator, Story, name_clusters
 from deploy.demo.release_zero import SEED, updater_by
 from deploy.demo.run import alone
 from deploy.demo.traffic import Traffic
+from deploy.environment import read_environment
 from deploy.local import commands
-from deploy.local.record import read_environment
 from deploy.settings import DeploySettings
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import make_many, write_folders
