@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
+from deploy.page.render import file_name
 from deploy.page.visit import show
 from deploy.server.pictures import View
 from deploy.server.services import Services
@@ -184,6 +185,8 @@ def _tile(member: Member, view: View, twins: Mapping[str, tuple[str, str]]) -> d
     return {
         "id": id_,
         "twin": twins.get(id_),
+        "name": file_name(member.media_id),
+        "source": member.exemplar.source,
         "short": id_.removeprefix("forgewatch."),
         "score": member.exemplar.unknown_score,
         # What has no map is shown as it is.

@@ -1,12 +1,13 @@
 """Templates to answers: what each view is given beside its own, and the headers under which it is shown."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
@@ -28,6 +29,7 @@ _HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+_SENT = re.compile(r"(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONGEST = 60
 """characters that are shown of what people wrote, where there is one line for it"""
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -67,6 +69,12 @@ def wrote(text: str | None, longest: int = _LONGEST) -> Markup:
     if len(shown) <= longest:
         return Markup("<bdi>{}</bdi>").format(shown)
     return Markup('<bdi title="{}">{}…</bdi>').format(shown[:1000], shown[: longest - 1])
+
+
+def file_name(media_id: str | None) -> str:
+    """The name of the file in the id that `forgewatch send` makes; another producer's id as it is."""
+    named = _SENT.fullmatch(media_id or "")
+    return unquote(named[1]) if named else media_id or ""
 
 
 def words(value: object) -> str:
@@ -151,6 +159,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "wrote": wrote,
         "words": words,
+        "file_name": file_name,
         "when": when,
         "ago": ago,
         "duration": duration,

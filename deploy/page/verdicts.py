@@ -14,8 +14,9 @@ from deploy.lineage.ground import Ground
 from deploy.page.cluster import LOOKS, picture_of
 from deploy.page.visit import show
 from deploy.server.lineage import ground
-from deploy.server.pictures import timeline
+from deploy.server.pictures import timeline, whole, words
 from deploy.server.services import Opened, Services
+from deploy.server.shared_media import NoPictureError
 from detector.records import Verdict
 from memory.clusters.pages import members
 from memory.rows import UnknownExemplarError
@@ -23,7 +24,8 @@ from memory.verdict_index import item_id, search_verdicts
 
 router = APIRouter(route_class=GuardedRoute)
 
-_SHOWN = 50
+_SHOWN, _WHOLE_PX = 50, 1600
+"""verdicts of a page; the longer side of a whole picture"""
 
 
 @router.get("/page/verdicts", response_class=Response, openapi_extra=least("viewer"))
@@ -101,6 +103,21 @@ def get_timeline(
     if found.verdict is None:
         raise HTTPException(404, "; ".join(found.problems))
     return Response(timeline(found.verdict), media_type="image/png", headers={"cache-control": "no-store"})
+
+
+@router.get("/page/verdicts/{id_}/picture.png", response_class=Response, openapi_extra=least("viewer"))
+def get_picture(
+    services: Opened, here: Annotated[Ground, Depends(ground)], id_: Annotated[str, Path(max_length=300)]
+) -> Response:
+    """The item, its first frame whole, as a PNG made here, to be zoomed into; where there is none, why."""
+    found = back.of_verdict(here, id_)
+    if found.verdict is None:
+        raise HTTPException(404, "; ".join(found.problems))
+    try:
+        png = whole(services.shared_media.picture(id_, found.verdict.item.digest, _WHOLE_PX))
+    except NoPictureError as error:
+        png = words(str(error))
+    return Response(png, media_type="image/png", headers={"cache-control": "no-store"})
 
 
 def parts_of(verdict: Verdict) -> list[tuple[str, float]]:

@@ -90,8 +90,8 @@ def approve(
     if not any(four_eyes.same_person(actor, given.actor) for given in four_eyes.counting(release, now)):
         four_eyes.require_reasons(release.candidate, wanted.accept)
         about = (digest, wanted.evaluation_digest)
-        given = {"reason": wanted.comment or None, "accepted": wanted.accept or None, "bound": bound}
-        moves.append(Move(actor, "approve", *about, **given))
+        comment, accepted = wanted.comment or None, wanted.accept or None
+        moves.append(Move(actor, "approve", *about, comment, accepted=accepted, bound=bound))
     after = go_on(standing, [Event(len(history) + 1, now, move, "") for move in moves])
     if wanted.promote and not four_eyes.lacking(after.releases[digest], terms, now):
         moves += _promote(after, after.releases[digest], evidence, actor, terms, now)

@@ -16,10 +16,7 @@ from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
 _LONGEST_PX = 384
-_PLAN = MediaPlan(
-    crops=CropPlan(crop_px=32, patches=1, face_patches=0, frames=1),
-    pictures={"whole": PicturePlan(width_px=_LONGEST_PX, height_px=_LONGEST_PX)},
-)
+_CROPS = CropPlan(crop_px=32, patches=1, face_patches=0, frames=1)
 _WAIT_S = 10.0
 """After a broker that did not answer: a view asks for many pictures."""
 
@@ -50,8 +47,8 @@ class SharedMedia:
         with self._one_at_a_time:
             self._forget()
 
-    def picture(self, item: str, digest: str) -> NDArray[np.uint8]:
-        """Show the item at an id, its first frame whole, uint8 RGB with sides of at most 384 px.
+    def picture(self, item: str, digest: str, longest_px: int = _LONGEST_PX) -> NDArray[np.uint8]:
+        """Show the item at an id, its first frame whole, uint8 RGB with sides of at most `longest_px`.
 
         digest: SHA-256 of its media. Raises NoPictureError.
         """
@@ -65,7 +62,7 @@ class SharedMedia:
             if time.monotonic() < until_s:
                 raise NoPictureError(why)
             try:
-                return self._picture(place)
+                return self._picture(place, longest_px)
             except (KafkaError, SandboxUnavailableError) as error:
                 why = f"cannot be read now: {error}"
                 self._failed = why, time.monotonic() + _WAIT_S
@@ -74,7 +71,7 @@ class SharedMedia:
             except MediaError as error:
                 raise NoPictureError(f"cannot be decoded: {error}") from error
 
-    def _picture(self, place: _Place) -> NDArray[np.uint8]:
+    def _picture(self, place: _Place, longest_px: int) -> NDArray[np.uint8]:
         if self._both is None:
             sandbox = self._opened.enter_context(Sandbox(self._ingest))
             self._both = self._opened.enter_context(MediaReader(self._ingest)), sandbox
@@ -82,8 +79,11 @@ class SharedMedia:
         found = next(reader.media([place]), None)
         if found is None:
             raise NoPictureError("its topic no longer has it")
-        decoded = sandbox.submit(found[1], _PLAN).result()
-        scale = _LONGEST_PX / max(decoded.width, decoded.height)
+        plan = MediaPlan(
+            crops=_CROPS, pictures={"whole": PicturePlan(width_px=longest_px, height_px=longest_px)}
+        )
+        decoded = sandbox.submit(found[1], plan).result()
+        scale = longest_px / max(decoded.width, decoded.height)
         size = max(1, round(decoded.width * scale)), max(1, round(decoded.height * scale))
         return np.asarray(Image.fromarray(decoded.pictures["whole"][0]).resize(size))
 

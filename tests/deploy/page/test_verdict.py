@@ -2,14 +2,18 @@
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 from verdicts import make_item, make_verdict
 
+from deploy.client.kafka import event_headers
 from deploy.lineage import back
 from deploy.server.services import Services
+from deploy.server.shared_media import SharedMedia
 from detector.records import Scan, Segment
 from ingest.records import InRecord
 from memory.verdict_index import note_verdicts
@@ -42,6 +46,29 @@ def test_verdicts_are_searched_by_source_label_family_and_time_in_pages(
     assert "page=2" in page.get("/page/verdicts?label=fake").text
     refused = page.get("/page/verdicts?since=yesterday")
     assert (refused.status_code, "is no time" in refused.text) == (422, True)
+
+
+def test_a_verdict_shows_the_whole_picture_and_the_files_name(
+    page: Any, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, asked = services.ingest.media_topic, []
+    sent = event_headers(Path("/a/tour d'été <b>.jpg"), by_reference=False)
+    item = make_item(7, topic=topic).model_copy(update={"media_id": dict(sent)["ce_id"].decode()})
+    verdict = make_verdict(item)
+    with services.memory.note() as connection:
+        note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
+    monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
+
+    def picture(_: object, *of: object) -> Any:
+        asked.append(of)
+        return np.zeros((30, 40, 3), np.uint8)
+
+    monkeypatch.setattr(SharedMedia, "picture", picture)
+    shown = page.get(f"/page/verdicts/{topic}-0-7").text
+    assert "tour d&#39;été &lt;b&gt;.jpg" in shown
+    answer = page.get(f"/page/verdicts/{topic}-0-7/picture.png")
+    assert Image.open(io.BytesIO(answer.content)).size == (40, 30)
+    assert asked == [(f"{topic}-0-7", item.digest, 1600)]
 
 
 @pytest.mark.parametrize("scanned", [True, False])
