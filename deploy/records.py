@@ -142,6 +142,7 @@ class Status(BaseModel):
     unknowns_waiting: int
     shelves: list[Shelved]
     updates: list[UpdateRun] = Field(description="the newest update runs, the newest first")
+    due: list[datetime] = Field([], description="when the schedule's next updates come due")
     processes: list[ProcessHealth]
 
 

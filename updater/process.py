@@ -167,5 +167,4 @@ def _folders(settings: UpdaterSettings) -> dict[str, Path | None]:
 
 
 def _due(trigger: BaseTrigger) -> float:
-    due = schedule.next_due(trigger, utc_now())
-    return 0.0 if due is None else due.timestamp()
+    return next((due.timestamp() for due in schedule.next_due(trigger, utc_now())), 0.0)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 import structlog
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.base import BaseTrigger
-from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -24,6 +24,7 @@ from memory.rows import suspects_of_alarms
 from memory.schema import exemplars, labelled, labels
 from memory.shift.drift import list_drifts
 from memory.store import ExemplarMemoryError, Store
+from updater.cron import EPOCH, read_cron
 from updater.records import UpdateRun
 from updater.runs import RunTable, utc_now
 from updater.settings import UpdaterSettings
@@ -32,19 +33,17 @@ POLL_S = 1.0
 """between two looks at what has come due"""
 GRACE_S = 3600
 """A due update that could not start is made up for this long: after that, the next one is as good."""
-EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-"""Intervals count from here and not from a process's start, so that all hosts see the same slots."""
 
 log = structlog.get_logger(__name__)
 
 
 def build_trigger(settings: UpdaterSettings) -> BaseTrigger | None:
-    """Return the settings' schedule as an APScheduler trigger in UTC, or None where there is none."""
+    """Return the settings' schedule as an APScheduler trigger, or None where there is none."""
     if settings.schedule is None:
         return None
     if settings.schedule.isdecimal():
         return IntervalTrigger(seconds=int(settings.schedule), start_date=EPOCH, timezone=UTC)
-    return CronTrigger.from_crontab(settings.schedule, timezone=UTC)
+    return read_cron(settings.schedule, ZoneInfo(settings.schedule_timezone))
 
 
 def due_slot(trigger: BaseTrigger, now: datetime) -> datetime | None:
@@ -61,10 +60,13 @@ def due_slot(trigger: BaseTrigger, now: datetime) -> datetime | None:
     return newest
 
 
-def next_due(trigger: BaseTrigger, now: datetime) -> datetime | None:
-    """Return the first time after `now` at which the trigger is due; None if there is none."""
-    due: datetime | None = trigger.get_next_fire_time(None, now)
-    return due
+def next_due(trigger: BaseTrigger | None, now: datetime, count: int = 1) -> list[datetime]:
+    """Return the first times after `now` at which the trigger is due; none without a trigger."""
+    times: list[datetime] = []
+    while trigger and len(times) < count and (due := trigger.get_next_fire_time(None, now)):
+        times.append(due)
+        now = due + timedelta(microseconds=1)
+    return times
 
 
 def request_scheduled(table: RunTable, trigger: BaseTrigger, now: datetime) -> UpdateRun | None:

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 from typing import Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from apscheduler.triggers.cron import CronTrigger
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from detector.release.manifest import NO_BACKBONE, Architecture
+from updater.cron import read_cron
 
 TIMM = Path("timm")
 """as a checkpoint: timm's own weights"""
@@ -37,9 +38,10 @@ class UpdaterSettings(BaseSettings):
 
     schedule: str | None = Field(
         None,
-        description="when an update comes due: five cron fields in UTC, such as `0 3 * * *`, or the seconds "
+        description="when an update comes due: five cron fields, such as `0 3 * * 1-5`, or the seconds "
         "from one due update to the next",
     )
+    schedule_timezone: str = Field("UTC", description="time zone of the fields, such as `Europe/Berlin`")
     min_new_exemplars: int | None = Field(
         None, ge=1, description="an update also comes due when so many exemplars were newly labelled"
     )
@@ -135,15 +137,19 @@ class UpdaterSettings(BaseSettings):
 
     metrics_port: int = Field(9103, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
 
-    @field_validator("schedule")
-    @classmethod
-    def _schedule_is_readable(cls, value: str | None) -> str | None:
-        if value is not None and value.isdecimal():
-            if not int(value):
-                raise ValueError("at least one second lies between two updates")
-        elif value is not None:
-            CronTrigger.from_crontab(value)  # ValueError says which field is wrong
-        return value
+    @model_validator(mode="after")
+    def _schedule_is_readable(self) -> Self:
+        try:
+            zone = ZoneInfo(self.schedule_timezone)
+        except (ValueError, OSError, ZoneInfoNotFoundError):
+            raise ValueError(
+                f"FORGEWATCH_UPDATER_SCHEDULE_TIMEZONE={self.schedule_timezone} is none"
+            ) from None
+        if self.schedule is not None and not self.schedule.isdecimal():
+            read_cron(self.schedule, zone)
+        elif self.schedule is not None and not int(self.schedule):
+            raise ValueError("FORGEWATCH_UPDATER_SCHEDULE: at least one second lies between two updates")
+        return self
 
     @model_validator(mode="after")
     def _weights_are_of_a_model(self) -> Self:

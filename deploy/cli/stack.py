@@ -167,6 +167,8 @@ def status(as_json: JsonFlag = False) -> None:
             for u in found.updates
         ),
     )
+    if found.due:
+        say(f"next updates are due at {', '.join(f'{due:%Y-%m-%d %H:%M %Z}' for due in found.due)}\n")
     print_table(
         "processes",
         ["process", "state", "address", "problem"],

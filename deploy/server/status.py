@@ -23,10 +23,11 @@ from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
 from detector.release.artifact import version_of
 from memory.rows import counts
+from updater.schedule import build_trigger, next_due
 
 router = APIRouter(route_class=GuardedRoute)
 
-_UPDATES_SHOWN = 5
+_UPDATES_SHOWN, _DUE_SHOWN = 5, 3
 
 
 @router.get("/status", tags=["status"], openapi_extra=least("viewer"))
@@ -64,6 +65,7 @@ def look(settings: DeploySettings, services: Services) -> Status:
             )
         ],
         updates=services.runs.newest(_UPDATES_SHOWN),
+        due=next_due(build_trigger(services.updater), datetime.now(UTC), _DUE_SHOWN),
         processes=processes_health(settings.health_urls),
     )
 

@@ -105,7 +105,7 @@ def sample(name: str, field: dict[str, Any]) -> Any:
         return {"other": field["additionalProperties"]["enum"][-1]}
     if kind == "object":
         return {"other": "http://127.0.0.1:1/metrics"}
-    given = {"schedule": "0 3 * * *", "plan": "50,10,100"}
+    given = {"schedule": "0 3 * * *", "plan": "50,10,100", "schedule_timezone": "Asia/Tokyo"}
     return given.get(name, "http://127.0.0.1:1234" if name.endswith("url") else "other")
 
 

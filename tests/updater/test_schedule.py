@@ -219,11 +219,46 @@ def test_without_a_schedule_nothing_comes_due(table):
         {"schedule": "61 3 * * *"},
         {"schedule": "daily"},
         {"schedule": "0"},
+        {"schedule": "0 3 * * *", "schedule_timezone": "Nowhere/At_All"},
+        {"schedule": "0 3 * * *", "schedule_timezone": "../../etc/passwd"},
+        *({"schedule": f"0 3 * * {day}"} for day in ("8", "mon-", "5-2", "1/0", "x", "1,,2", "")),
+        *({"schedule": f"0 3 {days} *"} for days in ("31 2", "30 feb", "31 4,6,9,11")),
     ],
 )
 def test_a_wrong_schedule_is_refused_at_start(wrong):
     with pytest.raises(ValidationError):
         UpdaterSettings(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("cron", "dates"),
+    [
+        ("0 3 * * 0", [4, 11, 18]),
+        ("0 3 * * 7", [4, 11, 18]),
+        ("0 3 * * SUN", [4, 11, 18]),
+        ("0 3 * * 1-5", [1, 2, 5]),
+        ("0 3 * * fri-sun", [2, 3, 4]),
+        ("0 3 * * 5-7", [2, 3, 4]),
+        ("0 3 * * mon,3", [5, 7, 12]),
+        ("0 3 * * */3", [3, 4, 7]),
+        ("0 3 * * 1-6/2", [2, 5, 7]),
+        ("0 3 10,20 * *", [10, 20]),
+        ("0 3 10 * 1", [5, 10, 12]),  # either of the two
+        ("0 3 */10 * 0", [11]),  # both: one begins with a star
+        ("@weekly", [4, 11, 18]),
+    ],
+)
+def test_weekdays_and_days_are_those_of_cron(cron, dates):
+    trigger = schedule.build_trigger(UpdaterSettings(schedule=cron))
+    new_year = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday
+    due = schedule.next_due(trigger, new_year, len(dates))
+    assert [(each.month, each.day) for each in due] == [(1, date) for date in dates]
+
+
+def test_a_schedule_keeps_to_the_clock_of_its_time_zone():
+    settings = UpdaterSettings(schedule="0 3 * * *", schedule_timezone="Europe/Berlin")
+    due = schedule.next_due(schedule.build_trigger(settings), datetime(2026, 3, 28, tzinfo=UTC), 2)
+    assert [each.astimezone(UTC).hour for each in due] == [2, 1]  # summer time begins between the two
 
 
 def test_labels_of_suspects_make_an_update_come_due_once(table, other_host):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import httpx
 import pytest
@@ -167,3 +168,11 @@ def test_a_server_that_can_answer_nothing_any_more_is_stuck(
         while process.heartbeat.stuck() is not None:
             assert time.monotonic() < until
             time.sleep(0.01)
+
+
+def test_status_names_the_next_three_due_times(
+    monkeypatch: pytest.MonkeyPatch, settings: DeploySettings, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setenv("FORGEWATCH_UPDATER_SCHEDULE", "0 3 * * 0")
+    due = request.getfixturevalue("http").get("/status").json()["due"]
+    assert [datetime.fromisoformat(each).isoweekday() for each in due] == [7, 7, 7]
