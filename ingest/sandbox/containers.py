@@ -89,7 +89,9 @@ def further_pictures(data: bytes) -> int:
             many = (box.end - box.start - 2) // struct.calcsize(number) - 1
             item, _, *others = struct.unpack_from(f">{number}H{many}{number}", data, box.start)
             parts |= {b"dimg": set(others), b"thmb": {item}, b"auxl": {item}}.get(box.kind, set())
-    return len(pictures - parts - {primary}) + any(box.kind == b"moov" for box in boxes(data))
+    # The frames of an AVIF's film are looked at, of which its primary picture is one.
+    film = data[8:12] != b"avis" and any(box.kind == b"moov" for box in boxes(data))
+    return len(pictures - parts - {primary}) + film
 
 
 class Page(NamedTuple):
@@ -171,7 +173,7 @@ _OTHER_FORMATS = {
         "a film without a container": rb"\0\0\0?\x01[\x06\x09\x27\x40\x67]",
         "Flash, Windows Media, Ogg or RealMedia": rb"FLV|0\x26\xb2\x75|OggS|\.RMF",
     },
-    "sound is not judged": {"sound": rb"ID3|\xff[\xe2-\xfb]|fLaC|RIFF.{4}WAVE|FORM.{4}AIF|#!AMR"},
+    "send a picture or a film": {"sound": rb"ID3|\xff[\xe2-\xfb]|fLaC|RIFF.{4}WAVE|FORM.{4}AIF|#!AMR"},
     RAW: {"a camera's raw file": rb"FUJIFILMCCD|II[RU]|MMOR|FOVb|\0MRM|.{4}ftypcrx "},
     "send it as JPEG, PNG or TIFF": {
         "JPEG 2000 or JPEG XL": rb"\0{3}\x0c(jP|JXL) |\xff\x4f\xff\x51|\xff\x0a",

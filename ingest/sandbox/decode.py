@@ -106,7 +106,7 @@ FORMATS = {
 """The images that are decoded, by Pillow's names. To add one of Pillow's is to add a line."""
 
 _FINAL = (DecodeError, MemoryError, Image.DecompressionBombError, Image.DecompressionBombWarning)
-_READ_AS_FAR_AS_THEY_GO = (b"\x89PNG", b"GIF8", b"BM", *FORMATS["TIFF"].signatures)
+_READ_AS_FAR_AS_THEY_GO = (b"\x89PNG", b"GIF8", *FORMATS["TIFF"].signatures)
 # Behind the last whole segment, as often as the longest one swallows it.
 _JPEG_END = b"\xff\xd9" * 33_000
 _LEAST_ROWS = 8
@@ -173,8 +173,10 @@ def image_frames(
     except DecodeError:
         raise
     except UnidentifiedImageError as error:
-        if data.startswith(_SIGNATURES) or (data[4:8] == b"ftyp" and data[8:12] != b"crx "):
-            raise DecodeError("corrupt", "begins like an image, but its header is damaged") from error
+        is_still = data[4:8] == b"ftyp" and data[8:12] != b"crx "
+        if is_still or data[8:12] == b"WEBP" or data.startswith(_SIGNATURES):
+            why = "is cut" if containers.ends_early(data) else "has a damaged header"
+            raise DecodeError("corrupt", f"begins like an image, but {why}") from error
         raise DecodeError("unknown_format", containers.looks_like(data)) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         size = re.search(r"\d+", str(error))
@@ -255,6 +257,8 @@ def _decoded(
             coverage.others = len(image.info.get("sizes", ())) or getattr(image, "n_frames", 1)
             coverage.others -= 1
         wanted = [number for number in chosen(total, frames) if number < (most_decoded or total)]
+        if getattr(image, "default_image", False) and isinstance(frames, int):
+            wanted[:1] = [0]  # which viewers show that know no animated PNG
         elapsed_ms, before = 0.0, -1
         # Every frame up to the last chosen one is visited, since each says only its own duration.
         for index in range(wanted[-1] + 1 if wanted else 0):

@@ -160,6 +160,7 @@ def test_an_animation_cut_at_its_end_is_judged_by_the_frames_before(container):
     for share in (0.3, 0.6, 0.95):
         decoded = looked_at(data[: int(len(data) * share)])
         assert decoded.incomplete
+        assert decoded.others == 0
         assert max(decoded.frame_numbers) <= 12 * share
 
 
@@ -176,6 +177,22 @@ def test_a_film_cut_at_its_end_says_so(container):
     decoded = looked_at(data[: len(data) * 2 // 3])
     assert decoded.incomplete
     assert decoded.frames > 1
+
+
+@pytest.mark.parametrize("container", ["WEBP", "AVIF"])
+def test_a_cut_picture_that_cannot_be_read_is_called_cut(container):
+    data = encode(Image.effect_noise((200, 200), 80), container)
+    with pytest.raises(DecodeError, match="is cut") as error:
+        looked_at(data[: len(data) // 2])
+    assert error.value.reason == "corrupt"
+
+
+def test_the_picture_that_stands_for_an_animated_png_is_among_its_frames():
+    images = [Image.new("RGB", (16, 16), (20 * number, 0, 0)) for number in range(12)]
+    hidden = encode(images[0], "PNG", save_all=True, append_images=images[1:], default_image=True)
+    assert [frame.index for frame in image_frames(hidden, 4, LIMIT)] == [0, 4, 7, 10]
+    avif = encode(images[0], "AVIF", save_all=True, append_images=images[1:])
+    assert looked_at(avif).others == 0
 
 
 def test_of_several_tracks_the_one_that_players_show_is_judged():
