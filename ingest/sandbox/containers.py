@@ -166,38 +166,35 @@ def whole_chunks(data: bytes) -> bytes:
     return data[:4] + struct.pack("<I", at - 8) + data[8:at]
 
 
+_FILM, _PICTURE = "send it as MP4, MOV, Matroska, WebM or AVI", "send it as JPEG, PNG or TIFF"
+_PARTS, _BYTES = "take the pictures out and send each by itself", "send the bytes of the file itself"
 RAW = "export the photograph as JPEG, PNG or TIFF"
-_OTHER_FORMATS = {
-    "send it as MP4, MOV, Matroska, WebM or AVI": {
-        "an MPEG stream": rb"\0\0\x01[\xb3\xba]|G.{187}G|.{4}G.{191}G",
-        "a film without a container": rb"\0\0\0?\x01[\x06\x09\x27\x40\x67]",
-        "Flash, Windows Media, Ogg or RealMedia": rb"FLV|0\x26\xb2\x75|OggS|\.RMF",
-    },
-    "send a picture or a film": {"sound": rb"ID3|\xff[\xe2-\xfb]|fLaC|RIFF.{4}WAVE|FORM.{4}AIF|#!AMR"},
-    RAW: {"a camera's raw file": rb"FUJIFILMCCD|II[RU]|MMOR|FOVb|\0MRM|.{4}ftypcrx "},
-    "send it as JPEG, PNG or TIFF": {
-        "JPEG 2000 or JPEG XL": rb"\0{3}\x0c(jP|JXL) |\xff\x4f\xff\x51|\xff\x0a",
-        "Photoshop, PostScript, OpenEXR, DDS or an Apple icon": rb"8BPS|%!PS|v/1\x01|DDS |icns",
-        "a drawing (SVG)": rb"[^<]{0,64}(<[?!][^<]*)*<svg",
-    },
-    "take the pictures out and send each by itself": {
-        "a PDF": rb".{0,1000}?%PDF-",
-        "an archive or a document": rb"PK[\x03\x05]|\x1f\x8b|7z\xbc\xaf|Rar!|\xd0\xcf\x11\xe0|.{257}ustar",
-    },
-    "send the bytes of the file itself": {
-        "a form (multipart)": rb"--[^\r\n]+\r?\nContent-",
-        "a web page or XML": rb"(\xef\xbb\xbf)?\s*<([!?a-zA-Z])",
-        "a data URL, JSON or a link": rb"\s*([{\[\"]|data:|https?:|file:|s3:)",
-        "base64": rb"[A-Za-z0-9+/_\-\s]{16,}=*\s*$",
-        "text": rb"[\t\n\r\x20-\x7e\x80-\xff]{4,}$",
-    },
-}
+_OTHER_FORMATS = (
+    (rb"\0\0\x01[\xb3\xba]|G.{187}G|.{4}G.{191}G", "an MPEG stream", _FILM),
+    (rb"\0\0\0?\x01[\x06\x09\x27\x40\x67]", "a film without a container", _FILM),
+    (rb"FLV|0\x26\xb2\x75|OggS|\.RMF", "Flash, Windows Media, Ogg or RealMedia", _FILM),
+    (rb"ID3|\xff[\xe2-\xfb]|fLaC|RIFF.{4}WAVE|FORM.{4}AIF|#!AMR", "sound", "send a picture or a film"),
+    (rb"FUJIFILMCCD|II[RU]|MMOR|FOVb|\0MRM|.{4}ftypcrx ", "a camera's raw file", RAW),
+    (rb"\0{3}\x0c(jP|JXL) |\xff\x4f\xff\x51|\xff\x0a", "JPEG 2000 or JPEG XL", _PICTURE),
+    (rb"8BPS|%!PS|v/1\x01|DDS |icns", "Photoshop, PostScript, OpenEXR, DDS or an Apple icon", _PICTURE),
+    (rb"[^<]{0,64}(<[?!][^<]*)*<svg", "a drawing (SVG)", _PICTURE),
+    (rb".{0,1000}?%PDF-", "a PDF", _PARTS),
+    (
+        rb"PK[\x03\x05]|\x1f\x8b|7z\xbc\xaf|Rar!|\xd0\xcf\x11\xe0|.{257}ustar",
+        "an archive or a document",
+        _PARTS,
+    ),
+    (rb"--[^\r\n]+\r?\nContent-", "a form (multipart)", _BYTES),
+    (rb"(\xef\xbb\xbf)?\s*<([!?a-zA-Z])", "a web page or XML", _BYTES),
+    (rb"\s*([{\[\"]|data:|https?:|file:|s3:)", "a data URL, JSON or a link", _BYTES),
+    (rb"[A-Za-z0-9+/_\-\s]{16,}=*\s*$", "base64", _BYTES),
+    (rb"[\t\n\r\x20-\x7e\x80-\xff]{4,}$", "text", "send a picture or a film"),
+)
 
 
 def looks_like(data: bytes) -> str:
     """Say in one line what bytes look like that are none of the formats that are judged, and what to send."""
-    for advice, kinds in _OTHER_FORMATS.items():
-        for kind, pattern in kinds.items():
-            if re.match(pattern, data[:2048], re.DOTALL):
-                return f"it looks like {kind}, which is not judged: {advice}"
+    for pattern, kind, advice in _OTHER_FORMATS:
+        if re.match(pattern, data[:2048], re.DOTALL):
+            return f"it looks like {kind}, which is not judged: {advice}"
     return "it looks like no picture or film: send JPEG, PNG, WebP, GIF, TIFF, AVIF, HEIF, MP4, MOV or AVI"

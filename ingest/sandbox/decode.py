@@ -70,7 +70,7 @@ class Frame:
 
 
 @dataclass
-class Coverage:
+class Gaps:
     """What of a file is not looked at, as it is found out while its frames are decoded."""
 
     others: int = 0
@@ -149,15 +149,11 @@ def chosen(total: int, frames: Wanted) -> tuple[int, ...]:
 
 
 def image_frames(
-    data: bytes,
-    frames: Wanted,
-    max_pixels: int,
-    most_decoded: int | None = None,
-    coverage: Coverage | None = None,
+    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None, gaps: Gaps | None = None
 ) -> Iterator[Frame]:
     """Decode an image, or an animation's frames, of which each but the first needs those before it.
 
-    most_decoded: frames behind so many are left out. coverage is told what is not looked at.
+    most_decoded: frames behind so many are left out. gaps is told what is not looked at.
 
     Raises DecodeError: unknown_format, too_many_pixels (a frame beyond max_pixels, seen before it is
     decoded), out_of_memory, or corrupt, for whatever else the decoder raises.
@@ -169,7 +165,7 @@ def image_frames(
             Image.MAX_IMAGE_PIXELS = max_pixels
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            yield from _frames(data, frames, max_pixels, most_decoded, coverage or Coverage())
+            yield from _frames(data, frames, max_pixels, most_decoded, gaps or Gaps())
     except DecodeError:
         raise
     except UnidentifiedImageError as error:
@@ -205,7 +201,7 @@ def _register_heif() -> None:
 
 
 def _frames(
-    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None, coverage: Coverage
+    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None, gaps: Gaps
 ) -> Iterator[Frame]:
     """Choose the picture that is shown, and read what is cut as far as it goes."""
     _register_heif()
@@ -214,26 +210,26 @@ def _frames(
         if any(page.is_raw for page in pages):
             raise DecodeError("unknown_format", f"a camera's raw file is not judged: {containers.RAW}")
         whole = [page for page in pages if not page.is_part]
-        coverage.others = max(0, len(whole) - 1)
+        gaps.others = max(0, len(whole) - 1)
         data = containers.at_page(data, whole[0]) if whole else data
     elif data[4:8] == b"ftyp":
-        coverage.others = containers.further_pictures(data)
+        gaps.others = containers.further_pictures(data)
         data = containers.with_known_brand(data)
     elif data.startswith(FORMATS["JPEG"].signatures) and containers.jpeg_is_cut(data):
-        coverage.incomplete = True
+        gaps.incomplete = True
         data += _JPEG_END
     elif data[:4] == b"RIFF" and containers.ends_early(data):
-        coverage.incomplete = True
+        gaps.incomplete = True
         data = containers.whole_chunks(data)
     try:
-        yield from _decoded(data, frames, max_pixels, most_decoded, coverage)
+        yield from _decoded(data, frames, max_pixels, most_decoded, gaps)
     except (*_FINAL, UnidentifiedImageError):
         raise
     except Exception:
-        if coverage.incomplete or not data.startswith(_READ_AS_FAR_AS_THEY_GO):
+        if gaps.incomplete or not data.startswith(_READ_AS_FAR_AS_THEY_GO):
             raise
-        coverage.incomplete = ImageFile.LOAD_TRUNCATED_IMAGES = True
-        yield from _decoded(data, frames, max_pixels, most_decoded, coverage)
+        gaps.incomplete = ImageFile.LOAD_TRUNCATED_IMAGES = True
+        yield from _decoded(data, frames, max_pixels, most_decoded, gaps)
 
 
 def _decoded(
@@ -241,7 +237,7 @@ def _decoded(
     frames: Wanted,
     max_pixels: int,
     most_decoded: int | None,
-    coverage: Coverage,
+    gaps: Gaps,
     length: int | None = None,
 ) -> Iterator[Frame]:
     with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
@@ -250,12 +246,12 @@ def _decoded(
         try:
             total = length or int(getattr(image, "n_frames", 1) if FORMATS[name].may_be_animated else 1)
         except Exception:  # a GIF whose frames cannot be counted: how far that came
-            coverage.incomplete, total = True, image.tell() + 1
+            gaps.incomplete, total = True, image.tell() + 1
             image.seek(0)
         _check_size(image, max_pixels, total)
         if name in ("JPEG", "ICO"):
-            coverage.others = len(image.info.get("sizes", ())) or getattr(image, "n_frames", 1)
-            coverage.others -= 1
+            gaps.others = len(image.info.get("sizes", ())) or getattr(image, "n_frames", 1)
+            gaps.others -= 1
         wanted = [number for number in chosen(total, frames) if number < (most_decoded or total)]
         if getattr(image, "default_image", False) and isinstance(frames, int):
             wanted[:1] = [0]  # which viewers show that know no animated PNG
@@ -278,13 +274,13 @@ def _decoded(
                 if not index:
                     raise
                 # Of an animation that is cut or damaged, the frames before that are the animation.
-                coverage.incomplete = True
+                gaps.incomplete = True
                 if before < 0:
-                    yield from _decoded(data, frames, max_pixels, most_decoded, coverage, index)
+                    yield from _decoded(data, frames, max_pixels, most_decoded, gaps, index)
                 return
             if index in wanted:
                 if not (name == "HEIF" and image.mode == "RGB"):
-                    cut = coverage.incomplete and total == 1
+                    cut = gaps.incomplete and total == 1
                     pixels = _upright(image, turn=FORMATS[name].is_turned_by_exif, cut=cut)
                 if index == wanted[-1]:
                     image.close()  # or it were held beside its pixels while these are looked at

@@ -16,7 +16,7 @@ from ingest.picture_hash import picture_hashes
 from ingest.records import CropPlan, Decoded, Interpolation, PicturePlan, Place, PlacesPlan, Plan, Region
 from ingest.sandbox.containers import demuxer
 from ingest.sandbox.crops import Box, cut, enlarge, face_grid, grid
-from ingest.sandbox.decode import Coverage, DecodeError, Frame, Wanted, image_frames
+from ingest.sandbox.decode import DecodeError, Frame, Gaps, Wanted, image_frames
 from ingest.sandbox.video import video_frames
 
 
@@ -54,9 +54,9 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
     hashes: list[bytes] = []
     numbers: list[int] = []
     first: Frame | None = None
-    coverage = Coverage()
+    gaps = Gaps()
     decoded, decoding_s = 0, -time.process_time()
-    for frame in decode(data, wanted, max_pixels, most_decoded, coverage):
+    for frame in decode(data, wanted, max_pixels, most_decoded, gaps):
         decoding_s += time.process_time()
         decoded += frame.decoded
         first = first or frame
@@ -84,8 +84,8 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
         regions=tuple(regions),
         frame_numbers=tuple(numbers),
         length=first.length,
-        others=coverage.others,
-        incomplete=coverage.incomplete,
+        others=gaps.others,
+        incomplete=gaps.incomplete,
         pictures={name: np.stack(rows) for name, rows in pictures.items()},
         picture_hashes=b"".join(hashes),
         frame_s=max(0.0, decoding_s) / decoded,

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from ingest.sandbox.containers import demuxer, ends_early, looks_like
 from ingest.sandbox.decode import (
     RGB_BYTES,
-    Coverage,
     DecodeError,
     Frame,
+    Gaps,
     Wanted,
     check_bytes,
     chosen,
@@ -48,16 +48,12 @@ class _Target(NamedTuple):
 
 
 def video_frames(
-    data: bytes,
-    frames: Wanted,
-    max_pixels: int,
-    most_decoded: int | None = None,
-    coverage: Coverage | None = None,
+    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None, gaps: Gaps | None = None
 ) -> Iterator[Frame]:
     """Decode frames of a video, turned as its metadata says.
 
     most_decoded: of all frames, how many may be decoded; None: as many as have so many pixels together.
-    coverage is told what is not looked at.
+    gaps is told what is not looked at.
 
     Deterministic: frames are chosen among those that the container really holds, not by its stated
     length. Raises DecodeError: unknown_format (also: no picture stream), too_many_pixels,
@@ -66,29 +62,29 @@ def video_frames(
     name = demuxer(data)
     if name is None:
         raise DecodeError("unknown_format", looks_like(data))
-    coverage = coverage or Coverage()
+    gaps = gaps or Gaps()
     try:
-        coverage.incomplete = ends_early(data)
-        yield from _frames(data, name, frames, max_pixels, most_decoded, coverage)
+        gaps.incomplete = ends_early(data)
+        yield from _frames(data, name, frames, max_pixels, most_decoded, gaps)
     except MemoryError as error:
         raise DecodeError("out_of_memory", "the video does not fit the memory limit") from error
     except (av.error.FFmpegError, ValueError, OverflowError, RuntimeError, LookupError) as error:
-        cut = "the file is cut, or was still being written: " if coverage.incomplete else ""
+        cut = "the file is cut, or was still being written: " if gaps.incomplete else ""
         said = error.strerror if isinstance(error, av.error.FFmpegError) else error
         raise DecodeError("corrupt", f"{cut}the film cannot be read: {said}") from error
 
 
 def _frames(
-    data: bytes, name: str, frames: Wanted, max_pixels: int, most_decoded: int | None, coverage: Coverage
+    data: bytes, name: str, frames: Wanted, max_pixels: int, most_decoded: int | None, gaps: Gaps
 ) -> Iterator[Frame]:
     label = _label(data, name)
-    times, keys = _packets(data, name, coverage)
+    times, keys = _packets(data, name, gaps)
     if not times:
         raise DecodeError("corrupt", "the film holds no frame")
     wanted = chosen(len(times), frames)
     count = 0
     with open_film(BytesIO(data), name) as container:
-        stream = _picture_stream(container, coverage)
+        stream = _picture_stream(container, gaps)
         pixels = _limit(stream, max_pixels)
         most = most_decoded or _MOST_DECODED_PIXELS // max(pixels, 1)
         if len(times) <= most:
@@ -106,7 +102,7 @@ def _frames(
         except av.error.FFmpegError:
             if not count:  # a damaged end takes nothing from the frames before it
                 raise
-            coverage.incomplete = True
+            gaps.incomplete = True
     if not count:
         raise DecodeError("corrupt", "no frame of the film can be decoded")
 
@@ -117,14 +113,14 @@ def open_film(file: BinaryIO, name: str) -> Any:
     return av.open(file, format=name, options=options, **_NAMES)
 
 
-def _picture_stream(container: Any, coverage: Coverage) -> Any:
+def _picture_stream(container: Any, gaps: Gaps) -> Any:
     """Choose the track that players show: the first that is enabled, or default; a cover is none."""
     streams = [
         stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic
     ]
     if not streams:
         raise DecodeError("unknown_format", "the film has no picture track: sound is not judged")
-    coverage.others = len(streams) - 1
+    gaps.others = len(streams) - 1
     return next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
 
 
@@ -145,7 +141,7 @@ def _pixel_bytes(pixel_format: Any) -> float:
     return max(RGB_BYTES, pixel_format.padded_bits_per_pixel / 8) if pixel_format else RGB_BYTES
 
 
-def _packets(data: bytes, name: str, coverage: Coverage) -> tuple[list[int], list[int]]:
+def _packets(data: bytes, name: str, gaps: Gaps) -> tuple[list[int], list[int]]:
     """Read all picture packets' times and those of the key frames; decodes nothing.
 
     Both sorted, in units of the stream's time base.
@@ -153,7 +149,7 @@ def _packets(data: bytes, name: str, coverage: Coverage) -> tuple[list[int], lis
     times, keys = [], []
     with open_film(BytesIO(data), name) as container:
         try:
-            stream, count = _picture_stream(container, coverage), 0
+            stream, count = _picture_stream(container, gaps), 0
             for packet in container.demux(stream):
                 count += packet.size > 0
                 when = packet.pts if packet.pts is not None else packet.dts
@@ -161,9 +157,9 @@ def _packets(data: bytes, name: str, coverage: Coverage) -> tuple[list[int], lis
                     times.append(when)
                     if packet.is_keyframe:
                         keys.append(when)
-            coverage.incomplete |= name == "mov" and count < stream.frames
+            gaps.incomplete |= name == "mov" and count < stream.frames
         except av.error.FFmpegError:
-            coverage.incomplete = True  # a damaged end: the packets before it are good
+            gaps.incomplete = True  # a damaged end: the packets before it are good
     return sorted(times), sorted(keys)
 
 
@@ -216,12 +212,11 @@ def _by_key_frames(container: Any, stream: Any, targets: list[_Target]) -> Itera
 def _upright(picture: Any) -> NDArray[np.uint8]:
     """Turn and mirror a frame by its display matrix (ISO/IEC 14496-12, 6.2.2): x' = ax + cy, y' = bx + dy."""
     pixels: NDArray[np.uint8] = picture.reformat(format="rgb24", threads=1).to_ndarray()
-    for side_data in picture.side_data:
-        if side_data.type.name == "DISPLAYMATRIX":
-            a, b, _, c, d = np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
-            if abs(b) > abs(a):
-                pixels, a, d = pixels.transpose(1, 0, 2), c, b
-            pixels = np.ascontiguousarray(pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1])
+    if (matrix := picture.side_data.get("DISPLAYMATRIX")) is not None:
+        a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
+        if abs(b) > abs(a):
+            pixels, a, d = pixels.transpose(1, 0, 2), c, b
+        pixels = np.ascontiguousarray(pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1])
     return pixels
 
 
