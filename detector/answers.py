@@ -9,7 +9,7 @@ from detector.records import COMPARISONS, UNKNOWNS, VERDICTS
 from detector.settings import DetectorSettings
 from detector.verdicts import verdict_headers
 from ingest.dead_letters import dead_letter
-from ingest.kafka.sink import RecordTooLargeError
+from ingest.kafka.sink import CommitError, RecordTooLargeError
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
@@ -40,7 +40,8 @@ class Answers:
     def lessened(self, answer: Answer, error: RecordTooLargeError) -> Answer:
         """Put a dead letter, which always fits, in place of an item's answer that is too large.
 
-        A comparison that is too large is left out: it costs no answer.
+        A comparison that is too large is left out: it costs no answer. Raises CommitError where a topic is
+        narrower than it must be, so that it takes no dead letter.
         """
         judged = answer.judged
         if not any(record is error.record for record in answer.sent):
@@ -48,7 +49,7 @@ class Answers:
         if error.record.topic == self.ingest.topic(COMPARISONS):
             return self._answer(replace(judged, comparison=None), answer.span)
         if judged.verdict is None:
-            raise error
+            raise CommitError(f"{error}: raise max.message.bytes of {error.record.topic}") from error
         reason = UnscorableError("record_too_large", error)
         failed = Judged.failed(judged.record, "commit", reason, judged.trace, judged.release)
         return self._answer(failed, answer.span)

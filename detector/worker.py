@@ -150,6 +150,8 @@ class Worker:
                         return
                     log.warning("batch not committed, doing it again", error=str(error))
                     self.heartbeat.standing = f"a batch was not committed: {error}"
+                    if isinstance(error, CommitError):
+                        self.stop.wait(FIRST_PAUSE_S)
                     if committing is not None:
                         wait([committing])
                     ahead, rest, committing = None, None, None

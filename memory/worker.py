@@ -16,7 +16,7 @@ from kafka.errors import KafkaError
 from detector.release.artifact import version_of
 from detector.unknowns import UnknownMessageError, decode
 from ingest.dead_letters import about, dead_letter, told
-from ingest.kafka.sink import CommitError, TransactionalSink
+from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord
 from ingest.settings import IngestSettings
@@ -38,7 +38,14 @@ from memory.source import RETRY_INTERVAL_S, StoredSource, unknowns
 from memory.store import RefusedRowError, Store, StoreUnavailableError, save_offsets
 from memory.taken_back import ignore_taken_back
 
-RETRYABLE = (StoreUnavailableError, CropsUnavailableError, KafkaError, CommitError, OSError)
+RETRYABLE = (
+    StoreUnavailableError,
+    CropsUnavailableError,
+    KafkaError,
+    CommitError,
+    RecordTooLargeError,
+    OSError,
+)
 STAGE = "memory"
 _HOUSEKEEPING_INTERVAL_S = 60.0
 _SHARDS_A_ROUND = 8

@@ -92,7 +92,7 @@ def _unpacked(codec: int, data: bytearray) -> bytearray:
 def _unreadable(partition: TopicPartition, offsets: str, error: Exception) -> Unreadable:
     where = {"topic": partition.topic, "partition": partition.partition, "offsets": offsets}
     log.error("batch cannot be read, each of its records is answered so", error=str(error), **where)
-    return Unreadable(f"the batch of the offsets {offsets} cannot be read: {error}")
+    return Unreadable(f"the batch of the offsets {offsets} cannot be read, or unpacks to too much: {error}")
 
 
 class _Batch(DefaultRecordBatch):  # type: ignore[misc]

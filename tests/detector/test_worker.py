@@ -313,8 +313,8 @@ def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are
     assert (sent[2].key, sent[2].value) == (b"key", b"file")
 
 
-def test_a_dead_letter_that_does_not_fit_ends_the_process_and_not_in_a_circle():
-    with pytest.raises(RecordTooLargeError):
+def test_a_dead_letter_that_does_not_fit_is_done_again_once_its_topic_is_wide_enough():
+    with pytest.raises(CommitError, match=r"raise max\.message\.bytes of forgewatch\.dead-letters"):
         committed(10, [verdict("short")])
 
 

@@ -175,7 +175,7 @@ def test_each_record_of_a_batch_that_does_not_unpack_is_given_as_unreadable(numb
     log.batches[1] = packed(2, [b"x", b"y"], number, lambda _: rubbish)
     values = list(read(lambda offset: log.fetch(offset, WHOLE), 3))
     assert values == [b"0", b"1", b"", b"", b"4"]
-    assert all("the offsets 2 to 3 cannot be read" in value.why for value in values[2:4])
+    assert all("the offsets 2 to 3 cannot be read, or unpacks" in value.why for value in values[2:4])
 
 
 def test_the_records_before_an_unsound_one_are_read():
