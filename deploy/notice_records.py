@@ -60,6 +60,7 @@ class NoticeData(BaseModel):
     says: str = Field(description="it all in one sentence")
     by: str = Field(description="who did it: a person, or the part of Forgewatch that did")
     act: int = Field(description="the act's place in the record (`forgewatch record list`)")
+    link: str | None = Field(None, description="the page's view of it, at FORGEWATCH_DEPLOY_URL")
     reason: str | None = None
     step: str | None = Field(None, description="of a step: shadow, the canary's share in percent, or live")
     checks: tuple[Check, ...] | None = Field(None, description="what the move rests on")

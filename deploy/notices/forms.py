@@ -44,8 +44,9 @@ def signed(notice: Notice, body: bytes, key: bytes, now_s: int) -> Mapping[str, 
 
 
 def slack(notice: Notice) -> bytes:
-    """A notice for Slack: its sentence, in which nothing is a link, a mention or bold."""
+    """A notice for Slack: its sentence, in which nothing is a link, mention or bold, and its view's link."""
     text = "".join(c if c.isprintable() else " " for c in f"Forgewatch: {notice.data.says}")
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, entity)
+    text += f" <{notice.data.link}>" if notice.data.link else ""
     return json.dumps({"text": text, "mrkdwn": False, "unfurl_links": False}).encode()

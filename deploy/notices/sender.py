@@ -47,8 +47,10 @@ class Sender:
         interval_s: float = INTERVAL_S,
         try_s: float = TRY_S,
         lease: timedelta = LEASE,
+        page_url: str | None = None,
     ) -> None:
-        """key: what CloudEvents are signed with."""
+        """key: what CloudEvents are signed with. page_url: where notices link to."""
+        self._page_url = page_url
         self._record, self._number, self._webhook, self._key = record, number, webhook, key
         self._interval_s, self._try_s = interval_s, try_s
         self._outbox = Outbox(record, webhook, lease)
@@ -115,7 +117,7 @@ class Sender:
             self._outbox.pass_on(act.sequence, taken=None)
             return True
         try:
-            await self._post(client, notice_of(act))
+            await self._post(client, notice_of(act, self._page_url))
         except NotTakenError as error:
             self._outbox.fail(str(error))
             raise

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from deploy.notice_records import Notice, NoticeData
 from deploy.rollout_records import Plan, Turn
@@ -66,8 +67,8 @@ class ToldAct:
     plan: Plan | None = None
 
 
-def notice_of(act: ToldAct) -> Notice:
-    """What webhooks are told of an act, the same however often it is asked for."""
+def notice_of(act: ToldAct, page_url: str | None = None) -> Notice:
+    """What webhooks are told of an act, the same however often it is asked for. page_url: of the page."""
     turn = Turn.model_validate(act.details.get("rollout") or {})
     reason, step = act.details.get("reason"), _step(act, turn)
     said = {
@@ -82,6 +83,7 @@ def notice_of(act: ToldAct) -> Notice:
         says=says[:_LONGEST],
         by=act.actor,
         act=act.sequence,
+        link=page_url and f"{page_url.rstrip('/')}{_view(act)}",
         reason=reason,
         step=step,
         checks=turn.checks,
@@ -89,6 +91,18 @@ def notice_of(act: ToldAct) -> Notice:
         details=act.details if act.action in (SHIFT, DRIFT, PURGE) else None,
     )
     return Notice(id=act.id, type=TYPES[act.action], time=act.at, subject=act.subject, data=data)
+
+
+def _view(act: ToldAct) -> str:
+    match act.action:
+        case action if action == SHIFT:
+            return "/page/clusters"
+        case action if action in (DRIFT, PURGE):
+            source = act.details.get("source", act.subject)
+            return "/page/sources" if source is None else f"/page/source?name={quote(source, safe='')}"
+        case action if action == TEST:
+            return "/"
+    return f"/page/releases/{act.subject}"
 
 
 def _source(act: ToldAct) -> str:

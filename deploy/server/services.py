@@ -238,7 +238,10 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         key = None if secret is None else key_of(secret.get_secret_value())
         notices = Notices(
             record,
-            [Sender(record, number, webhook, key) for number, webhook in enumerate(settings.webhooks, 1)],
+            [
+                Sender(record, number, webhook, key, page_url=settings.url)
+                for number, webhook in enumerate(settings.webhooks, 1)
+            ],
             lambda: waits(ledger.id, fold(ledger.events()), conductor.view(), datetime.now(UTC)),
             settings.webhook_ca,
         )

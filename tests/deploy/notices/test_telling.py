@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from deploy.notice_records import Notice, NoticeData, key_of
 from deploy.notices import forms
-from deploy.notices.telling import TYPES, ToldAct, notice_of
+from deploy.notices.telling import TEST, TYPES, ToldAct, notice_of
 from deploy.rollout_records import Plan
+from memory.purge import PURGE
+from memory.shift.alarms import SHIFT
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DIGEST = "0123456789ab" + "c" * 52
@@ -142,3 +144,23 @@ def test_a_secret_that_is_none_is_refused_in_one_line(secret: str) -> None:
     with pytest.raises(ValueError, match="openssl rand") as refused:
         key_of(secret)
     assert secret == "" or secret not in str(refused.value).replace("whsec_ and", "").replace('"whsec_', "")
+
+
+@pytest.mark.parametrize(
+    ("action", "subject", "path"),
+    [
+        ("propose", DIGEST, f"/page/releases/{DIGEST}"),
+        ("rollback", DIGEST, f"/page/releases/{DIGEST}"),
+        (SHIFT, "cam", "/page/clusters"),
+        (PURGE, "a&b <c>", "/page/source?name=a%26b%20%3Cc%3E"),
+        (TEST, "", "/"),
+    ],
+)
+def test_a_notice_links_to_the_view_that_it_is_about(action: str, subject: str, path: str) -> None:
+    act = ToldAct(7, AT, "ada", action, subject, {"reason": "<http://evil>"}, "e" * 64)
+    notice = notice_of(act, "https://forgewatch.example/")
+    assert notice.data.link == f"https://forgewatch.example{path}"
+    text = json.loads(forms.slack(notice))["text"]
+    assert text.endswith(f" <https://forgewatch.example{path}>")
+    assert text.count("<") == 1
+    assert "<" not in json.loads(forms.slack(notice_of(act)))["text"]
