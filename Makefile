@@ -7,7 +7,7 @@ BIN := .venv/bin
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist loadscope \
 	--no-loadscope-reorder
 
-.PHONY: demo up down check fast test tests chaos lint chart-check chart-e2e gpu-check images lock readme dashboards screenshots clean
+.PHONY: demo up down check fast test tests chaos lint chart-check chart-e2e simulations gpu-check images lock readme dashboards screenshots clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -32,6 +32,9 @@ check: .venv/installed ## lint, types and the tests that are fast, side by side:
 
 fast: .venv/installed
 	$(PYTEST) -q -m "not slow and not system"
+
+simulations: .venv/installed ## alarms, drift, estimates and rollouts by simulation, and the memory's costs; an hour
+	for each in shift estimate rollout memory; do $(BIN)/python tests/simulations/simulate.py $$each || exit 1; done
 
 gpu-check: .venv/installed ## what only a GPU shows; each line passed, failed, or was skipped and why. All skipped: 0
 	$(BIN)/pytest tests/gpu -v -rA --tb=short --no-header

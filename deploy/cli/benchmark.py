@@ -1,6 +1,5 @@
 """`forgewatch benchmark`: streams, newcomer and memory: what is learnt, rejected, spent."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deploy.cli.learning import Learning, setup_of, with_options, with_weights
-from deploy.cli.output import print_table, progress_bar, writable
-from deploy.cli.runs import HOME, Data, RunOptions, carry_out, one_line
+from deploy.cli.runs import HOME, Data, RunOptions, carry_out
 from ingest.records import CropPlan
 
 if TYPE_CHECKING:
@@ -113,84 +111,6 @@ def newcomer(
         return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each, experts)
 
     carry_out(chosen, made)
-
-
-@app.command()
-def memory(
-    items: Annotated[list[int], typer.Option(min=1, help="exemplars; may be repeated")] = [10_000, 100_000],  # noqa: B006  # typer takes its defaults so, and nothing changes them
-    seed: Annotated[int, typer.Option(min=0, help="of the generated exemplars")] = 0,
-    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
-    pictures: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, file_okay=False, help="measure instead which copies of these join a group, by folder"
-        ),
-    ] = None,
-) -> None:
-    """Measure the memory's index on generated exemplars: adding, searching, saving, starting, and recall."""
-    from updater.benchmark.memory_costs import costs_json, measure_all
-
-    writable(report)
-    if pictures is not None:
-        _near_duplicates(pictures, report)
-        return
-    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
-        found = list(measure_all(items, seed, progress))
-    columns = (
-        "exemplars",
-        "of kind",
-        "add, ms",
-        "search, ms",
-        "recall@10",
-        "build, s",
-        "start, s",
-        "start, MB",
-        "snapshot, s",
-        "snapshot, MB",
-        "next, s",
-        "next, MB",
-    )
-    rows = (
-        (
-            f"{one.items:,}",
-            one.kind,
-            f"{1e3 * one.add_s:.2f}",
-            f"{1e3 * one.search_s:.2f}",
-            f"{one.recall:.3f}",
-            f"{one.build_s:.1f}",
-            f"{one.start_s:.2f}",
-            f"{one.start_bytes / 1e6:.0f}",
-            f"{one.snapshot_s:.2f}",
-            f"{one.snapshot_bytes / 1e6:.1f}",
-            f"{one.next_s:.2f}",
-            f"{one.next_bytes / 1e6:.1f}",
-        )
-        for one in found
-    )
-    print_table("the memory's index", columns, rows)
-    if report:
-        report.write_text(costs_json(found, seed))
-
-
-def _near_duplicates(folder: Path, report: Path | None) -> None:
-    from updater.benchmark.near_duplicates import measure, shares_json
-
-    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
-        shares = measure(folder, progress)
-    rows = [
-        (name, f"{joined} of {shares.pictures}", f"{joined / max(1, shares.pictures):.3f}")
-        for name, joined in shares.copies.items()
-    ]
-    rows.append(
-        (
-            "two files",
-            f"{shares.joined} of {shares.pairs:,} pairs",
-            f"{shares.joined / max(1, shares.pairs):.6f}",
-        )
-    )
-    print_table(f"copies in one group ({shares.flat} too flat for a hash)", ("copy", "joined", "share"), rows)
-    if report:
-        report.write_text(shares_json(folder, shares))
 
 
 def _cut(chosen: Learning) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from deploy.cli import (
     release,
     releases,
     rollouts,
-    simulations,
     sources,
     stack,
     stream,
@@ -91,9 +90,6 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
-benchmark.app.command()(simulations.shift)
-benchmark.app.command()(simulations.estimate)
-benchmark.app.command()(simulations.rollout)
 benchmark.app.command()(protocols.forgerynet)
 benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")

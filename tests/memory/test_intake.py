@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from near_duplicates import COPIES
 from pictures import drawn, hashes_of
 from verdicts import make_item, make_verdict
 
@@ -21,7 +22,6 @@ from memory.records import split_of
 from memory.retention import sweep
 from memory.store import Store, load_offsets, save_offsets
 from memory.worker import arrival_of
-from updater.benchmark.near_duplicates import COPIES
 
 TOPIC = ("unknowns", 0)
 

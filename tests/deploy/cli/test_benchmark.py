@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from verdicts import make_item, make_verdict
 
 from deploy.cli.main import main
 from updater.benchmark.continual.setup import Setup
@@ -245,37 +244,3 @@ def test_a_checkpoint_of_other_classes_loses_nothing(
     start = ("--sequence", "gan,glow", "--out", "runs", "--checkpoint", str(first))
     assert "holds a run of" in fails(*words, *start)
     assert before == {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
-
-
-@pytest.mark.slow
-def test_the_memorys_index_is_measured_and_the_figures_are_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["benchmark", "memory", "--items", "200", "--report", str(tmp_path / "found.json")]) == 0
-    assert "recall@10" in capsys.readouterr().out
-    sizes = json.loads((tmp_path / "found.json").read_text())["sizes"]
-    assert [(size["items"], size["kind"]) for size in sizes] == [(200, "clustered"), (200, "spread")]
-    assert all(size["recall"] > 0.99 for size in sizes)  # of vectors in fp16
-
-
-def test_drift_is_measured_on_ones_own_scores_and_a_file_that_has_none_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("updater.benchmark.drift_replay.ITEMS", 150)
-    rng = np.random.default_rng(0)
-    for name, deviations in (("own", 0.0), ("other", 3.0)):
-        verdicts = (
-            make_verdict(make_item(n), unknown_score=float(score), energy=float(score))
-            for n, score in enumerate(rng.normal(size=100) + deviations)
-        )
-        lines = (json.dumps({"verdict": verdict.model_dump(mode="json")}) for verdict in verdicts)
-        (tmp_path / name).write_text("\n".join(lines))
-    words = ["benchmark", "shift", "--before", "200", "--streams", "1", "--report", str(tmp_path / "found")]
-    own, other = str(tmp_path / "own"), str(tmp_path / "other")
-    assert main([*words, "--scores", own, "--other", other]) == 0
-    assert "100 verdicts of your own" in capsys.readouterr().out
-    found = json.loads((tmp_path / "found").read_text())
-    assert found["unchanged"]["alarms"] == 0
-    assert [each["within_100"] for each in found["changed"]] == [1, 1, 1, 1]
-    assert main([*words, "--scores", str(tmp_path / "found")]) == 1
-    assert "what forgewatch score --json prints" in capsys.readouterr().err

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from near_duplicates import COPIES
 from pictures import drawn, hashes_of
 
 from detector.release.manifest import FEATURE_VERSION
@@ -9,7 +10,6 @@ from ingest.picture_hash import picture_hashes
 from memory import rows
 from memory.index.index import Index
 from memory.index.picture_index import PictureIndex
-from updater.benchmark.near_duplicates import COPIES
 
 WIDTH = 24
 FAR = {"trimmed by 5 % at one corner"}

@@ -1,6 +1,5 @@
+from near_duplicates import COPIES, measure, pairs_joined
 from pictures import drawn, hashes_of
-
-from updater.benchmark.near_duplicates import COPIES, measure, pairs_joined
 
 
 def test_copies_join_and_different_pictures_do_not(tmp_path):

@@ -1,5 +1,5 @@
-from updater.benchmark import estimate_coverage
-from updater.benchmark.estimate_coverage import measure
+import estimate_coverage
+from estimate_coverage import measure
 
 
 def test_under_drift_only_the_audit_holds_what_is_right_and_the_alarm_is_up(monkeypatch):

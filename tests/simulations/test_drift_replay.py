@@ -1,11 +1,10 @@
 import json
 
+import drift_replay
 import numpy as np
 import pytest
+from drift_replay import ScoresError, changed, read_statistics, replay_json, unchanged
 from verdicts import make_item, make_verdict
-
-from updater.benchmark import drift_replay
-from updater.benchmark.drift_replay import ScoresError, changed, read_statistics, replay_json, unchanged
 
 
 def quiet(*_: object) -> None:

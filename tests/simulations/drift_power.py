@@ -9,13 +9,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
+from shift_bursts import BURSTS, in_bursts
 
 from memory.records import Statistic
 from memory.settings import MemorySettings
 from memory.shift.alarms import MAX_REFERENCE
 from memory.shift.drift_test import STATISTICS, DriftTest
 from memory.shift.shift_test import share_of_budget
-from updater.benchmark.shift_bursts import BURSTS, in_bursts
 from updater.progress import Progress
 
 ITEMS = 20_000

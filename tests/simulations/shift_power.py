@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from itertools import product
 
 import numpy as np
+from drift_power import DriftPower, FalseDrifts
 from numpy.typing import NDArray
 from scipy.special import ndtri
+from shift_bursts import FalseAlarms
 
 from memory.settings import MemorySettings
 from memory.shift.alarms import MAX_REFERENCE
 from memory.shift.shift_test import ShiftTest, share_of_budget
-from updater.benchmark.drift_power import DriftPower, FalseDrifts
-from updater.benchmark.shift_bursts import FalseAlarms
 from updater.progress import Progress
 
 AUCS = (0.60, 0.65, 0.70, 0.75, 0.80, 0.85, 0.90)

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
+from rollout_bets import ITEM, RULES, Group
+from rollout_items import Challenger, Stream
 from scipy.stats import binomtest
 
-from deploy.bench.rollout_bets import ITEM, RULES, Group
-from deploy.bench.rollout_items import Challenger, Stream
 from deploy.releases.ledger import Event, Move
 from deploy.releases.trial import after
 from deploy.rollout_records import Check, Plan, Trial, Turn

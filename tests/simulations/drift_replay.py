@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from drift_power import ITEMS, MOST, SEEDS, begin, named, run
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from scipy.stats import binomtest
 
 from detector.records import Verdict
 from memory.shift.drift_test import STATISTICS, statistics_of
-from updater.benchmark.drift_power import ITEMS, MOST, SEEDS, begin, named, run
 from updater.data.layouts.entries import DataError
 from updater.progress import Progress
 

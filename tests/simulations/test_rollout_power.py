@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from rollout_bets import ITEM, RULES, Group
+from rollout_items import FAMILIES, Challenger, Stream
+from rollout_power import Setting, rollout_json, row_of, simulate, summed
 
-from deploy.bench.rollout_bets import ITEM, RULES, Group
-from deploy.bench.rollout_items import FAMILIES, Challenger, Stream
-from deploy.bench.rollout_power import Setting, rollout_json, row_of, simulate, summed
 from deploy.rollouts.evidence import Evidence
 from deploy.rollouts.tallies import STATES
 

@@ -2,11 +2,12 @@ import json
 import math
 from pathlib import Path
 
+import drift_power
 import numpy as np
 import pytest
-
-from updater.benchmark import drift_power, shift_bursts, shift_power
-from updater.benchmark.memory_costs import costs_json, generated, measure_all
+import shift_bursts
+import shift_power
+from memory_costs import costs_json, generated, measure_all
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from rollout_items import FAMILIES
 
-from deploy.bench.rollout_items import FAMILIES
 from deploy.rollouts.bets import Bets
 from deploy.rollouts.checks import Rule, rules
 from deploy.rollouts.tallies import shows

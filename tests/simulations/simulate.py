@@ -1,4 +1,7 @@
-"""`forgewatch benchmark shift`, `estimate` and `rollout`: alarms, estimates and rollouts, simulated."""
+"""Simulations of alarms, estimates and rollouts, and the costs of the memory's index: `make simulations`.
+
+`.venv/bin/python tests/simulations/simulate.py COMMAND --help` says what each takes.
+"""
 
 import json
 import sys
@@ -11,7 +14,10 @@ import typer
 from deploy.cli.output import print_table, progress_bar, writable
 from deploy.cli.runs import one_line
 
+app = typer.Typer(help="Simulate alarms, estimates and rollouts; measure the memory's index.")
 
+
+@app.command()
 def estimate(
     windows: Annotated[int, typer.Option(min=1, help="windows of each case that are simulated")] = 40,
     audited: Annotated[int, typer.Option(min=1, max=4000, help="of a window, on average")] = 100,
@@ -19,7 +25,7 @@ def estimate(
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Simulate how often the estimates of accuracy hold what is right, healthy and under drift."""
-    from updater.benchmark.estimate_coverage import ITEMS, measure
+    from estimate_coverage import ITEMS, measure
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
@@ -54,13 +60,14 @@ def estimate(
         report.write_text(json.dumps([asdict(each) for each in found], indent=1))
 
 
+@app.command()
 def rollout(
     rollouts: Annotated[int, typer.Option(min=1, help="rollouts of each setting")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
     report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
 ) -> None:
     """Simulate rollouts of healthy and bad challengers: how many are rolled back, and after how long."""
-    from deploy.bench.rollout_power import measure, rollout_json, row_of
+    from rollout_power import measure, rollout_json, row_of
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
@@ -82,6 +89,7 @@ def rollout(
         report.write_text(rollout_json(found, seed))
 
 
+@app.command()
 def shift(
     before: Annotated[int, typer.Option(min=100, help="a source's own items before it shifts")] = 1000,
     streams: Annotated[int, typer.Option(min=1, help="sources that are simulated")] = 100,
@@ -102,8 +110,9 @@ def shift(
     """
     if scores is not None:
         return _replay(scores, other, before, streams, seed, report)
-    from updater.benchmark import drift_power, shift_bursts
-    from updater.benchmark.shift_power import AUCS, SHARES, SIGMAS, bar, measure, shift_json
+    import drift_power
+    import shift_bursts
+    from shift_power import AUCS, SHARES, SIGMAS, bar, measure, shift_json
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
@@ -163,7 +172,7 @@ def shift(
 def _replay(
     scores: Path, other: Path | None, before: int, streams: int, seed: int, report: Path | None
 ) -> None:
-    from updater.benchmark.drift_replay import changed, read_statistics, replay_json, unchanged
+    from drift_replay import changed, read_statistics, replay_json, unchanged
 
     writable(report)
     with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
@@ -191,3 +200,85 @@ def _replay(
         )
     if report:
         report.write_text(replay_json(steady, changes))
+
+
+@app.command()
+def memory(
+    items: Annotated[list[int], typer.Option(min=1, help="exemplars; may be repeated")] = [10_000, 100_000],  # noqa: B006  # typer takes its defaults so, and nothing changes them
+    seed: Annotated[int, typer.Option(min=0, help="of the generated exemplars")] = 0,
+    report: Annotated[Path | None, typer.Option(help="write the figures there as JSON")] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, file_okay=False, help="measure instead which copies of these join a group, by folder"
+        ),
+    ] = None,
+) -> None:
+    """Measure the memory's index on generated exemplars: adding, searching, saving, starting, and recall."""
+    from memory_costs import costs_json, measure_all
+
+    writable(report)
+    if pictures is not None:
+        _near_duplicates(pictures, report)
+        return
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+        found = list(measure_all(items, seed, progress))
+    columns = (
+        "exemplars",
+        "of kind",
+        "add, ms",
+        "search, ms",
+        "recall@10",
+        "build, s",
+        "start, s",
+        "start, MB",
+        "snapshot, s",
+        "snapshot, MB",
+        "next, s",
+        "next, MB",
+    )
+    rows = (
+        (
+            f"{one.items:,}",
+            one.kind,
+            f"{1e3 * one.add_s:.2f}",
+            f"{1e3 * one.search_s:.2f}",
+            f"{one.recall:.3f}",
+            f"{one.build_s:.1f}",
+            f"{one.start_s:.2f}",
+            f"{one.start_bytes / 1e6:.0f}",
+            f"{one.snapshot_s:.2f}",
+            f"{one.snapshot_bytes / 1e6:.1f}",
+            f"{one.next_s:.2f}",
+            f"{one.next_bytes / 1e6:.1f}",
+        )
+        for one in found
+    )
+    print_table("the memory's index", columns, rows)
+    if report:
+        report.write_text(costs_json(found, seed))
+
+
+def _near_duplicates(folder: Path, report: Path | None) -> None:
+    from near_duplicates import measure, shares_json
+
+    with one_line(), progress_bar(hidden=not sys.stderr.isatty()) as progress:
+        shares = measure(folder, progress)
+    rows = [
+        (name, f"{joined} of {shares.pictures}", f"{joined / max(1, shares.pictures):.3f}")
+        for name, joined in shares.copies.items()
+    ]
+    rows.append(
+        (
+            "two files",
+            f"{shares.joined} of {shares.pairs:,} pairs",
+            f"{shares.joined / max(1, shares.pairs):.6f}",
+        )
+    )
+    print_table(f"copies in one group ({shares.flat} too flat for a hash)", ("copy", "joined", "share"), rows)
+    if report:
+        report.write_text(shares_json(folder, shares))
+
+
+if __name__ == "__main__":
+    app()
