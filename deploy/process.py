@@ -29,8 +29,8 @@ from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
 _BEAT_INTERVAL_S = 0.5
-MAX_CONNECTIONS = 512
-_BACKLOG = 128
+MAX_CONNECTIONS = 256
+_BACKLOG = 64
 """Taken at once: with those that are open they are fewer than the files that a process may have (1024)."""
 _PATIENCE_S = 10.0
 _FAREWELL_S = 10
@@ -132,7 +132,7 @@ class Bounded(H11Protocol):
     def waits(self) -> bool:
         """Whether its peer is to speak or to read next, and not the server."""
         speaks = self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not self.flow.read_paused
-        return speaks or self.transport.get_write_buffer_size() > 0
+        return not self.transport.is_closing() and (speaks or self.transport.get_write_buffer_size() > 0)
 
     def _look(self) -> tuple[object, ...]:
         unread = self.transport.get_write_buffer_size()

@@ -82,6 +82,7 @@ class _Server(ThreadingWSGIServer):
     """A thread a connection. Of those whose request is not here yet, the oldest makes room for new ones."""
 
     daemon_threads = True
+    request_queue_size = 128  # of five, the sixth peer at once would wait a second or more
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
