@@ -107,8 +107,8 @@ def disk() -> str:
 
 def databases() -> str:
     """Every database of the settings opens."""
-    rooms = (DeploySettings(), MemorySettings(), UpdaterSettings())
-    urls = _of_this_process({name: room.database_url for name, room in zip(DATABASES, rooms, strict=True)})
+    set_to = (DeploySettings().database_url, MemorySettings().database_url, UpdaterSettings().database_url)
+    urls = _of_this_process(dict(zip(DATABASES, set_to, strict=True)))
     for name, url in urls.items():
         try:
             parsed, _ = read_url(url)
