@@ -62,8 +62,8 @@ def test_limits_stand_before_the_first_item_and_are_set_from_outside(monkeypatch
         for line in (
             "Max file size             0                    0",
             "Max core file size        0                    0",
-            "Max data size             503316480            503316480",
-            "Max address space         1073741824           1073741824",
+            "Max data size             704643072            704643072",
+            "Max address space         1476395008           1476395008",
             "Max open files            3                    3",
         ):
             assert line in limits

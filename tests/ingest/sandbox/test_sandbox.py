@@ -96,7 +96,7 @@ def test_several_threads_may_use_it(sandbox):
     [
         (b"", "empty"),
         (b"no media", "unknown_format"),
-        (photo()[:900], "corrupt"),
+        (photo()[:300], "corrupt"),
         (bytes(SETTINGS.max_fetched_bytes + 1), "too_large"),
     ],
 )
