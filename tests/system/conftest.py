@@ -36,10 +36,14 @@ def kafka_cache() -> Path:
     return Path(__file__).parents[2] / ".forgewatch" / "cache"
 
 
+ODD = "Jürgen, 50% of 'Ω' & ${co}"
+"""In the folders of both servers: what Kafka, Java, Log4j, XML and shells read more into than letters."""
+
+
 @pytest.fixture(scope="session")
 def broker_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the broker's state lies."""
-    return tmp_path_factory.mktemp("broker")
+    return tmp_path_factory.mktemp(f"broker {ODD}")
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +57,7 @@ def broker(broker_folder: Path, kafka_cache: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServe]:
     """A real TorchServe with an empty model store; a test registers models by names of its own."""
-    server = start_torchserve(tmp_path_factory.mktemp("torchserve"))
+    server = start_torchserve(tmp_path_factory.mktemp(f"torchserve {ODD}"))
     yield server
     server.stop()
 
