@@ -98,9 +98,9 @@ def give(
             seen = {} if about is None else {"looked_at": looked_at}
             details = {"label": number, "what": name, **seen, **acts.about(mine)}
             acts.append(connection, actor, "label", about or f"label {number}", details)
-    if not numbers:
-        raise LabelError("there is nothing to label")
-    return numbers[0]
+    if numbers:
+        return numbers[0]
+    raise LabelError("there is nothing to label")
 
 
 def open_label(connection: Connection, what: str, actor: str, looked_at: int | None = None) -> int:
@@ -164,18 +164,10 @@ def undo(store: Store, number: int, actor: str) -> int:
         }
         now = exemplars_of(connection, list(items))
         undoing = _append(connection, actor, undoes=number)
-        _place(
-            connection,
-            [
-                (
-                    e,
-                    "dropped" if e.crops_digest is None else items[e.id].shelf_before,
-                    items[e.id].family_before,
-                    items[e.id].split_before,
-                )
-                for e in now
-            ],
-        )
+        was = [(e, items[e.id]) for e in now]
+        shelves = ["dropped" if e.crops_digest is None else before.shelf_before for e, before in was]
+        back = zip(was, shelves, strict=True)
+        _place(connection, [(e, shelf, to.family_before, to.split_before) for (e, to), shelf in back])
         details = {"label": undoing, "undoes": number, **acts.about(items)}
         acts.append(connection, actor, "undo", f"label {number}", details)
     return undoing
@@ -257,13 +249,9 @@ def _place(connection: Connection, places: Sequence[tuple[Exemplar, str, str | N
         .where(exemplars.c.id == bindparam("exemplar"))
         .values(shelf=bindparam("to_shelf"), family=bindparam("to_family"), split=bindparam("to_split"))
     )
-    connection.execute(
-        statement,
-        [
-            {"exemplar": e.id, "to_shelf": shelf, "to_family": family, "to_split": split}
-            for e, shelf, family, split in places
-        ],
-    )
+    names = ("to_shelf", "to_family", "to_split")
+    rows = [{"exemplar": e.id, **dict(zip(names, to, strict=True))} for e, *to in places]
+    connection.execute(statement, rows)
 
 
 def place(path: str) -> tuple[str, str | None]:

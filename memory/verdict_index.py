@@ -147,23 +147,18 @@ def search_verdicts(
     source: str = "",
     label: str = "",
     family: str = "",
-    since_ms: int | None = None,
-    until_ms: int | None = None,
+    since_ms: int = 0,
+    until_ms: int = 2**62,
     skip: int = 0,
 ) -> list[VerdictPlace]:
     """Return the newest verdicts of sources that contain a text, of a label and a family; empty: of any.
 
     since_ms, until_ms: when they were written, milliseconds since 1970, both ends among them.
     """
-    query = select(verdicts).where(verdicts.c.label != SUPERSEDED)
-    if source:
-        query = query.where(verdicts.c.source.contains(source, autoescape=True))
+    written = verdicts.c.at_ms.between(since_ms, until_ms) & (verdicts.c.label != SUPERSEDED)
+    query = select(verdicts).where(written, verdicts.c.source.contains(source, autoescape=True))
     for column, wanted in ((verdicts.c.label, label), (verdicts.c.family, family)):
         query = query.where(column == wanted) if wanted else query
-    if since_ms is not None:
-        query = query.where(verdicts.c.at_ms >= since_ms)
-    if until_ms is not None:
-        query = query.where(verdicts.c.at_ms <= until_ms)
     return _places(connection, query.offset(skip), most)
 
 

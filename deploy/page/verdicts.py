@@ -50,8 +50,8 @@ def find(
             connection,
             _SHOWN + 1,
             **wanted,
-            since_ms=_moment(since),
-            until_ms=_moment(until),
+            since_ms=_moment(since, 0),
+            until_ms=_moment(until, 2**62),
             skip=(page - 1) * _SHOWN,
         )
     context = {
@@ -65,10 +65,10 @@ def find(
     return show(request, services, "verdicts.html.j2", "Verdicts", context)
 
 
-def _moment(text: str) -> int | None:
+def _moment(text: str, otherwise: int) -> int:
     """Return a time that somebody entered, milliseconds since 1970. Raises HTTPException (422)."""
     if not text.strip():
-        return None
+        return otherwise
     try:
         return round(datetime.fromisoformat(text.strip()).replace(tzinfo=UTC).timestamp() * 1000)
     except (ValueError, OverflowError) as error:

@@ -148,7 +148,7 @@ def test_unknown_items_become_a_live_release_that_a_second_person_approved(
 
     _enter(bea, token_of("bea", "approver"))
     _look_at_release(bea, artifact)
-    expect(bea.page.get_by_role("heading", name="Gates")).to_be_visible()
+    expect(bea.page.get_by_role("heading", name="Checks", exact=True)).to_be_visible()
     bea.press(bea.page.get_by_role("button", name="Approve and take live"))
     expect(bea.page.get_by_role("heading", level=1)).to_contain_text("live")
     live = fold(services.ledger.events()).live
