@@ -1,8 +1,8 @@
 """What must be there before any process starts: each room's tables in today's layout, and every topic."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -139,7 +139,7 @@ def examine_topics(ingest: IngestSettings, timeout_ms: int) -> Topics:
     admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=timeout_ms)
     try:
         there = sorted(wanted.keys() & set(admin.list_topics()))
-        partitions = {found["name"]: found["partitions"] for found in admin.describe_topics(there)}
+        partitions = {found["name"]: len(found["partitions"]) for found in admin.describe_topics(there)}
         asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
         found = admin.describe_configs(asked, config_filter="all")["topic"] if there else {}
     finally:
@@ -155,10 +155,8 @@ def examine_topics(ingest: IngestSettings, timeout_ms: int) -> Topics:
     return Topics(missing, problems, note if packing != "uncompressed" else "")
 
 
-def topic_problems(
-    topic: Topic, told: Mapping[str, str], partitions: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a topic, and what to do: by its configuration and its partitions' replicas."""
+def topic_problems(topic: Topic, told: Mapping[str, str], partitions: int) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a topic, and what to do: by its configuration and its partitions."""
     name, policy = topic.name, {part.strip() for part in told["cleanup.policy"].split(",")}
     if (limit := int(told["max.message.bytes"])) < topic.max_record_bytes:
         yield (
@@ -176,9 +174,9 @@ def topic_problems(
             f"{name} has cleanup.policy {told['cleanup.policy']}: it {lost}",
             f"set cleanup.policy of {name} to {policy_wanted}",
         )
-    if topic.compacted and len(partitions) != 1:
+    if topic.compacted and partitions != 1:
         yield (
-            f"{name} has {len(partitions)} partitions, of which one is read",
+            f"{name} has {partitions} partitions, of which one is read",
             f"delete {name} and run `forgewatch topics`; deploy writes it anew",
         )
     for setting, least in (
@@ -190,9 +188,3 @@ def topic_problems(
                 f"{name} has {setting} {told[setting]}: what waits is deleted unread",
                 f"raise {setting} of {name} to {least} at least",
             )
-    replicas = min((len(each["replica_nodes"]) for each in partitions), default=0)
-    if (needed := int(told["min.insync.replicas"])) > replicas:
-        yield (
-            f"{name} has {replicas} replicas, but min.insync.replicas {needed}: it takes no record",
-            f"lower min.insync.replicas of {name}, or give it more replicas",
-        )

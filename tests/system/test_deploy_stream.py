@@ -106,7 +106,6 @@ SET_WRONG = {
     "unknowns": ("max.message.bytes", "1000", "a partition will stand still"),
     "alarms": ("retention.ms", "60000", "deleted unread"),
     "comparisons": ("retention.bytes", "1000", "deleted unread"),
-    "dead-letters": ("min.insync.replicas", "2", "takes no record"),
 }
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaConnectionError
 from PIL import Image
 
@@ -252,6 +253,36 @@ def test_without_the_rewind_the_broken_batch_would_be_missed(
         with running(worker):
             found = answers(worker, BATCH, quiet_ms=3000)
     assert 0 < found.total() < len(sent)
+
+
+def test_a_worker_whose_dead_letters_are_not_taken_is_not_ready_until_they_are(
+    broker: str, untrained_artifact: Artifact
+) -> None:
+    with working(broker, untrained_artifact) as (worker, _):
+        letters, admin = worker.ingest.dead_letters_topic, KafkaAdminClient(bootstrap_servers=broker)
+
+        def widen(limit_bytes: int) -> None:
+            configs = {"max.message.bytes": str(limit_bytes)}
+            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, letters, configs)])
+
+        def await_that(told: Callable[[str], bool]) -> None:
+            deadline = time.monotonic() + 120
+            while not told(worker.heartbeat.hindrance() or "ready"):
+                assert time.monotonic() < deadline
+                worker.stop.wait(0.05)
+
+        widen(100)
+        producer = KafkaProducer(bootstrap_servers=broker)
+        producer.send(worker.ingest.media_topic, b"no media").get(10)
+        with running(worker):
+            await_that(lambda told: "not committed" in told)
+            for _ in range(200):  # also while it tries again
+                assert worker.heartbeat.hindrance() is not None
+                worker.stop.wait(0.01)
+            widen(1_200_000)
+            await_that(lambda told: told == "ready")
+        producer.close()
+        admin.close()
 
 
 def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_one_verdict(
