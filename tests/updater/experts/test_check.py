@@ -99,6 +99,10 @@ FOREIGN = node("Own", ["mean"], ["then"], domain="ai.theirs")
 SAME = node("Identity", ["mean"], ["then"])
 SWITCH = [number(True, "switch", bool)]
 NAN = [node("Sub", ["mean", "number"], ["less"]), node("Log", ["less"])]
+NAN_AT_A_LEVEL = [
+    *(node("Sub", ["mean", "number"], ["less"]), node("Abs", ["less"], ["far"])),
+    *(node("Sub", ["far", "near"], ["beyond"]), node("Log", ["beyond"])),
+]
 BESIDE = [node("ReduceMean", ["mean", "first"], ["all"], keepdims=1), node("Sub", ["mean", "all"])]
 FROM_THE_SIXTH = [
     *(node("Shape", ["mean"], ["rows"]), node("Cast", ["rows"], ["count"], to=TensorProto.FLOAT)),
@@ -144,6 +148,7 @@ UNEVEN = "lets a picture decide a size, a place or a whole divisor of"
         (graph(node("NonZero", ["mean"], ["at"]), node("Identity", ["mean"])), "has NonZero"),
         (outside(), "keeps its weights in another file"),
         (graph(*NAN, weights=[number(200)]), "answers NaN or infinity"),
+        (graph(*NAN_AT_A_LEVEL, weights=[number(137), number(0.25, "near")]), "answers NaN or infinity"),
         (
             graph(*BESIDE, weights=[number([0], "first", np.int64)]),
             "answers otherwise .* no row of 2 may change",
