@@ -110,6 +110,11 @@ class Expected(BaseModel):
         """Whether the share is over the tolerated one: the rollout is expected to fail, or to ask."""
         return self.share is not None and self.share > self.tolerated
 
+    @property
+    def never(self) -> bool:
+        """Whether so high a share does not fail, and is never shown to be within its bound."""
+        return self.units is None and not self.asks and not self.beyond
+
 
 class Trial(BaseModel):
     """The release on trial, by the ledger: the challenger of the one that is live."""
@@ -131,6 +136,7 @@ class Trial(BaseModel):
     judged: int = Field(0, description="disagreements labelled since it is inconclusive")
     waived: Mapping[str, str] = Field({}, description="checks that an approver waived, with the reason")
     labels: Mapping[str, str] = Field({}, description="what people called shared items, by id: real or not")
+    judges: Mapping[str, tuple[str, ...]] = Field({}, description="who called each so, by id")
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -162,6 +168,11 @@ class Disagreement(BaseModel):
     challenger: str
     label: str | None = Field(None, description="what a person called it")
 
+    @property
+    def contradicts(self) -> bool:
+        """Whether the label is neither release's word."""
+        return self.label is not None and self.label not in (self.champion, self.challenger)
+
 
 class RolloutView(BaseModel):
     """A rollout as it stands: what the ledger says, and what the comparisons show."""
@@ -172,7 +183,10 @@ class RolloutView(BaseModel):
     checks: tuple[Check, ...] = ()
     shared: int = Field(0, description="comparisons since it began")
     answered: int = Field(0, description="of this step, answers by the challenger")
-    left_out: int = Field(0, description="comparisons that came too late, or were not to be believed")
+    left_out: Mapping[str, int] = Field({}, description="shared items that were not compared, by the reason")
+    contradictions: Mapping[str, int] = Field(
+        {}, description="labels that are neither release's word, by the item's source"
+    )
     table: Mapping[str, Mapping[str, int]] = Field(
         {}, description="shared items by what the champion and then the challenger said"
     )

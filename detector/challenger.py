@@ -16,7 +16,7 @@ import structlog
 
 from detector import metrics
 from detector.batch import Batch, Judged, Media, Opened, judge
-from detector.comparison import Challenged
+from detector.comparison import Challenged, LeftOut
 from detector.release.artifact import Artifact
 from detector.scoring import score_once
 from detector.second_look import LookBudget, looked_again, second_looks
@@ -36,6 +36,9 @@ _EXCUSE_S = 60.0
 # and once in ten, for a challenger may be what takes TorchServe down.
 _EXCUSED_EVERY_S = 600.0
 
+_NOT_LOADED = LeftOut("the challenger is not loaded yet")
+_EXCUSED = LeftOut("TorchServe did not answer the champion either")
+
 log = structlog.get_logger()
 
 
@@ -46,8 +49,8 @@ class Beside:
     places: tuple[int, ...]
     scoring: "Future[list[Judged]] | None" = None
     """None: it scores none of them"""
-    why_not: str | None = None
-    """what it says in their place then; None: they are left out"""
+    why_not: Challenged = _NOT_LOADED
+    """what is told in their place then"""
 
 
 @dataclass
@@ -77,9 +80,9 @@ class Challenger:
         if not places:
             return beside
         if behind:
-            metrics.SHARED.labels("left_out").inc(len(places))
+            beside.why_not = LeftOut("the stream was behind")
         elif route.canary is None:
-            beside.why_not = route.refused and route.refused[1]
+            beside.why_not = route.refused[1] if route.refused else beside.why_not
         elif self._under_way is not None and not self._under_way.done():
             beside.why_not = self._fault("it is still scoring earlier items")
         else:
@@ -100,13 +103,11 @@ class Challenger:
                 beside.why_not = self._fault(f"no answer {patience_s:.1f} s after the champion's")
             elif (error := beside.scoring.exception()) is None:
                 return dict(zip(beside.places, beside.scoring.result(), strict=True))
-            elif not self._fell_for_both():
-                beside.why_not = self._fault(f"{error}")
-        if beside.why_not is not None:
-            return dict.fromkeys(beside.places, beside.why_not)
-        if beside.scoring is not None:
+            else:
+                beside.why_not = _EXCUSED if self._fell_for_both() else self._fault(f"{error}")
+        if isinstance(beside.why_not, LeftOut):
             metrics.SHARED.labels("left_out").inc(len(beside.places))
-        return {}
+        return dict.fromkeys(beside.places, beside.why_not)
 
     def excuse(self) -> None:
         """TorchServe does not answer the champion either."""
@@ -125,10 +126,10 @@ class Challenger:
         except TorchServeUnavailableError:
             return True
 
-    def _fault(self, why: str) -> str | None:
-        """What is said of the challenger where it does not answer; None where that is excused."""
+    def _fault(self, why: str) -> LeftOut | str:
+        """What is said of the challenger where it does not answer, or that it is excused."""
         if time.monotonic() < self._excused_until:
-            return None
+            return _EXCUSED
         log.warning("the challenger does not answer", error=why)
         return why
 

@@ -1,6 +1,6 @@
 """What both releases said of a shared item, and whose word goes out. Pure."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from detector.batch import Judged, Opened
 from detector.records import COMPARISONS, Comparison, Said
@@ -10,7 +10,15 @@ from ingest.dead_letters import told
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
 
-Challenged = Judged | str
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An item that the challenger need not answer, and why, in a few words."""
+
+    why: str
+
+
+Challenged = Judged | LeftOut | str
 """What the challenger made of an item, or in one line why it said nothing."""
 
 _SCORES = ("fake_probability", "energy", "unknown_score")
@@ -22,11 +30,12 @@ def compared(champion: Judged, opened: Opened, challenger: Challenged, route: Ro
     Media that cannot be opened or decoded says nothing of a release: it is not compared.
     """
     item = opened.media.item
-    release = route.canary.digest if route.canary else route.refused[0] if route.refused else None
-    if item is None or release is None or champion.stage in ("envelope", "decode"):
+    if item is None or route.challenger is None or champion.stage in ("envelope", "decode"):
         return champion
-    others = _said(challenger, release)
-    answers = others.error is None and route.canary_answers(champion.record.id)
+    others = _said(challenger, route.challenger)
+    answers = (
+        isinstance(challenger, Judged) and others.error is None and route.canary_answers(champion.record.id)
+    )
     comparison = Comparison(
         rollout=route.trial,
         id=champion.record.id,
@@ -35,12 +44,15 @@ def compared(champion: Judged, opened: Opened, challenger: Challenged, route: Ro
         champion=_said(champion, route.stable.digest),
         challenger=others,
         answered="challenger" if answers else "champion",
+        left_out=challenger.why if isinstance(challenger, LeftOut) else None,
     )
     word = challenger if answers and isinstance(challenger, Judged) else champion
     return replace(word, comparison=comparison)
 
 
 def _said(judged: Challenged, release: str) -> Said:
+    if isinstance(judged, LeftOut):
+        return Said(release=release)
     if isinstance(judged, str):
         return Said(release=release, error=told(judged))
     verdict = judged.verdict

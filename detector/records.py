@@ -248,6 +248,7 @@ class Comparison(BaseModel):
     champion: Said
     challenger: Said
     answered: Literal["champion", "challenger"] = Field(description="whose word went out")
+    left_out: str | None = Field(None, description="why the challenger was not asked: nothing is compared")
 
 
 VERDICTS, UNKNOWNS, RELEASES = "verdicts", "unknowns", "releases"

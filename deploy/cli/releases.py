@@ -184,6 +184,7 @@ def _expected(evaluation: object) -> Sequence[Expected]:
 def _show_expected(expected: Sequence[Expected]) -> None:
     if not expected:
         return
+    warn_of(expected)
     print_table(
         "what its rollout expects (a unit: 10 seconds of one source)",
         ["check", "expected", "of items", "tolerated", "passes after units"],
@@ -198,12 +199,14 @@ def _show_expected(expected: Sequence[Expected]) -> None:
             for each in expected
         ],
     )
-    warn_of(expected)
 
 
 def warn_of(expected: Sequence[Expected]) -> None:
-    """Say which checks of the rollout are expected over their bounds."""
+    """Say which checks of the rollout are expected over their bounds, or can never pass."""
     for each in expected:
+        if each.never and each.share is not None:
+            near = f"{each.share:.1%} is too near to the tolerated {each.tolerated:.1%}"
+            say(f"can never pass: {each.check}, {near}")
         if each.beyond and each.share is not None:
             say(f"expected over its bound: {each.check} {each.share:.1%}, tolerated {each.tolerated:.1%}")
 

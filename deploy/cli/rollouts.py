@@ -51,9 +51,12 @@ def _say_steps(view: RolloutView, trial: Trial) -> None:
     where = "shadow" if not trial.step else f"canary, step {trial.step} of {len(trial.plan.canary)}"
     say(
         f"{short(trial.release)} against {short(trial.champion)}, plan {trial.plan}: {where}\n"
-        f"both score {shared:.0%}, it answers {answered:.0%}; {view.shared} items so far"
-        f"{f', {view.left_out} left out' if view.left_out else ''}\n{view.says}"
+        f"both score {shared:.0%}, it answers {answered:.0%}; {view.shared} items so far\n{view.says}"
     )
+    for why, items in view.left_out.items():
+        say(f"left out: {items} items, since {why}")
+    for source, items in view.contradictions.items():
+        say(f"labels that contradict both releases: {items} of {source}")
     if view.problem is not None:
         say(f"problem: {view.problem}")
 
@@ -69,8 +72,9 @@ def items(
         found = api.rollouts.items(champion, challenger)
     if as_json:
         return print_json(found)
-    rows = [[each.id, each.source, each.label] for each in found]
-    print_table(f"champion {champion}, challenger {challenger}", ["item", "source", "called"], rows)
+    rows = [[each.id, each.source, each.label, "both" if each.contradicts else None] for each in found]
+    title = f"champion {champion}, challenger {challenger}"
+    print_table(title, ["item", "source", "called", "contradicts"], rows)
 
 
 @app.command()

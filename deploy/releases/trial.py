@@ -1,7 +1,7 @@
 """The release on trial, as the ledger's events move it. Pure."""
 
 from deploy.release_records import Action
-from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.four_eyes import ApprovalError, same_person
 from deploy.releases.ledger import Event
 from deploy.rollout_records import Trial, Turn
 
@@ -54,10 +54,21 @@ def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
             # Labels settle an inconclusive rollout once there are as many as the evidence asks for.
             judged = trial.judged + len(turn.labels.keys() - trial.labels.keys())
             settles = trial.inconclusive is not None and judged >= LABELS_WANTED
-            changes = {"labels": {**trial.labels, **turn.labels}, "judged": judged}
+            judges = {id: _judges(trial, id, what, event.move.actor) for id, what in turn.labels.items()}
+            changes = {
+                "labels": {**trial.labels, **turn.labels},
+                "judges": {**trial.judges, **judges},
+                "judged": judged,
+            }
             return changes | (_let_go_on(trial, event) if settles else {})
         case _:
             return {}
+
+
+def _judges(trial: Trial, id: str, what: str, actor: str) -> tuple[str, ...]:
+    """Who calls an item so once one more person does; another word begins anew."""
+    before = trial.judges.get(id, ()) if trial.labels.get(id) == what else ()
+    return before if any(same_person(each, actor) for each in before) else (*before, actor)
 
 
 def _let_go_on(trial: Trial, event: Event) -> dict[str, object]:

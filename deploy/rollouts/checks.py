@@ -4,7 +4,7 @@ Together the checks roll a challenger back that is within all bounds in at most 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from detector.records import Comparison, Said
 
@@ -91,6 +91,12 @@ def settles(rule: Rule, shared: Shared) -> bool:
     challenger a new family."""
     both = _both(shared)
     return not rule.alpha and shared.label is not None and both is not None and _turned_new(both, shared)
+
+
+def excuses(rule: Rule, shared: Shared) -> bool:
+    """Whether an item counts against the challenger but for its label."""
+    labelled = bool(rule.alpha) and shared.label is not None
+    return labelled and rule.say(replace(shared, label=None)) == 1 and rule.say(shared) != 1
 
 
 def _turned_new(both: tuple[str, str], shared: Shared) -> bool:

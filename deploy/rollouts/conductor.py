@@ -53,7 +53,7 @@ class _Reading:
     """that either release knows"""
     before: Evidence | None = None
     """what was read by fewer labels, which is shown until all is read anew"""
-    left_out: int = 0
+    not_believed: int = 0
     newest_s: float | None = None
     complete: bool = False
 
@@ -73,11 +73,17 @@ class Conductor:
         stored: Callable[[str], Stored],
         ingest: IngestSettings,
         keys: Sequence[bytes],
+        known: Callable[[datetime], Sequence[str]],
+        four_eyes: Callable[[], bool],
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """stored: what lies in the store of artifacts, by digest. keys: what comparisons are signed with."""
+        """stored: what lies in the store of artifacts, by digest. keys: what comparisons are signed with.
+
+        known: sources that sent items before a time, the largest first. four_eyes: whether there are people.
+        """
         self._ledger, self._publisher, self._stored = ledger, publisher, stored
         self._ingest, self._keys, self._interval_s = ingest, keys, interval_s
+        self._known, self._four_eyes = known, four_eyes
         self._reading: _Reading | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -109,13 +115,19 @@ class Conductor:
                 trial=trial,
                 says=self._decision.says,
                 problem=self.problem,
-                checks=evidence.checks(trial.waived),
+                checks=evidence.checks(trial.waived, self._by_one(trial)),
+                contradictions=evidence.contradictions(),
                 shared=evidence.shared,
                 answered=evidence.answered_since(trial.since.timestamp()),
-                left_out=evidence.late + evidence.repeated + reading.left_out,
+                left_out={**evidence.left_out, **_count("it is not to be believed", reading.not_believed)},
                 table={one: dict(others) for one, others in evidence.table.items()},
                 model_s=evidence.model_s(),
             )
+
+    def _by_one(self, trial: Trial) -> frozenset[str]:
+        """Items of which one person alone said what they are; none where nobody is told from another."""
+        alone = (id for id, judges in trial.judges.items() if len(judges) < 2)
+        return frozenset(alone) if self._four_eyes() else frozenset()
 
     def items(self, champion: str, challenger: str) -> list[Disagreement]:
         """The newest shared items of which the one said this and the other that."""
@@ -150,7 +162,7 @@ class Conductor:
         assert self._reading is not None
         self._reading.evidence.steps_began([at.timestamp() for at in trial.steps])
         self._read(self._reading, trial)
-        facts = _facts(self._reading, trial)
+        facts = _facts(self._reading, trial, self._by_one(trial))
         metrics.show_checks(facts.checks)
         self._decision = decide(trial, facts, datetime.now(UTC))
         self._act(trial, facts)
@@ -160,7 +172,7 @@ class Conductor:
             standing.releases[digest].candidate.classes[1:] for digest in (trial.champion, trial.release)
         )
         comparisons = TopicReader(self._ingest, COMPARISONS, int(trial.began.timestamp() * 1000))
-        evidence = Evidence(champion, challenger, trial.labels)
+        evidence = Evidence(champion, challenger, trial.labels, self._known(trial.began))
         families = frozenset((*champion, *challenger))
         reading = _Reading(trial, comparisons, evidence, families, before)
         with self._lock:
@@ -184,7 +196,7 @@ class Conductor:
                     if found is not None and not reading.comparisons.has_item(found.id):
                         raise UnbelievableError(f"{found.id!r} is no item of the stream")
                 except UnbelievableError as error:
-                    reading.left_out += 1
+                    reading.not_believed += 1
                     metrics.UNBELIEVABLE.inc()
                     log.warning("a comparison is not believed", error=str(error))
                     continue
@@ -255,14 +267,18 @@ def _same(read: Trial, now: Trial) -> bool:
     return (read.release, read.began, read.labels) == (now.release, now.began, now.labels)
 
 
+def _count(why: str, items: int) -> dict[str, int]:
+    return {why: items} if items else {}
+
+
 def _is_on(trial: Trial | None, read: Trial) -> bool:
     return trial is not None and (trial.release, trial.began) == (read.release, read.began)
 
 
-def _facts(reading: _Reading, trial: Trial) -> Facts:
+def _facts(reading: _Reading, trial: Trial, by_one: frozenset[str]) -> Facts:
     evidence, since_s = reading.evidence, trial.since.timestamp()
     return Facts(
-        checks=evidence.checks(trial.waived),
+        checks=evidence.checks(trial.waived, by_one),
         shared=evidence.shared_since(since_s),
         answered=evidence.answered_since(since_s),
         newest=None if reading.newest_s is None else datetime.fromtimestamp(reading.newest_s, UTC),

@@ -93,12 +93,16 @@ def _out_of_time(
     return None
 
 
+def _named(check: Check) -> str:
+    return check.name if check.reason is None else f"{check.name} ({check.reason})"
+
+
 def _waits(trial: Trial, facts: Facts, open_checks: Sequence[Check], now: datetime) -> str | None:
     """What it waits for, in one sentence; None: for nothing."""
     if looks := [check for check in open_checks if check.state == "look"]:
         return f"It needs a person's labels: {told(looks[0])}."
     if open_checks:
-        return f"It waits for evidence on {', '.join(check.name for check in open_checks)}."
+        return f"It waits for evidence on {', '.join(map(_named, open_checks))}."
     if (until := trial.since + timedelta(minutes=trial.plan.minutes)) > now:
         return f"All checks passed; this step lasts until {until:%H:%M:%S} UTC."
     if trial.step and facts.answered < trial.plan.answers:

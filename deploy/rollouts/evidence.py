@@ -1,30 +1,55 @@
 """What the comparisons of a rollout add up to: bets by check, and the table of both verdicts. Pure."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from deploy.rollout_records import Check, Disagreement
-from deploy.rollouts.checks import ERROR, Shared, called, rules, settles
-from deploy.rollouts.tallies import Tally
+from deploy.rollouts.checks import ERROR, Shared, called, excuses, rules, settles
+from deploy.rollouts.tallies import MOST_SOURCES, Tally
 from detector.records import Comparison
 
 UNIT_S = 10
 SLACK_S = 2.0
 """A unit is bet on this long after its end: what other workers wrote in it has arrived by then."""
 
+_FEW_ALONE, _MOST_ALONE = 3, 0.25
+"""So many, and so large a share, of the items against a challenger one person may say away."""
+NEW_NAMES = "new names"
 _KEPT = 200
 """Items of each cell of the table that can be opened, the newest."""
+_MOST_REASON_CHARS = 100
 _TIMES = 4096
 _BLOCK = 1024
+
+
+def _doubted(check: Check, excused: Collection[str], by_one: Collection[str]) -> Check:
+    """Hold a check up that passes since one person said of many items that they do not count."""
+    alone = sum(id in by_one for id in excused)
+    against = check.counted + len(excused)
+    if check.state not in ("passed", "not measured") or alone < _FEW_ALONE or alone <= _MOST_ALONE * against:
+        return check
+    why = f"one person alone judged {alone} of {against} items against it: a second must judge them too"
+    return check.model_copy(update={"state": "inconclusive", "reason": why})
 
 
 class Evidence:
     """The comparisons of one rollout so far, in the order in which their units ended."""
 
-    def __init__(self, champion: Sequence[str], challenger: Sequence[str], labels: Mapping[str, str]) -> None:
-        """champion, challenger: the families that they know. labels: what people called items, by id."""
+    def __init__(
+        self,
+        champion: Sequence[str],
+        challenger: Sequence[str],
+        labels: Mapping[str, str],
+        known: Sequence[str] = (),
+    ) -> None:
+        """champion, challenger: the families that they know. labels: what people called items, by id.
+
+        known: sources that had sent items before, the largest first. All other names weigh as one source, for
+        one producer may give itself many. Where none is known, each name has its units.
+        """
+        self._known = frozenset(known[: MOST_SOURCES - 1])
         self._new = frozenset(challenger) - frozenset(champion)
         self._labels = labels
         self.tallies = [Tally(rule) for rule in rules(champion)]
@@ -33,7 +58,9 @@ class Evidence:
         """in which units steps of the canary began, and of how many the bets know"""
         self._open: dict[tuple[int, str], list[Shared]] = {}
         self._ended = -1
-        self.shared = self.late = self.repeated = 0
+        self.shared = 0
+        self.left_out: Counter[str] = Counter()
+        """by the reason"""
         self._ids: defaultdict[tuple[str, int], int] = defaultdict(int)
         """which offsets of a partition were seen, a bit each, by their block: days of items fit"""
         self._written: Counter[int] = Counter()
@@ -47,10 +74,13 @@ class Evidence:
         """Take a comparison in that was written at a Unix time, in seconds."""
         unit = int(at_s // UNIT_S)
         if unit <= self._ended:
-            self.late += 1
+            self.left_out["it came too late"] += 1
             return
         if self._was_seen(comparison.id):
-            self.repeated += 1
+            self.left_out["it came before"] += 1
+            return
+        if comparison.left_out is not None:
+            self.left_out[comparison.left_out[:_MOST_REASON_CHARS]] += 1
             return
         self.shared += 1
         self._written[unit] += 1
@@ -62,7 +92,8 @@ class Evidence:
             if said.error is None:
                 times.append(said.model_s)
         shared = Shared(comparison, self._new, self._labels.get(comparison.id))
-        self._open.setdefault((unit, comparison.source), []).append(shared)
+        own = not self._known or comparison.source in self._known
+        self._open.setdefault((unit, comparison.source if own else NEW_NAMES), []).append(shared)
 
     def steps_began(self, at_s: Sequence[float]) -> None:
         """Say when steps of the canary began, Unix time in seconds: a challenger may turn bad there."""
@@ -87,13 +118,22 @@ class Evidence:
             items = self._open.pop((unit, source))
             for tally in self.tallies:
                 tally.labels += sum(settles(tally.rule, item) for item in items)
+                tally.excused.update(item.comparison.id for item in items if excuses(tally.rule, item))
                 if said := [what for item in items if (what := tally.rule.say(item)) is not None]:
-                    tally.take(source, said)
+                    tally.take(source if source in self._known else NEW_NAMES, said)
         self._ended = max(self._ended, before - 1)
 
-    def checks(self, waived: Mapping[str, str]) -> tuple[Check, ...]:
-        """What every check shows now. waived: the reason by the name of each check that is not asked for."""
-        return tuple(tally.check(waived) for tally in self.tallies)
+    def checks(self, waived: Mapping[str, str], by_one: Collection[str] = frozenset()) -> tuple[Check, ...]:
+        """What every check shows now. waived: the reason by the name of each check that is not asked for.
+
+        by_one: ids of items of which only one person's word is known, where there are several people.
+        """
+        return tuple(_doubted(tally.check(waived), tally.excused, by_one) for tally in self.tallies)
+
+    def contradictions(self) -> dict[str, int]:
+        """How many kept items have a label that is neither release's word, by their source."""
+        found = [item for one, other in self._kept for item in self.items(one, other) if item.contradicts]
+        return dict(Counter(item.source for item in found))
 
     def items(self, champion: str, challenger: str) -> list[Disagreement]:
         """The newest items of a cell of the table, the newest first."""

@@ -61,9 +61,16 @@ def waive(
     return [_move(release, "waive", reason, actor, Turn(check=check))]
 
 
-def judge(history: Sequence[Event], digest: str, labels: Mapping[str, str], actor: str) -> list[Move]:
-    """The move by which a person says what shared items are. Raises ApprovalError."""
+def judge(
+    history: Sequence[Event], digest: str, labels: Mapping[str, str], actor: str, terms: Terms
+) -> list[Move]:
+    """The move by which a person says what shared items are.
+
+    Raises ApprovalError, where they may not approve the release by the terms of four eyes either.
+    """
     _, _, release = on_trial(history, digest)
+    if problem := own_part(release, actor, terms):
+        raise ApprovalError(f"{problem}: another person must judge what both releases differ on")
     return [_move(release, "judge", None, actor, Turn(labels=labels))]
 
 

@@ -1,19 +1,25 @@
-"""Reads one of the detector's topics from a moment on, for what is recomputed from it."""
+"""Reads one of the detector's topics from a moment on, for what is recomputed from it; who sent before."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Self
 
 from kafka import TopicPartition
 from kafka.errors import KafkaError
+from sqlalchemy import func, select
 
+from deploy.rollouts.tallies import MOST_SOURCES
 from detector.records import MAX_COMPARISON_BYTES
 from ingest.kafka.access import REQUEST_TIMEOUT_S
 from ingest.kafka.committed import committed_reader
 from ingest.kafka.compacted import TopicError
 from ingest.metrics import reaches
 from ingest.settings import IngestSettings
+from memory import schema as memory_schema
+from memory.store import Store
 
+_KNOWN_ITEMS = 50
 _POLL_S = 0.2
 _MOST = 2000
 
@@ -105,3 +111,12 @@ class TopicReader:
         known = len(reached) == len(self._consumer.assignment())
         until = min((self._ended.get(at, 0.0) for at in behind), default=now_s if known else 0.0)
         return until, known and not behind
+
+
+def known_sources(memory: Store, before: datetime) -> list[str]:
+    """Return the sources that had 50 verdicts before a time, the largest first: they have a history."""
+    verdicts = memory_schema.verdicts
+    at, count = verdicts.c.at_ms < int(before.timestamp() * 1000), func.count()
+    query = select(verdicts.c.source).where(at).group_by(verdicts.c.source).having(count >= _KNOWN_ITEMS)
+    with memory.read() as connection:
+        return [*connection.scalars(query.order_by(count.desc(), verdicts.c.source).limit(MOST_SOURCES))]

@@ -17,8 +17,12 @@ from deploy.rollout_records import Check, CheckState
 from deploy.rollouts.bets import LOG_20, Bets, bets_to_pass, interval
 from deploy.rollouts.checks import LOOK_ALPHA, Rule
 
-_MOST_SOURCES = 64
-"""So many, the first that come, may turn out as the largest."""
+MOST_SOURCES = 64
+"""So many sources weigh alone; all others weigh together."""
+_ALONE = 4.0
+"""So many times the evidence that fails it, in logs, is inconclusive where it needs one source."""
+LEAST_UNITS = 30
+"""Of all sources but one: with fewer, a stream is one source's, which may pass."""
 
 _BOUNDS = np.unique(np.concatenate((np.geomspace(0.0005, 0.9, 48), (0.03, 0.1, 0.05, 0.005, 0.01))))
 _NET_BOUNDS = np.unique(np.concatenate((-_BOUNDS, [0.0], _BOUNDS)))
@@ -43,20 +47,32 @@ def shows(
     units: ArrayLike,
     rest_above: ArrayLike,
     rest_below: ArrayLike,
+    rest_units: ArrayLike,
 ) -> NDArray[np.int8]:
     """What the evidence on a check with an alpha shows: FAILED to UNDECIDED. Arguments are of any one shape.
 
-    above, below: the logs of both capitals. units: bets so far. rest_above, rest_below: the logs of both
-    capitals without the largest source. What these lost by it holds only by that source.
+    above, below: the logs of both capitals. units: bets so far. rest_…: the same without each source, by one
+    axis more, which is the first; of one source nothing. No source decides alone: what holds with all of them
+    must hold without each. A rest that is too small to say so lets pass, and does not fail.
     """
-    fails = np.asarray(above) >= log(1 / rule.alpha)
-    passes = np.asarray(below) >= LOG_20
-    loses_above, loses_below = (np.less(rest, -_ROUNDING) for rest in (rest_above, rest_below))
+    above, below, units = np.asarray(above), np.asarray(below), np.asarray(units)
+    wanted, few = log(1 / rule.alpha), bets_to_pass(rule.tolerated, 0.0) or 0
+    fails, passes = above >= wanted, below >= LOG_20
     # Fewer of a rare family measure nothing: without a single loss they would not pass.
-    few = rule.rare & (np.asarray(units) < (bets_to_pass(rule.tolerated, 0.0) or 0))
+    rare = rule.rare & (units < few)
+    agree_above, agree_below = fails, passes
+    alone_above = alone_below = np.zeros(above.shape, bool)
+    if len(rest := np.asarray(rest_above)):
+        least, loses = rest.min(0), np.asarray(rest_below) < -_ROUNDING
+        small = np.asarray(rest_units) < (max(few, LEAST_UNITS) if rule.rare else LEAST_UNITS)
+        agree_above = fails & (least >= wanted)
+        agree_below = passes & np.where(small, ~loses, np.asarray(rest_below) >= LOG_20).all(0)
+        # The others are given time to show the same: of two bad ones one is ahead by chance.
+        alone_above = fails & (above >= _ALONE * wanted)
+        alone_below = passes & loses.any(0)
     return np.select(
-        [fails & loses_above, fails, passes & loses_below, passes, few],
-        [ONLY_ABOVE, FAILED, ONLY_BELOW, PASSED, NOT_MEASURED],
+        [agree_above, alone_above, agree_below, alone_below, rare],
+        [FAILED, ONLY_ABOVE, PASSED, ONLY_BELOW, NOT_MEASURED],
         UNDECIDED,
     ).astype(np.int8)
 
@@ -72,16 +88,17 @@ class Tally:
     items: int = 0
     labels: int = 0
     """items that it would look at, had nobody said what they are"""
+    excused: set[str] = field(default_factory=set)
+    """items that would count against the challenger, were it not for a label"""
     units: Counter[str] = field(default_factory=Counter)
-    """by source"""
+    """by source, in the order in which they came"""
     sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """of the means of units, by source"""
     failed: bool = False
     """it was, after one of the units: so it is, whatever came since and whenever somebody looks"""
 
     _rest: Bets = field(init=False)
-    """at the tolerated share, a row for each source that may be the largest: all units but its own"""
-    _rows: list[str] = field(default_factory=list)
+    """at the tolerated share, a row for each source: all units but its own"""
     _at: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,12 +116,11 @@ class Tally:
         counts, mean = Counter(said), sum(said) / len(said)
         self.plus, self.minus = self.plus + counts[1], self.minus + counts[-1]
         self.items += len(said)
+        if source not in self.units:
+            self._rest.add_rows(self.bets, [self._at])
         self.units[source] += 1
         self.sums[source] += mean
-        if source not in self._rows and len(self._rows) < _MOST_SOURCES:
-            self._rows.append(source)
-            self._rest.add_rows(self.bets, [self._at])
-        others = np.array([row != source for row in self._rows])
+        others = np.array([row != source for row in self.units])
         for bets, there in ((self.bets, True), (self._rest, others)):
             bets.bet_above(np.where(there, mean, np.nan))
             for x, times in counts.items() if self.rule.by_item else ((mean, 1),):
@@ -140,18 +156,17 @@ class Tally:
                 return "look", f"label {LABELS_WANTED - self.labels} of them"
             return "passed" if self.items else "not measured", None
         shown = FAILED if self.failed else self._shown()
-        largest = self._rows[self._largest()] if self._rows else ""
-        why = {ONLY_ABOVE: f"only {largest} shows it", ONLY_BELOW: f"only {largest} is below it"}.get(shown)
+        why = None
+        if shown == ONLY_ABOVE:
+            why = f"only {[*self.units][int(self._rest.log_above.argmin())]} shows it"
+        elif shown == ONLY_BELOW:
+            why = f"only {[*self.units][int(self._rest.log_below.argmin())]} is below it"
         return STATES[shown], why
 
     def _shown(self) -> int:
-        above, below = self.bets.log_above[self._at], self.bets.log_below[self._at]
-        if self._rows:
-            rest = self._rest.log_above[self._largest()], self._rest.log_below[self._largest()]
-        else:
-            rest = 0.0, 0.0
-        return int(shows(self.rule, above, below, self.units.total(), *rest))
-
-    def _largest(self) -> int:
-        """The row of the source with the most units."""
-        return max(range(len(self._rows)), key=lambda row: self.units[self._rows[row]])
+        above, below, units = self.bets.log_above[self._at], self.bets.log_below[self._at], self.units.total()
+        if above < log(1 / self.rule.alpha) and below < LOG_20:
+            return int(shows(self.rule, above, below, units, (), (), ()))
+        rest_units = [units - own for own in self.units.values()]
+        rests = self._rest.log_above, self._rest.log_below, rest_units
+        return int(shows(self.rule, above, below, units, *(rests if len(rest_units) > 1 else ((), (), ()))))

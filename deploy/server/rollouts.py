@@ -62,7 +62,13 @@ def waive(services: Opened, actor: Actor, body: Waive) -> Release:
 
 @router.post("/rollouts/labels", openapi_extra=least("reviewer"))
 def judge(services: Opened, actor: Actor, body: Judge) -> Release:
-    """Say what shared items are on which the releases differ: real, or a family. 404 for another item."""
+    """Say what shared items are on which the releases differ: real, or a family. 404 for another item.
+
+    409 where you asked for the release's update, or proposed it.
+    """
     if other := sorted(set(body.labels) - services.conductor.disagreements()):
         raise HTTPException(404, f"{other[0][:300]} is no item of this rollout on which the releases differ")
-    return move(services, body.digest, lambda history: moves.judge(history, body.digest, body.labels, actor))
+    here = terms(services)
+    return move(
+        services, body.digest, lambda history: moves.judge(history, body.digest, body.labels, actor, here)
+    )

@@ -34,6 +34,7 @@ from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.releases.purged import find_evidence
 from deploy.releases.standing import fold
 from deploy.rollouts.conductor import Conductor
+from deploy.rollouts.reader import known_sources
 from deploy.rollouts.retractions import Retractions
 from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import Trier
@@ -221,7 +222,10 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         keys = [
             token.get_secret_value().encode() for token in (settings.detector_token, settings.token) if token
         ]
-        conductor = Conductor(ledger, publisher, partial(find_evidence, store, artifacts), ingest, keys)
+        stored, known = partial(find_evidence, store, artifacts), partial(known_sources, store)
+        conductor = Conductor(
+            ledger, publisher, stored, ingest, keys, known, lambda: not access.open_to_all()
+        )
         retractions = Retractions(
             ledger,
             publisher,

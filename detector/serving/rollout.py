@@ -39,7 +39,7 @@ class Route:
     """The releases that score now: the stable one every item, the canary a share of them too.
 
     refused: digest of a canary that cannot be brought, and why; then shared items say so in its place.
-    trial: as Rollout has it.
+    trial: as Rollout has it. missing: digest of a canary that is not loaded yet.
     """
 
     stable: Artifact
@@ -48,11 +48,17 @@ class Route:
     shared_share: float = 0.0
     refused: tuple[str, str] | None = None
     trial: int | None = None
+    missing: str | None = None
+
+    @property
+    def challenger(self) -> str | None:
+        """Digest of the canary, or of the one that there should be."""
+        refused = self.refused[0] if self.refused else self.missing
+        return self.canary.digest if self.canary else refused
 
     def shares(self, item_id: str) -> bool:
         """Whether both releases are to score the item of this id (a verdict's `id`)."""
-        rolling = self.canary is not None or self.refused is not None
-        return rolling and in_share(item_id, self.shared_share)
+        return self.challenger is not None and in_share(item_id, self.shared_share)
 
     def canary_answers(self, item_id: str) -> bool:
         """Whether the canary's word on the item goes out, if it has one."""
@@ -234,6 +240,7 @@ class Serving:
             *(stable, canary, rollout.canary_share, rollout.shared_share),
             refused=None if canary else self._fault(rollout.canary),
             trial=rollout.trial,
+            missing=None if canary else rollout.canary,
         )
         now, routed = time.monotonic(), self.route.releases
         for digest in before.keys() - routed.keys():

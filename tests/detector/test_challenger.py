@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -112,7 +113,8 @@ class Scene:
 
 
 def comparisons(found: list[Judged]) -> list[Comparison]:
-    return [result.comparison for result in found if result.comparison]
+    made = [result.comparison for result in found if result.comparison]
+    return [each for each in made if each.left_out is None]
 
 
 def left_out() -> float:
@@ -284,8 +286,19 @@ def test_a_release_that_cannot_be_loaded_says_so_in_its_place(scene: Scene) -> N
 
 def test_what_waits_too_long_is_scored_by_the_champion_alone_and_counted(scene: Scene) -> None:
     before = left_out()
-    assert scene.shadow(behind=True) == []
+    found = [result.comparison for result in scene.judged(scene.route(0.5), behind=True)]
     assert left_out() - before == ITEMS
+    assert Counter(each and (each.left_out, each.answered) for each in found) == {
+        ("the stream was behind", "champion"): ITEMS - 1,
+        None: 1,
+    }
+
+
+def test_a_challenger_that_is_not_loaded_yet_is_left_out_and_said_so(scene: Scene) -> None:
+    route = Route(scene.champion, None, 0.0, 1.0, missing=scene.canary.digest)
+    found = [result.comparison for result in scene.judged(route)]
+    assert {each.left_out for each in found if each} == {"the challenger is not loaded yet"}
+    assert {each.challenger.release for each in found if each} == {scene.canary.digest}
 
 
 def test_a_challenger_of_another_crop_plan_has_the_media_decoded_for_it(scene: Scene) -> None:

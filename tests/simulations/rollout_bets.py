@@ -27,53 +27,60 @@ class Group:
     """which of RULES"""
     all: Bets
     rest: Bets
-    """without the first source"""
+    """without each source, where there are several: rows are sources by rules by rollouts"""
     units: NDArray[np.int64]
+    """[sources, rules, rollouts]"""
 
     @classmethod
-    def of(cls, net: bool, rollouts: int) -> Self:
+    def of(cls, net: bool, rollouts: int, sources: int) -> Self:
         """Before the first unit."""
         places = np.array([place for place, rule in enumerate(RULES) if rule.net == net])
         chosen = tuple(RULES[place] for place in places)
         bounds = np.repeat([rule.tolerated for rule in chosen], rollouts)
         low = -1.0 if net else 0.0
-        units = np.zeros((len(chosen), rollouts), np.int64)
-        return cls(chosen, places, Bets(bounds, low), Bets(bounds, low), units)
+        units = np.zeros((sources, len(chosen), rollouts), np.int64)
+        rests = np.tile(bounds, sources if sources > 1 else 0)
+        return cls(chosen, places, Bets(bounds, low), Bets(rests, low), units)
 
-    def take(self, counts: NDArray[np.int64], first: bool) -> None:
+    def take(self, counts: NDArray[np.int64], source: int) -> None:
         """Bet on what one source sent. counts: [rules, rollouts, 3], items that say 1, 0, -1."""
         items = counts.sum(axis=2)
         with np.errstate(invalid="ignore"):
             mean = (counts[..., 0] - counts[..., 2]) / items
-        self.units += items > 0
+        self.units[source] += items > 0
         by_item = np.array([rule.by_item for rule in self.rules])[:, None]
-        for bets in (self.all,) if first else (self.all, self.rest):
-            bets.bet_above(mean.ravel())
-            bets.bet_below(np.where(by_item, np.nan, mean).ravel())
-            if by_item.any():
-                for place, x in enumerate(ITEM):
-                    bets.bet_below(float(x), (counts[..., place] * by_item).ravel())
+        others = (np.arange(len(self.units)) != source)[:, None, None]
+        for bets, there in ((self.all, np.ones((1, 1, 1), bool)), (self.rest, others)):
+            if len(bets.bounds):
+                bets.bet_above(np.where(there, mean, np.nan).ravel())
+                bets.bet_below(np.where(there & ~by_item, mean, np.nan).ravel())
+                if by_item.any():
+                    for place, x in enumerate(ITEM):
+                        bets.bet_below(float(x), (there * counts[..., place] * by_item).ravel())
 
     def begin_step(self, where: NDArray[np.bool_]) -> None:
         """A step of some rollouts begins, [rollouts]."""
-        for bets in (self.all, self.rest):
-            bets.begin_step(np.broadcast_to(where, self.units.shape).ravel())
+        self.all.begin_step(np.broadcast_to(where, self.units.shape[1:]).ravel())
+        if len(self.rest.bounds):
+            self.rest.begin_step(np.broadcast_to(where, self.units.shape).ravel())
 
     def shown(self) -> NDArray[np.int8]:
         """[rules, rollouts], what each shows."""
-        logs = (self.all.log_above, self.all.log_below, self.rest.log_above, self.rest.log_below)
-        above, below, rest_above, rest_below = (log.reshape(self.units.shape) for log in logs)
+        shape, units = self.units.shape, self.units.sum(0)
+        above, below = (log.reshape(shape[1:]) for log in (self.all.log_above, self.all.log_below))
+        rests = (self.rest.log_above, self.rest.log_below, (units - self.units).ravel())
+        rest = [each.reshape(shape) if len(self.rest.bounds) else np.zeros((0, *shape[1:])) for each in rests]
         return np.array(
             [
-                shows(rule, above[row], below[row], self.units[row], rest_above[row], rest_below[row])
+                shows(rule, above[row], below[row], units[row], *(each[:, row] for each in rest))
                 for row, rule in enumerate(self.rules)
             ]
         )
 
     def keep(self, which: NDArray[np.bool_]) -> Self:
         """The same of some rollouts."""
-        rows = np.flatnonzero(np.broadcast_to(which, self.units.shape).ravel())
         both = Bets(np.empty(0), self.all.low), Bets(np.empty(0), self.all.low)
-        for bets, of in zip(both, (self.all, self.rest), strict=True):
-            bets.add_rows(of, rows)
-        return replace(self, all=both[0], rest=both[1], units=self.units[:, which])
+        both[0].add_rows(self.all, np.flatnonzero(np.broadcast_to(which, self.units.shape[1:]).ravel()))
+        if len(self.rest.bounds):
+            both[1].add_rows(self.rest, np.flatnonzero(np.broadcast_to(which, self.units.shape).ravel()))
+        return replace(self, all=both[0], rest=both[1], units=self.units[..., which])

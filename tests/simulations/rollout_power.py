@@ -30,6 +30,8 @@ class Setting:
     stream: Stream
     challenger: Challenger
     turned: Challenger | None = None
+    forged: Challenger | None = None
+    """as whom the first source has the challenger look"""
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,11 @@ def simulate(setting: Setting, rollouts: int, rng: np.random.Generator, progress
     """Return how so many rollouts ended."""
     going = [_Rollout(_trial(), float(offset)) for offset in rng.uniform(0, UNIT_S, rollouts)]
     ended: list[Outcome] = []
-    groups = [Group.of(net, rollouts) for net in (False, True)]
+    groups = [Group.of(net, rollouts, setting.stream.sources) for net in (False, True)]
     says = _says(setting.challenger)
-    shares = np.array([[share for _, share in each.kinds()] for each in _both(setting)])
+    shares = np.array([[_shares(each)] * setting.stream.sources for each in _both(setting)])
+    if setting.forged:
+        shares[:, 0] = _shares(setting.forged)
     unit = 0
     while going:
         seconds = np.full(len(going), float(UNIT_S))
@@ -85,7 +89,7 @@ def simulate(setting: Setting, rollouts: int, rng: np.random.Generator, progress
         for source in range(setting.stream.sources):
             for group in groups:
                 three = np.einsum("rsk,mk->rms", says[group.places], counts[:, source])
-                group.take(three, first=source == 0 and setting.stream.sources > 1)
+                group.take(three, source)
         unit += 1
         shown = np.empty((len(RULES), len(going)), np.int8)
         for group in groups:
@@ -104,6 +108,10 @@ def simulate(setting: Setting, rollouts: int, rng: np.random.Generator, progress
 
 def _both(setting: Setting) -> tuple[Challenger, Challenger]:
     return setting.challenger, setting.turned or setting.challenger
+
+
+def _shares(challenger: Challenger) -> list[float]:
+    return [share for _, share in challenger.kinds()]
 
 
 def _trial() -> Trial:
@@ -127,7 +135,7 @@ def _draw(
     shared = np.array([each.trial.shares[0] for each in going])
     turned = np.array([int(bool(each.trial.steps)) for each in going])
     scenes = (shared * seconds)[:, None] * stream.scenes(1.0)
-    drawn = rng.poisson(scenes[:, :, None] * shares[turned][:, None, :])
+    drawn = rng.poisson(scenes[:, :, None] * shares[turned])
     return np.asarray(drawn * stream.burst, np.int64)
 
 
@@ -237,6 +245,10 @@ _BAD = (
     Challenger("20 points of reals more", reals_lost=0.21),
     Challenger("blind to the first family", first_lost=0.8),
 )
+_ALL_LOST, _NONE_LOST = (
+    Challenger("most reals lost", reals_lost=0.75),
+    Challenger("none lost", reals_lost=0.0),
+)
 _SOURCES = (1, 10)
 
 SETTINGS = (
@@ -245,6 +257,8 @@ SETTINGS = (
     *(Setting(Stream(sources=s, burst=burst), _BOUND) for s in _SOURCES for burst in (1, 20)),
     *(Setting(Stream(sources=s), bad) for s in _SOURCES for bad in _BAD),
     *(Setting(Stream(sources=s), HEALTHY, turned=bad) for s in _SOURCES for bad in _BAD),
+    *(Setting(Stream(sources=s), HEALTHY, forged=_ALL_LOST) for s in (2, 6)),
+    *(Setting(Stream(sources=s), _BAD[0], forged=_NONE_LOST) for s in (2, 6)),
 )
 
 
@@ -252,6 +266,7 @@ def row_of(found: Found) -> tuple[object, ...]:
     """A line of the table."""
     setting = found.setting
     name = setting.challenger.name if setting.turned is None else f"{setting.turned.name}, from 5 % on"
+    name += f", one source forges: {setting.forged.name}" if setting.forged else ""
     return (
         name,
         setting.stream.sources,

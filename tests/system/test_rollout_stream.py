@@ -153,7 +153,16 @@ class Scene:
     @contextmanager
     def conductor(self, key: bytes = KEY) -> Iterator[Conductor]:
         publisher: Any = SimpleNamespace(wake=lambda: None)
-        with Conductor(self.ledger, publisher, self._stored, self.ingest, [key], interval_s=0.1) as conductor:
+        with Conductor(
+            self.ledger,
+            publisher,
+            self._stored,
+            self.ingest,
+            [key],
+            lambda _: [],
+            lambda: True,
+            interval_s=0.1,
+        ) as conductor:
             yield conductor
 
     @staticmethod

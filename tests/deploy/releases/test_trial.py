@@ -157,11 +157,22 @@ def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun: A
 def test_twenty_labels_settle_what_is_inconclusive(begun: Any) -> None:
     trial = fold(begun.events).trial
     begun.force(*moves.inconclusive(begun.events, trial, (), "reals"))
-    begun.force(*moves.judge(begun.events, B, {f"m-0-{n}": "real" for n in range(19)}, "eve"))
+    begun.force(*moves.judge(begun.events, B, {f"m-0-{n}": "real" for n in range(19)}, "eve", begun.terms))
     assert fold(begun.events).trial.inconclusive == "reals"
-    begun.force(*moves.judge(begun.events, B, {"m-0-19": "gan"}, "eve"))
+    begun.force(*moves.judge(begun.events, B, {"m-0-19": "gan"}, "eve", begun.terms))
     assert fold(begun.events).trial.inconclusive is None
     assert len(fold(begun.events).trial.labels) == 20
+
+
+def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_same_one_again(
+    begun: Any,
+) -> None:
+    with pytest.raises(ApprovalError, match="another person must judge"):
+        moves.judge(begun.events, B, {"m-0-1": "gan"}, "updater", begun.terms)
+    for actor in ("eve", " EVE", "bob"):
+        begun.force(*moves.judge(begun.events, B, {"m-0-1": "gan", "m-0-2": "real"}, actor, begun.terms))
+    begun.force(*moves.judge(begun.events, B, {"m-0-2": "gan"}, "bob", begun.terms))
+    assert fold(begun.events).trial.judges == {"m-0-1": ("eve", "bob"), "m-0-2": ("bob",)}
 
 
 def test_a_check_is_waived_by_name_once_and_not_by_who_asked(begun: Any) -> None:
@@ -280,12 +291,12 @@ def test_two_approvals_name_one_plan(new_history: NewHistory) -> None:
 def test_labels_count_anew_where_it_is_inconclusive_again_and_each_item_once(begun: Any) -> None:
     labels = {f"m-0-{n}": "real" for n in range(20)}
     begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals"))
-    begun.force(*moves.judge(begun.events, B, labels, "eve"))
+    begun.force(*moves.judge(begun.events, B, labels, "eve", begun.terms))
     assert fold(begun.events).trial.inconclusive is None
     begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals again"))
-    begun.force(*moves.judge(begun.events, B, labels, "eve"))
+    begun.force(*moves.judge(begun.events, B, labels, "eve", begun.terms))
     assert fold(begun.events).trial.inconclusive == "reals again"
-    begun.force(*moves.judge(begun.events, B, {f"n-0-{n}": "real" for n in range(20)}, "eve"))
+    begun.force(*moves.judge(begun.events, B, {f"n-0-{n}": "real" for n in range(20)}, "eve", begun.terms))
     assert fold(begun.events).trial.inconclusive is None
 
 

@@ -69,7 +69,7 @@ def act(history: Any, what: str, number: int) -> None:
             history.force(*moves.waive(history.events, B, name, "known", "bob", history.terms))
         elif what == "judge":
             labels = {f"media-0-{number}-{each}": "real" for each in range(7)}
-            history.force(*moves.judge(history.events, B, labels, "eve"))
+            history.force(*moves.judge(history.events, B, labels, "eve", history.terms))
         else:
             history.force(*moves.by_person(history.events, B, what, "why", "ada", history.evidence))
     except ApprovalError:

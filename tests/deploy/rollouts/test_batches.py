@@ -62,7 +62,7 @@ def read(items: list[Item], ends: list[int]) -> Evidence:
 def test_the_checks_are_the_same_however_the_topic_was_read(seed: int, ends: list[int], lost: float) -> None:
     items = items_of(seed, lost=lost)
     at_once, in_parts = read(items, []), read(items, ends)
-    assert in_parts.late == 0
+    assert in_parts.left_out["it came too late"] == 0
     assert at_once.checks({}) == in_parts.checks({})
     assert at_once.table == in_parts.table
 
@@ -87,7 +87,7 @@ def test_an_item_that_is_repeated_counts_once(seed: int, data: st.DataObject) ->
     for place, (comparison, at_s) in sorted(again, reverse=True, key=lambda one: one[0]):
         twice.insert(place + 1, (comparison, at_s))
     once, repeated = read(items, []), read(twice, [])
-    assert repeated.repeated == len(again)
+    assert repeated.left_out["it came before"] == len(again)
     assert once.checks({}) == repeated.checks({})
     assert once.shared == repeated.shared
 

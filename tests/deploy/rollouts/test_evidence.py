@@ -1,5 +1,7 @@
 """Comparisons add up to checks by units of one source's 10 seconds."""
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -94,16 +96,92 @@ def test_a_new_family_asks_for_labels_and_those_that_are_real_count_as_lost(comp
     assert check(forged, REALS_LOST).counted == 0
 
 
-def test_what_only_the_largest_source_shows_is_inconclusive(compared: Any) -> None:
-    found = evidence()
-    for unit in range(40):
-        for number in range(3):
-            found.add(compared(10 * unit + number, "real", "unknown", "odd"), 10.0 * unit)
-        if unit:
-            found.add(compared(10 * unit + 5, "real", "real", "camera"), 10.0 * unit)
-    found.close(500)
-    lost = check(found, REALS_LOST)
-    assert (lost.state, lost.reason) == ("inconclusive", "only odd shows it")
+def of_sources(known: Sequence[str]) -> Evidence:
+    return Evidence(KNOWN, (*KNOWN, NEW), {}, known)
+
+
+HONEST = ("one", "two", "three", "four", "five")
+
+
+@pytest.mark.parametrize("forged_items", [1, 50])
+@pytest.mark.parametrize("others", [1, 5])
+def test_one_source_of_any_size_fails_no_challenger(compared: Any, forged_items: int, others: int) -> None:
+    found, numbers = of_sources(["odd", *HONEST]), itertools.count()
+    for unit in range(300):
+        for _ in range(forged_items):
+            found.add(compared(next(numbers), "real", "unknown", "odd"), 10.0 * unit)
+        for number, source in enumerate(HONEST[:others]):
+            for place in range(3):
+                said = "unknown" if unit % 30 == 6 * number + 5 and place == 0 else "real"
+                found.add(compared(next(numbers), "real", said, source), 10.0 * unit)
+        found.close(10.0 * unit + 12)
+        assert check(found, REALS_LOST).state != "failed", unit
+    assert (check(found, REALS_LOST).state, check(found, REALS_LOST).reason) == (
+        "inconclusive",
+        "only odd shows it",
+    )
+
+
+@pytest.mark.parametrize(
+    "forgers", [("odd",), tuple(f"name {n}" for n in range(20))], ids=["one", "20 names"]
+)
+@pytest.mark.parametrize("others", [1, 5])
+def test_one_source_or_new_names_pass_no_challenger_that_loses_reals_of_the_others(
+    compared: Any, forgers: tuple[str, ...], others: int
+) -> None:
+    found, numbers = of_sources(["odd", *HONEST]), itertools.count()
+    for unit in range(300):
+        for source in forgers:
+            found.add(compared(next(numbers), "real", "real", source), 10.0 * unit)
+        for source in HONEST[:others]:
+            for place in range(5):
+                said = "unknown" if place == 0 and unit % 2 == 0 else "real"
+                found.add(compared(next(numbers), "real", said, source), 10.0 * unit)
+        found.close(10.0 * unit + 12)
+        assert check(found, REALS_LOST).state != "passed", unit
+        if others == 5 and check(found, REALS_LOST).state == "failed":
+            break
+    else:
+        assert others == 1
+
+
+def test_sources_that_agree_pass_and_fail_and_a_few_items_of_another_hold_up_neither(compared: Any) -> None:
+    for said, state in (("real", "passed"), ("unknown", "failed")):
+        found, numbers = of_sources(HONEST), itertools.count()
+        for unit in range(150):
+            for source in HONEST[: 2 if unit % 40 else 3]:
+                found.add(compared(next(numbers), "real", said, source), 10.0 * unit)
+        found.close(1502)
+        assert check(found, REALS_LOST).state == state
+    alone, numbers = of_sources(HONEST), itertools.count()
+    for unit in range(300):
+        for source in HONEST[: 1 if unit % 40 else 3]:
+            alone.add(compared(next(numbers), "real", "real", source), 10.0 * unit)
+    alone.close(3002)
+    assert check(alone, REALS_LOST).state == "passed"
+
+
+@pytest.mark.parametrize("of", [1, 2, 8])
+def test_one_person_alone_cannot_say_away_what_counts_against_a_challenger(compared: Any, of: int) -> None:
+    """10 % of the reals are lost, and every so many of them are called a family that neither said."""
+    lost = [f"forgewatch.media-0-{1000 * unit}" for unit in range(0, 400, 2)]
+    labels = dict.fromkeys(lost[::of], "fake gan")
+    found = evidence(labels)
+    for unit in range(400):
+        says = [("real", "real" if unit % 2 else "unknown"), *[("real", "real")] * 4]
+        fill(found, compared, 1, says, first=unit)
+    alone, together = (
+        next(each for each in found.checks({}, by_one) if each.name == REALS_LOST)
+        for by_one in (frozenset(labels), frozenset())
+    )
+    if of > 1:  # what is left still fails
+        assert (alone.state, together.state) == ("failed", "failed")
+    else:
+        assert (alone.state, together.state) == ("inconclusive", "passed")
+        assert alone.reason == (
+            "one person alone judged 200 of 200 items against it: a second must judge them too"
+        )
+        assert found.contradictions() == {"camera": 200}
 
 
 def test_a_waived_check_is_not_asked_for(compared: Any) -> None:
@@ -117,7 +195,12 @@ def test_a_unit_is_bet_on_once_and_what_comes_after_is_left_out(compared: Any) -
     fill(found, compared, 3, [("real", "real")])
     found.add(compared(5, "real", "unknown"), 5.0)
     found.close(100)
-    assert (found.late, found.shared, check(found, REALS_LOST).units) == (1, 3, 3)
+    left_out = compared(7, "real", "real").model_copy(update={"left_out": "the stream was behind"})
+    for number in (7, 8, 8):
+        found.add(left_out.model_copy(update={"id": f"forgewatch.media-0-{number}"}), 105.0)
+    found.close(120)
+    assert (found.shared, check(found, REALS_LOST).units) == (3, 3)
+    assert found.left_out == {"it came too late": 1, "it came before": 1, "the stream was behind": 2}
 
 
 def test_each_cell_of_the_table_opens_its_items(compared: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.rollout_records import Expected
 from deploy.rollouts.bets import LOG_20, Bets, bets_to_pass
 from deploy.rollouts.checks import REAL_TO_NEW, REALS_LOST, UNKNOWN_MORE, family_check
 from deploy.rollouts.expected import expected_of
@@ -66,6 +67,8 @@ def test_a_share_over_its_bound_is_said_and_never_passes(evaluated: Callable[...
     assert over == {REALS_LOST, REAL_TO_NEW, family_check("blend")}
     assert [expected[name].units for name in (REALS_LOST, REAL_TO_NEW, family_check("blend"))] == [None] * 3
     assert expected[REAL_TO_NEW].asks
+    assert not any(each.never for each in expected.values())
+    assert Expected(check="a", counted=3, items=100, share=0.03, tolerated=0.03, units=None).never
 
 
 def test_an_evaluation_that_does_not_say_expects_nothing(make_evaluation: Callable[..., Evaluation]) -> None:

@@ -131,7 +131,11 @@ def paths(
     for move in (
         lambda history: moves.by_person(history, seen.release, "hold", EVIL, EVIL, services.evidence),
         lambda history: moves.judge(
-            history, seen.release, {f"{services.ingest.media_topic}-0-1": EVIL}, EVIL
+            history,
+            seen.release,
+            {f"{services.ingest.media_topic}-0-1": EVIL},
+            "bea",
+            releases.terms(services),
         ),
         lambda history: moves.waive(history, seen.release, REALS_LOST, EVIL, "bea", releases.terms(services)),
     ):
