@@ -18,7 +18,7 @@ from detector import metrics
 from detector.batch import Batch, Judged, Media, Opened, judge
 from detector.comparison import Challenged, LeftOut
 from detector.release.artifact import Artifact
-from detector.scoring import score_once
+from detector.scoring import leave, score
 from detector.second_look import LookBudget, looked_again, second_looks
 from detector.serving.rollout import Route, Serving
 from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
@@ -143,8 +143,8 @@ class Challenger:
 
     def _judge(self, batch: Batch, route: Route, *, waiting: bool) -> list[Judged]:
         again = partial(self._look_again, route, waiting=waiting)
-        score = partial(score_once, self.torchserve, self.serving)
-        return judge(batch, score, self.settings, self.unknown_bytes, again=again)
+        ask = partial(score, self.torchserve, self.serving, pause=leave)
+        return judge(batch, ask, self.settings, self.unknown_bytes, again=again)
 
     def _look_again(
         self, route: Route, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool

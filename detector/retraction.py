@@ -20,7 +20,7 @@ from detector.corrections import Corrections, ForgedVerdictError, Listed, Settle
 from detector.reading import CLOCKS_APART_MS, group_of
 from detector.records import VERDICTS, Retraction
 from detector.release.artifact import Artifact, version_of
-from detector.scoring import score
+from detector.scoring import leave, score
 from detector.second_look import looked_again, second_looks
 from detector.serving.rollout import Route, Serving
 from detector.serving.torchserve import (
@@ -204,7 +204,7 @@ class Retracting:
     def _pause(self, error: TorchServeUnavailableError) -> None:
         """Try again what may be an item's fault, and leave the rest to the next round."""
         if not isinstance(error, FailedError | BrokenOffError) or self._stop.wait(_RETRY_INTERVAL_S):
-            raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
+            leave(error)
 
     def _look_again(self, artifact: Artifact, items: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
         ask = partial(self._torchserve.predict, artifact)

@@ -48,13 +48,9 @@ def score(
                 ) from error
 
 
-def score_once(torchserve: TorchServe, serving: Serving, artifact: Artifact, request: Request) -> ModelOutput:
-    """Ask TorchServe once, and have what does not answer healed. Raises BatchAbandonedError."""
-    try:
-        return torchserve.predict(artifact, request)
-    except TorchServeUnavailableError as error:
-        serving.heal(artifact)
-        raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
+def leave(error: TorchServeUnavailableError) -> None:
+    """Ask no more: a challenger's request need not be answered now. Raises BatchAbandonedError."""
+    raise BatchAbandonedError(f"TorchServe does not answer: {error}") from error
 
 
 def answers_probe(torchserve: TorchServe, artifact: Artifact) -> bool:

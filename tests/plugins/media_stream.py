@@ -164,7 +164,7 @@ class Stream:
             id = "-".join(facts[name] for name in ("topic", "partition", "offset"))
             self.dead_letters[id] += 1
             self._answered(id)
-        elif (comparison := Comparison.model_validate_json(record.value)).challenger.error is None:
+        elif (comparison := Comparison.model_validate_json(record.value)).challenger.label is not None:
             self.scored_by_both_s.setdefault(comparison.id, time.monotonic())
             if comparison.answered == "challenger":
                 self.answered_by_challenger_s.setdefault(comparison.id, time.monotonic())

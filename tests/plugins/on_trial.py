@@ -119,7 +119,8 @@ class Trials:
 
     def comparisons(self) -> list[Comparison]:
         topic = self.ingest.topic(COMPARISONS)
-        return [Comparison.model_validate_json(each.value) for each in self.records(topic)]
+        found = [Comparison.model_validate_json(each.value) for each in self.records(topic)]
+        return [each for each in found if each.left_out is None]
 
     def answers(self) -> Counter[int]:
         """How many items have no verdict, one, and more; all of them, once the stream has ended."""

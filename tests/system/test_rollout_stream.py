@@ -189,7 +189,8 @@ class Scene:
         return [Verdict.model_validate_json(record.value) for record in self._all(VERDICTS)]
 
     def comparisons(self) -> list[Comparison]:
-        return [Comparison.model_validate_json(record.value) for record in self._all(COMPARISONS)]
+        found = [Comparison.model_validate_json(record.value) for record in self._all(COMPARISONS)]
+        return [each for each in found if each.left_out is None]
 
     def _all(self, kind: str) -> list[Any]:
         return all_of(self.ingest.bootstrap_servers, self.ingest.topic(kind))
