@@ -125,7 +125,7 @@ class Tally:
             bets.bet_above(np.where(there, mean, np.nan))
             for x, times in counts.items() if self.rule.by_item else ((mean, 1),):
                 bets.bet_below(np.where(there, x, np.nan), times)
-        if self.rule.alpha and not self.failed:
+        if self.rule.alpha and mean > self.rule.tolerated and not self.failed:  # no other mean fails it
             self.failed = self._shown() == FAILED
 
     def check(self, waived: Mapping[str, str]) -> Check:

@@ -28,8 +28,8 @@ def test_the_same_items_show_the_same_as_in_a_rollout(sources: int, challenger: 
         Stream(sources=sources).scenes(2.5)[None, :, None] * shares, (units, sources, len(kinds))
     )
     counts = np.minimum(counts, 9)
-    groups = [Group.of(net, 1) for net in (False, True)]
-    evidence = Evidence(FAMILIES, FAMILIES, {})
+    groups = [Group.of(net, 1, sources) for net in (False, True)]
+    evidence = Evidence(FAMILIES, FAMILIES, {}, [f"camera {source}" for source in range(sources)])
     says = np.array([[[rule.say(item) == x for item, _ in kinds] for x in ITEM] for rule in RULES], np.int64)
     number = 0
     for unit in range(units):
@@ -39,7 +39,7 @@ def test_the_same_items_show_the_same_as_in_a_rollout(sources: int, challenger: 
         for source in range(sources):
             for group in groups:
                 three = np.einsum("rsk,mk->rms", says[group.places], counts[unit, source][None])
-                group.take(three, first=source == 0 and sources > 1)
+                group.take(three, source)
             for kind, (item, _) in enumerate(kinds):
                 for _ in range(counts[unit, source, kind]):
                     number += 1
