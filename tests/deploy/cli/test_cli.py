@@ -72,7 +72,7 @@ def test_empty_lists_say_so(answered: Terminal) -> None:
     ("arguments", "told"),
     [
         (("label", "nothing", "blend"), "no exemplar"),
-        (("label", "bcd234", "blend"), "there is no cluster bcd234; list the clusters again"),
+        (("label", "bcd234", "blend"), "cluster bcd234 is not in the list"),
         (("label", "a", "b", "not a name"), "no family name"),
         (("sheet", "nothing", "-o", "x.png"), "no cluster"),
         (("undo", "7"), "no label 7"),
