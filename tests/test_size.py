@@ -12,43 +12,41 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
-PAGE = 900
-"""Lines for the charts, the search and the notices of the page, which the next change takes away again."""
 PACKAGES = {
-    "ingest": (3365, 38),
-    "detector": (5103, 57),
-    "memory": (5528, 86),
-    "updater": (9397, 114),
-    "updater/benchmark": (8413, 95),
-    "deploy": (14522 + PAGE, 213),
+    "ingest": (3641, 38),
+    "detector": (5213, 56),
+    "memory": (5568, 87),
+    "updater": (9380, 113),
+    "updater/benchmark": (7828, 88),
+    "deploy": (14814, 209),
     "helm": (917, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 67990
-SIMULATION_LINES = 1681
+TEST_LINES = 70189
+SIMULATION_LINES = 1703
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
-    "README.md": 2804,
+    "README.md": 2801,
     "CONTRIBUTING.md": 1040,
     "SECURITY.md": 905,
-    "deploy/README.md": 2334,
+    "deploy/README.md": 2329,
     "deploy/bench/README.md": 1397,
     "deploy/demo/README.md": 1299,
-    "deploy/page/README.md": 560,
-    "detector/README.md": 2402,
+    "deploy/page/README.md": 553,
+    "detector/README.md": 2397,
     "detector/release/README.md": 471,
-    "helm/README.md": 1664,
+    "helm/README.md": 1660,
     "helm/forgewatch/BACKUP.md": 1307,
-    "helm/forgewatch/README.md": 787,
+    "helm/forgewatch/README.md": 784,
     "helm/images/README.md": 1069,
     "ingest/README.md": 868,
-    "memory/README.md": 2998,
+    "memory/README.md": 2990,
     "memory/estimate/README.md": 1037,
     "memory/shift/README.md": 1669,
-    "updater/README.md": 2126,
-    "updater/benchmark/LOG.md": 2410,
+    "updater/README.md": 1937,
+    "updater/benchmark/LOG.md": 2404,
     "updater/benchmark/README.md": 2326,
-    "updater/benchmark/RESULTS.md": 3966,
+    "updater/benchmark/RESULTS.md": 3806,
 }
 """Words of each page, without its generated parts."""
 
