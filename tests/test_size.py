@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
-    "ingest": (3641, 38),
+    "ingest": (3639, 38),
     "detector": (5213, 56),
     "memory": (5568, 87),
     "updater": (9380, 113),
@@ -22,7 +22,7 @@ PACKAGES = {
     "helm": (917, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 70189
+TEST_LINES = 70206
 SIMULATION_LINES = 1703
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
@@ -90,7 +90,7 @@ def simulations() -> list[Path]:
     return [path for path in _sources("tests/simulations/*.py") if not path.name.startswith("test_")]
 
 
-def tests() -> list[Path]:
+def sources_of_tests() -> list[Path]:
     return sorted(set(_sources("tests/*.py")) - set(simulations()))
 
 
@@ -122,7 +122,7 @@ def test_each_readme_has_a_budget():
 
 
 def test_the_tests_keep_their_budget_of_lines():
-    lines, simulated = length(tests()), length(simulations())
+    lines, simulated = length(sources_of_tests()), length(simulations())
     assert (lines <= TEST_LINES, simulated <= SIMULATION_LINES) == (True, True), (lines, simulated)
 
 
@@ -137,5 +137,5 @@ if __name__ == "__main__":
         print(package, *package_size(package), "of", *budget)
     for page, budget in WORDS.items():
         print(page, words((ROOT / page).read_text()), "of", budget)
-    print("tests", length(tests()), "of", TEST_LINES)
+    print("tests", length(sources_of_tests()), "of", TEST_LINES)
     print("simulations", length(simulations()), "of", SIMULATION_LINES)

@@ -10,9 +10,9 @@ How a picture becomes 8-bit RGB (colour profiles are not applied, they would alt
   F within 0..1, 0..255       scaled by 255, as it is; grey
   I, F beyond that            lowest..highest value stretched to 0..255, NaN as 0; grey
 EXIF orientation is applied, but to HEIF, which has its own; a damaged EXIF block counts as upright. Of
-several pictures the one that viewers show is read, and the others are counted: of a TIFF the first page
-that is no smaller copy, of a multi-picture JPEG the first picture, of a HEIF or AVIF the primary one, of an
-icon the largest. GIF, WebP, PNG and AVIF may be animations. What is cut is read as far as it goes.
+several pictures the one that viewers show is read, the others are counted: a TIFF's first page that is no
+smaller copy, a multi-picture JPEG's first, a HEIF's or AVIF's primary, an icon's largest. GIF, WebP, PNG and
+AVIF may be animations. A cut file is read as far as it goes.
 """
 
 import re
@@ -55,8 +55,7 @@ class DecodeError(MediaError):
 class Frame:
     """One picture: uint8 RGB (height, width, 3), upright.
 
-    index counts the media's own frames from 0; time_s is when it is shown, in seconds, None for a
-    still image; format is the container's name.
+    index counts the media's frames from 0; time_s: seconds, None for a still image; format: the container's.
     """
 
     format: str
@@ -71,12 +70,14 @@ class Frame:
 
 @dataclass
 class Gaps:
-    """What of a file is not looked at, as it is found out while its frames are decoded."""
+    """The parts of a file that are not judged, counted while its frames are decoded.
+
+    others: further pictures, pages or picture tracks that a viewer could show; no thumbnails. incomplete: the
+    file is cut or damaged, and read as far as it goes.
+    """
 
     others: int = 0
-    """further pictures, pages or picture tracks that a viewer could show; no thumbnails"""
     incomplete: bool = False
-    """the file is cut or damaged, and read as far as it goes"""
 
 
 class ImageFormat(NamedTuple):
@@ -114,10 +115,8 @@ _SIGNATURES = tuple(signature for image_format in FORMATS.values() for signature
 # By the orientation: how often a picture is turned by a quarter, counter-clockwise, once it is mirrored.
 _TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (1, True), 6: (3, False), 7: (3, True), 8: (1, False)}
 
-
 Wanted = int | Collection[int]
 """Frames: at most so many at a uniform step, or those of these numbers."""
-
 
 RGB_BYTES = 3
 _BYTES = {**dict.fromkeys(("RGBA", "RGBa", "LA", "La", "PA", "CMYK", "LAB"), 4), "I": 6, "F": 6}
