@@ -1,4 +1,4 @@
-"""What detectors and deploy agree on of shared items: which are, and how words on them are signed. Pure."""
+"""What detectors and deploy agree on: which items are shared, how words on them are signed. Pure."""
 
 import hashlib
 import hmac
@@ -6,7 +6,8 @@ import hmac
 SIGNATURE = "signature"
 """Header of a comparison or an outcome: HMAC-SHA256 of its value, by its detector's token for deploy."""
 
-_PLACES = 2**64
+# A worker's hindrance while it waits for its first release.
+NO_RELEASE = "no release is served yet"
 
 
 def in_share(item_id: str, share: float) -> bool:
@@ -16,7 +17,7 @@ def in_share(item_id: str, share: float) -> bool:
     topic, partition and offset: the broker gives it, so that no producer can choose who scores its media.
     """
     place = int.from_bytes(hashlib.sha256(item_id.encode()).digest()[:8])
-    return place < share * _PLACES
+    return place < share * 2**64
 
 
 def sign(key: bytes, value: bytes) -> bytes:

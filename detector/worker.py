@@ -32,6 +32,7 @@ from detector.serving.rollout import Route, Serving
 from detector.serving.rollout_source import FIRST_PAUSE_S
 from detector.serving.torchserve import OutlastedError, TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
+from detector.sharing import NO_RELEASE
 from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdict_log import count_committed, log_verdict
 from detector.verdicts import JudgedItem
@@ -159,7 +160,7 @@ class Worker:
 
     def _hindrance(self) -> str | None:
         if self.serving.route is None:
-            return "no release is served yet"
+            return NO_RELEASE
         return None if self.source.joined() else "the consumer group has not let this worker in yet"
 
     def _most_items(self, item_s: float) -> int:

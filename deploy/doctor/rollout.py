@@ -13,6 +13,7 @@ from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
 from detector.records import RELEASES, Rollout
 from detector.release.artifact import MANIFEST, version_of
+from detector.sharing import NO_RELEASE
 from ingest.kafka.access import kafka_options
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
@@ -78,8 +79,8 @@ def served() -> str:
     with open_api() as api:
         rollout = api.rollout()
     answered = processes_health(DeploySettings().health_urls)
-    if rollout is None:  # then a detector waits for one
-        answered = [each for each in answered if not each.name.startswith("detector")]
+    if rollout is None:  # then a detector waits for one, and no more is wrong with it
+        answered = [each for each in answered if each.problem != NO_RELEASE]
     if troubled := [f"{each.name}: {each.problem}" for each in answered if each.alive and each.problem]:
         raise CheckError(
             "; ".join(troubled),

@@ -188,7 +188,6 @@ def test_what_is_mistyped_is_one_line(
         (("synthetic", "--data", "here"), "--data"),
         (("synthetic", "--sequence", "easy"), "--sequence"),
         (("cddb", "--base", "2"), "--base"),
-        (("memory", "--seeds", "2"), "--seeds"),
         (("cddb", "--width", "8"), "--width"),
         (("cddb", "--memory", "-1"), "'--memory'"),
         (("cddb", "--memory", "many"), "'--memory'"),
