@@ -28,6 +28,7 @@ BOUNDS = {
     "family": "the families that people name; of verdicts, the classes of a release",
     "shelf": "the shelves",
     "volume": "the folders of the settings",
+    "disk": "the disks that those folders lie on",
     "gpu": "the GPUs of the host",
     "role": "live and proposed",
     "measure": "the measures of an evaluation",
