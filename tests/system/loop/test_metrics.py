@@ -62,7 +62,7 @@ def test_every_process_shows_itself_and_the_disks_that_it_writes(stack: Stack, l
     assert abs(time.time() - value(shown, "process_start_time_seconds")) < 3600
     for name in ("free", "size"):
         found = re.findall(
-            rf'^forgewatch_ingest_disk_{name}_bytes{{volume="(.+)"}} (.+)$', shown, re.MULTILINE
+            rf'^forgewatch_ingest_disk_{name}_bytes{{disk=".+",volume="(.+)"}} (.+)$', shown, re.MULTILINE
         )
         assert {volume for volume, _ in found} == VOLUMES[room]
         assert all(float(size) > 2**20 for _, size in found)
