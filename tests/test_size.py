@@ -22,7 +22,7 @@ PACKAGES = {
     "helm": (917, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 70206
+TEST_LINES = 70207
 SIMULATION_LINES = 1703
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {

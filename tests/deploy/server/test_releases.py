@@ -45,6 +45,7 @@ def test_a_candidate_is_put_proposed_approved_and_rolled_back(
         "shared_share": 0,
         "retractions": [],
         "previous": first.digest,
+        "trial": None,
     }
     assert http.post("/rollback", json={"reason": "worse"}).json()["digest"] == first.digest
     assert http.get(f"/releases/{second.digest}").json()["state"] == "rolled back"
