@@ -92,7 +92,7 @@ def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter
 ):
     # As the kernel does on a host with less memory than the limit: no answer to MemoryError, but SIGKILL.
     stand_in(
-        "held = bytearray(b'x') * 300_000_000\n"
+        f"held = bytearray(b'x') * {child_module.MAX_DECODE_MEMORY_BYTES // 2}\n"
         "end = time.process_time() + 0.5\n"
         "while time.process_time() < end: pass\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
