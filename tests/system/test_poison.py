@@ -20,7 +20,7 @@ POISON: Sequence[bytes | None] = (
     b"",
     None,
     b"\x00" * 100,
-    PICTURES[0][: len(PICTURES[0]) // 2],
+    b"%PDF-1.7\n" + b"a" * 500,
     PICTURES[0][:60],
     b"\xff\xd8\xff" + b"a" * 500,
     b"GIF89a" + b"\xff" * 50,
