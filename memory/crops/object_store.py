@@ -50,9 +50,7 @@ def require_files(setting: str, url: str) -> None:
         raise WrongSettingError(setting, f"{protocol}:// is no kind of URL that is known here") from error
     # No bucket's name has a colon or an @: what has is a key with its secret, which the environment gives.
     if protocol in _S3 and (set(bucket := url.split("://", 1)[1].split("/")[0]) & {":", "@"} or not bucket):
-        raise WrongSettingError(
-            setting, "the bucket is missing: s3://BUCKET/PREFIX, keys by AWS_ACCESS_KEY_ID"
-        )
+        raise WrongSettingError(setting, "the bucket is missing: s3://BUCKET/PREFIX, keys by AWS_…")
 
 
 def local_folder(url: str) -> Path | None:
