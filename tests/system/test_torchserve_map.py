@@ -137,8 +137,11 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
         )
 
         def streamed_by(route: Route, records: list[InRecord]) -> list[Judged]:
-            batch = open_batch(records, route, sandbox, IngestSettings())
-            return worker._judge(Taken(records, batch, route, None, 0), waiting=False)
+            judged: list[Judged] = []
+            while rest := records[len(judged) :]:
+                batch = open_batch(rest, route, sandbox, IngestSettings())
+                judged += worker._judge(Taken(rest, batch, route, None, 0), waiting=False)[1]
+            return judged
 
         streamed = streamed_by(Route(artifact), records)
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())

@@ -54,6 +54,7 @@ def test_an_ill_torchserve_makes_no_dead_letter_and_the_worker_goes_on_by_itself
     trials: Trials, proxy: Proxy, stream: Stream, name: str, bar: Bar
 ) -> None:
     port, pid = trials.stack.ports.detector_metrics, trials.kept("detector").pid
+    stream.recovery_s()  # a worker that just started holds little yet
     before = most = rss_bytes(pid)
     proxy.slow_s = bar.times(1, 35)  # longer than the worker waits for an answer
     retries, answered, began_s = metric(port, RETRIES), proxy.answered, time.monotonic()

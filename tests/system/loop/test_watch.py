@@ -203,7 +203,8 @@ def test_an_approval_that_is_left_waiting_fires_until_somebody_decides(
     first = load(stack.run / "deploy" / "artifacts" / live)
     shutil.copytree(first.folder, tmp_path / "waits")
     classes = first.manifest.classes
-    evaluation = make_evaluation(classes, live, classes, seed=9)
+    # The stack's first update was refused, and with it each candidate that says it is of it.
+    evaluation = make_evaluation(classes, live, classes, seed=9).model_copy(update={"update": 9})
     (tmp_path / "waits" / EVALUATION).write_text(evaluation.model_dump_json())
     waits = seal(tmp_path / "waits", first.manifest.model_copy(update={"parent": live}))
     propose(waits)
