@@ -66,8 +66,9 @@ class Stream:
         """Send these beside the others, at once."""
         producer = KafkaProducer(**kafka_options(self._ingest), acks="all")
         for number, value in enumerate(values):
-            key = f"source {number}".encode()
-            producer.send(self._ingest.media_topic, value, key).add_callback(self._sent, time.monotonic())
+            producer.send(self._ingest.media_topic, value, **_of_source(number)).add_callback(
+                self._sent, time.monotonic()
+            )
         producer.flush()
         producer.close()
 
@@ -126,9 +127,9 @@ class Stream:
                 break
             handed_s = time.monotonic()
             with suppress(KafkaError):
-                producer.send(
-                    self._ingest.media_topic, picture(number), f"source {number}".encode()
-                ).add_callback(self._sent, handed_s)
+                producer.send(self._ingest.media_topic, picture(number), **_of_source(number)).add_callback(
+                    self._sent, handed_s
+                )
         producer.flush()
         producer.close()
 
@@ -172,6 +173,12 @@ class Stream:
     def _answered(self, id: str) -> None:
         self.answers[id] += 1
         self.answered_s.setdefault(id, time.monotonic())
+
+
+def _of_source(number: int) -> dict[str, Any]:
+    """A record's key, which alone makes no source, and the header that does."""
+    name = f"source {number}".encode()
+    return {"key": name, "headers": [("source", name)]}
 
 
 def picture(number: int) -> bytes:
