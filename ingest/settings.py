@@ -40,7 +40,7 @@ class IngestSettings(BaseSettings):
     claim_check_dir: Path | None = Field(
         None, description="folder below which a dataref may point; unset refuses every dataref"
     )
-    max_media_bytes: int = Field(1_048_576, gt=0, description="largest record of the media topic, bytes")
+    max_media_bytes: int = Field(8_388_608, gt=0, description="largest record of the media topic, bytes")
     max_fetched_bytes: int = Field(104_857_600, gt=0, description="largest media file by dataref, bytes")
     max_pixels: int = Field(
         50_500_000,

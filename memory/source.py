@@ -15,7 +15,7 @@ from prometheus_client import Counter, Gauge
 
 from detector.records import UNKNOWNS
 from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
-from ingest.kafka.committed import committed_reader, in_records
+from ingest.kafka.committed import FETCH_BYTES, committed_reader, in_records
 from ingest.kafka.positions import fresh_topic_id, read_on
 from ingest.metrics import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
@@ -73,7 +73,7 @@ class StoredSource:
         self.topic_id: str | None = None
         """The broker's id of the topic that was read last; None where it gives none."""
         self._misplaced = False
-        self._consumer = committed_reader(ingest, reading.group_id, 4 * ingest.max_record_bytes)
+        self._consumer = committed_reader(ingest, reading.group_id, FETCH_BYTES)
         self._consumer.subscribe([reading.topic], listener=_Assigned(self))
 
     def __enter__(self) -> Self:

@@ -1,13 +1,23 @@
 """The connection to one deploy server: what it answers, and every way in which it does not."""
 
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
+from pydantic import TypeAdapter
 
 from deploy.settings import DeploySettings
 
 _TIMEOUT_S = 60.0
+
+
+T = TypeVar("T")
+
+
+@cache
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)
 
 
 class ClientError(Exception):
@@ -49,6 +59,10 @@ class Connection:
     def close(self) -> None:
         """End the connection."""
         self._http.close()
+
+    def answer(self, kind: type[T], method: str, path: str, *body: Any, **more: Any) -> T:
+        """The answer of `ask` as a model, or a list or dict of such."""
+        return _adapter(kind).validate_json(self.ask(method, path, *body, **more).content)
 
     def ask(
         self,

@@ -7,7 +7,6 @@ from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
-from pydantic import TypeAdapter
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
 from deploy.client.accuracy import AccuracyCalls
@@ -51,7 +50,7 @@ class Client:
     def __init__(self, settings: DeploySettings, actor: str) -> None:
         """actor is who does what is asked, where no token says so."""
         self._connection = Connection(settings, actor)
-        self._ask = self._connection.ask
+        self._ask, self._answer = self._connection.ask, self._connection.answer
         self.rollouts = RolloutCalls(self._connection)
         self.accuracy = AccuracyCalls(self._connection)
         self.notices = NoticeCalls(self._connection)
@@ -66,15 +65,16 @@ class Client:
 
     def status(self) -> Status:
         """One look at the whole system."""
-        return Status.model_validate_json(self._ask("GET", "/status").content)
+        return self._answer(Status, "GET", "/status")
 
     def rollout(self) -> Rollout | None:
         """What workers are to serve; None before the first approval."""
-        return _ROLLOUT.validate_json(self._ask("GET", "/rollout").content)
+        found = self._ask("GET", "/rollout").content
+        return None if found == b"null" else Rollout.model_validate_json(found)
 
     def releases(self) -> list[Release]:
         """Every release, the one that moved last first."""
-        return _RELEASES.validate_json(self._ask("GET", "/releases").content)
+        return self._answer(list[Release], "GET", "/releases")
 
     def full_digest(self, prefix: str) -> str:
         """The one release digest that begins with `prefix`; refused where it is none or several."""
@@ -86,11 +86,11 @@ class Client:
 
     def release(self, digest: str) -> ReleaseDetail:
         """One release with its history."""
-        return ReleaseDetail.model_validate_json(self._ask("GET", f"/releases/{digest}").content)
+        return self._answer(ReleaseDetail, "GET", f"/releases/{digest}")
 
     def ledger(self) -> list[LedgerEntry]:
         """Every event of the ledger, oldest first."""
-        return _LEDGER.validate_json(self._ask("GET", "/ledger").content)
+        return self._answer(list[LedgerEntry], "GET", "/ledger")
 
     def file(self, digest: str, name: str) -> bytes:
         """One file of a release's artifact."""
@@ -109,8 +109,7 @@ class Client:
         """
         seen = {"evaluation_digest": release.candidate.evaluation_digest, "ledger": release.ledger or None}
         body = seen | {"accept": dict(accept), "promote": promote, "plan": plan}
-        answer = self._ask("POST", f"/releases/{release.digest}/approve", body)
-        return ReleaseDetail.model_validate_json(answer.content)
+        return self._answer(ReleaseDetail, "POST", f"/releases/{release.digest}/approve", body)
 
     def promote(self, digest: str) -> Release:
         """Begin an approved release's rollout."""
@@ -129,32 +128,31 @@ class Client:
 
     def outlook(self) -> Outlook:
         """What an update of today's labels would rest on, and what it would and would not know."""
-        return Outlook.model_validate_json(self._ask("GET", "/outlook").content)
+        return self._answer(Outlook, "GET", "/outlook")
 
     def request_update(self) -> UpdateRun:
         """Ask for an update now."""
-        return UpdateRun.model_validate_json(self._ask("POST", "/updates").content)
+        return self._answer(UpdateRun, "POST", "/updates")
 
     def cancel_update(self, run: int, reason: str) -> UpdateRun:
         """End an update that waits or runs."""
-        answer = self._ask("POST", f"/updates/{run}/cancel", {"reason": reason})
-        return UpdateRun.model_validate_json(answer.content)
+        return self._answer(UpdateRun, "POST", f"/updates/{run}/cancel", {"reason": reason})
 
     def update(self, run: int) -> UpdateRun:
         """One update run."""
-        return UpdateRun.model_validate_json(self._ask("GET", f"/updates/{run}").content)
+        return self._answer(UpdateRun, "GET", f"/updates/{run}")
 
     def clusters(self) -> list[ClusterSummary]:
         """The clusters of unknowns that wait, the largest first, as the memory last computed them."""
-        return _CLUSTERS.validate_json(self._ask("GET", "/clusters").content)
+        return self._answer(list[ClusterSummary], "GET", "/clusters")
 
     def clustering(self) -> Clustering:
         """How fresh the list of clusters is."""
-        return Clustering.model_validate_json(self._ask("GET", "/clustering").content)
+        return self._answer(Clustering, "GET", "/clustering")
 
     def cluster(self, cluster: str) -> ClusterDetail:
         """One cluster with its members."""
-        return ClusterDetail.model_validate_json(self._ask("GET", f"/clusters/{_part(cluster)}").content)
+        return self._answer(ClusterDetail, "GET", f"/clusters/{_part(cluster)}")
 
     def sheet(self, cluster: str) -> bytes:
         """A cluster's contact sheet, PNG."""
@@ -163,29 +161,28 @@ class Client:
     def label(self, request: LabelRequest) -> LabelDone:
         """Call a cluster, or exemplars by id, a family, real or ignore."""
         body = request.model_dump(mode="json")
-        return LabelDone.model_validate_json(self._ask("POST", "/labels", body).content)
+        return self._answer(LabelDone, "POST", "/labels", body)
 
     def undo(self, label: int) -> LabelDone:
         """Bring the exemplars of a label back to what they were before."""
-        return LabelDone.model_validate_json(self._ask("POST", f"/labels/{label}/undo").content)
+        return self._answer(LabelDone, "POST", f"/labels/{label}/undo")
 
     def labels(self) -> list[LabelEntry]:
         """Every label and undo, the newest first."""
-        return _LABELS.validate_json(self._ask("GET", "/labels").content)
+        return self._answer(list[LabelEntry], "GET", "/labels")
 
     def preview_purge(self, source: str) -> PurgePreview:
         """What a purge of a source would take."""
-        answer = self._ask("GET", "/memory/purge", params={"source": source})
-        return PurgePreview.model_validate_json(answer.content)
+        return self._answer(PurgePreview, "GET", "/memory/purge", params={"source": source})
 
     def purge(self, source: str, *, block: bool = False, version: str | None = None) -> PurgeDone:
         """Begin a purge, by its preview's version, or go on with it."""
         body = PurgeRequest(source=source, block=block, version=version).model_dump()
-        return PurgeDone.model_validate_json(self._ask("POST", "/memory/purge", body).content)
+        return self._answer(PurgeDone, "POST", "/memory/purge", body)
 
     def blocked(self) -> list[BlockedEntry]:
         """Every source that is no longer remembered, the newest first."""
-        return _BLOCKED.validate_json(self._ask("GET", "/memory/blocked").content)
+        return self._answer(list[BlockedEntry], "GET", "/memory/blocked")
 
     def unblock(self, source: str) -> None:
         """Remember a source again."""
@@ -193,8 +190,9 @@ class Client:
 
     def label_studio_tasks(self, clusters: list[str], most: int) -> LabelStudioProject:
         """Tasks of what waits, for Label Studio."""
-        answer = self._ask("POST", "/label-studio/tasks", {"clusters": clusters, "most": most})
-        return LabelStudioProject.model_validate_json(answer.content)
+        return self._answer(
+            LabelStudioProject, "POST", "/label-studio/tasks", {"clusters": clusters, "most": most}
+        )
 
     def label_studio_project(self) -> str:
         """What tells this server's tasks from others."""
@@ -203,8 +201,7 @@ class Client:
     def annotate(self, annotations: Sequence[tuple[str, str, str]], *, dry: bool) -> AnnotationsTaken:
         """Label exemplars (exemplar, family, annotator by their file)."""
         body = {"annotations": annotations, "dry": dry}
-        answer = self._ask("POST", "/label-studio/annotations", body)
-        return AnnotationsTaken.model_validate_json(answer.content)
+        return self._answer(AnnotationsTaken, "POST", "/label-studio/annotations", body)
 
     def record(
         self, limit: int, actor: str | None, action: str | None, since: datetime | None
@@ -212,49 +209,44 @@ class Client:
         """Acts of every room that agree with everything given, the newest first."""
         wanted = {"actor": actor, "action": action, "since": since and since.isoformat()}
         given = {name: value for name, value in wanted.items() if value}
-        answer = self._ask("GET", "/record", params={"limit": str(limit), **given})
-        return _RECORD.validate_json(answer.content)
+        return self._answer(list[RecordEntry], "GET", "/record", params={"limit": str(limit), **given})
 
     def prove_record(self) -> RecordHead:
         """Have the whole record proven anew, and compared with what was published of it."""
-        return RecordHead.model_validate_json(self._ask("GET", "/record/proof").content)
+        return self._answer(RecordHead, "GET", "/record/proof")
 
     def accept_difference(self, reason: str) -> bool:
         """Put on record that a difference from its published heads is known; False where there is none."""
-        answer = self._ask("POST", "/record/accept", {"reason": reason})
-        return DifferenceAccepted.model_validate_json(answer.content).accepted
+        return self._answer(DifferenceAccepted, "POST", "/record/accept", {"reason": reason}).accepted
 
     def lineage_of_verdict(self, verdict: str) -> VerdictLineage:
         """From a verdict back to its release, labels and people."""
-        return VerdictLineage.model_validate_json(
-            self._ask("GET", f"/lineage/verdicts/{_part(verdict)}").content
-        )
+        return self._answer(VerdictLineage, "GET", f"/lineage/verdicts/{_part(verdict)}")
 
     def lineage_of_release(self, digest: str) -> ReleaseLineage:
         """From a release back, and on to what it said."""
-        return ReleaseLineage.model_validate_json(self._ask("GET", f"/lineage/releases/{digest}").content)
+        return self._answer(ReleaseLineage, "GET", f"/lineage/releases/{digest}")
 
     def lineage_of_label(self, label: int) -> LabelLineage:
         """From a label on to the releases that learnt it, and what those said."""
-        return LabelLineage.model_validate_json(self._ask("GET", f"/lineage/labels/{label}").content)
+        return self._answer(LabelLineage, "GET", f"/lineage/labels/{label}")
 
     def lineage_of_source(self, source: str) -> SourceLineage:
         """From a source on."""
-        answer = self._ask("GET", "/lineage/sources", params={"source": source})
-        return SourceLineage.model_validate_json(answer.content)
+        return self._answer(SourceLineage, "GET", "/lineage/sources", params={"source": source})
 
     def lineage_of_exemplar(self, exemplar: str) -> ExemplarLineage:
         """From an exemplar on."""
         path = f"/lineage/exemplars/{_part(exemplar)}"
-        return ExemplarLineage.model_validate_json(self._ask("GET", path).content)
+        return self._answer(ExemplarLineage, "GET", path)
 
     def known_media(self, digests: list[str]) -> dict[str, str]:
         """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""
-        return _KNOWN.validate_json(self._ask("POST", "/known-media", {"digests": digests}).content)
+        return self._answer(dict[str, str], "POST", "/known-media", {"digests": digests})
 
     def test_media(self, digests: list[str]) -> list[str]:
         """Which of this imported media is only measured on, by its SHA-256."""
-        return _DIGESTS.validate_json(self._ask("POST", "/test-media", {"digests": digests}).content)
+        return self._answer(list[str], "POST", "/test-media", {"digests": digests})
 
     def add_files(
         self, name: str, archive: bytes, labels: dict[str, int], source: str | None = None
@@ -263,35 +255,22 @@ class Client:
         params: dict[str, Any] = {"label": list(labels.values())}
         if source is not None:
             params["source"] = source
-        answer = self._ask("POST", f"/imports/{_part(name)}", content=archive, params=params)
-        return ImportDone.model_validate_json(answer.content)
+        return self._answer(ImportDone, "POST", f"/imports/{_part(name)}", content=archive, params=params)
 
     def add_token(self, wanted: TokenRequest) -> TokenMade:
         """Give a person or a machine a token, which is in this answer alone."""
-        return TokenMade.model_validate_json(self._ask("POST", "/tokens", wanted.model_dump()).content)
+        return self._answer(TokenMade, "POST", "/tokens", wanted.model_dump())
 
     def tokens(self) -> list[TokenEntry]:
         """Every token that was ever given, the newest first."""
-        return _TOKENS.validate_json(self._ask("GET", "/tokens").content)
+        return self._answer(list[TokenEntry], "GET", "/tokens")
 
     def revoke_token(self, name: str) -> TokenEntry:
         """End a token at once."""
-        return TokenEntry.model_validate_json(self._ask("POST", f"/tokens/{_part(name)}/revoke").content)
+        return self._answer(TokenEntry, "POST", f"/tokens/{_part(name)}/revoke")
 
     def _move(self, path: str, body: dict[str, Any]) -> Release:
-        return Release.model_validate_json(self._ask("POST", path, body).content)
-
-
-_ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
-_RELEASES = TypeAdapter(list[Release])
-_BLOCKED = TypeAdapter(list[BlockedEntry])
-_LEDGER = TypeAdapter(list[LedgerEntry])
-_TOKENS = TypeAdapter(list[TokenEntry])
-_CLUSTERS = TypeAdapter(list[ClusterSummary])
-_LABELS = TypeAdapter(list[LabelEntry])
-_RECORD = TypeAdapter(list[RecordEntry])
-_DIGESTS = TypeAdapter(list[str])
-_KNOWN = TypeAdapter(dict[str, str])
+        return self._answer(Release, "POST", path, body)
 
 
 def _part(text: str) -> str:

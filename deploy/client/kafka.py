@@ -3,6 +3,7 @@
 Everything here may also raise ingest.kafka.access.BrokerRefusedError, which no other file or try would mend.
 """
 
+import hashlib
 import mimetypes
 import os
 import time
@@ -19,7 +20,9 @@ from pydantic import ValidationError
 
 from detector.reading import parse_record
 from detector.records import Verdict, Withdrawal
+from ingest.durable import write_durably
 from ingest.kafka.access import absent, kafka_options, refused, require_entry
+from ingest.kafka.sink import record_bytes
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 
 EVENT_TYPE = "io.forgewatch.media"
@@ -58,19 +61,22 @@ def send_file(
     """Send one file to the media topic; returns its position, which is its verdict's id.
 
     As a CloudEvent in binary mode: a fresh id that begins with the file's name, its folder as source where
-    none is given, its content type; with `raw` as a bare value. A file over the record limit goes as a claim
-    check where it lies below the configured root. Raises StreamError, OSError.
+    none is given, its content type; with `raw` as a bare value. An event over the record limit goes as a
+    claim check: of the file where it lies below the configured root, else of a copy that is made there.
+    Raises StreamError, OSError.
     """
     path = path.resolve()
-    media: bytes | None = path.read_bytes() if path.stat().st_size <= settings.max_media_bytes else None
-    if media is None and (raw or not _below_root(path, settings)):
-        raise StreamError(
-            f"{path}: larger than {settings.max_media_bytes} bytes; put it below "
-            "FORGEWATCH_INGEST_CLAIM_CHECK_DIR, and it is sent by reference"
-        )
-    headers = None if raw else event_headers(path, by_reference=media is None, source=source)
+    size, limit = path.stat().st_size, settings.max_media_bytes
+    if size > settings.max_fetched_bytes:
+        raise StreamError(f"{path}: {size} bytes; the limit is {settings.max_fetched_bytes}: make it smaller")
+    media, headers = path.read_bytes(), [] if raw else event_headers(path, source=source)
+    if record_bytes(None, media, headers) > limit:
+        if raw:
+            raise StreamError(f"{path}: larger than a bare value may be, {limit} bytes: leave --raw out")
+        headers.append(("ce_dataref", _claim_check(path, media, settings).as_uri().encode()))
+        media = b""
     try:
-        sent = producer.send(settings.media_topic, value=media or b"", headers=headers).get(timeout=_WAIT_S)
+        sent = producer.send(settings.media_topic, value=media, headers=headers).get(timeout=_WAIT_S)
     except AuthorizationError as error:
         raise refused(error, kafka_options(settings)) from error
     except KafkaError as error:
@@ -150,13 +156,26 @@ def _poll(consumer: Any) -> Iterator[tuple[int, Verdict | Withdrawal]]:
                 continue  # of a later version, or none of the detector's
 
 
-def _below_root(path: Path, settings: IngestSettings) -> bool:
-    root = settings.claim_check_dir
-    return root is not None and path.is_relative_to(root.resolve())
+def _claim_check(path: Path, media: bytes, settings: IngestSettings) -> Path:
+    """Where the detectors may fetch a file: where it lies, or in a copy that is named by its SHA-256."""
+    if settings.claim_check_dir is None:
+        raise StreamError(
+            f"{path}: larger than a record, {settings.max_media_bytes} bytes: set "
+            "FORGEWATCH_INGEST_CLAIM_CHECK_DIR to the folder that the detectors read"
+        )
+    root = settings.claim_check_dir.resolve()
+    copy = root / "sent" / hashlib.sha256(media).hexdigest()
+    if path.is_relative_to(root):
+        return path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if not copy.exists():
+        write_durably(copy, media)
+    copy.chmod(0o644)  # a detector may run as another user
+    return copy
 
 
-def event_headers(path: Path, *, by_reference: bool, source: str | None = None) -> list[tuple[str, bytes]]:
-    """The headers of the CloudEvent that carries a file, or refers to it; path is absolute.
+def event_headers(path: Path, *, source: str | None = None) -> list[tuple[str, bytes]]:
+    """The headers of the CloudEvent that carries a file; path is absolute.
 
     source: the event's; without it the file's folder.
     """
@@ -167,6 +186,4 @@ def event_headers(path: Path, *, by_reference: bool, source: str | None = None) 
         "ce_type": EVENT_TYPE,
         "content-type": mimetypes.guess_type(path.name)[0] or "application/octet-stream",
     }
-    if by_reference:
-        headers["ce_dataref"] = path.as_uri()
     return [(name, value.encode()) for name, value in headers.items()]

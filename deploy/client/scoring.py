@@ -74,7 +74,7 @@ class Scorer:
             timestamp_ms=time.time_ns() // 1_000_000,
             key=None,
             value=path.read_bytes(),
-            headers=tuple(event_headers(path.resolve(), by_reference=False, source=source)),
+            headers=tuple(event_headers(path.resolve(), source=source)),
         )
         self._count += 1
         batch = open_batch([record], Route(self._artifact), self._sandbox, self._settings)

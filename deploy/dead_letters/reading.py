@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,8 @@ def read_page(ingest: IngestSettings, before: Mapping[int, int], most: int, time
         ends = consumer.end_offsets(parts, timeout_ms=timeout_ms)
         upper = {part: min(ends[part], before.get(part.partition, ends[part])) for part in parts}
         lower = {part: max(begin[part], upper[part] - most) for part in parts}
-        records = _between(consumer, lower, upper, timeout_s, topic)
-    letters = sorted(map(read_letter, records), key=lambda letter: letter.at_ms, reverse=True)
+        letters = _between(consumer, lower, upper, timeout_s, topic)
+    letters.sort(key=lambda letter: letter.at_ms, reverse=True)
     shown = letters[:most]
     # Where all that was read of a partition is shown, the next page goes on before it.
     older = {part.partition: offset for part, offset in lower.items()}
@@ -69,19 +69,21 @@ def _between(
     upper: Mapping[TopicPartition, int],
     timeout_s: float,
     topic: str,
-) -> Sequence[InRecord]:
+) -> list[DeadLetter]:
+    """Keep what the records say, and no value: a page of them is gigabytes."""
     waiting = {part for part in lower if lower[part] < upper[part]}
     consumer.assign(list(waiting))
     for part in waiting:
         consumer.seek(part, lower[part])
-    records, deadline = list[InRecord](), time.monotonic() + timeout_s
+    letters, deadline = list[DeadLetter](), time.monotonic() + timeout_s
     while waiting:
         if time.monotonic() > deadline:
             raise TopicError(f"reading {topic} took longer than {timeout_s:g} s")
         for part, polled in consumer.poll(timeout_ms=100).items():
-            records += [record for record in in_records({part: polled}, {}) if record.offset < upper[part]]
+            came = in_records({part: polled}, {})
+            letters += [read_letter(record) for record in came if record.offset < upper[part]]
         waiting = {part for part in waiting if consumer.position(part) < upper[part]}
-    return records
+    return letters
 
 
 def read_letter(record: InRecord) -> DeadLetter:

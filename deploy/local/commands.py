@@ -24,6 +24,7 @@ from deploy.local.supervisor import Supervisor
 from deploy.releases.signing import said_of
 from deploy.settings import DeploySettings
 from detector.release.artifact import version_of
+from ingest.settings import IngestSettings
 
 
 def up(home: Path = HOME, console: Console | None = None) -> None:
@@ -121,6 +122,7 @@ def tell(home: Path, console: Console) -> None:
     broker = settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
     media = f"{settings.get('FORGEWATCH_INGEST_TOPIC_PREFIX', 'forgewatch')}.media"
     signers = settings.get("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS")
+    most = settings.get("FORGEWATCH_INGEST_MAX_MEDIA_BYTES", IngestSettings().max_media_bytes)
     shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     console.print(
         f"""
@@ -135,7 +137,7 @@ state and logs   {home / "run"}
 settings         {home / "stack.env"}
 
 send a file      {shown} send photo.jpg
-                 kcat -P -b {broker} -t {media} photo.jpg
+                 kcat -P -b {broker} -X message.max.bytes={most} -t {media} photo.jpg
 read verdicts    {shown} verdicts --follow
 how it does      {shown} status
 stop it          {shown} down""",

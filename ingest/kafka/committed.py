@@ -12,6 +12,8 @@ from ingest.settings import IngestSettings
 
 # what a killed consumer holds waits for this long
 _SESSION_TIMEOUT_MS = 9_000
+# Of a partition, in one fetch: small records come by hundreds, and the largest one by one.
+FETCH_BYTES = 4 << 20
 
 
 def committed_reader(settings: IngestSettings, group: str | None, fetch_bytes: int) -> KafkaConsumer:
@@ -46,16 +48,7 @@ def in_records(
             passed = 0
             if record is found[-1] and (reach := reached.get((partition.topic, partition.partition))):
                 passed = max(0, reach.next - record.offset - 1)
-            headers = tuple(record.headers)
-            records.append(
-                InRecord(
-                    *(
-                        record.topic,
-                        record.partition,
-                        record.offset,
-                        -1 if record.timestamp is None else record.timestamp,
-                    ),
-                    *(record.key, record.value, headers, passed),
-                )
-            )
+            at_ms = -1 if record.timestamp is None else record.timestamp
+            at = record.topic, record.partition, record.offset, at_ms
+            records.append(InRecord(*at, record.key, record.value, tuple(record.headers), passed))
     return records

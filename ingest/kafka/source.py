@@ -18,7 +18,7 @@ from prometheus_client import Counter
 
 from ingest import metrics
 from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
-from ingest.kafka.committed import committed_reader, in_records
+from ingest.kafka.committed import FETCH_BYTES, committed_reader, in_records
 from ingest.kafka.positions import SameTopic, TopicRenewedError, read_on
 from ingest.kafka.sink import CommitError
 from ingest.metrics import reaches, records_behind
@@ -54,7 +54,7 @@ class Source:
         self._past, self._options = past, kafka_options(settings)
         self._topic = settings.media_topic if past is None else past.topic
         self._timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
-        self._consumer = committed_reader(settings, group, 4 * settings.max_record_bytes)
+        self._consumer = committed_reader(settings, group, max(FETCH_BYTES, settings.max_record_bytes))
         self._same_topic = SameTopic(self._consumer, self._topic, self._timeout_ms)
         self._placed = False
         self._paused = False

@@ -84,7 +84,7 @@ def test_the_largest_record_of_the_media_topic_fits_with_its_errors():
 
 
 def test_a_record_that_a_compressed_batch_made_too_large_is_still_answered():
-    huge = b"0" * 5_000_000
+    huge = b"0" * 2 * SETTINGS.max_record_bytes
     letters = [
         dead_letter(record(b"k", huge), "s", ValueError(), SETTINGS),
         dead_letter(record(huge, huge, ("h", huge)), "s", ValueError(), SETTINGS),

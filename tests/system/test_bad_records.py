@@ -31,7 +31,7 @@ from memory.worker import arrival_of
 
 pytestmark = pytest.mark.system
 
-LARGE = 5_000_000
+LARGE = 10_000_000
 MARK = b"this batch is damaged on the disk"
 ROLLOUT = Rollout(ledger="a" * 32, epoch=1, sequence=7, stable="b" * 64)
 DEEP = b"[" * 100_000

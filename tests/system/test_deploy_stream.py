@@ -28,7 +28,7 @@ from ingest.envelope import open_envelope
 from ingest.kafka.access import kafka_options
 from ingest.kafka.committed import in_records
 from ingest.kafka.compacted import TopicError
-from ingest.kafka.topics import ensure_topics
+from ingest.kafka.topics import ensure_topics, ingest_topics
 from ingest.records import MediaItem
 from ingest.settings import IngestSettings
 
@@ -178,35 +178,35 @@ def test_a_file_that_is_sent_is_what_ingest_opens(
     assert (item.media_id is None) == raw
 
 
-def test_a_large_file_goes_by_claim_check_below_the_root_and_not_at_all_elsewhere(
-    settings: IngestSettings, make_topic: Callable[..., str], tmp_path: Path
+@pytest.mark.parametrize("beyond", [-2000, -100, 0, 1, 12 << 20])
+@pytest.mark.parametrize("folder", ["claims", "elsewhere", "no claim checks"])
+def test_a_file_of_any_size_is_sent_in_its_record_or_by_claim_check(
+    settings: IngestSettings, tmp_path: Path, beyond: int, folder: str
 ) -> None:
-    make_topic(name=settings.media_topic)
-    large = b"\0" * (settings.max_media_bytes + 1)
-    assert settings.claim_check_dir is not None
-    inside, outside = settings.claim_check_dir / "a b.mp4", tmp_path / "b.mp4"
-    for path in (inside, outside):
-        path.write_bytes(large)
+    ensure_topics(settings, ingest_topics(settings, 1))
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / folder.replace("no claim checks", "elsewhere") / "a b.mp4"
+    path.write_bytes(b"\0" * (settings.max_media_bytes + beyond))
+    if folder == "no claim checks":
+        settings = settings.model_copy(update={"claim_check_dir": None})
     with media_producer(settings) as producer:
-        send_file(producer, settings, inside, raw=False)
-        with pytest.raises(StreamError, match="FORGEWATCH_INGEST_CLAIM_CHECK_DIR"):
-            send_file(producer, settings, outside, raw=False)
-        with pytest.raises(StreamError, match="larger than"):
-            send_file(producer, settings, inside, raw=True)
+        small = settings.model_copy(update={"max_fetched_bytes": path.stat().st_size - 1})
+        with pytest.raises(StreamError, match="make it smaller"):
+            send_file(producer, small, path, raw=False)
+        if beyond > -100:
+            with pytest.raises(StreamError, match="leave --raw out"):
+                send_file(producer, settings, path, raw=True)
+        if beyond > -2000 and folder == "no claim checks":
+            with pytest.raises(StreamError, match="FORGEWATCH_INGEST_CLAIM_CHECK_DIR"):
+                send_file(producer, settings, path, raw=False)
+            return
+        for _ in range(2):
+            send_file(producer, settings, path, raw=False)
     item, media = opened(settings)
-    assert item.digest == hashlib.sha256(large).hexdigest()
-    assert len(media) == len(large)
-
-
-def test_the_largest_record_that_the_topic_takes_is_sent(
-    settings: IngestSettings, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    make_topic(name=settings.media_topic)
-    path = tmp_path / "x.jpg"
-    path.write_bytes(b"\0" * settings.max_media_bytes)
-    with media_producer(settings) as producer:
-        send_file(producer, settings, path, raw=False)
-    assert len(opened(settings)[1]) == settings.max_media_bytes
+    assert item.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert len(media) == path.stat().st_size
+    modes = [each.stat().st_mode & 0o777 for each in tmp_path.glob("claims/sent/*")]
+    assert modes == [0o644] * (beyond > -2000 and folder == "elsewhere")
 
 
 def test_the_newest_verdicts_are_read_across_partitions_and_aborted_ones_are_not(

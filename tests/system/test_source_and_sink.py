@@ -167,8 +167,8 @@ def test_a_second_sink_of_the_same_slot_fences_the_first(settings: IngestSetting
 
 def test_every_kind_of_record_has_a_dead_letter_that_can_be_written(settings: IngestSettings) -> None:
     headers = [("ce_id", b"\xff\xfe"), ("empty", b"")]
-    with producing(settings, max_request_size=2_000_000) as producer:
-        producer.send(settings.media_topic, value=b"v" * 1_048_000, key=b"big", headers=headers)
+    with producing(settings, max_request_size=2 * settings.max_media_bytes) as producer:
+        producer.send(settings.media_topic, value=b"v" * (settings.max_media_bytes - 600), key=b"big", headers=headers)
         producer.send(settings.media_topic, value=None, key=b"null", headers=headers)
         producer.send(settings.media_topic, value=b"", key=None, headers=headers)
     with TransactionalSink(settings, "slot-f") as sink, Source(settings, "group") as source:

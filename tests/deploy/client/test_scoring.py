@@ -200,9 +200,9 @@ def test_every_odd_video_ends_in_a_verdict_with_its_scan_or_in_a_reason(scanned_
 
 def test_a_file_whose_name_is_no_utf_8_is_sent_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(os.fsdecode(b"/media/f\xe9.jpg"))
-    headers = dict(event_headers(path, by_reference=True))
+    headers = dict(event_headers(path))
     assert headers["ce_id"].startswith(b"f%E9.jpg-")
-    assert headers["ce_dataref"] == b"file:///media/f%E9.jpg"
+    assert headers["ce_source"] == b"/media"
     print_json({"file": str(path)})
     say(f"t-0-1  {path}")
     warn(str(path))

@@ -52,7 +52,7 @@ def test_a_verdict_shows_the_whole_picture_and_the_files_name(
     page: Any, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, asked = services.ingest.media_topic, []
-    sent = event_headers(Path("/a/tour d'été <b>.jpg"), by_reference=False)
+    sent = event_headers(Path("/a/tour d'été <b>.jpg"))
     item = make_item(7, topic=topic).model_copy(update={"media_id": dict(sent)["ce_id"].decode()})
     verdict = make_verdict(item)
     with services.memory.note() as connection:
