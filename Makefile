@@ -15,8 +15,8 @@ demo: .venv/installed ## the whole loop, from training to hot swap, with a table
 up: .venv/installed ## the same stack, left running
 	$(BIN)/forgewatch up
 
-down: .venv/installed ## stop it and remove what it left
-	$(BIN)/forgewatch down
+down: .venv/installed ## stop it; PURGE=1 deletes what it holds, too, once it has asked
+	$(BIN)/forgewatch down $(if $(PURGE),--purge)
 
 test: .venv/installed ## lint, types and every test; those marked system start a real broker and TorchServe
 	$(MAKE) -j2 lint tests

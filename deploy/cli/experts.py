@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from deploy.cli.learning import device_of
-from deploy.cli.output import JsonFlag, UsageError, print_json, print_table, progress_bar, say, writable
+from deploy.cli.output import (
+    JsonFlag,
+    UsageError,
+    print_json,
+    print_rows,
+    print_table,
+    progress_bar,
+    say,
+    writable,
+)
 from deploy.cli.runs import one_line
 
 if TYPE_CHECKING:
@@ -91,23 +100,10 @@ def list_(as_json: JsonFlag = False) -> None:
         rows = _registry().rows()
     if as_json:
         return print_json(rows)
-    print_table(
-        "experts",
-        ["name", "input", "px", "AUC when added", "95 %", "s an image", "checkpoint", "licence"],
-        (
-            [
-                row.contract.name,
-                row.contract.input,
-                row.contract.side_px,
-                row.worth.everywhere.auc,
-                _interval(row.worth.everywhere),
-                row.worth.seconds,
-                row.contract.checkpoint,
-                row.contract.licence,
-            ]
-            for row in rows
-        ),
-    )
+    columns: Any = {"name": "contract.name", "input": "contract.input", "px": "contract.side_px"}
+    columns |= {"AUC_when_added": "worth.everywhere.auc", "95_%": lambda row: _interval(row.worth.everywhere)}
+    columns |= {"s_an_image": "worth.seconds"}
+    print_rows("experts", rows, **columns, checkpoint="contract.checkpoint", licence="contract.licence")
 
 
 @app.command()

@@ -1,12 +1,21 @@
 """The command `forgewatch lineage`: from a verdict back to people, and from a label on to verdicts."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 
-from deploy.cli.output import JsonFlag, UsageError, client, print_json, print_table, say, short, warn
+from deploy.cli.output import (
+    JsonFlag,
+    UsageError,
+    client,
+    print_json,
+    print_rows,
+    say,
+    short,
+    warn,
+)
 from deploy.client.http import Client
 from deploy.lineage.records import (
     ExemplarLineage,
@@ -87,23 +96,11 @@ def _show_verdict(found: VerdictLineage) -> None:
         warn(problem)
     if found.release is not None:
         _show_release(found.release)
-    print_table(
-        "nearest exemplars, and the labels that the release learnt them by",
-        ["exemplar", "distance", "learnt as", "split", "source", "label", "by", "at"],
-        (
-            [
-                one.exemplar,
-                one.distance,
-                one.learnt.family if one.learnt else one.family,
-                one.learnt and one.learnt.split,
-                one.learnt and one.learnt.source,
-                one.learnt and one.learnt.label,
-                one.label and one.label.actor,
-                one.label and one.label.at,
-            ]
-            for one in found.neighbours
-        ),
-    )
+    columns: Any = {"learnt_as": lambda one: one.learnt.family if one.learnt else one.family}
+    columns |= {name: f"learnt.{name}" for name in ("split", "source", "label")}
+    title = "nearest exemplars, and the labels that the release learnt them by"
+    columns |= {"by": "label.actor", "at": "label.at"}
+    print_rows(title, found.neighbours, exemplar="exemplar", distance="distance", **columns)
 
 
 def _show_release(found: ReleaseLineage) -> None:
@@ -115,27 +112,12 @@ def _show_release(found: ReleaseLineage) -> None:
     )
     if found.parents:
         say(f"trained from {', then '.join(str(short(digest)) for digest in found.parents)}")
-    print_table(
-        "its history",
-        ["#", "at", "by", "action"],
-        ([e.sequence, e.at, e.actor, e.action] for e in found.history),
-    )
+    print_rows("its history", found.history, **{"#": "sequence"}, at="at", by="actor", action="action")
     if found.labels is None:
         return say("what it learnt from is not known: it was made before releases had a training snapshot")
-    print_table(
-        "the labels that it was made of",
-        ["label", "what", "by", "at", *_SPLITS],
-        (
-            [
-                learnt.label,
-                learnt.entry and learnt.entry.what,
-                learnt.entry and learnt.entry.actor,
-                learnt.entry and learnt.entry.at,
-                *(learnt.items.get(split, 0) for split in _SPLITS),
-            ]
-            for learnt in found.labels
-        ),
-    )
+    columns: Any = {"label": "label", "what": "entry.what", "by": "entry.actor", "at": "entry.at"}
+    columns |= {split: lambda learnt, of=split: learnt.items.get(of, 0) for split in _SPLITS}
+    print_rows("the labels that it was made of", found.labels, **columns)
 
 
 def _show_exemplar(found: ExemplarLineage) -> None:
@@ -154,21 +136,11 @@ def _show_labels(labels: tuple[LabelEntry, ...]) -> None:
 
 
 def _show_learners(found: Learners) -> None:
-    print_table(
-        "releases that it went into",
-        ["release", "state", "its exemplars there", "through", "verdicts", "newest verdict"],
-        (
-            [
-                short(one.release.digest),
-                one.release.state,
-                _counts(one.items),
-                short(one.through),
-                _counts(one.verdicts),
-                one.newest[0].id if one.newest else None,
-            ]
-            for one in found.releases
-        ),
-    )
+    columns: Any = {"release": lambda one: short(one.release.digest), "state": "release.state"}
+    columns |= {"its_exemplars_there": lambda one: _counts(one.items)}
+    columns |= {"through": lambda one: short(one.through), "verdicts": lambda one: _counts(one.verdicts)}
+    columns |= {"newest_verdict": lambda one: one.newest[0].id if one.newest else None}
+    print_rows("releases that it went into", found.releases, **columns)
     if found.unsaid:
         say(f"not known of {len(found.unsaid)} releases from before there were training snapshots")
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,6 +18,7 @@ from deploy.cli.output import (
     print_table,
     say,
     short,
+    show_list,
     warn,
 )
 from deploy.client.connection import ServerUnavailableError
@@ -138,14 +139,9 @@ def undo(
 def labels(as_json: JsonFlag = False) -> None:
     """List who called what what, and what was undone, the newest first."""
     with client() as api:
-        found = api.labels()
-    if as_json:
-        return print_json(found)
-    print_table(
-        "labels",
-        ["label", "at", "by", "what", "exemplars", "undone by"],
-        ([e.label, e.at, e.actor, e.what or f"undo of {e.undoes}", e.exemplars, e.undone_by] for e in found),
-    )
+        columns: Any = {"label": "label", "at": "at", "by": "actor"}
+        columns |= {"what": lambda e: e.what or f"undo of {e.undoes}"}
+        show_list(api.labels(), as_json, "labels", **columns, exemplars="exemplars", undone_by="undone_by")
 
 
 def update(

@@ -3,12 +3,13 @@
 import getpass
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic_core import to_jsonable_python
@@ -78,6 +79,26 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         print_grid(Console(), title, columns, cells)
     else:
         say(f"{title}: none")
+
+
+def print_rows(title: str, items: Iterable[object], **columns: str | Callable[[Any], object]) -> None:
+    """Print a table with a row for each item; a column is a dotted attribute of it, or what a function gives.
+
+    The underscores of a column's name are shown as spaces.
+    """
+    rows = ([_cell(item, column) for column in columns.values()] for item in items)
+    print_table(title, [name.replace("_", " ").strip() for name in columns], rows)
+
+
+def _cell(item: Any, column: str | Callable[[Any], object]) -> object:
+    if callable(column):
+        return column(item)
+    return reduce(lambda at, name: None if at is None else getattr(at, name), column.split("."), item)
+
+
+def show_list(items: Iterable[object], as_json: bool, title: str, **columns: Any) -> None:
+    """Print items as JSON, or as a table (see `print_rows`)."""
+    print_json(items) if as_json else print_rows(title, items, **columns)
 
 
 def say(line: str) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.output import CommandError, JsonFlag, client, print_json, print_table, say
+from deploy.cli.output import CommandError, JsonFlag, client, print_json, say, show_list
 
 app = typer.Typer(help="Read the record of every act, and prove it.")
 
@@ -21,13 +21,8 @@ def list_(
     """List acts, the newest first."""
     with client() as api:
         entries = api.record(limit, actor, action, since.astimezone() if since else None)
-    if as_json:
-        return print_json(entries)
-    print_table(
-        "the record",
-        ["#", "at", "by", "what", "to what"],
-        ([entry.sequence, entry.at, entry.actor, entry.action, entry.subject] for entry in entries),
-    )
+    columns = {"#": "sequence", "at": "at", "by": "actor", "what": "action", "to_what": "subject"}
+    show_list(entries, as_json, "the record", **columns)
 
 
 @app.command()

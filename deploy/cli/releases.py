@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from deploy.cli.output import (
     print_table,
     say,
     short,
+    show_list,
 )
 from deploy.release_records import LedgerEntry, Release, ReleaseDetail
 from deploy.rollout_records import Expected
@@ -33,17 +34,14 @@ Accept = Annotated[
 def releases(as_json: JsonFlag = False) -> None:
     """List every release: its state, who moved it there, and why."""
     with client() as api:
-        found = api.releases()
-    if as_json:
-        return print_json(found)
-    print_table(
-        "releases",
-        ["release", "state", "since", "by", "classes", "reason"],
-        [
-            [short(r.digest), r.state, r.since, r.actor, ", ".join(r.candidate.classes), r.reason]
-            for r in found
-        ],
-    )
+        columns: Any = {
+            "release": lambda r: short(r.digest),
+            "state": "state",
+            "since": "since",
+            "by": "actor",
+        }
+        columns |= {"classes": lambda r: ", ".join(r.candidate.classes), "reason": "reason"}
+        show_list(api.releases(), as_json, "releases", **columns)
 
 
 def release(digest: Digest, as_json: JsonFlag = False) -> None:

@@ -1,6 +1,6 @@
 """`forgewatch rollout`: how the release on trial stands, and what a person does with it."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from deploy.cli.output import (
     print_table,
     say,
     short,
+    show_list,
 )
 from deploy.release_records import Release
 from deploy.retraction_records import OUTCOMES
@@ -70,11 +71,9 @@ def items(
     """List the newest shared items of which one said this and the other that."""
     with client() as api:
         found = api.rollouts.items(champion, challenger)
-    if as_json:
-        return print_json(found)
-    rows = [[each.id, each.source, each.label, "both" if each.contradicts else None] for each in found]
     title = f"champion {champion}, challenger {challenger}"
-    print_table(title, ["item", "source", "called", "contradicts"], rows)
+    columns: Any = {"contradicts": lambda each: "both" if each.contradicts else None}
+    show_list(found, as_json, title, item="id", source="source", called="label", **columns)
 
 
 @app.command()

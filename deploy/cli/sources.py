@@ -16,6 +16,7 @@ from deploy.cli.output import (
     print_table,
     say,
     short,
+    show_list,
 )
 from deploy.purge_records import PurgePreview
 
@@ -67,10 +68,7 @@ def purge(
 def blocked(as_json: JsonFlag = False) -> None:
     """List the sources that are no longer remembered."""
     with client() as api:
-        entries = api.blocked()
-    if as_json:
-        return print_json(entries)
-    print_table("blocked sources", ["source", "since", "by"], [[e.source, e.at, e.actor] for e in entries])
+        show_list(api.blocked(), as_json, "blocked sources", source="source", since="at", by="actor")
 
 
 @app.command()

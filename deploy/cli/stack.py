@@ -4,7 +4,7 @@ What loads torch or a database is imported only when it is called: the other com
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
@@ -15,6 +15,7 @@ from deploy.cli.output import (
     UsageError,
     client,
     print_json,
+    print_rows,
     print_table,
     say,
     short,
@@ -91,11 +92,18 @@ def migrate() -> None:
         raise CommandError(str(error)) from error
 
 
-def down() -> None:
-    """Stop the stack that runs here and remove what it left."""
+def down(
+    purge: Annotated[
+        bool, typer.Option("--purge", help="delete its topics, memory and releases, too; asks before")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="ask nothing")] = False,
+) -> None:
+    """Stop the stack that runs here. What it holds stays, and `forgewatch up` goes on with it."""
     from deploy.local import commands
 
-    commands.down()
+    if purge and not yes:
+        typer.confirm("Delete the topics, the memory and the releases of this stack for good?", abort=True)
+    commands.down(purge=purge)
 
 
 def demo(
@@ -148,39 +156,18 @@ def status(as_json: JsonFlag = False) -> None:
     if as_json:
         return print_json({**found.model_dump(mode="json"), "kept_alive": kept, "alerts": _alerts()})
     _headline(found)
-    print_table(
-        "lag",
-        ["group", "topic", "partition", "behind", "of these in an open transaction"],
-        ([p.group, p.topic, p.partition, p.lag, p.held_back or ""] for p in found.lag),
-    )
+    columns: Any = {"behind": "lag", "of_these_in_an_open_transaction": lambda p: p.held_back or ""}
+    print_rows("lag", found.lag, group="group", topic="topic", partition="partition", **columns)
     if found.lag_problem:
         say(f"lag is not known: {found.lag_problem}\n")
-    print_table(
-        "memory", ["shelf", "family", "exemplars"], ([s.shelf, s.family, s.count] for s in found.shelves)
-    )
-    print_table(
-        "updates",
-        ["update", "state", "stage", "done", "asked by", "at", "why"],
-        (
-            [
-                u.id,
-                u.state,
-                u.stage,
-                f"{u.done}/{u.total}" if u.total else "",
-                u.requested_by,
-                u.requested_at,
-                u.error,
-            ]
-            for u in found.updates
-        ),
-    )
+    print_rows("memory", found.shelves, shelf="shelf", family="family", exemplars="count")
+    columns = {"done": lambda u: f"{u.done}/{u.total}" if u.total else "", "asked_by": "requested_by"}
+    columns |= {"at": "requested_at", "why": "error"}
+    print_rows("updates", found.updates, update="id", state="state", stage="stage", **columns)
     if found.due:
         say(f"next updates are due at {', '.join(f'{due:%Y-%m-%d %H:%M %Z}' for due in found.due)}\n")
-    print_table(
-        "processes",
-        ["process", "state", "address", "problem"],
-        ([p.name, _state(p), p.address, p.problem] for p in found.processes),
-    )
+    columns = {"address": "address", "problem": "problem"}
+    print_rows("processes", found.processes, process="name", state=_state, **columns)
     _show_kept(kept)
     _show_alerts(_alerts())
 
@@ -230,22 +217,16 @@ def _show_alerts(alerts: list[Alert] | str | None) -> None:
     if isinstance(alerts, str):
         say(f"what alerts fire is not known: {alerts}")
     elif alerts:
-        print_table(
-            "alerts that fire",
-            ["alert", "severity", "what", "what to do"],
-            ([a.name, a.severity, a.description, a.runbook_url] for a in alerts),
-        )
+        columns = {"what": "description", "what_to_do": "runbook_url"}
+        print_rows("alerts that fire", alerts, alert="name", severity="severity", **columns)
 
 
 def _show_kept(kept: list[Kept] | str) -> None:
     if isinstance(kept, str):
         say(f"what is kept alive here is not known: {kept}")
     elif kept:
-        print_table(
-            "kept alive here",
-            ["process", "state", "since", "restarts", "last end", "why"],
-            ([k.name, k.state, k.since, k.restarts, k.last_end, k.why] for k in kept),
-        )
+        names = {name: name for name in ("state", "since", "restarts", "last_end", "why")}
+        print_rows("kept alive here", kept, process="name", **names)
 
 
 def _waiting(release: Release) -> str:

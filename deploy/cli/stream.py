@@ -4,6 +4,7 @@ Kafka's client and ONNX Runtime are imported by the commands that need them, whi
 """
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,12 +17,11 @@ from deploy.cli.output import (
     UsageError,
     client,
     print_json,
-    print_table,
     say,
     short,
     warn,
 )
-from detector.records import VERDICTS, Segment, Verdict, Withdrawal
+from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.settings import IngestSettings
 
 if TYPE_CHECKING:
@@ -64,23 +64,45 @@ def send(
     source: SourceOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send files to the media topic; prints each one's position, which is its verdict's id."""
-    from deploy.client.kafka import StreamError, media_producer, send_file
+    """Send files to the media topic, and say what the detectors answer; a verdict's id is its position."""
+    from deploy.client.kafka import StreamError, answers, media_producer, send_file
+    from deploy.client.pictures import refusal, sentence
+    from ingest.kafka.access import BrokerRefusedError
 
     if raw and source is not None:
         raise UsageError("a bare value carries no source: leave --raw or --source out")
-    settings = IngestSettings()
-    failed = 0
-    with media_producer(settings) as producer:
+    settings, failed, sent = IngestSettings(), 0, dict[str, Path]()
+
+    def show(id_: str, verdict: Verdict | None, words: str) -> None:
+        path = sent.pop(id_)
+        if as_json:
+            print_json({"file": str(path), "id": id_, "verdict": verdict, "sentence": words})
+        else:
+            say(f"{id_}  {path}  {words}")
+
+    with media_producer(settings) as producer, ExitStack() as reading:
+        follow, unanswered = None, _LATE
+        try:
+            follow = reading.enter_context(answers(settings))
+        except (StreamError, BrokerRefusedError) as error:  # whoever may send may not read
+            unanswered = f"sent; what is said of it cannot be read: {error}"
         for path in files:
             try:
-                position = send_file(producer, settings, path, raw=raw, source=source)
+                sent[send_file(producer, settings, path, raw=raw, source=source)] = path
             except (StreamError, OSError) as error:
                 warn(_why(path, error))
                 failed += 1
-                continue
-            print_json({"file": str(path), "id": position}) if as_json else say(f"{position}  {path}")
+        for id_, answer in follow(list(sent)) if follow else ():
+            if isinstance(answer, Verdict):
+                show(id_, answer, sentence(answer))
+            else:
+                show(id_, None, f"No verdict. {refusal(answer.facts['reason'], answer.facts['message'])}")
+        for id_ in list(sent):
+            show(id_, None, unanswered)
     _finish(failed, "sent")
+
+
+_LATE = "sent; no answer within 30 s: `forgewatch status` says what is live, `forgewatch verdicts` what comes"
 
 
 def score(
@@ -100,6 +122,7 @@ def score(
     as_json: JsonFlag = False,
 ) -> None:
     """Score files by the live release, here and without Kafka: the same verdict as the stream's."""
+    from deploy.client.pictures import sentence
     from deploy.client.scoring import NoVerdictError, ScoringError, open_scorer
 
     if map_dir is not None:
@@ -107,9 +130,7 @@ def score(
             raise CommandError(f"{map_dir} is a file: name a folder")
         map_dir.mkdir(parents=True, exist_ok=True)
 
-    failed = 0
-    found = []
-    no_scan = False
+    failed, no_scan = 0, False
     try:
         with client() as api, open_scorer(api) as scorer:
             if (map_dir is not None or dense) and not scorer.maps:
@@ -125,15 +146,13 @@ def score(
                     draw(scorer, path, verdict, map_dir)
                 no_scan |= verdict.kind == "video" and not scorer.scans
                 if as_json:
-                    print_json({"file": str(path), "verdict": verdict.model_dump(mode="json")})
+                    print_json({"file": str(path), "verdict": verdict, "sentence": sentence(verdict)})
                 else:
-                    found.append((path, verdict))
+                    say(f"{path}  {sentence(verdict)}")
     except ScoringError as error:
         raise CommandError(str(error)) from error
     if no_scan and map_dir is not None:
         warn("the live release tells no stretches of videos: it has no scanner (updater/README.md says how)")
-    if not as_json:
-        print_table("verdicts", ["file", *_COLUMNS], ([path.name, *_cells(v)] for path, v in found))
     _finish(failed, "scored")
 
 
@@ -152,35 +171,6 @@ def draw(scorer: "Scorer", path: Path, verdict: Verdict, folder: Path) -> None:
             picture.save(_free(folder, path, "time"))
     except (DecodeError, OSError) as error:
         warn(f"not drawn: {_why(path, error)}")
-
-
-_COLUMNS = ("label", "family", "p(family)", "p(fake)", "u", "threshold", "marked", "forged", "release")
-
-
-def _cells(v: Verdict) -> list[object]:
-    return [
-        v.label,
-        v.family,
-        v.family_probability,
-        v.fake_probability,
-        v.unknown_score,
-        v.unknown_threshold,
-        None if v.map is None else f"{v.map.share:.1%}",
-        _forged(v),
-        short(v.release),
-    ]
-
-
-def _forged(v: Verdict) -> str | None:
-    if v.unscanned is not None:
-        return "not scanned"
-    return None if v.segments is None else _stretches(v.segments)
-
-
-def _stretches(segments: Iterable[Segment]) -> str:
-    """Return when a video is forged, in the order of time."""
-    ends = sorted((segment.start_s, segment.end_s) for segment in segments)
-    return ", ".join(f"{start:.1f}–{end:.1f} s" for start, end in ends) or "nowhere"
 
 
 def _show(found: Iterable[Verdict | Withdrawal], as_json: bool) -> None:

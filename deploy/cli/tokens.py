@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from deploy.access.roles import Role, TokenEntry, TokenRequest
-from deploy.cli.output import ActorOption, JsonFlag, client, print_json, print_table, say
+from deploy.cli.output import ActorOption, JsonFlag, client, print_json, say, show_list
 
 app = typer.Typer(help="Give people and machines tokens, list them, end them.")
 
@@ -37,14 +37,8 @@ def add(
 def list_(as_json: JsonFlag = False) -> None:
     """List every token that was given: whose, what for, until when, last used; never the token itself."""
     with client() as api:
-        entries = api.tokens()
-    if as_json:
-        return print_json(entries)
-    print_table(
-        "tokens",
-        ["name", "role", "state", "expires", "last used", "made", "by"],
-        [[t.name, t.role, _state(t), t.expires_at, t.used_at, t.made_at, t.made_by] for t in entries],
-    )
+        columns = {"expires": "expires_at", "last_used": "used_at", "made": "made_at", "by": "made_by"}
+        show_list(api.tokens(), as_json, "tokens", name="name", role="role", state=_state, **columns)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """The connection to one deploy server: what it answers, and every way in which it does not."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -13,11 +14,7 @@ _TIMEOUT_S = 60.0
 
 
 T = TypeVar("T")
-
-
-@cache
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(kind)
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 class ClientError(Exception):
@@ -62,7 +59,8 @@ class Connection:
 
     def answer(self, kind: type[T], method: str, path: str, *body: Any, **more: Any) -> T:
         """The answer of `ask` as a model, or a list or dict of such."""
-        return _adapter(kind).validate_json(self.ask(method, path, *body, **more).content)
+        model: T = _adapter(kind).validate_json(self.ask(method, path, *body, **more).content)
+        return model
 
     def ask(
         self,

@@ -8,8 +8,8 @@ import mimetypes
 import os
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,17 +18,21 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError
 from pydantic import ValidationError
 
+from deploy.dead_letters.reading import DeadLetter, read_letter
 from detector.reading import parse_record
-from detector.records import Verdict, Withdrawal
+from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.durable import write_durably
 from ingest.kafka.access import absent, kafka_options, refused, require_entry
+from ingest.kafka.committed import in_records
 from ingest.kafka.sink import record_bytes
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 
 EVENT_TYPE = "io.forgewatch.media"
-_WAIT_S = 10.0
+_WAIT_S, _ANSWER_S = 10.0, 30.0
 # A verdict may share a transaction with no other, and each transaction's end takes an offset.
 _OFFSETS_PER_VERDICT = 2
+
+Answer = Verdict | DeadLetter
 
 
 class StreamError(Exception):
@@ -87,7 +91,7 @@ def send_file(
 def newest_verdicts(settings: IngestSettings, topic: str, count: int) -> list[Verdict | Withdrawal]:
     """The newest `count` committed records, the oldest of them first; raises StreamError."""
     found = []
-    with _verdict_reader(settings, topic, count) as (consumer, ends):
+    with _verdict_reader(settings, [topic], count) as (consumer, ends):
         deadline = time.monotonic() + _WAIT_S
         while any(consumer.position(part) < end for part, end in ends.items()):
             if time.monotonic() > deadline:
@@ -99,17 +103,53 @@ def newest_verdicts(settings: IngestSettings, topic: str, count: int) -> list[Ve
 
 def follow_verdicts(settings: IngestSettings, topic: str) -> Iterator[Verdict | Withdrawal]:
     """Every record that is committed from now on, without an end; raises StreamError."""
-    with _verdict_reader(settings, topic, 0) as (consumer, _):
+    with _verdict_reader(settings, [topic], 0) as (consumer, _):
         while True:
             for _, verdict in _poll(consumer):
                 yield verdict
 
 
 @contextmanager
+def answers(settings: IngestSettings) -> Iterator[Callable[[Iterable[str]], Iterator[tuple[str, Answer]]]]:
+    """A call that gives, for items that are sent from now on, each one's answer as it is committed.
+
+    It takes their positions, and ends when all are answered, or none was for 30 s. Raises StreamError.
+    """
+    topics = settings.topic(VERDICTS), settings.dead_letters_topic
+    with _verdict_reader(settings, topics, 0) as (consumer, _):
+
+        def follow(sent: Iterable[str]) -> Iterator[tuple[str, Answer]]:
+            waiting, until = set(sent), time.monotonic() + _ANSWER_S
+            while waiting and time.monotonic() < until:
+                for id_, answer in _answered(consumer, settings.dead_letters_topic):
+                    if id_ in waiting:
+                        waiting.remove(id_)
+                        until = time.monotonic() + _ANSWER_S
+                        yield id_, answer
+
+        yield follow
+
+
+def _answered(consumer: Any, dead_letters: str) -> Iterator[tuple[str, Answer]]:
+    for part, records in consumer.poll(timeout_ms=200).items():
+        for record in in_records({part: records}, {}):
+            if part.topic == dead_letters:
+                letter = read_letter(record)
+                yield (
+                    "-".join(letter.facts.get(name, "") for name in ("topic", "partition", "offset")),
+                    letter,
+                )
+                continue
+            with suppress(ValidationError):
+                if isinstance(verdict := parse_record(record.value, record.headers), Verdict):
+                    yield verdict.id, verdict
+
+
+@contextmanager
 def _verdict_reader(
-    settings: IngestSettings, topic: str, count: int
+    settings: IngestSettings, topics: Sequence[str], count: int
 ) -> Iterator[tuple[Any, dict[TopicPartition, int]]]:
-    """A read_committed consumer that stands `count` verdicts before each partition's end."""
+    """A read_committed consumer that stands `count` verdicts before the end of each partition of topics."""
     _require_broker(settings)
     try:
         consumer = KafkaConsumer(
@@ -122,10 +162,11 @@ def _verdict_reader(
     except KafkaError as error:
         raise StreamError(f"cannot reach the broker at {settings.bootstrap_servers}: {error}") from error
     try:
-        numbers = consumer.partitions_for_topic(topic)
-        if not numbers:
-            raise StreamError(f"there is no topic {topic}: is a detector running?")
-        parts = [TopicPartition(topic, number) for number in numbers]
+        parts = []
+        for topic in topics:
+            if not (numbers := consumer.partitions_for_topic(topic)):
+                raise StreamError(f"there is no topic {topic}: is a detector running?")
+            parts += [TopicPartition(topic, number) for number in numbers]
         consumer.assign(parts)
         ends = consumer.end_offsets(parts)
         starts = consumer.beginning_offsets(parts)
@@ -135,7 +176,7 @@ def _verdict_reader(
     except AuthorizationError as error:
         raise refused(error, kafka_options(settings)) from error
     except KafkaError as error:
-        raise StreamError(f"cannot read {topic}: {error}") from error
+        raise StreamError(f"cannot read {', '.join(topics)}: {error}") from error
     finally:
         consumer.close(autocommit=False, timeout_ms=1000)
 

@@ -1,4 +1,4 @@
-"""A verdict to look at: a map over its picture, a scan as a time line under its clip. Pure."""
+"""A verdict to read and to look at: its sentence, a map over its picture, a scan under its clip. Pure."""
 
 import base64
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from detector.records import ForgeryMap, Scan, Segment
+from detector.records import ForgeryMap, Scan, Segment, Verdict
 
 _COLOUR, _PALE, _GREY, _LINE = (255, 40, 40), (255, 205, 205), (150, 150, 150), (30, 60, 160)
 _TRUE = (20, 20, 20)
@@ -16,6 +16,76 @@ _STRONGEST = 0.6
 """how much of the picture the most certain cell hides"""
 _WIDTH, _PLOT, _MARGIN, _LANE = 960, 120, 36, 12
 """of a time line, px"""
+
+HELP = {
+    "corrupt": "This file is damaged, such as cut off at its end. Try another copy of it.",
+    "empty": "This file is empty. Choose another one.",
+    "no_media": "This file is empty. Choose another one.",
+    "unknown_format": "This is no picture or video that is read here. Save it as JPEG, PNG, WebP or MP4.",
+    "too_large": "This file is too large. Send a smaller one, or a shorter clip.",
+    "too_many_pixels": "This picture has too many pixels. Make it smaller.",
+    "timeout": "This file takes too long to decode. Make it smaller, or cut the clip.",
+    "out_of_memory": "This file takes too much memory to decode. Make it smaller.",
+    "crashed": "This file cannot be decoded safely. Save it anew with another program.",
+}
+"""What to do, by the reason of a dead letter."""
+
+
+def refusal(reason: str, why: str) -> str:
+    """Return what to do about a file that has no verdict, by the reason and the text of its dead letter."""
+    return f"{HELP[reason]} ({why})" if reason in HELP else f"{reason}: {why}"
+
+
+def sentence(v: Verdict) -> str:
+    """Return what a verdict says, why, and what of the file it is not about, in words.
+
+    Each claim follows from the verdict's own numbers, so that it holds whichever rule of the gate spoke.
+    """
+    fakeness = _against("fakeness", v.fake_probability, v.fake_threshold)
+    strangeness = _against("strangeness", v.unknown_score, v.unknown_threshold)
+    known = [near.family for near in v.neighbours]
+    stretches = ", ".join(f"{s.start_s:.1f} to {s.end_s:.1f} s" for s in sorted(v.segments or (), key=_start))
+    if v.label == "real":
+        alike = ": like genuine items that it knows" if 2 * known.count("real") > len(known) else ""
+        first = f"Probably real{alike}; {fakeness}"
+    elif v.label == "fake":
+        sure = "" if v.family_probability is None else f" ({v.family_probability:.0%})"
+        first = f"Probably forged, most like {v.family}{sure}; {fakeness}"
+    elif v.unknown_score > v.unknown_threshold:
+        first = f"Not known: unlike all that it knows, which is no sign of forgery; {strangeness}; {fakeness}"
+    elif v.fake_probability > v.fake_threshold:
+        first = f"Not known: {fakeness}, but too strange to be called forged"
+    elif v.unscanned is not None:
+        first = f"Not known: nothing speaks against the part that was seen; {fakeness}"
+    else:
+        first = f"Not known: a stretch of it stands out; {fakeness}"
+    own = "" if v.thresholds_of is None else f", thresholds of {v.thresholds_of}"
+    rest = [f"{first}{own}."]
+    if stretches:
+        rest.append(f"It stands out from {stretches}.")
+    if v.unscanned is not None:
+        rest.append(f"It was not scanned: {v.unscanned}.")
+    rest += [f"The {look} was left out: records waited." for look in v.left_out]
+    if v.coverage.incomplete:
+        rest.append("The file is cut or damaged: this is about the part that is there.")
+    if v.kind == "video" and len(v.coverage.judged) < v.coverage.frames and v.scan is None:
+        rest.append(f"{len(v.coverage.judged)} of {v.coverage.frames} frames were looked at.")
+    if v.coverage.others:
+        rest.append(f"Not looked at: {v.coverage.others} further pictures, pages or tracks of the file.")
+    return " ".join(rest)
+
+
+def _start(segment: Segment) -> float:
+    return segment.start_s
+
+
+def _against(what: str, value: float, threshold: float) -> str:
+    """Return a score and its threshold with so many digits that it is seen which is larger."""
+    for digits in range(2, 17):
+        shown = f"{value:.{digits}f}", f"{threshold:.{digits}f}"
+        if shown[0] != shown[1] or value == threshold:
+            break
+    return f"{what} {shown[0]}, threshold {shown[1]}"
 
 
 def cells_of_map(forgery_map: ForgeryMap) -> NDArray[np.uint8]:

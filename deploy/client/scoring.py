@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from deploy.client.http import Client
 from deploy.client.kafka import event_headers
+from deploy.client.pictures import refusal
 from deploy.settings import DeploySettings
 from detector.batch import judge, open_batch
 from detector.records import Verdict
@@ -66,7 +67,7 @@ class Scorer:
         """
         limit = self._settings.max_media_bytes
         if path.stat().st_size > limit:
-            raise NoVerdictError(f"{path}: too_large: more than {limit} bytes")
+            raise NoVerdictError(f"{path}: {refusal('too_large', f'more than {limit} bytes')}")
         record = InRecord(
             topic="file",
             partition=0,
@@ -83,7 +84,7 @@ class Scorer:
         (judged,) = judge(batch, self._model, detector, MAX_MESSAGE_BYTES, again=again)
         if judged.verdict is None:
             assert judged.error is not None
-            raise NoVerdictError(f"{path}: {judged.error.reason}: {judged.error}")
+            raise NoVerdictError(f"{path}: {refusal(judged.error.reason, str(judged.error))}")
         return judged.verdict
 
     @property

@@ -55,7 +55,7 @@ def main(seed: int, unseen: str | None, report: Path | None) -> bool:
 @contextmanager
 def alone(home: Path) -> Iterator[None]:
     """End what an interrupted run left in `home`, and leave nothing there, also when told to end."""
-    down(home, Console(quiet=True))
+    down(home, Console(quiet=True), purge=True)
     try:
         yield
     finally:

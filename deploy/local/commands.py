@@ -69,10 +69,11 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
         tell(home, console)
 
 
-def down(home: Path = HOME, console: Console | None = None) -> None:
-    """Stop the stack of `home`, and any that a killed demonstration left below it, and remove their state.
+def down(home: Path = HOME, console: Console | None = None, *, purge: bool = False) -> None:
+    """Stop the stack of `home`, which `up` goes on with, or whose state `purge` deletes.
 
-    Says so where nothing runs. The cache stays. Raises processes.StackError.
+    It ends any that a killed demonstration left below it, too, and removes their state. Says so where nothing
+    runs. The cache stays. Raises processes.StackError.
     """
     console = console or Console(soft_wrap=True)
     if not home.is_dir():
@@ -84,14 +85,19 @@ def down(home: Path = HOME, console: Console | None = None) -> None:
             record = read_record(folder / "stack.json")
             if record is not None:
                 ended += _end(folder, record)
-            shutil.rmtree(folder / "run", ignore_errors=True)
-        console.print(
-            f"Stopped: {ended} processes. Their state is removed." if ended else "Nothing runs here."
-        )
-        cache = home / "cache"
-        if cache.exists():
-            size = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
-            console.print(f"{cache} stays ({size / 1e6:.0f} MB: the broker's jars, made releases).")
+            if purge or folder != home:
+                shutil.rmtree(folder / "run", ignore_errors=True)
+        console.print(f"Stopped: {ended} processes." if ended else "Nothing runs here.")
+        for name, what in _KEPT.items():
+            if (kept := home / name).exists():
+                size = sum(path.stat().st_size for path in kept.rglob("*") if path.is_file())
+                console.print(f"{kept} stays ({size / 1e6:.0f} MB: {what}).")
+
+
+_KEPT = {
+    "run": "topics, memory, releases; `forgewatch up` goes on with it, `forgewatch down --purge` deletes it",
+    "cache": "the broker's jars, made releases",
+}
 
 
 def _broken(home: Path, supervisor: Supervisor) -> str:

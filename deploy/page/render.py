@@ -16,6 +16,7 @@ from markupsafe import Markup
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deploy.client.pictures import sentence
 from deploy.rollout_records import Plan
 
 POLICY = (
@@ -165,6 +166,7 @@ def _environment() -> Environment:
         "duration": duration,
         "percent": percent,
         "counted": counted,
+        "sentence": sentence,
         "short": lambda digest: (digest or "")[:12],
         "segment": lambda text: quote(text, safe=""),
     }

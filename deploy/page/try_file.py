@@ -10,11 +10,12 @@ from fastapi.responses import HTMLResponse, Response
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
+from deploy.client.pictures import HELP
 from deploy.page.verdicts import parts_of
 from deploy.page.visit import show
 from deploy.releases.standing import fold
 from deploy.server.services import Opened, Services
-from deploy.server.trying import HELP, MAX_BYTES, TryError
+from deploy.server.trying import MAX_BYTES, TryError
 
 router = APIRouter(route_class=GuardedRoute)
 

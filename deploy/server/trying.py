@@ -32,19 +32,6 @@ MAX_BYTES = 2**26
 
 _WAIT_S = 20.0
 
-
-HELP = {
-    "corrupt": "This file is damaged, such as cut off at its end. Try another copy of it.",
-    "empty": "This file is empty. Choose another one.",
-    "no_media": "This file is empty. Choose another one.",
-    "unknown_format": "This is no picture or video that is read here. Save it as JPEG, PNG, WebP or MP4.",
-    "too_large": "This file is too large. Send a smaller one, or a shorter clip.",
-    "too_many_pixels": "This picture has too many pixels. Make it smaller.",
-    "timeout": "This file takes too long to decode. Make it smaller, or cut the clip.",
-    "out_of_memory": "This file takes too much memory to decode. Make it smaller.",
-    "crashed": "This file cannot be decoded safely. Save it anew with another program.",
-}
-"""What to do, by the reason of a dead letter."""
 _PICTURES, _PICTURES_S = 48, 300.0
 """Pictures of what was tried last that stay in this process, and for how long."""
 
@@ -115,8 +102,7 @@ class Trier:
                     )
                 return Tried(verdict, pictures, problem)
         except NoVerdictError as error:
-            reason, _, why = str(error).partition(": ")[2].partition(": ")
-            raise TryError(f"{HELP[reason]} ({why})" if reason in HELP else f"{reason}: {why}") from error
+            raise TryError(str(error).partition(": ")[2]) from error
         finally:
             self._one_at_a_time.release()
 

@@ -17,6 +17,7 @@ from verdicts import make_item, make_verdict
 
 from deploy.client.kafka import (
     StreamError,
+    answers,
     follow_verdicts,
     media_producer,
     newest_verdicts,
@@ -24,12 +25,13 @@ from deploy.client.kafka import (
 )
 from deploy.group_lag import group_lag
 from deploy.layouts import all_topics, examine_topics
-from ingest.envelope import open_envelope
+from ingest.dead_letters import dead_letter
+from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.access import kafka_options
 from ingest.kafka.committed import in_records
 from ingest.kafka.compacted import TopicError
 from ingest.kafka.topics import ensure_topics, ingest_topics
-from ingest.records import MediaItem
+from ingest.records import InRecord, MediaItem
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
@@ -234,6 +236,23 @@ def test_following_shows_what_is_committed_from_now_on(
     assert next(following).item.offset == 1
     following.close()
     later.join()
+
+
+def test_what_was_sent_gets_its_own_answers_a_verdict_or_a_dead_letter(
+    settings: IngestSettings, make_topic: Callable[..., str]
+) -> None:
+    topics = [make_topic(2, name=settings.topic(name)) for name in ("verdicts", "dead-letters")]
+    produce(settings, topics[0], 1, values=[verdict(7)])  # from before
+    with answers(settings) as follow:
+        record = InRecord("media", 0, 3, 0, b"k", b"v", ())
+        letter = dead_letter(record, "decode", EnvelopeError("no_media", "nothing"), settings)
+        with media_producer(settings) as producer:
+            producer.send(letter.topic, letter.value, headers=[*letter.headers]).get(10)
+        produce(settings, topics[0], 3, transactional=True, values=[verdict(n) for n in (1, 2, 7)])
+        found = dict(follow(["media-0-7", "media-0-3", "media-0-1"]))
+    assert {type(answer).__name__ for answer in (found["media-0-7"], found["media-0-1"])} == {"Verdict"}
+    assert getattr(found["media-0-3"], "facts")["message"] == "nothing"  # noqa: B009
+    assert len(found) == 3
 
 
 def test_no_verdicts_topic_is_one_clear_error(settings: IngestSettings) -> None:

@@ -41,7 +41,7 @@ def ended_not(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def test_up_leaves_a_stack_running_and_down_leaves_nothing(
+def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_nothing(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = command("up", "--empty", folder=home.parent)
@@ -63,7 +63,8 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
             before = set(os.environ)
             load_stack_environment(home / "stack.env")
             variables = {name: os.environ.pop(name) for name in set(os.environ) - before}
-        assert cluster_id(variables["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
+        cluster = cluster_id(variables["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
+        assert cluster is not None
         assert httpx.get(f"{variables['FORGEWATCH_DEPLOY_URL']}/healthz").is_success
         for room in ("DETECTOR", "MEMORY", "UPDATER", "DEPLOY"):
             port = variables[f"FORGEWATCH_{room}_METRICS_PORT"]
@@ -87,10 +88,21 @@ def test_up_leaves_a_stack_running_and_down_leaves_nothing(
         assert told.returncode == 0, told.stderr
         whys = {kept["name"]: kept["why"] for kept in json.loads(told.stdout)["kept_alive"]}
         assert whys == {**dict.fromkeys(whys), "memory": "terminated by SIGKILL"}
-    finally:
+        assert command("token", "add", "ada", "--role", "admin", folder=home.parent).returncode == 0
         down = command("down", folder=home.parent)
-    assert (down.returncode, down.stderr) == (0, "")
-    assert not any(ended_not(process) for process in processes)
+        assert (down.returncode, down.stderr) == (0, "")
+        assert not any(ended_not(process) for process in processes)
+        assert sorted(path.name for path in home.iterdir()) == ["cache", "run"]
+
+        up = command("up", "--empty", folder=home.parent)
+        assert (up.returncode, up.stderr) == (0, ""), up.stderr
+        settings = read_environment(home / "stack.env")
+        assert cluster_id(settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]) == cluster
+        assert httpx.get(f"{settings['FORGEWATCH_DEPLOY_URL']}/status").status_code == 401
+    finally:
+        refused = command("down", "--purge", folder=home.parent)  # nobody is there to answer
+        purged = command("down", "--purge", "--yes", folder=home.parent)
+    assert (refused.returncode, purged.returncode, purged.stderr) == (130, 0, "")
     assert [path.name for path in home.iterdir()] == ["cache"]
 
 

@@ -1,11 +1,17 @@
 """A verdict drawn: redder where forged, darker where nobody looked; a line by score, seconds on the axis."""
 
+import re
+from typing import Any, get_args
+
 import numpy as np
 import pytest
+from verdicts import make_item, make_verdict
 
-from deploy.client.pictures import draw_map, draw_scan, ticks
+from deploy.client.pictures import draw_map, draw_scan, refusal, sentence, ticks
 from detector.looks.map_look import PictureMap, forgery_map
-from detector.records import Scan, Segment
+from detector.records import Coverage, Neighbour, Scan, Segment
+from ingest.envelope import EnvelopeReason
+from ingest.sandbox.decode import DecodeReason
 
 GREY = np.full((40, 60, 3), 100, np.uint8)
 
@@ -95,3 +101,50 @@ def test_seconds_are_told_at_a_few_round_times(end_s: float) -> None:
     assert 2 <= len(shown) <= 11
     assert shown[0] == 0
     assert shown[-1] <= end_s * 1.0001
+
+
+SEGMENT = Segment(start_s=1, end_s=2.5, frames=(3, 8), score=0.9, box=(0, 0, 8, 8))
+NEAR = tuple(Neighbour(exemplar="a", family=family, distance=1) for family in ("real", "real", "blended"))
+REAL = {"label": "real", "unknown_score": 1}
+FORGED = {**REAL, "label": "fake", "family": "blended", "family_probability": 0.93, "fake_probability": 0.97}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (REAL, r"Probably real; fakeness 0\.50, threshold 0\.50\.$"),
+        ({**REAL, "neighbours": NEAR}, "real: like genuine items that it knows; fakeness"),
+        ({**REAL, "neighbours": NEAR[1:]}, "real; fakeness"),
+        ({**REAL, "fake_probability": 0.49996}, r"fakeness 0\.49996, threshold 0\.50000\."),
+        ({**REAL, "thresholds_of": "camera-7"}, r"threshold 0\.50, thresholds of camera-7\.$"),
+        ({**REAL, "left_out": ("scan",)}, r"\. The scan was left out: records waited\.$"),
+        (
+            {**REAL, "coverage": Coverage(incomplete=True, others=2)},
+            r"cut or damaged: .*Not looked at: 2 further",
+        ),
+        (
+            {**REAL, "kind": "video", "coverage": Coverage(frames=9, judged=(0, 4))},
+            "2 of 9 frames were looked",
+        ),
+        (FORGED, r"Probably forged, most like blended \(93%\); fakeness 0\.97, threshold 0\.50\.$"),
+        ({**FORGED, "segments": (SEGMENT,)}, r"It stands out from 1\.0 to 2\.5 s\.$"),
+        ({**FORGED, "unscanned": "no time"}, r"forged, .* It was not scanned: no time\.$"),
+        ({}, r"Not known: .* no sign of forgery; strangeness 3\.00, threshold 2\.00; fakeness 0\.50"),
+        ({"unscanned": "no time"}, r"Not known: unlike .* It was not scanned: no time\.$"),
+        (
+            {"unknown_score": 2, "unscanned": "no time"},
+            "Not known: nothing speaks against the part that was seen",
+        ),
+        ({"unknown_score": 2, "segments": (SEGMENT,)}, "Not known: a stretch of it stands out; fakeness"),
+        ({"unknown_score": 2, "fake_probability": 0.9}, "fakeness 0.90, threshold 0.50, but too strange"),
+    ],
+)
+def test_a_verdict_s_sentence_says_what_its_numbers_say(changes: dict[str, Any], expected: str) -> None:
+    assert re.search(expected, sentence(make_verdict(make_item(0), **changes)))
+
+
+@pytest.mark.parametrize("reason", [*get_args(DecodeReason), *get_args(EnvelopeReason)])
+def test_a_refusal_keeps_why_and_says_what_to_do_about_a_file(reason: str) -> None:
+    told = refusal(reason, "why it is so")
+    assert "why it is so" in told
+    assert (told.count(". ") > 0) == (reason in {*get_args(DecodeReason), "no_media"})

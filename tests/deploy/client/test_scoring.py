@@ -59,7 +59,7 @@ def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(
         assert scorer.score(good, source="/cameras/7").item.source == "/cameras/7"
         own = {"id", "item", "timings"}
         assert first.model_dump(exclude=own) == second.model_dump(exclude=own)
-        for path, reason in ((bad, "bad.jpg: "), (empty, "e.png: "), (large, "too_large")):
+        for path, reason in ((bad, "bad.jpg: "), (empty, "e.png: "), (large, "too large")):
             with pytest.raises(NoVerdictError, match=reason):
                 scorer.score(path)
         with pytest.raises(FileNotFoundError):

@@ -163,12 +163,14 @@ def test_down_where_nothing_runs_says_so(tmp_path: Path, console: Console) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("below", ["", "demo"])
 @pytest.mark.parametrize("killed", [False, True])
-def test_down_ends_what_is_written_down_and_leaves_nothing_but_the_cache(
-    tmp_path: Path, console: Console, running: Supervisor, below: str, killed: bool
+@pytest.mark.parametrize("purge", [False, True])
+def test_down_ends_what_is_written_down_and_keeps_a_stack_s_state_unless_told_to_purge(
+    tmp_path: Path, console: Console, running: Supervisor, below: str, killed: bool, purge: bool
 ) -> None:
     home = tmp_path / "home"
     folder = home / below
     (folder / "run/broker").mkdir(parents=True)
+    (folder / "run/broker/log").touch()
     (home / "cache").mkdir()
     (folder / "stack.env").touch()
     write_down(running, folder)
@@ -177,14 +179,15 @@ def test_down_ends_what_is_written_down_and_leaves_nothing_but_the_cache(
         os.kill(running.process.pid, signal.SIGKILL)
         wait_until(running.process, lambda: not alive(running.process), 10)
         assert sleeper.is_running()
-    commands.down(home, console)
+    commands.down(home, console, purge=purge)
     assert not alive(running.process)
     assert not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE
-    assert [path for path in home.rglob("*") if path.is_file()] == []
-    assert not (folder / "run").exists()
+    kept = not purge and not below
+    assert [path for path in home.rglob("*") if path.is_file()] == [folder / "run/broker/log"] * kept
+    assert (folder / "run").exists() == kept
     assert not running.sockets.exists()
     assert re.search(r"Stopped: \d processes", said(console))
-    assert f"{home / 'cache'} stays" in said(console)
+    assert [f"{home / name} stays" in said(console) for name in ("run", "cache")] == [kept, True]
 
 
 @pytest.mark.slow

@@ -126,4 +126,4 @@ if __name__ == "__main__":
             stream(HOME)
             shoot(read_environment(HOME / "stack.env")["FORGEWATCH_DEPLOY_URL"])
         finally:
-            commands.down(HOME)
+            commands.down(HOME, purge=True)
