@@ -19,6 +19,7 @@ class ClusterSummary(BaseModel):
     id: str
     version: str = Field("", description="tells one state of it from another; give it back with what you do")
     size: int
+    sources: int = Field(0, description="how many sources its items came from")
     resembles: str | None = Field(description="the known class that explains them; null where none does")
     medoid: str = Field(description="the most typical member that waits, by id")
     spread: float | None = Field(description="root mean square distance from the medoid")

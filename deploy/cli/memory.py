@@ -49,8 +49,8 @@ def clusters(as_json: JsonFlag = False) -> None:
     at = "never computed" if fresh.computed_at is None else f"computed at {fresh.computed_at:%H:%M:%S} UTC"
     print_table(
         f"clusters of unknowns, {at}",
-        ["cluster", "items", "resembles", "spread", "most typical"],
-        ([f"{c.id}@{c.version}", c.size, _kind(c), c.spread, c.medoid] for c in found),
+        ["cluster", "items", "sources", "resembles", "spread", "most typical"],
+        ([f"{c.id}@{c.version}", c.size, c.sources, _kind(c), c.spread, c.medoid] for c in found),
     )
     for one in found:
         if one.alarm is not None:

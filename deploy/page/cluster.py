@@ -15,7 +15,8 @@ from deploy.server.services import Services
 from memory.clusters.edit_history import Edit, edit_history
 from memory.clusters.nearest import nearest_known
 from memory.clusters.pages import Member, facts_of, members, ordered
-from memory.clusters.review import Listed, cluster_in_list
+from memory.clusters.review import cluster_in_list
+from memory.clusters.shown import Shown
 from memory.contradictions import same_bytes
 from memory.index.shared_index import IndexBusyError
 from memory.labels import LabelRecord, history
@@ -25,8 +26,8 @@ from memory.store import ExemplarMemoryError
 
 Order = Literal["typical", "farthest", "random", "alike", "same bytes"]
 ORDERS: tuple[tuple[Order, str], ...] = (
-    ("typical", "Most typical"),
-    ("farthest", "Farthest"),
+    ("typical", "Central"),
+    ("farthest", "Outliers"),
     ("random", "Random"),
 )
 LOOKS: tuple[tuple[View, str], ...] = (("pixels", "Pixels"), ("residual", "Residual"), ("map", "Map"))
@@ -87,7 +88,7 @@ def show_cluster(
         twins = {own: (other, called) for own, other, called in same_bytes(connection, cluster.members)}
         families = sorted({str(family) for _, family in counts(connection) if family} - {REAL})
     context = {
-        "cluster": card(cluster) | {"like_long": _like_long(cluster), "spread": cluster.spread or None},
+        "cluster": card(cluster),
         "version": cluster.version,
         "edit": cluster.edit,
         "size": len(cluster.members),
@@ -124,7 +125,7 @@ def order_of(services: Services, ids: Sequence[str], look: Look) -> Sequence[str
     return alike(services.memory, services.shared_index, ids, look.marks)
 
 
-def _ways(listed: Sequence[Listed], name: str) -> dict[str, Any]:
+def _ways(listed: Sequence[Shown], name: str) -> dict[str, Any]:
     """The clusters beside one, and those to go to from it."""
     place = next((i for i, cluster in enumerate(listed) if cluster.id == name), None)
     start = max(0, min((place or 0) - _BESIDE // 2, len(listed) - _BESIDE))
@@ -194,28 +195,20 @@ def _tile(member: Member, view: View, twins: Mapping[str, tuple[str, str]]) -> d
     }
 
 
-def card(cluster: Listed) -> dict[str, Any]:
+def card(cluster: Shown) -> dict[str, Any]:
     """A cluster in a list of them."""
     return {
         "id": cluster.id,
         "size": len(cluster.members),
-        "like": _like(cluster),
+        "like": f"{_like(cluster)} · {cluster.sources} source{'' if cluster.sources == 1 else 's'}",
         "alarm": cluster.alarm,
         "pictures": [picture_of(member) for member in cluster.members[:4]],
     }
 
 
-def _like(cluster: Listed) -> str:
-    if cluster.alarm is not None:
-        return "called real"
-    if cluster.unclustered:
-        return "fit nowhere"
-    return f"like {cluster.resembles}" if cluster.resembles else "no known family"
-
-
-def _like_long(cluster: Listed) -> str:
+def _like(cluster: Shown) -> str:
     if cluster.alarm is not None:
         return "called real, of a source that shifted"
     if cluster.unclustered:
-        return "that fit nowhere, of many kinds"
-    return f"like {cluster.resembles}" if cluster.resembles else "that no known family explains"
+        return "ungrouped"
+    return f"like {cluster.resembles}" if cluster.resembles else "no similar known family"

@@ -63,6 +63,7 @@ def get_clusters(services: Opened) -> list[ClusterSummary]:
             id=cluster.id,
             version=cluster.version,
             size=len(cluster.members),
+            sources=cluster.sources,
             resembles=cluster.resembles,
             medoid=cluster.members[0],
             spread=cluster.spread,

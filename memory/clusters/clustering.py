@@ -31,17 +31,17 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a list follows from: the unknowns, and the labelled items with their classes, of one version."""
+    """What a list follows from: unknowns with their sources, labelled items with their classes."""
 
     version: str
-    waiting: Sequence[str]
+    waiting: Mapping[str, str]
     taught: Sequence[str]
     classes: Sequence[str]
     min_items: int
 
     @property
     def digest(self) -> str:
-        parts = [self.version, self.waiting, self.taught, self.classes, self.min_items]
+        parts = [self.version, [*self.waiting], self.taught, self.classes, self.min_items]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -76,15 +76,15 @@ def renew(store: Store, settings: MemorySettings, seen: int = -1) -> int:
         inputs = _inputs(connection, settings)
         if inputs.digest == connection.scalar(select(clustering.c.inputs)):
             return revision
-        unknown = select_features(connection, inputs.version, ids=inputs.waiting)
+        unknown = select_features(connection, inputs.version, ids=[*inputs.waiting])
         teaching = useful(inputs.classes)
         known = select_features(connection, inputs.version, ids=[inputs.taught[i] for i in teaching])
         classes = [inputs.classes[i] for i in teaching]
-        made = newcomers(connection, inputs.version, inputs.waiting)
+        made = newcomers(connection, inputs.version, [*inputs.waiting])
     joined = joined_since(made, unknown, known.matrix, classes)
     if joined:
         left = [i for i, name in enumerate(unknown.ids) if name not in joined]
-        inputs = replace(inputs, waiting=[unknown.ids[i] for i in left])
+        inputs = replace(inputs, waiting={unknown.ids[i]: inputs.waiting[unknown.ids[i]] for i in left})
         unknown = replace(unknown, ids=tuple(inputs.waiting), matrix=unknown.matrix[left])
     with metrics.CLUSTERING_SECONDS.time():
         found = cluster(
@@ -94,6 +94,7 @@ def renew(store: Store, settings: MemorySettings, seen: int = -1) -> int:
             classes,
             inputs.min_items,
             settings.max_clustered,
+            list(inputs.waiting.values()),
         )
     with store.write() as connection:
         _put_on_record(connection, found, joined, revision, inputs.digest)
@@ -104,7 +105,7 @@ def _inputs(connection: Connection, settings: MemorySettings) -> _Inputs:
     newest_first = exemplars.c.revision.desc(), exemplars.c.id
     version = select(exemplars.c.feature_version).where(exemplars.c.shelf == "unknown")
     found: str = connection.scalar(version.order_by(*newest_first).limit(1)) or ""
-    waiting = select(exemplars.c.id).where(
+    waiting = select(exemplars.c.id, exemplars.c.source).where(
         exemplars.c.feature_version == found, exemplars.c.shelf == "unknown"
     )
     taught = select(exemplars.c.id, exemplars.c.family).where(
@@ -114,7 +115,7 @@ def _inputs(connection: Connection, settings: MemorySettings) -> _Inputs:
     shown = suspects_of_alarms(connection).union(owners(connection))
     return _Inputs(
         version=found,
-        waiting=[i for i in connection.scalars(waiting.order_by(*newest_first)) if i not in shown],
+        waiting={i: of for i, of in connection.execute(waiting.order_by(*newest_first)) if i not in shown},
         taught=[row.id for row in known],
         classes=[row.family for row in known],
         min_items=settings.min_cluster_items,
@@ -134,15 +135,8 @@ def _put_on_record(
     gone = (clusters.c.shown_ms < now - KEPT_MS) & clusters.c.alarm.is_(None)
     connection.execute(delete(clusters).where(gone))
     for place, part in enumerate(found):
-        put(
-            connection,
-            part.members,
-            shown_ms=now,
-            place=place,
-            resembles=part.resembles,
-            spread=part.spread,
-            unclustered=part.unclustered,
-        )
+        said = {"resembles": part.resembles, "spread": part.spread, "unclustered": part.unclustered}
+        put(connection, part.members, shown_ms=now, place=place, **said)
     row = {"revision": revision, "computed_ms": now, "inputs": inputs}
     if before is None:
         connection.execute(insert(clustering).values(id=1, **row))

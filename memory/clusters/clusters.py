@@ -1,12 +1,16 @@
 """Unknowns gathered into clusters that a person can judge at one look.
 
 Density clustering in 300 features finds little in a few dozen items. So the shelf is asked a question that
-labelled data answers better: which of these does no known class explain? What is left is
-divided only where two parts stand clearly apart.
+labelled data answers better: which of these does no known class explain? What is left is divided by
+source, as far as sources can be told apart, and within that only where two parts stand clearly apart.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from statistics import mode
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +21,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
-from memory.clusters.joining import Part, discriminant, parts_of_many
+from memory.clusters.joining import Part, discriminant, joined, parts_of_many
 from memory.features import Scaling
 
 _FOLDS = 5
@@ -26,6 +30,8 @@ _MOST_OF_A_CLASS = 200
 _AXES = 12
 _ROUNDS = 6
 _CLEARLY_APART = 1.0
+_OTHER_SOURCE = 0.8
+_FOUNDS, _MOST_SOURCES = 4, 100
 _COMPARED, _WORKING_MIB = 4000, 32
 _NEW = ""
 
@@ -46,16 +52,6 @@ class Cluster:
     resembles: str | None
     unclustered: bool = False
 
-    @property
-    def size(self) -> int:
-        """Count of members."""
-        return len(self.members)
-
-    @property
-    def medoid(self) -> str:
-        """The member whose distances to the others sum up to the least."""
-        return self.members[0]
-
 
 def cluster(
     ids: Sequence[str],
@@ -64,30 +60,31 @@ def cluster(
     classes: Sequence[str],
     smallest: int,
     most: int = 2000,
+    sources: Sequence[str] = (),
 ) -> list[Cluster]:
     """Return clusters of at least `smallest` items, the largest new ones first, the unclustered last.
 
     raw is float32 (n, F), the raw features of ids; known float32 (m, F) those of labelled items
-    with their classes. Of more than `most` items, clusters are found among a sample, as
-    `memory.clusters.joining` says. The same items give the same clusters, in whatever order they come.
+    with their classes; sources are those of ids, none: one for all. Of more than `most` items, clusters are
+    found among a sample, as `memory.clusters.joining` says. The same items give the same in any order.
     """
     if not ids:
         return []
     order = sorted(range(len(ids)), key=lambda i: ids[i])
     names, raw = [ids[i] for i in order], raw[order]
+    of = np.array([sources[i] if sources else "" for i in order], str)
     chosen = useful(classes)
     known, labels = known[chosen], np.array(classes, str)[chosen]
     scaling = Scaling.fit(known if len(known) else raw[:: -(-len(raw) // most)])
     z = scaling.apply(raw)
     taught = scaling.apply(known) if len(known) else known
+
+    def find(some: NDArray[np.int64]) -> tuple[list[Part], NDArray[np.int64]]:
+        return _parts(z[some], of[some], taught, labels, smallest)
+
     # These many small products gain nothing from threads, and beside busy processes lose five times over.
     with threadpool_limits(1):
-        if len(z) <= most:
-            parts, rest = _parts(z, taught, labels, smallest)
-        else:
-            parts, rest = parts_of_many(
-                z, names, lambda some: _parts(some, taught, labels, smallest), stand_apart, smallest, most
-            )
+        parts, rest = parts_of_many(z, names, find, partial(_stand_apart, z, of), smallest, most)
     parts.sort(key=lambda p: (p[0] is not None, -len(p[1]), names[p[1][0]]))
     found = [describe(names, z, rows, resembles) for resembles, rows in parts]
     if len(rest):
@@ -108,7 +105,11 @@ def useful(classes: Sequence[str]) -> list[int]:
 
 
 def _parts(
-    z: NDArray[np.float32], known: NDArray[np.float32], labels: NDArray[np.str_], smallest: int
+    z: NDArray[np.float32],
+    sources: NDArray[np.str_],
+    known: NDArray[np.float32],
+    labels: NDArray[np.str_],
+    smallest: int,
 ) -> tuple[list[Part], NDArray[np.int64]]:
     """Return the parts into which rows of z fall, and the rows, ascending, of parts that are too small."""
     parts: list[Part] = []
@@ -116,7 +117,8 @@ def _parts(
     explained = _explained(z, known, labels)
     for name in np.unique(explained):
         rows = np.flatnonzero(explained == name)
-        for part in _divide(z, rows, smallest) if name == _NEW else [rows]:
+        by_source = _by_source(z, rows, sources) if name == _NEW else []
+        for part in [p for some in by_source for p in _divide(z, some, smallest)] or [rows]:
             if len(part) < smallest:
                 rest.append(part)
             else:
@@ -145,6 +147,49 @@ def _explained(
         cv=StratifiedKFold(_FOLDS, shuffle=True, random_state=0),
     )
     return np.asarray(predicted[len(known) :], str)
+
+
+def _by_source(
+    z: NDArray[np.float32], rows: NDArray[np.int64], sources: NDArray[np.str_]
+) -> list[NDArray[np.int64]]:
+    """Return rows by source; sources that cannot be told apart are one part.
+
+    A dozen kinds together are one wide heap in which no cut is clear. Sources are given, not sought in the
+    items: what comes from two in the same way has an AUC out of fold of about a half. Sources of few items,
+    and all but the hundred largest, count as one; where these are few together, they join what they are like.
+    """
+    _, which, counts = np.unique(sources[rows], return_inverse=True, return_counts=True)
+    rank = np.argsort(np.argsort(-counts, kind="stable"))
+    numbers = np.where((counts < _FOUNDS) | (rank >= _MOST_SOURCES), -1, np.arange(len(counts)))[which]
+    parts = [rows[numbers == number] for number in np.unique(numbers)]
+    few = parts.pop(0) if len(parts) > 1 and len(parts[0]) < _FOUNDS else rows[:0]
+    while pairs := _alike(z, parts):
+        for one, other in pairs:
+            parts[one] = np.sort(np.concatenate([parts[one], parts[other]]))
+        gone = {other for _, other in pairs}
+        parts = [part for number, part in enumerate(parts) if number not in gone]
+    if not len(few):
+        return parts
+    to = joined(z, parts, few)
+    return [np.sort(np.concatenate([part, few[to == i]])) for i, part in enumerate(parts)] + [few[to < 0]]
+
+
+def _alike(z: NDArray[np.float32], parts: Sequence[NDArray[np.int64]]) -> list[tuple[int, int]]:
+    """Return pairs of parts, the likest first and each part once, that discriminants cannot tell apart."""
+    if len(parts) < 2:
+        return []
+    numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    scores = _told_apart(z[np.concatenate(parts)].astype(np.float64), numbers, 0)
+    scores = np.stack([-scores, scores], 1) if scores.ndim == 1 else scores
+    found, pairs, taken = [], list[tuple[int, int]](), set[int]()
+    for one, other in combinations(range(len(parts)), 2):
+        second = scores[:, other] - scores[:, one]
+        found.append((float((second[numbers == other][:, None] > second[numbers == one]).mean()), one, other))
+    for auc, one, other in sorted(found):
+        if auc < _OTHER_SOURCE and taken.isdisjoint((one, other)):
+            pairs.append((one, other))
+            taken |= {one, other}
+    return pairs
 
 
 def _divide(z: NDArray[np.float32], rows: NDArray[np.int64], smallest: int) -> list[NDArray[np.int64]]:
@@ -183,18 +228,21 @@ def _second_part(z: NDArray[np.float64], smallest: int) -> NDArray[np.bool_] | N
     return second if _clearly_two(scores) else None
 
 
-def stand_apart(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Say whether two parts, float32 (n, F) and (m, F), n, m >= 2, are two by the measure of a division."""
-    z = np.concatenate([one, other]).astype(np.float64)
-    return _clearly_two(_told_apart(z, np.arange(len(z)) >= len(one), 0))
+def _stand_apart(
+    z: NDArray[np.float32], sources: NDArray[np.str_], one: NDArray[np.int64], other: NDArray[np.int64]
+) -> bool:
+    """Say whether two parts of n >= 2 rows are two, by the measure of sources or, of one, of a division."""
+    if mode(sources[one]) != mode(sources[other]):
+        return not _alike(z, [one, other])
+    rows = np.concatenate([one, other])
+    return _clearly_two(_told_apart(z[rows].astype(np.float64), np.arange(len(rows)) >= len(one), 0))
 
 
-def _told_apart(z: NDArray[np.float64], second: NDArray[np.bool_], turn: int) -> NDArray[np.float64]:
-    """Return how much each row rather belongs to the second of two parts, out of fold."""
-    least = min(int(second.sum()), int((~second).sum()))
-    folds = StratifiedKFold(min(_FOLDS, least), shuffle=True, random_state=turn)
-    scores = cross_val_predict(discriminant(2), z, second, cv=folds, method="decision_function")
-    return np.asarray(scores, np.float64)
+def _told_apart(z: NDArray[np.float64], parts: NDArray[Any], turn: int) -> NDArray[np.float64]:
+    """Return how much each row rather belongs to each of some numbered parts, or to the second of two."""
+    folds = StratifiedKFold(min(_FOLDS, np.bincount(parts).min()), shuffle=True, random_state=turn)
+    told = discriminant(int(parts.max()) + 1)
+    return np.asarray(cross_val_predict(told, z, parts, cv=folds, method="decision_function"), np.float64)
 
 
 def _clearly_two(scores: NDArray[np.float64]) -> bool:

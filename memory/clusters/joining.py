@@ -14,8 +14,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 Part = tuple[str | None, NDArray[np.int64]]
 """The known class that explains some rows, or None, and the rows."""
 
-Find = Callable[[NDArray[np.float32]], tuple[list[Part], NDArray[np.int64]]]
-"""Gives the parts of few rows, float32 (n, F), and what is left of them."""
+Find = Callable[[NDArray[np.int64]], tuple[list[Part], NDArray[np.int64]]]
+"""Gives the parts of few rows, by their places among these, and what is left of them."""
 
 _SEARCHES = 8
 _NEIGHBOURS = 5
@@ -34,7 +34,7 @@ def parts_of_many(
     z: NDArray[np.float32],
     names: Sequence[str],
     find: Find,
-    apart: Callable[[NDArray[np.float32], NDArray[np.float32]], bool],
+    apart: Callable[[NDArray[np.int64], NDArray[np.int64]], bool],
     smallest: int,
     most: int,
 ) -> tuple[list[Part], NDArray[np.int64]]:
@@ -47,7 +47,7 @@ def parts_of_many(
     left, parts = drawn, list[Part]()
     for _ in range(_SEARCHES):
         sample, others = np.sort(left[:most]), left[most:]
-        found, rest = find(z[sample])
+        found, rest = find(sample)
         found = [(resembles, sample[rows]) for resembles, rows in found]
         if found and len(others):
             which = joined(z, [rows for _, rows in found], others)
@@ -57,7 +57,7 @@ def parts_of_many(
             others = others[which < 0]
         earlier = len(parts)
         for part in found:
-            _put(parts, earlier, part, z, apart)
+            _put(parts, earlier, part, apart)
         left = np.concatenate([others, sample[rest]])
         if not found or not len(others) or len(left) < smallest:
             break
@@ -105,13 +105,12 @@ def _put(
     parts: list[Part],
     earlier: int,
     part: Part,
-    z: NDArray[np.float32],
-    apart: Callable[[NDArray[np.float32], NDArray[np.float32]], bool],
+    apart: Callable[[NDArray[np.int64], NDArray[np.int64]], bool],
 ) -> None:
     """Put a part beside the others, or into the one of the earlier ones that it is more of."""
     resembles, rows = part
     for place, (name, before) in enumerate(parts[:earlier]):
-        if name == resembles and (name is not None or not apart(z[_some(before)], z[_some(rows)])):
+        if name == resembles and (name is not None or not apart(_some(before), _some(rows))):
             parts[place] = name, np.concatenate([before, rows])
             return
     parts.append(part)

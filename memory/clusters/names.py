@@ -15,8 +15,5 @@ def names_of(members: Sequence[str]) -> Iterator[str]:
     for turn in count():
         said = "\n".join([*sorted(members), *([str(turn)] if turn else [])])
         number = int.from_bytes(hashlib.sha256(said.encode()).digest()[:8])
-        name = ""
-        for _ in range(CLUSTER_ID_LENGTH):
-            number, digit = divmod(number, len(CLUSTER_LETTERS))
-            name += CLUSTER_LETTERS[digit]
-        yield name
+        base = len(CLUSTER_LETTERS)
+        yield "".join(CLUSTER_LETTERS[number // base**place % base] for place in range(CLUSTER_ID_LENGTH))

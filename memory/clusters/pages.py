@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import Connection, func, select
 
@@ -62,20 +62,16 @@ class Facts:
 def facts_of(store: Store, ids: Sequence[str]) -> Facts:
     """Return what exemplars have in common. Raises StoreUnavailableError."""
     looked_at = ids[:: -(-len(ids) // _LOOKED_AT) or 1]
-    sources: Counter[str] = Counter()
-    releases: set[str] = set()
-    oldest: list[int] = []
-    columns = exemplars.c.source, exemplars.c.release, func.count(), func.min(exemplars.c.received_ms)
+    by = exemplars.c.source, exemplars.c.release
+    query = select(*by, func.count().label("items"), func.min(exemplars.c.received_ms).label("first"))
+    rows, sources = list[Any](), Counter[str]()
     with store.read() as connection:
         for some in batches(looked_at):
-            query = select(*columns).where(exemplars.c.id.in_(some))
-            for source, release, items, first in connection.execute(
-                query.group_by(exemplars.c.source, exemplars.c.release)
-            ):
-                sources[source] += items
-                releases.update([release] if release else [])
-                oldest.append(first)
-    return Facts(len(looked_at), sources, tuple(sorted(releases)), min(oldest, default=None))
+            rows += connection.execute(query.where(exemplars.c.id.in_(some)).group_by(*by)).all()
+    for row in rows:
+        sources[row.source] += row.items
+    releases = tuple(sorted({row.release for row in rows if row.release}))
+    return Facts(len(looked_at), sources, releases, min((row.first for row in rows), default=None))
 
 
 def page_of(store: Store, name: str, order: Order, offset: int, limit: int, seed: int = 0) -> MemberPage:

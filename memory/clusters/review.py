@@ -1,20 +1,20 @@
 """What a person is shown of the unknown shelf: the list of its clusters, one of them, its sheet."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import case, func, select
 
 from memory.clusters.shown import Shown, shown, shown_all
 from memory.crops.crop_store import CropStore
-from memory.records import Exemplar, ShiftAlarm
+from memory.records import Exemplar
 from memory.rows import exemplars_of
-from memory.schema import alarms, clustering, exemplars
+from memory.schema import clustering, exemplars
 from memory.store import Store
 
 _MARGIN_PX = 12
@@ -28,24 +28,6 @@ _FAINT = (110, 110, 110)
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A cluster of the list. members: those that still wait for a label, nearest to the medoid first.
-
-    version, spread, resembles, unclustered and edit are `Shown`'s. alarm: what is known of
-    a source whose suspects these are; else None.
-    """
-
-    id: str
-    members: tuple[str, ...]
-    version: str
-    spread: float | None
-    resembles: str | None
-    unclustered: bool
-    alarm: ShiftAlarm | None = None
-    edit: int | None = None
-
-
-@dataclass(frozen=True)
 class Freshness:
     """How fresh the list is. computed_at: None before the first; newer: unknowns that came since."""
 
@@ -53,43 +35,24 @@ class Freshness:
     newer: int
 
 
-def list_clusters(store: Store) -> list[Listed]:
+def list_clusters(store: Store) -> list[Shown]:
     """Return the clusters of which something still waits, in the order of `shown_all`.
 
     Raises StoreUnavailableError.
     """
     with store.read() as connection:
-        return _list(connection)
+        return shown_all(connection)
 
 
-def cluster_in_list(store: Store, name: str) -> tuple[Listed, list[Listed]]:
+def cluster_in_list(store: Store, name: str) -> tuple[Shown, list[Shown]]:
     """Return a cluster, which the list may hold no more, and the list.
 
     Raises UnknownClusterError or StoreUnavailableError.
     """
     with store.read() as connection:
-        listed = _list(connection)
+        listed = shown_all(connection)
         found = next((cluster for cluster in listed if cluster.id == name), None)
-        return found or _listed(shown(connection, name), {}), listed
-
-
-def _list(connection: Connection) -> list[Listed]:
-    query = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
-    evidence = {row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(query)}
-    return [_listed(cluster, evidence) for cluster in shown_all(connection)]
-
-
-def _listed(cluster: Shown, evidence: Mapping[int, ShiftAlarm]) -> Listed:
-    return Listed(
-        id=cluster.id,
-        members=cluster.members,
-        version=cluster.version,
-        spread=cluster.spread,
-        resembles=cluster.resembles,
-        unclustered=cluster.unclustered,
-        alarm=None if cluster.alarm is None else evidence.get(cluster.alarm),
-        edit=cluster.edit,
-    )
+        return found or shown(connection, name), listed
 
 
 def freshness(store: Store) -> Freshness:
@@ -121,29 +84,15 @@ def cluster_sheet(store: Store, crops: CropStore, name: str, most: int = 24) -> 
     CropsUnavailableError.
     """
     members = [e for e in members_of(store, name) if e.crops_digest is not None]
-    tiles = [
-        Tile(
-            crop=crops.load(str(e.crops_digest))[0],
-            caption=e.id,
-            note="" if e.unknown_score is None else f"unknown score {e.unknown_score:.2f}",
-        )
-        for e in members[:most]
-    ]
+    notes = ["" if e.unknown_score is None else f"unknown score {e.unknown_score:.2f}" for e in members]
+    some = zip(members[:most], notes, strict=False)
+    tiles = [(crops.load(str(e.crops_digest))[0], e.id, note) for e, note in some]
     return contact_sheet(f"cluster {name}: {len(tiles)} of {len(members)} unknown items", tiles)
 
 
-@dataclass(frozen=True)
-class Tile:
-    """One crop, uint8 RGB (S, S, 3), with two lines below it."""
-
-    crop: NDArray[np.uint8]
-    caption: str
-    note: str
-
-
-def contact_sheet(title: str, tiles: Sequence[Tile]) -> bytes:
-    """Return a PNG of the tiles under a title, six a row, the crops at native scale."""
-    side = max((tile.crop.shape[0] for tile in tiles), default=128)
+def contact_sheet(title: str, tiles: Sequence[tuple[NDArray[np.uint8], str, str]]) -> bytes:
+    """Return a PNG of crops, uint8 RGB (S, S, 3), under a title, six a row, each with two lines below it."""
+    side = max((len(crop) for crop, _, _ in tiles), default=128)
     cell_width, cell_height = side + _MARGIN_PX, side + 2 * _LINE_PX + _MARGIN_PX
     rows = -(-len(tiles) // _COLUMNS)
     top = _TITLE_PX + 2 * _MARGIN_PX
@@ -152,12 +101,13 @@ def contact_sheet(title: str, tiles: Sequence[Tile]) -> bytes:
     draw = ImageDraw.Draw(sheet)
     draw.text((_MARGIN_PX, _MARGIN_PX), title, _INK, ImageFont.load_default(_TITLE_PX - 4))
     font = ImageFont.load_default(_TEXT_PX)
-    for i, tile in enumerate(tiles):
+    for i, (crop, *lines) in enumerate(tiles):
         left = _MARGIN_PX + i % _COLUMNS * cell_width
         upper = top + i // _COLUMNS * cell_height
-        sheet.paste(Image.fromarray(tile.crop), (left, upper))
-        draw.text((left, upper + side + 2), _fitted(draw, tile.caption, font, side), _INK, font)
-        draw.text((left, upper + side + 2 + _LINE_PX), _fitted(draw, tile.note, font, side), _FAINT, font)
+        sheet.paste(Image.fromarray(crop), (left, upper))
+        for line, (text, colour) in enumerate(zip(lines, (_INK, _FAINT), strict=True)):
+            place = left, upper + side + 2 + line * _LINE_PX
+            draw.text(place, _fitted(draw, text, font, side), colour, font)
     out = io.BytesIO()
     sheet.save(out, "PNG")
     return out.getvalue()

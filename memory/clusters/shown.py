@@ -8,15 +8,16 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
 from memory.clusters.names import names_of
+from memory.records import ShiftAlarm
 from memory.rows import batches
-from memory.schema import clusters, edits, exemplars, labelled, labels
+from memory.schema import alarms, clusters, edits, exemplars, labelled, labels
 from memory.store import ExemplarMemoryError
 
 _VERSION = re.compile(r"(\d{1,9})(-[0-9a-f]{8})?")
@@ -34,26 +35,28 @@ class ClusterChangedError(ExemplarMemoryError):
 class Shown:
     """A cluster as it is shown: members are the most typical first, then what joined it, in that order.
 
-    version tells one state of it from another for `seen`; edit is the number of the edit that made it, alarm
-    of the alarm whose suspects it holds; else None.
+    version tells one state of it from another for `seen`; sources counts those of its members; edit is the
+    number of the edit that made it; alarm, in a list, is what is known of a source whose suspects it holds.
     """
 
     id: str
     members: tuple[str, ...]
     version: str
+    sources: int
     spread: float | None
     resembles: str | None
     unclustered: bool
-    alarm: int | None
+    alarm: ShiftAlarm | None
     edit: int | None
 
 
-def waiting(connection: Connection) -> set[str]:
-    """Return the ids of all exemplars that wait for a person."""
-    rows = connection.execute(select(exemplars.c.id).where(exemplars.c.shelf == "unknown"))
+def waiting(connection: Connection) -> dict[str, str]:
+    """Return the sources of all exemplars that wait for a person, by their ids."""
+    columns = select(exemplars.c.id, exemplars.c.source)
+    rows = connection.execute(columns.where(exemplars.c.shelf == "unknown"))
     assert rows.cursor is not None
     # As the driver has them: each view of a cluster asks, and a row object for each takes twice as long.
-    return {name for (name,) in rows.cursor.fetchall()}
+    return dict(rows.cursor.fetchall())
 
 
 def owners(connection: Connection) -> dict[str, str]:
@@ -79,7 +82,13 @@ def shown_all(connection: Connection) -> list[Shown]:
         rows.where(clusters.c.place.is_not(None)).order_by(clusters.c.place),
     ]
     waits, owner = waiting(connection), owners(connection)
-    found = [_shown(row, waits, owner) for part in parts for row in connection.execute(part)]
+    known = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
+    evidence = {row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(known)}
+    found = [
+        replace(_shown(row, waits, owner), alarm=evidence.get(row.alarm))
+        for part in parts
+        for row in connection.execute(part)
+    ]
     return [cluster for cluster in found if cluster.members]
 
 
@@ -133,17 +142,18 @@ def _row(connection: Connection, name: str) -> Any:
     return row
 
 
-def _shown(row: Any, waits: Collection[str], owner: Mapping[str, str]) -> Shown:
+def _shown(row: Any, waits: Mapping[str, str], owner: Mapping[str, str]) -> Shown:
     recorded = json.loads(row.members)
     members = _own(row, recorded, waits, owner)
     return Shown(
         id=row.id,
         members=tuple(members),
         version=_version(recorded, members),
+        sources=len({waits[member] for member in members}),
         spread=row.spread,
         resembles=row.resembles,
         unclustered=bool(row.unclustered),
-        alarm=row.alarm,
+        alarm=None,
         edit=row.edit,
     )
 

@@ -206,11 +206,7 @@ def follow(server: Server, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("changed", "size"),
-    [
-        ({"size": "3Gi"}, "3Gi"),
-        ({"size": "1.5Gi"}, "1536Mi"),
-        ({"storageClassName": "fast"}, "2Gi"),
-    ],
+    [({"size": "3Gi"}, "3Gi"), ({"size": "1.5Gi"}, "1536Mi"), ({"storageClassName": "fast"}, "2Gi")],
 )
 def test_another_volume_of_the_index_is_refused_before_anything_changed_and_the_steps_that_are_named_work(
     server: Server, release: Any, changed: Any, size: str

@@ -25,9 +25,7 @@ def database_url(sqlite_url: str) -> str:
 @pytest.fixture
 def settings(tmp_path: Path, database_url: str) -> MemorySettings:
     return MemorySettings(
-        database_url=database_url,
-        crops_url=str(tmp_path / "crops"),
-        index_path=tmp_path / "index",
+        database_url=database_url, crops_url=str(tmp_path / "crops"), index_path=tmp_path / "index"
     )
 
 

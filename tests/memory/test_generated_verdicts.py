@@ -127,8 +127,7 @@ def test_the_watch_goes_on_whatever_a_record_says(watcher, item, changes, timest
 
 
 @pytest.mark.parametrize(
-    ("item", "changes"),
-    [({"source": NUL}, {}), ({}, {"release": "a" * 65}), ({"partition": 2**31}, {})],
+    ("item", "changes"), [({"source": NUL}, {}), ({}, {"release": "a" * 65}), ({"partition": 2**31}, {})]
 )
 def test_what_postgresql_refuses_is_counted_and_stepped_over_alone(postgresql_url, item, changes):
     watcher = Watch(MemorySettings(database_url=postgresql_url))

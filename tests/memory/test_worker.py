@@ -104,10 +104,7 @@ def worker(tmp_path: Path, **environment: str) -> "subprocess.Popen[str]":
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        (
-            {"FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES": "none"},
-            "setting=FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES ",
-        ),
+        ({"FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES": "none"}, "setting=FORGEWATCH_MEMORY_MAX_BATCH_MESSAGES "),
         ({"FORGEWATCH_MEMORY_DATABASE_URL": "nosuch://x"}, "setting=FORGEWATCH_MEMORY_DATABASE_URL "),
     ],
 )

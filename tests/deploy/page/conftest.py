@@ -51,10 +51,7 @@ def page(settings: DeploySettings, services: Services, monkeypatch: pytest.Monke
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
     base = "http://127.0.0.1:8700"
     with Browser(
-        create_app(settings, services),
-        base_url=base,
-        headers={"Origin": base},
-        raise_server_exceptions=False,
+        create_app(settings, services), base_url=base, headers={"Origin": base}, raise_server_exceptions=False
     ) as client:
         yield client
 

@@ -152,7 +152,7 @@ def test_what_is_split_off_is_a_cluster_that_can_be_merged_and_taken_back(page: 
     shown = page.submit("/page/clusters/fmvr4m", do="split", ids=ids[:2])
     assert shown.status_code == 200
     (made,) = set(re.findall(r"/page/clusters/(\w+)", page.get("/page/clusters").text)) - {"fmvr4m"}
-    assert "A person made it (edit 1)" in page.get(f"/page/clusters/{made}").text
+    assert "Created by a manual edit (1)" in page.get(f"/page/clusters/{made}").text
     merged = page.submit("/page/clusters/fmvr4m", do="merge", other=made)
     assert "4 items" in merged.text
     name = merged.url.path.rpartition("/")[2]

@@ -45,11 +45,7 @@ class Podman:
     def __call__(self, *arguments: str | Path, check: bool = True, timeout_s: float = 120) -> str:
         """What a podman command says on its standard output."""
         done = subprocess.run(
-            ["podman", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
+            ["podman", *arguments], env=self.environment, capture_output=True, text=True, timeout=timeout_s
         )
         assert not check or done.returncode == 0, done.stderr
         return done.stdout

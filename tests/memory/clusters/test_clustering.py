@@ -13,15 +13,13 @@ from memory.clusters import shown as shown_module
 from memory.clusters.clustering import KEPT_MS, keep_clustered, renew
 from memory.clusters.review import (
     Freshness,
-    Listed,
-    Tile,
     cluster_sheet,
     contact_sheet,
     freshness,
     list_clusters,
     members_of,
 )
-from memory.clusters.shown import UnknownClusterError
+from memory.clusters.shown import Shown, UnknownClusterError
 from memory.labels import label, undo
 from memory.rows import count_clusters, now_ms
 from memory.store import Store, StoreUnavailableError
@@ -36,7 +34,7 @@ def shown(store: Store) -> list[str]:
     return [cluster.id for cluster in list_clusters(store)]
 
 
-def only(store: Store) -> Listed:
+def only(store: Store) -> Shown:
     (one,) = list_clusters(store)
     return one
 
@@ -235,13 +233,13 @@ def test_what_is_labelled_leaves_the_list_at_once(store, settings, fill, make):
 
 def test_a_sheet_shows_every_crop_pixel_by_pixel():
     rng = np.random.default_rng(0)
-    tiles = [Tile(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8), f"id-{i}", "note") for i in range(8)]
+    tiles = [(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8), f"id-{i}", "note") for i in range(8)]
     sheet = np.asarray(Image.open(io.BytesIO(contact_sheet("title", tiles))))
     windows = np.lib.stride_tricks.sliding_window_view(sheet, (32, 32), axis=(0, 1))
-    for tile in tiles:
-        corner = (windows[..., 0, 0] == tile.crop[0, 0]).all(-1)
+    for crop, _, _ in tiles:
+        corner = (windows[..., 0, 0] == crop[0, 0]).all(-1)
         assert any(
-            np.array_equal(sheet[y : y + 32, x : x + 32], tile.crop)
+            np.array_equal(sheet[y : y + 32, x : x + 32], crop)
             for y, x in zip(*corner.nonzero(), strict=True)
         )
 

@@ -116,11 +116,7 @@ def test_other_bytes_under_a_name_are_noticed(s3_server, bucket):
 @pytest.mark.slow
 def test_where_the_bucket_is_gone_no_crops_are_called_missing(bucket):
     store = CropStore("s3://no-such-bucket/crops")
-    for act in (
-        lambda: store.load("0" * 64),
-        lambda: store.put(crops(0)),
-        lambda: list(store.digests()),
-    ):
+    for act in (lambda: store.load("0" * 64), lambda: store.put(crops(0)), lambda: list(store.digests())):
         with pytest.raises(CropsUnavailableError, match="bucket"):
             act()
     assert store.hindrance() == ("no crops can be stored: the object store has no bucket no-such-bucket")

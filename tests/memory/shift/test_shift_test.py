@@ -164,8 +164,7 @@ def raised(test: ShiftTest, scores: np.ndarray, budget: float) -> int | None:
 
 
 @pytest.mark.parametrize(
-    "streams",
-    [pytest.param(100, id="few"), pytest.param(2000, id="many", marks=pytest.mark.slow)],
+    "streams", [pytest.param(100, id="few"), pytest.param(2000, id="many", marks=pytest.mark.slow)]
 )
 def test_the_share_of_streams_without_a_shift_that_raise_an_alarm_is_bounded(streams):
     # Looked at after each item; the reference is far smaller than the stream, and forgets.
