@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli.output import ActorOption, JsonFlag, UsageError, client, print_json, print_table, say, short
-from memory.estimate.records import KEPT_DAYS, Estimate, Share
+from memory.estimate.records import KEPT_DAYS, Estimate
 
 
 def accuracy(
@@ -13,7 +13,7 @@ def accuracy(
     release: Annotated[str | None, typer.Option(help="its digest or a beginning; else the live one")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Estimate the share of right verdicts by class and source, with 95 % intervals."""
+    """Estimate the share of right verdicts by class and source, by the audit, with 95 % intervals."""
     with client() as api:
         found = api.accuracy.report(days, release and api.full_digest(release))
     if as_json:
@@ -21,7 +21,7 @@ def accuracy(
     told = found.accuracy
     print_table(
         f"{short(told.release)}: share of the verdicts whose class is right, since {told.since:%Y-%m-%d}",
-        ["", "verdicts", "by probabilities", "which", "by the audit", "audited", "cannot say"],
+        ["", "verdicts", "right", "audited", "cannot say"],
         [
             _row("over all", told.over_all),
             *(_row(f"said {name}", each) for name, each in told.classes.items()),
@@ -71,18 +71,7 @@ def audit(
     )
 
 
-def _row(name: str, estimate: Estimate) -> list[object]:
-    since = estimate.broken_since
-    return [
-        name,
-        estimate.items,
-        _told(estimate.probabilities),
-        "holds while calibrated" if since is None else f"does not hold since {since:%Y-%m-%d %H:%M}",
-        _told(estimate.corrected),
-        estimate.audited,
-        estimate.cannot_say,
-    ]
-
-
-def _told(share: Share | None) -> str | None:
-    return None if share is None else f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
+def _row(name: str, of: Estimate) -> list[object]:
+    share = of.corrected
+    told = of.not_known if share is None else f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
+    return [name, of.items, told, of.audited, of.cannot_say]

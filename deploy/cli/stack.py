@@ -163,7 +163,10 @@ def status(as_json: JsonFlag = False) -> None:
     print_rows("memory", found.shelves, shelf="shelf", family="family", exemplars="count")
     columns = {"done": lambda u: f"{u.done}/{u.total}" if u.total else "", "asked_by": "requested_by"}
     columns |= {"at": "requested_at", "why": "error"}
-    print_rows("updates", found.updates, update="id", state="state", stage="stage", **columns)
+    states = {r.digest: r.state for r in (found.live, *found.proposed) if r is not None}
+    # Once the release of an update has moved on, "proposed" is not true any more.
+    state = {"state": lambda u: states.get(u.candidate, "ended") if u.candidate else u.state}
+    print_rows("updates", found.updates, update="id", **state, stage="stage", **columns)
     if found.due:
         say(f"next updates are due at {', '.join(f'{due:%Y-%m-%d %H:%M %Z}' for due in found.due)}\n")
     columns = {"address": "address", "problem": "problem"}

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -133,6 +133,10 @@ class Stack:
             self.settings = stack_settings(
                 self.run, self.ports, management_address(self._sockets), model_store(torchserve), self._tuning
             )
+            if prometheus.installed() is not None:  # deploy is told before it runs
+                port = self.ports.prometheus
+                self.ports = replace(self.ports, prometheus=port if port_is_free(port) else free_port())
+                self.settings[PROMETHEUS_URL] = f"http://127.0.0.1:{self.ports.prometheus}"
             self._start_supervisor(self._sockets)
             self._start_broker()
             url = self.settings["FORGEWATCH_DEPLOY_URL"]
@@ -217,14 +221,12 @@ class Stack:
             "deploy": self.ports.deploy_metrics,
         }
         folder, port = self.run / "prometheus", self.ports.prometheus
-        port = port if port_is_free(port) else free_port()
         try:
             with self._step("Prometheus", f"http://127.0.0.1:{port}"):
-                url = prometheus.start_prometheus(folder, port, rooms, launch=self.supervisor.launch)
+                prometheus.start_prometheus(folder, port, rooms, launch=self.supervisor.launch)
         except StackError as error:
             self._console.print(f"  Prometheus does not start, and the stack goes on without it: {error}")
-        else:
-            self.settings[PROMETHEUS_URL] = url
+            del self.settings[PROMETHEUS_URL]
 
     def _start_workers(self, ports: Mapping[str, int], probe: Answer) -> None:
         """Start processes side by side and wait until each answers the probe at its port."""

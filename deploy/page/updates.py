@@ -9,7 +9,8 @@ from deploy.access.guard import GuardedRoute, person_of
 from deploy.access.roles import least
 from deploy.page.releases import given_as
 from deploy.page.visit import show, visitor
-from deploy.release_records import Because
+from deploy.release_records import Because, State
+from deploy.releases.standing import fold
 from deploy.server import releases as api
 from deploy.server.services import Opened, Services
 
@@ -21,7 +22,11 @@ _SHOWN = 30
 @router.get("/page/updates", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_updates(request: Request, services: Opened) -> HTMLResponse:
     """The newest updates, and what one of today's labels would and would not know."""
-    context = {"runs": services.runs.newest(_SHOWN), "outlook": api.get_outlook(services)}
+    context = {
+        "runs": services.runs.newest(_SHOWN),
+        "states": _states(services),
+        "outlook": api.get_outlook(services),
+    }
     return show(request, services, "updates.html.j2", "Updates", context)
 
 
@@ -45,8 +50,13 @@ def cancel(
 def _update(
     request: Request, services: Services, run: int, error: str | None = None, status: int = 200
 ) -> HTMLResponse:
-    context = {"run": api.get_update(services, run), "error": error}
+    context = {"run": api.get_update(services, run), "states": _states(services), "error": error}
     return show(request, services, "update.html.j2", "Updates", context, status)
+
+
+def _states(services: Services) -> dict[str, State]:
+    """Return the releases' states by digest: an update's release that is live is not proposed any more."""
+    return {release.digest: release.state for release in fold(services.ledger.events()).releases.values()}
 
 
 @router.post("/page/updates", response_class=Response, openapi_extra=least("reviewer"))

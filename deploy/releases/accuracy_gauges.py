@@ -26,12 +26,8 @@ class AccuracyGauges(Collector):
         gauge = GaugeMetricFamily(
             "forgewatch_deploy_accuracy",
             f"Share of the live release's verdicts of the last {_DAYS} days that are right, by what they "
-            "said (empty: all): by probabilities, or corrected by the audit; with its 95 % interval",
-            labels=["class", "by", "bound"],
-        )
-        holds = GaugeMetricFamily(
-            "forgewatch_deploy_accuracy_probabilities_hold",
-            "1 while no shift alarm stands for the live release, else what probabilities say does not hold",
+            "said (empty: all), by the audit; with its 95 % interval. None where it is not known",
+            labels=["class", "bound"],
         )
         try:
             live = fold(self._history()).live
@@ -42,12 +38,9 @@ class AccuracyGauges(Collector):
             return
         if told:
             for name, estimate in {"": told.over_all, **told.classes}.items():
-                for by, share in (("probabilities", estimate.probabilities), ("audit", estimate.corrected)):
-                    for bound in ("value", "low", "high") if share else ():
-                        gauge.add_metric([name, by, bound], getattr(share, bound))
-            holds.add_metric([], told.over_all.broken_since is None)
+                for bound in ("value", "low", "high") if estimate.corrected else ():
+                    gauge.add_metric([name, bound], getattr(estimate.corrected, bound))
         yield gauge
-        yield holds
         yield GaugeMetricFamily(
             "forgewatch_deploy_audits_waiting",
             "Verdicts that were drawn for the audit and wait for a label.",

@@ -8,21 +8,17 @@ from sqlalchemy import Connection, Row, select
 
 from memory.estimate.audits import CANNOT_SAY
 from memory.estimate.drawing import DAY_MS
-from memory.estimate.intervals import Residual, corrected, from_probabilities
-from memory.estimate.records import Accuracy, Estimate
+from memory.estimate.intervals import Residual, corrected
+from memory.estimate.records import LEAST_AUDITED, Accuracy, Estimate
 from memory.estimate.sums import Sum
-from memory.records import Drift, Raised
-from memory.schema import SOURCE_START, alarms, audits, drift_alarms, estimate_sums
-
-_ALARMS = 1000
-"""Newest alarms that are looked at."""
+from memory.schema import audits, estimate_sums
 
 _MOST_SOURCES = 100
 
 
 @dataclass
 class _Group:
-    whole: Sum = field(default_factory=Sum)
+    items: int = 0
     complete: Sum = field(default_factory=Sum)
     audited: list[Residual] = field(default_factory=list)
 
@@ -52,34 +48,28 @@ def accuracy(connection: Connection, release: str, now_ms: int, days: int) -> Ac
         if complete:
             complete_days.add(row.day)
         for group in (whole, classes[row.called], sources[row.source]):
-            _take(group.whole, row)
+            group.items += row.items
             if complete:
                 _take(group.complete, row)
     for row in drawn:
         if row.day < open_day and row.day not in unaudited:
             for group in (whole, classes[row.called], sources[row.source]):
                 group.audited.append(_residual(row))
-    raised = _standing(connection, release)
-    first_alarm = min(raised.values(), default=None)
-    shown = sorted(sources, key=lambda name: (-sources[name].whole.items, name))[:_MOST_SOURCES]
+    shown = sorted(sources, key=lambda name: (-sources[name].items, name))[:_MOST_SOURCES]
     return Accuracy(
         release=release,
         since=_at(first),
         through=_at(max(complete_days) + 1) if complete_days else None,
         unknown=unknown,
-        over_all=_estimate(whole, first_alarm),
-        classes={name: _estimate(classes[name], first_alarm) for name in sorted(classes)},
-        sources={
-            name: _estimate(sources[name], min((raised[n] for n in (name, "") if n in raised), default=None))
-            for name in shown
-        },
+        over_all=_estimate(whole),
+        classes={name: _estimate(classes[name]) for name in sorted(classes)},
+        sources={name: _estimate(sources[name]) for name in shown},
     )
 
 
 def _take(into: Sum, row: Row[tuple[object, ...]]) -> None:
     into.items += row.items
     into.right += row.right
-    into.variance += row.variance
     into.lowest_chance = min(into.lowest_chance, row.lowest_chance)
 
 
@@ -90,33 +80,12 @@ def _residual(row: Row[tuple[object, ...]]) -> Residual:
     return Residual(residual, residual, row.chance)
 
 
-def _estimate(group: _Group, broken_since: datetime | None) -> Estimate:
-    whole, complete = group.whole, group.complete
-    return Estimate(
-        items=whole.items,
-        probabilities=from_probabilities(whole.items, whole.right, whole.variance) if whole.items else None,
-        broken_since=broken_since,
-        audited=len(group.audited),
-        cannot_say=sum(each.low != each.high for each in group.audited),
-        audited_items=complete.items,
-        corrected=corrected(complete.items, complete.right, group.audited, complete.lowest_chance)
-        if complete.items
-        else None,
-    )
-
-
-def _standing(connection: Connection, release: str) -> dict[str, datetime]:
-    """When the first alarm of a release rose, by source; it stands for as long as the release does."""
-    found: dict[str, datetime] = {}
-    shifts = select(alarms.c.raised).order_by(alarms.c.id.desc()).limit(_ALARMS)
-    drifts = select(drift_alarms.c.found).order_by(drift_alarms.c.id.desc()).limit(_ALARMS)
-    standing: list[Raised | Drift] = [*map(Raised.model_validate_json, connection.scalars(shifts))]
-    standing += map(Drift.model_validate_json, connection.scalars(drifts))
-    for raised in standing:
-        if raised.release == release:
-            source = (raised.source or "")[:SOURCE_START]  # of all together: of each
-            found[source] = min(raised.at, found.get(source, raised.at))
-    return found
+def _estimate(group: _Group) -> Estimate:
+    complete, audited = group.complete, group.audited
+    lacking = max(0, LEAST_AUDITED - len(audited))
+    share = None if lacking else corrected(complete.items, complete.right, audited, complete.lowest_chance)
+    cannot_say = sum(each.low != each.high for each in audited)
+    return Estimate(group.items, len(audited), cannot_say, complete.items, lacking, share)
 
 
 def _at(day: int) -> datetime:

@@ -1,7 +1,4 @@
-"""Intervals for the share of verdicts that are right: from probabilities alone, and corrected by an audit.
-
-Pure. Both are at 95 %, each for itself.
-"""
+"""The interval for the share of verdicts that are right, by an audit: at 95 %, at any time. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -30,17 +27,6 @@ class Residual:
     high: float
     chance: float
     """with which it was drawn, in (0, 1]"""
-
-
-def from_probabilities(items: int, right: float, variance: float) -> Share:
-    """Estimate the share that is right by the probabilities alone; items > 0.
-
-    right: the sum of the probabilities p; variance: that of p (1 - p). While those are calibrated, the number
-    of right verdicts is a sum of independent draws, to which Bernstein's inequality applies. CBPE: Garg et
-    al., Leveraging unlabeled data to predict out-of-distribution performance, 2022, and earlier by others.
-    """
-    room = math.sqrt(2 * variance * _LOG_40 + (_LOG_40 / 3) ** 2) + _LOG_40 / 3
-    return Share(right / items, max(0.0, (right - room) / items), min(1.0, (right + room) / items))
 
 
 def corrected(items: int, right: float, audited: Sequence[Residual], lowest_chance: float) -> Share:

@@ -6,6 +6,9 @@ from datetime import datetime
 KEPT_DAYS = 90
 """for which sums and audited verdicts are kept"""
 
+LEAST_AUDITED = 20
+"""labelled drawn verdicts before a share is told"""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -21,17 +24,20 @@ class Estimate:
     """Of some verdicts, the share whose class is the very right one. None: there is no such verdict."""
 
     items: int
-    probabilities: Share | None
-    """by the calibrated probabilities alone (CBPE)"""
-    broken_since: datetime | None
-    """since when an alarm of shift or drift stands, so that `probabilities` does not hold; None: none does"""
     audited: int
     cannot_say: int
     """of the audited"""
     audited_items: int
     """of the verdicts, how many the audit speaks for"""
+    lacking: int
+    """drawn items that must be labelled before a share is told; 0: it is"""
     corrected: Share | None
-    """by the audit; None: it is off, or nothing that it speaks for is complete"""
+    """by the audit; None while any is lacking: it is not known"""
+
+    @property
+    def not_known(self) -> str:
+        """What is said where it is not known."""
+        return f"not known: label {self.lacking} drawn items to find out"
 
 
 @dataclass(frozen=True)

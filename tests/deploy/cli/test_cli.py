@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -32,13 +33,20 @@ def test_status_loads_neither_torch_nor_kafka(answered: Terminal) -> None:
 
 
 def test_status_works_with_half_of_the_system_down(
-    answered: Terminal, proposed: Callable[..., Artifact]
+    answered: Terminal, services: Services, proposed: Callable[..., Artifact]
 ) -> None:
     artifact = proposed()
     out = answered.ok("status")
     assert artifact.digest[:12] in out
     assert "no broker answers" in out
     assert answered.json("status")["proposed"][0]["digest"] == artifact.digest
+    answered.json("update", "--as", "ada")
+    lease = services.runs.claim("a test")
+    assert lease is not None
+    services.runs.finish(lease, "proposed", candidate=artifact.digest)
+    assert re.search(r"1 +proposed ", answered.ok("status"))
+    answered.ok("approve", artifact.digest, "--plan", "now")
+    assert re.search(r"1 +live ", answered.ok("status")), "it is not proposed any more"
 
 
 def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ from detector.release.artifact import Artifact
 from ingest.records import InRecord
 from memory.acts import acts_after
 from memory.estimate.sums import note_estimates
-from memory.records import Raised
-from memory.shift.alarms import put_raised
 
 SOURCE = "<b>camera</b>"
 
@@ -68,20 +65,7 @@ def test_an_audit_tells_what_was_said_only_once_the_item_is_labelled(
     assert page.submit("/page/audit", called="real").status_code == 422
 
 
-def test_once_all_that_was_drawn_is_labelled_the_audit_corrects_the_estimate(page: Any, live: str) -> None:
-    nothing = page.get("/accuracy").json()["accuracy"]["over_all"]
-    assert nothing["corrected"] is None
-    for item in page.get("/audits").json():
-        page.post("/audits", json={"id": item["id"], "label": "real"}, headers={"X-Forgewatch-Actor": "ann"})
-    told = page.get("/accuracy", params={"days": 2}).json()["accuracy"]
-    assert told["over_all"]["corrected"]["value"] == pytest.approx(0.5)
-    assert told["classes"]["blend"]["corrected"]["value"] == 0
-    shown = page.get("/page/accuracy?days=2").text
-    assert "blend" in shown
-    assert "50.0" in shown
-
-
-def test_where_an_alarm_stands_the_view_the_api_and_the_gauge_say_that_probabilities_do_not_hold(
+def test_accuracy_is_not_known_until_twenty_drawn_items_are_labelled(
     page: Any, services: Services, live: str
 ) -> None:
     registry = CollectorRegistry()
@@ -90,20 +74,21 @@ def test_where_an_alarm_stands_the_view_the_api_and_the_gauge_say_that_probabili
     def gauge(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"forgewatch_deploy_{name}", labels)
 
-    assert "does not hold" not in page.get("/page/accuracy").text
-    assert gauge("accuracy_probabilities_hold") == 1
-    assert gauge("accuracy", **{"class": "blend", "by": "probabilities", "bound": "value"}) == pytest.approx(
-        0.8
-    )
+    nothing = page.get("/accuracy").json()["accuracy"]["over_all"]
+    assert (nothing["corrected"], nothing["lacking"]) == (None, 20)
+    assert page.get("/page/accuracy").text.count("not known: label 20 drawn items to find out") == 4
+    assert gauge("accuracy", **{"class": "", "bound": "value"}) is None
     assert gauge("audits_waiting") == 20
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    raised = Raised(at=at, source=SOURCE, release=live, items=100, since=60, log_e=9.0, log_limit=8.0)
-    with services.memory.write() as connection:
-        put_raised(connection, raised, (), ())
-    assert "does not hold" in page.get("/page/accuracy").text
-    assert gauge("accuracy_probabilities_hold") == 0
-    over_all = page.get("/accuracy").json()["accuracy"]["over_all"]
-    assert datetime.fromisoformat(over_all["broken_since"]) == at
+    for item in page.get("/audits").json():
+        page.post("/audits", json={"id": item["id"], "label": "real"}, headers={"X-Forgewatch-Actor": "ann"})
+    told = page.get("/accuracy", params={"days": 2}).json()["accuracy"]
+    assert told["over_all"]["corrected"]["value"] == pytest.approx(0.5)
+    assert told["classes"]["blend"]["lacking"] == 10
+    shown = page.get("/page/accuracy?days=2").text
+    assert "50.0" in shown
+    assert shown.count("not known: label 10 drawn items to find out") == 2
+    assert gauge("accuracy", **{"class": "", "bound": "value"}) == pytest.approx(0.5)
+    assert gauge("accuracy", **{"class": "blend", "bound": "value"}) is None
 
 
 def test_a_drawn_item_is_shown_by_its_position_and_another_is_refused(

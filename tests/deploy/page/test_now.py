@@ -13,6 +13,9 @@ import pytest
 from streams import await_that
 from verdicts import make_item, make_verdict
 
+from deploy.release_records import Approve
+from deploy.releases.standing import fold
+from deploy.server import releases
 from deploy.server.services import Services
 from deploy.server.surroundings import Surroundings, Watch, ask
 from deploy.settings import DeploySettings
@@ -153,3 +156,19 @@ def test_sources_whose_long_names_begin_alike_are_counted_apart(
     with services.memory.read() as connection:
         found = {source.name: source.shelves for source in list_sources(connection)}
     assert found == {name: {"unknown": place + 1} for place, name in enumerate(names)}
+
+
+def test_an_update_whose_release_is_live_is_not_called_proposed(
+    page: Any, services: Services, proposed: Callable[..., Any]
+) -> None:
+    artifact, (run, _) = proposed(), services.runs.request("now", "manual", "ann")
+    lease = services.runs.claim("runner")
+    assert lease is not None
+    services.runs.finish(lease, "proposed", candidate=artifact.digest)
+    for state in ("proposed", "live"):
+        for shown in (page.get("/page/updates").text, page.get(f"/page/updates/{run.id}").text):
+            assert re.findall(r'class="tag [a-z]*">(\w+)<', shown)[0] == state
+        evidence = fold(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
+        wanted = Approve(evaluation_digest=evidence, accept={}, plan="now")
+        if state == "proposed":
+            releases.approve(services, "bea", artifact.digest, wanted)

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, select
 from verdicts import make_item, make_verdict
 
 from ingest.records import InRecord
@@ -14,8 +14,7 @@ from memory.estimate.audits import CANNOT_SAY, AuditError, label_audit, waiting
 from memory.estimate.drawing import DAY_MS, drawn
 from memory.estimate.sums import note_estimates
 from memory.labels import LabelError
-from memory.records import Raised
-from memory.schema import alarms, audits, estimate_sums
+from memory.schema import audits, estimate_sums
 from memory.store import Store
 
 RELEASE, DAY = "a" * 64, 20_000
@@ -62,8 +61,7 @@ def test_probabilities_are_summed_by_class_and_source_and_unknowns_stand_apart(s
     assert (found.unknown, found.over_all.items) == (1, 4)
     assert {name: each.items for name, each in found.classes.items()} == {"blended": 1, "real": 3}
     assert {name: each.items for name, each in found.sources.items()} == {"camera": 3, "phone": 1}
-    assert found.over_all.probabilities.value == pytest.approx(0.9)
-    assert found.over_all.corrected is None  # no audit
+    assert (found.over_all.corrected, found.over_all.lacking) == (None, 20)  # no audit
     assert now(store, days=11).over_all.items == 5
 
 
@@ -125,11 +123,11 @@ def test_a_later_label_replaces_the_former_for_a_week_after_the_first_and_both_a
 
 def test_the_audit_speaks_only_for_days_of_which_all_that_was_drawn_is_labelled(store):
     note(store, [said(n, day=DAY - 1) for n in range(5)], weekly=10_000)
-    note(store, [said(n) for n in range(5, 10)], weekly=10_000)
-    for entry in queue(store)[:7]:
+    note(store, [said(n) for n in range(5, 40)], weekly=10_000)
+    for entry in queue(store)[:37]:
         label_audit(store, entry.id, "real", "ann")
     found = now(store)
-    assert (found.over_all.audited, found.over_all.audited_items) == (5, 5)
+    assert (found.over_all.audited, found.over_all.audited_items, found.over_all.lacking) == (5, 5, 15)
     assert found.through == datetime.fromtimestamp(DAY * DAY_MS / 1000, UTC)
 
 
@@ -152,17 +150,14 @@ def test_a_name_that_is_none_and_an_item_that_was_not_drawn_are_refused(store):
         label_audit(store, "media-0-1", "real", "ann")
 
 
-def test_an_alarm_says_since_when_the_probabilities_do_not_hold(store):
-    note(store, [said(0), said(1, source="phone")])
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    for source, release in (("phone", RELEASE), ("camera", "b" * 64)):
-        raised = Raised(at=at, source=source, release=release, items=9, since=3, log_e=9, log_limit=8)
-        row = {"raised": raised.model_dump_json(), "suspects": "[]", "others": "[]", "announced": True}
-        with store.write() as connection:
-            connection.execute(insert(alarms).values(row))
-    found = now(store)
-    assert found.over_all.broken_since == at
-    assert {name: each.broken_since for name, each in found.sources.items()} == {"phone": at, "camera": None}
+def test_no_share_is_told_of_fewer_than_twenty_labelled_items(store):
+    note(store, [said(n, source="phone" if n < 15 else "camera") for n in range(36)], weekly=10_000)
+    for entry in queue(store):
+        label_audit(store, entry.id, "real", "ann")
+    found = now(store).sources
+    assert (found["phone"].corrected, found["phone"].lacking) == (None, 5)
+    assert (found["camera"].lacking, found["camera"].corrected.value) == (0, pytest.approx(1))
+    assert found["phone"].not_known == "not known: label 5 drawn items to find out"
 
 
 def test_sources_beyond_the_most_are_counted_together_and_old_days_leave(store, monkeypatch):
