@@ -61,11 +61,7 @@ def _said(judged: Challenged, release: str) -> Said:
         return Said(release=release, error=told(judged.error))
     scores = {name: getattr(verdict, name) for name in _SCORES}
     return Said(
-        release=release,
-        label=verdict.label,
-        family=verdict.family,
-        model_s=verdict.timings.model_s,
-        **scores,
+        release=release, label=verdict.label, family=verdict.family, model_s=verdict.timings.model_s, **scores
     )
 
 

@@ -10,12 +10,7 @@ from ingest.sandbox.crops import Box
 Label = Literal["real", "fake", "unknown"]
 Stage = Literal["envelope", "decode", "score", "commit"]
 Reason = Literal[
-    "request_too_large",
-    "refused",
-    "deadline_exceeded",
-    "scoring_failed",
-    "record_too_large",
-    "unexpected",
+    "request_too_large", "refused", "deadline_exceeded", "scoring_failed", "record_too_large", "unexpected"
 ]
 
 # SHA-256 of a release's manifest.json, and so of every file that it names.
@@ -164,7 +159,8 @@ class Verdict(Prediction):
     neighbours: tuple[Neighbour, ...]
     regions: tuple[RegionPrediction, ...]
     map: ForgeryMap | None = Field(
-        None, description="where it is forged; None: called real, no localizer in the release, or it failed"
+        None,
+        description="where it is forged; None: called real, no localizer that marks few reals, or it failed",
     )
     segments: tuple[Segment, ...] | None = Field(
         None, description="when it is forged, the surest stretch first; None as scan is"

@@ -23,12 +23,7 @@ from detector.release.artifact import Artifact, version_of
 from detector.scoring import leave, score
 from detector.second_look import looked_again, second_looks
 from detector.serving.rollout import Route, Serving
-from detector.serving.torchserve import (
-    BrokenOffError,
-    FailedError,
-    TorchServe,
-    TorchServeUnavailableError,
-)
+from detector.serving.torchserve import BrokenOffError, FailedError, TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdicts import JudgedItem

@@ -19,6 +19,7 @@ import structlog
 from detector.looks.map_look import MAX_REQUEST_BYTES, MapLook
 from detector.looks.scan_look import ScanLook, StretchLook
 from detector.release.artifact import Artifact
+from detector.release.crop_graphs import map_problem
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.verdicts import Ask, JudgedItem
 from ingest.records import Decoded, Plan
@@ -105,8 +106,8 @@ def second_looks(
     looks: list[SecondLook] = []
     if artifact.manifest.scanner is not None:
         looks += [ScanLook(artifact.manifest.scanner, ask), StretchLook(artifact, ask)]
-    if artifact.manifest.localizer is not None:
-        localizer = artifact.manifest.localizer
+    localizer = artifact.manifest.localizer
+    if localizer is not None and map_problem(localizer.reals_marked) is None:
         looks.append(MapLook(localizer, ask, also_real, mapped, max_request_bytes))
     return looks
 

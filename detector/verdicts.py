@@ -151,11 +151,7 @@ def fake_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _rows(
-    output: ModelOutput,
-    artifact: Artifact,
-    of_video: Sequence[bool],
-    sources: Sequence[str],
-    suspected: int,
+    output: ModelOutput, artifact: Artifact, of_video: Sequence[bool], sources: Sequence[str], suspected: int
 ) -> list[dict[str, Any]]:
     """The fields of records.Prediction for each row of an item or a region of one.
 

@@ -206,9 +206,7 @@ class Worker:
     ) -> Sequence[JudgedItem]:
         """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
         looks = second_looks(
-            artifact,
-            partial(self._ask_again, artifact),
-            max_request_bytes=self.settings.max_request_bytes,
+            artifact, partial(self._ask_again, artifact), max_request_bytes=self.settings.max_request_bytes
         )
         if not any(look.looks_at(item) for look in looks for item in items):
             return items

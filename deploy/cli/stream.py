@@ -133,8 +133,8 @@ def score(
     failed, no_scan = 0, False
     try:
         with client() as api, open_scorer(api) as scorer:
-            if (map_dir is not None or dense) and not scorer.maps:
-                warn("the live release makes no maps: it has no localizer (updater/README.md says how)")
+            if (map_dir is not None or dense) and (problem := scorer.map_problem):
+                warn(problem)
             for path in files:
                 try:
                     verdict = scorer.score(path, dense=dense, source=source)

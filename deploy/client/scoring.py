@@ -16,6 +16,7 @@ from deploy.settings import DeploySettings
 from detector.batch import judge, open_batch
 from detector.records import Verdict
 from detector.release.artifact import Artifact
+from detector.release.crop_graphs import map_problem
 from detector.release.manifest import ArtifactError
 from detector.release.tensors import ModelOutput, Request
 from detector.second_look import looked_again, second_looks
@@ -29,8 +30,6 @@ from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, PicturePlan
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 
-MAX_REALS_MARKED = 0.05
-"""Share of genuine pictures of which maps may mark more than 2 %: more, and none is shown."""
 _SHOWN, _SHOWN_PX = "shown", 1024
 _FRAMES, _FRAME_PX = 8, 160
 """of a video, shown small"""
@@ -89,21 +88,14 @@ class Scorer:
 
     @property
     def map_problem(self) -> str | None:
-        """Why no map of this release is shown: it marks too many genuine pictures. None: it is shown."""
-        localizer = self._artifact.manifest.localizer
-        if localizer is None:
-            return None
-        marked = localizer.reals_marked
-        if marked <= MAX_REALS_MARKED:
-            return None
-        return (
-            f"The map is left out: this release's maps mark {100 * marked:.0f} % of genuine pictures,"
-            f" and the bound is {100 * MAX_REALS_MARKED:.0f} %"
-        )
+        """Why this release makes no maps; None: it makes them."""
+        if (localizer := self._artifact.manifest.localizer) is None:
+            return "the live release makes no maps: it has no localizer (updater/README.md says how)"
+        return map_problem(localizer.reals_marked)
 
     @property
     def maps(self) -> bool:
-        """Whether the release says where pictures are forged."""
+        """Whether the release has what says where pictures are forged."""
         return self._artifact.manifest.localizer is not None
 
     @property

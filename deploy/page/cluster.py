@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from deploy.page.render import file_name
 from deploy.page.visit import show
+from deploy.server.clusters import no_maps
 from deploy.server.pictures import View
 from deploy.server.services import Services
 from memory.clusters.edit_history import Edit, edit_history
@@ -87,15 +88,18 @@ def show_cluster(
         tiles = members(connection, ids[(look.page - 1) * TILES : look.page * TILES])
         twins = {own: (other, called) for own, other, called in same_bytes(connection, cluster.members)}
         families = sorted({str(family) for _, family in counts(connection) if family} - {REAL})
+    facts = facts_of(services.memory, cluster.members)
+    no_map = no_maps(services, facts.releases) if look.view == "map" else None
     context = {
         "cluster": card(cluster),
         "version": cluster.version,
         "edit": cluster.edit,
         "size": len(cluster.members),
-        "tiles": [_tile(member, look.view, twins) for member in tiles],
+        "tiles": [_tile(member, "pixels" if no_map else look.view, twins) for member in tiles],
+        "no_map": no_map,
         "twins": len(twins),
         "same": kept.same,
-        "facts": facts_of(services.memory, cluster.members),
+        "facts": facts,
         "near": _near(services, cluster.members),
         "families": [REAL, IGNORE, *families],
         "chosen": {*kept.chosen, *look.marks},

@@ -13,6 +13,7 @@ from deploy.lineage import back
 from deploy.lineage.ground import Ground
 from deploy.page.cluster import LOOKS, picture_of
 from deploy.page.visit import show
+from deploy.server.clusters import no_maps
 from deploy.server.lineage import ground
 from deploy.server.pictures import timeline, whole, words
 from deploy.server.services import Opened, Services
@@ -84,10 +85,12 @@ def get_verdict(
 ) -> HTMLResponse:
     """One verdict, from its pictures back to the people whose labels it rests on."""
     found = back.of_verdict(here, id_)
+    no_map = no_maps(services, [found.verdict.release]) if found.verdict else None
     context: dict[str, Any] = {
         "found": found,
         "verdict": found.verdict,
-        "pictures": _pictures(services, id_),
+        "pictures": _pictures(services, id_, no_map),
+        "no_map": no_map,
         "parts": parts_of(found.verdict) if found.verdict else [],
         "neighbours": [(near, picture_of(near.exemplar)) for near in found.neighbours],
     }
@@ -125,7 +128,7 @@ def parts_of(verdict: Verdict) -> list[tuple[str, float]]:
     return sorted((verdict.unknown_parts or {}).items(), key=lambda part: -abs(part[1]))
 
 
-def _pictures(services: Services, id_: str) -> list[tuple[str, str]]:
+def _pictures(services: Services, id_: str, no_map: str | None) -> list[tuple[str, str]]:
     """What the memory can show of the item: of unknown and labelled ones alone it keeps crops."""
     try:
         with services.memory.read() as connection:
@@ -134,4 +137,5 @@ def _pictures(services: Services, id_: str) -> list[tuple[str, str]]:
         return []
     if not member.crops:
         return []
-    return [(title, picture_of(id_, look)) for look, title in LOOKS if look != "map" or member.has_map]
+    has_map = member.has_map and no_map is None
+    return [(title, picture_of(id_, look)) for look, title in LOOKS if look != "map" or has_map]

@@ -1,10 +1,12 @@
 """The API's part about clusters: the list, their members in pages and pictures, split, merge, undo."""
 
+from collections.abc import Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, HTTPException, Path, Query
 from fastapi.responses import Response
 from pydantic import StringConstraints
 
@@ -22,8 +24,14 @@ from deploy.cluster_records import (
     MergeRequest,
     SplitRequest,
 )
+from deploy.releases.artifacts import StoreError
+from deploy.releases.evidence import EvidenceError
+from deploy.releases.standing import fold
 from deploy.server.pictures import View, forgery_map, pixels, residual
-from deploy.server.services import Opened
+from deploy.server.services import Opened, Services
+from detector.records import Verdict
+from detector.release.artifact import version_of
+from detector.release.crop_graphs import map_problem
 from memory.clusters.edit_history import edit_history
 from memory.clusters.nearest import nearest_known
 from memory.clusters.pages import Member, MemberPage, Order, members, page_of, views_of
@@ -44,8 +52,7 @@ MAX_MARKS = 50
 """Of ids of 300 characters, as many fit into an address."""
 Mark = Annotated[str, StringConstraints(max_length=300)]
 Marks = Annotated[
-    list[Mark],
-    Query(min_length=1, max_length=MAX_MARKS, description="ids of members that a person marked"),
+    list[Mark], Query(min_length=1, max_length=MAX_MARKS, description="ids of members that a person marked")
 ]
 Offset = Annotated[int, Query(ge=0, description="members before the page")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="most members of the page")]
@@ -121,9 +128,7 @@ def get_alike(
 
 @router.get("/clusters/{cluster}/nearest", openapi_extra=least("viewer"))
 def get_nearest(
-    services: Opened,
-    cluster: ClusterId,
-    limit: Annotated[int, Query(ge=1, le=100)] = 6,
+    services: Opened, cluster: ClusterId, limit: Annotated[int, Query(ge=1, le=100)] = 6
 ) -> list[KnownNeighbour]:
     """The labelled exemplars nearest to a cluster's most typical member, the nearest first.
 
@@ -159,8 +164,22 @@ def get_picture(
         case "residual":
             png = residual(views, crop)
         case "map":
+            said_by = [Verdict.model_validate_json(verdict).release] if verdict else []
+            if problem := no_maps(services, said_by):
+                raise HTTPException(404, problem)
             png = forgery_map(views, verdict)
     return Response(png, media_type="image/png", headers={"cache-control": f"private, max-age={_SHOWN_S}"})
+
+
+def no_maps(services: Services, versions: Collection[str]) -> str | None:
+    """Why maps of verdicts by these releases are not shown, as of older ones; None: they are."""
+    for digest, release in fold(services.ledger.events()).releases.items():
+        if version_of(digest) in map(version_of, versions):
+            with suppress(EvidenceError, StoreError):
+                marked = services.evaluations.of(release).reals_marked
+                if marked and (problem := map_problem(marked.share)):
+                    return problem
+    return None
 
 
 @router.post(

@@ -74,10 +74,7 @@ MAX_PART_BYTES = 2**28
 """Of a labelled folder in one request: eight times what `forgewatch import` sends; a larger file is alone."""
 _HEAD_BYTES = 2**16  # of one file in an archive, with a long name
 
-Name = Annotated[
-    str,
-    Path(min_length=1, max_length=200, description="the folder's name"),
-]
+Name = Annotated[str, Path(min_length=1, max_length=200, description="the folder's name")]
 Labels = Annotated[
     list[int], Query(alias="label", description="labels that earlier parts of this import began")
 ]

@@ -161,9 +161,7 @@ def get_file(services: Opened, digest: Digest, name: FileName) -> StreamingRespo
     """One file of a complete artifact; 404 while it is not complete."""
     stored = services.artifacts.read(digest, name)
     return StreamingResponse(
-        stored.pieces,
-        media_type="application/octet-stream",
-        headers={"content-length": str(stored.size)},
+        stored.pieces, media_type="application/octet-stream", headers={"content-length": str(stored.size)}
     )
 
 

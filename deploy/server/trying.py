@@ -95,8 +95,8 @@ class Trier:
                 verdict = scorer.score(path, source=source)
                 shown = scorer.picture(path, verdict)
                 pictures = {"The picture" if verdict.kind == "image" else "A frame": self._keep(whole(shown))}
-                problem = scorer.map_problem if verdict.map else None
-                if verdict.map and problem is None:
+                problem = scorer.map_problem if scorer.maps and verdict.label != "real" else None
+                if verdict.map:
                     pictures["Where it seems forged"] = self._keep(
                         whole(np.asarray(draw_map(shown, verdict.width, verdict.map)))
                     )

@@ -104,11 +104,7 @@ def scan_of(
     frames, seconds = numbers[-1] - numbers[0], times[-1] - times[0]
     half = frames / (len(numbers) - 1) / 2 if frames else length
     between = [int(frame) for frame in (numbers[:-1] + numbers[1:] + 1) // 2]
-    ends = [
-        max(0, int(numbers[0] - half + 0.5)),
-        *between,
-        min(length, int(numbers[-1] + half + 0.5)),
-    ]
+    ends = [max(0, int(numbers[0] - half + 0.5)), *between, min(length, int(numbers[-1] + half + 0.5))]
 
     def when(frame: int) -> float:
         inside = float(np.interp(frame, numbers, times))

@@ -89,6 +89,19 @@ def _largest(a: NDArray[Any] | None, b: NDArray[Any]) -> float:
     return float(np.abs(a - b).max(initial=0.0))
 
 
+MAX_REALS_MARKED = 0.05
+"""Share of genuine pictures of which maps may mark more than 2 %: a release with more makes none."""
+
+
+def map_problem(marked: float) -> str | None:
+    """Why a release makes no maps, by the share of genuine pictures that they mark; None: it makes them."""
+    share, most = (f"{100 * part:.0f} %" for part in (marked, MAX_REALS_MARKED))
+    why = (
+        f"The map is left out: this release's maps mark {share} of genuine pictures, and the bound is {most}"
+    )
+    return why if marked > MAX_REALS_MARKED else None
+
+
 class MapContract(CropGraph):
     """Crops, and which of them are of one picture, to a map of each crop.
 
@@ -99,12 +112,7 @@ class MapContract(CropGraph):
 
     crop_px: int = Field(gt=0, multiple_of=CELL_PX)
     cell_px: Literal[8] = CELL_PX
-    reals_marked: float = Field(
-        ge=0,
-        le=1,
-        description="share of reals with more than 2 % of their cells at the threshold; nothing was fitted on"
-        " them",
-    )
+    reals_marked: float = Field(ge=0, le=1, description="share of unseen reals with over 2 % of cells marked")
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

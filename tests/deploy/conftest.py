@@ -137,10 +137,7 @@ def make_artifact(tmp_path: Path, make_evaluation: Callable[..., Evaluation]) ->
         (folder / EVALUATION).write_text(evaluation.model_dump_json())
         unit = Term(median=0, scale=1, weight=1)
         gate = GateParameters(
-            terms={"energy": unit, "pseudo": unit},
-            clip=4,
-            unknown_threshold=1,
-            fake_threshold=0.5,
+            terms={"energy": unit, "pseudo": unit}, clip=4, unknown_threshold=1, fake_threshold=0.5
         )
         return seal(
             folder,

@@ -101,9 +101,7 @@ def answered(untrained_artifact: Artifact, tmp_path_factory: pytest.TempPathFact
 
 
 MEDIA = st.builds(
-    lambda family, seed: family(random.Random(seed), 10_000),
-    st.sampled_from(FAMILIES),
-    st.integers(0, 2**32),
+    lambda family, seed: family(random.Random(seed), 10_000), st.sampled_from(FAMILIES), st.integers(0, 2**32)
 )
 VALUES = st.none() | st.just(photo(96)) | MEDIA | st.binary(max_size=200)
 TEXTS = (

@@ -45,9 +45,7 @@ def verdicts(artifact: Artifact, items: list[Decoded], output: ModelOutput) -> l
 
 def test_a_verdict_names_the_family_and_says_unknown_first(untrained_artifact):
     real, fake, unknown = verdicts(
-        untrained_artifact,
-        [make_decoded(1)] * 3,
-        says([[4, 0, 0], [0, 1, 4], [0, 4, 1]], [0, 0, 9]),
+        untrained_artifact, [make_decoded(1)] * 3, says([[4, 0, 0], [0, 1, 4], [0, 4, 1]], [0, 0, 9])
     )
     assert (real.label, real.family, real.family_probability) == ("real", None, None)
     assert (fake.label, fake.family) == ("fake", "upsampling")

@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.durable import (
-    ASIDE,
-    file_aside,
-    folder_aside,
-    make_folder,
-    rename_durably,
-    write_durably,
-)
+from ingest.durable import ASIDE, file_aside, folder_aside, make_folder, rename_durably, write_durably
 
 
 class Disk:

@@ -4,15 +4,7 @@ from hypothesis import strategies as st
 
 from ingest.dead_letters import PREFIX, dead_letter
 from ingest.records import InRecord, MediaError
-from ingest.replay import (
-    REPLAY_COUNT,
-    REPLAY_OF,
-    ReplayError,
-    is_cut,
-    origin,
-    replay_count,
-    replayed,
-)
+from ingest.replay import REPLAY_COUNT, REPLAY_OF, ReplayError, is_cut, origin, replay_count, replayed
 from ingest.settings import IngestSettings
 
 SETTINGS = IngestSettings()

@@ -75,7 +75,9 @@ def make_topic(settings: IngestSettings) -> Callable[..., str]:
     """Makes a topic, under a new name unless one is given; returns the name."""
 
     def make(partitions: int = 1, *, compacted: bool = False, name: str | None = None) -> str:
-        topic = Topic(name or f"t-{uuid.uuid4().hex}", settings.max_record_bytes, partitions, compacted=compacted)
+        topic = Topic(
+            name or f"t-{uuid.uuid4().hex}", settings.max_record_bytes, partitions, compacted=compacted
+        )
         ensure_topics(settings, [topic])
         return topic.name
 

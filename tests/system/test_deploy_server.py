@@ -79,9 +79,7 @@ def published(environment: dict[str, str]) -> str | None:
 
 
 def test_an_approval_by_the_command_line_reaches_the_topic_and_the_server_ends_on_sigterm(
-    environment: dict[str, str],
-    untrained_artifact: Artifact,
-    candidate_of: Callable[[Artifact], Candidate],
+    environment: dict[str, str], untrained_artifact: Artifact, candidate_of: Callable[[Artifact], Candidate]
 ) -> None:
     with serving(environment) as process:
         propose(environment, untrained_artifact, candidate_of(untrained_artifact))

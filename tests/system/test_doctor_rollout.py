@@ -31,10 +31,7 @@ A, B = "a" * 64, "b" * 64
 
 @pytest.fixture
 def services(
-    settings: IngestSettings,
-    make_topic: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    settings: IngestSettings, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Services]:
     """A server that answers, whose ledger and topic say that A is live; it looks at its topic when told."""
     monkeypatch.chdir(tmp_path)

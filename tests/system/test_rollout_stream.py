@@ -199,10 +199,7 @@ class Scene:
 
 @pytest.fixture
 def scene(
-    settings: IngestSettings,
-    untrained_artifact: Artifact,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    settings: IngestSettings, untrained_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Scene]:
     # A busy machine is no fault of the challenger's.
     monkeypatch.setattr("detector.challenger._LEAST_PATIENCE_S", 60.0)

@@ -168,7 +168,9 @@ def test_a_second_sink_of_the_same_slot_fences_the_first(settings: IngestSetting
 def test_every_kind_of_record_has_a_dead_letter_that_can_be_written(settings: IngestSettings) -> None:
     headers = [("ce_id", b"\xff\xfe"), ("empty", b"")]
     with producing(settings, max_request_size=2 * settings.max_media_bytes) as producer:
-        producer.send(settings.media_topic, value=b"v" * (settings.max_media_bytes - 600), key=b"big", headers=headers)
+        producer.send(
+            settings.media_topic, value=b"v" * (settings.max_media_bytes - 600), key=b"big", headers=headers
+        )
         producer.send(settings.media_topic, value=None, key=b"null", headers=headers)
         producer.send(settings.media_topic, value=b"", key=None, headers=headers)
     with TransactionalSink(settings, "slot-f") as sink, Source(settings, "group") as source:
@@ -238,9 +240,7 @@ def test_offsets_of_a_member_that_was_put_out_are_not_committed(settings: Ingest
         assert take(source, 2) == records
 
 
-def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(
-    settings: IngestSettings,
-) -> None:
+def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(settings: IngestSettings) -> None:
     class Odd(str):
         def encode(self, *arguments: str) -> bytes:
             return b"\xff\xfe"

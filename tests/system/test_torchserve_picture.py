@@ -74,7 +74,7 @@ def mean_expert(path: Path) -> CarriedExpert:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
     return CarriedExpert(
         name="mean", input="resize", side_px=SIDE, digest="", checkpoint="", licence="Apache-2.0",
-        median=0, scale=1, reals=1, sources=1, slope=1, offset=0,
+        median=0, scale=1, reals=1, sources=1, slope=1, offset=0
     )  # fmt: skip
 
 
@@ -85,10 +85,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     torch.manual_seed(0)
     architecture = Architecture(backbone="lcnet_035", crop_px=64, forensic=False, width=8)
     gate = GateParameters(
-        terms={"energy": Term(median=0, scale=1, weight=1)},
-        clip=9,
-        unknown_threshold=-9,
-        fake_threshold=0.5,
+        terms={"energy": Term(median=0, scale=1, weight=1)}, clip=9, unknown_threshold=-9, fake_threshold=0.5
     )
     network = Network(architecture, 2).eval()
     expert = mean_expert(folder.parent / "expert.onnx")
@@ -263,9 +260,6 @@ def test_an_item_that_never_fits_is_the_only_one_without_a_verdict(
     )
     both = type(few)((*few.opened, *many.opened))
     judged = judge(
-        both,
-        lambda artifact, request: stock_client.predict(artifact, request),
-        stock_settings,
-        900_000,
+        both, lambda artifact, request: stock_client.predict(artifact, request), stock_settings, 900_000
     )
     assert [result.error and result.error.reason for result in judged] == [None, None, "request_too_large"]

@@ -33,10 +33,7 @@ LUCIR = ("--preset", "cddb-lucir")
             "--no-forensic: a network needs a backbone or forensic features: name a --backbone",
         ),
         (("--distilled", "none"), "--distilled 'none' is not known: choose of all, exemplars"),
-        (
-            (*LUCIR, "--backbone", "none"),
-            "cddb-lucir trains a backbone, and --backbone none is none",
-        ),
+        ((*LUCIR, "--backbone", "none"), "cddb-lucir trains a backbone, and --backbone none is none"),
         ((*LUCIR, "--leave-out"), "holds no item back to set thresholds by: no --leave-out"),
         (("--preset", "cddb-lwf"), "--preset 'cddb-lwf' is not known: choose of cddb-lucir"),
     ],

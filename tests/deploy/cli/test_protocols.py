@@ -151,9 +151,7 @@ def lay(folder: Path, places: list[str]) -> Path:
 
 @pytest.mark.slow
 def test_the_newcomers_way_is_gone_from_a_folder_of_sources(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from updater.benchmark.synthetic import tasks
     from updater.candidate import plan

@@ -22,10 +22,7 @@ def test_acts_are_listed_and_the_chain_is_proven_though_no_broker_has_its_heads(
     assert "bo" in answered.ok("record", "list")
     assert [
         entry["subject"] for entry in answered.json("record", "list", "--actor", "ada", "--limit", "2")
-    ] == [
-        "label 2",
-        "label 1",
-    ]
+    ] == ["label 2", "label 1"]
     complaint = answered.fails("record", "verify")
     assert "4 acts follow from each other" in complaint
     assert "no broker answers" in complaint

@@ -247,16 +247,8 @@ def test_a_set_becomes_exemplars_with_their_families_and_each_group_on_one_side(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (
-            ("--layout", "dfcd"),
-            2,
-            "--layout dfcd is none: choose of cddb, deepfakebench, dfdc",
-        ),
-        (
-            ("--layout", "dfdc"),
-            1,
-            "has no dfdc_train_part_N/metadata.json and no test/labels.csv",
-        ),
+        (("--layout", "dfcd"), 2, "--layout dfcd is none: choose of cddb, deepfakebench, dfdc"),
+        (("--layout", "dfdc"), 1, "has no dfdc_train_part_N/metadata.json and no test/labels.csv"),
         (("--layout", "forgerynet"), 1, "name the folder that holds Training and Validation"),
     ],
 )

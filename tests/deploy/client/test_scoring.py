@@ -16,6 +16,7 @@ from deploy.client.kafka import event_headers
 from deploy.client.pictures import draw_map, draw_scan
 from deploy.client.scoring import NoVerdictError, Scorer
 from detector.looks.scan_look import ScanLook
+from detector.release import crop_graphs
 from detector.release.artifact import Artifact
 from detector.settings import DetectorSettings
 from ingest.sandbox.sandbox import Sandbox
@@ -66,8 +67,11 @@ def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(
             scorer.score(tmp_path / "nowhere.png")
 
 
-def test_what_is_not_called_real_has_a_map_and_the_picture_that_it_is_of(
-    untrained_artifact: Artifact, localized_artifact: Artifact, tmp_path: Path
+def test_what_is_not_called_real_has_a_map_unless_maps_mark_too_many_genuine_pictures(
+    untrained_artifact: Artifact,
+    localized_artifact: Artifact,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(picture(0))
@@ -83,6 +87,10 @@ def test_what_is_not_called_real_has_a_map_and_the_picture_that_it_is_of(
         assert draw_map(shown, verdict.width, verdict.map).size == (160, 200)
         without = Scorer(untrained_artifact, sandbox, ingest, DetectorSettings())
         assert without.score(path, dense=True).map is None
+        assert scorer.map_problem is None
+        monkeypatch.setattr(crop_graphs, "MAX_REALS_MARKED", -0.1)
+        assert scorer.score(path, dense=True).map is None
+        assert "mark 0 % of genuine pictures" in (scorer.map_problem or "")
 
 
 def test_only_a_dense_look_maps_what_is_called_real(localized_artifact: Artifact, tmp_path: Path) -> None:

@@ -84,10 +84,7 @@ def test_what_marks_the_same_place_in_every_picture_finds_no_more_than_chance() 
 
 def test_small_regions_and_marked_reals_are_counted_apart() -> None:
     small, large = square(0, 0, 16), square(0, 0, 32)
-    forged = [
-        Answered(said(0, "fake", mapped(small)), small),
-        Answered(said(1, "real", None), large),
-    ]
+    forged = [Answered(said(0, "fake", mapped(small)), small), Answered(said(1, "real", None), large)]
     speck = np.zeros((SIDE, SIDE), np.uint8)
     speck[:8, :8] = 255  # one cell of 64 is less than two in a hundred
     reals = [said(2, "real", None), said(3, "unknown", mapped(small)), said(4, "unknown", mapped(speck))]

@@ -4,19 +4,25 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 from prometheus_client import REGISTRY, generate_latest
+from verdicts import make_item, make_verdict
 
-from deploy.client import scoring
+from deploy.lineage import back
 from deploy.process import OwnMetrics
 from deploy.releases.ledger import Move
 from deploy.server.services import Services
+from detector.looks.map_look import PictureMap, forgery_map
+from detector.release import crop_graphs
 from detector.release.artifact import MANIFEST, Artifact
-from updater.records import Candidate
+from ingest.records import InRecord
+from memory.verdict_index import note_verdicts
+from updater.records import Candidate, RealsMarked
 
 
 def picture() -> bytes:
@@ -112,10 +118,21 @@ def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genui
     monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
     take_live(services, localized_artifact, candidate_of)
     for bound, maps in ((1.0, 1), (-0.1, 0)):
-        monkeypatch.setattr(scoring, "MAX_REALS_MARKED", bound)
+        monkeypatch.setattr(crop_graphs, "MAX_REALS_MARKED", bound)
         shown = drop(page, picture()).text
         assert shown.count('alt="Where it seems forged"') == maps
         assert ("The map is left out" in shown) == (not maps)
+    topic, region = services.ingest.media_topic, PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16))
+    said = make_verdict(make_item(7, topic=topic), release=localized_artifact.digest)
+    said = said.model_copy(update={"map": forgery_map(region, 0.5, 0)})
+    with services.memory.note() as connection:
+        note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), said)])
+    monkeypatch.setattr(back, "read_verdict", lambda *_: said)
+    for bound, maps in ((1.0, 1), (0.05, 0)):
+        monkeypatch.setattr(crop_graphs, "MAX_REALS_MARKED", bound)
+        evaluation = SimpleNamespace(reals_marked=RealsMarked(share=0.08, reals=100), made_of=None)
+        monkeypatch.setattr(services.evaluations, "of", lambda _, of=evaluation: of)
+        assert ("maps mark 8 % of" in page.get(f"/page/verdicts/{topic}-0-7").text) == (not maps)
 
 
 def test_where_nothing_is_live_it_says_so(page: Any) -> None:

@@ -100,9 +100,7 @@ def test_what_a_client_packs_is_read_as_it_was(files: dict[str, bytes]) -> None:
 
 
 @given(st.data())
-def test_whatever_bytes_change_no_more_is_read_than_there_is(
-    data: st.DataObject,
-) -> None:
+def test_whatever_bytes_change_no_more_is_read_than_there_is(data: st.DataObject) -> None:
     whole = bytearray(archive({"gan/a.png": b"a" * 700, "gan/b.png": b"b" * 20}) + extended(3))
     for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):
         whole[place] = data.draw(st.integers(0, 255))

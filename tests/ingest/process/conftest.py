@@ -40,10 +40,7 @@ def spawn() -> Iterator[Spawn]:
         }
         program = PROGRAM.format(start=start or "pass", loop=loop or "pass", before=before)
         process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            env=environment | settings,
-            stderr=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", program], env=environment | settings, stderr=subprocess.PIPE, text=True
         )
         started.append(process)
         return process

@@ -109,9 +109,7 @@ def test_an_error_in_the_loop_is_one_event_and_1(spawn):
 @pytest.mark.slow
 def test_wrong_and_unknown_settings_are_a_line_each_and_2(spawn):
     process = spawn(
-        FORGEWATCH_INGEST_MAX_PIXELS="many",
-        FORGEWATCH_INGEST_MAX_PIXEL="1",
-        FORGEWATCH_LOG_LEVEL="loud",
+        FORGEWATCH_INGEST_MAX_PIXELS="many", FORGEWATCH_INGEST_MAX_PIXEL="1", FORGEWATCH_LOG_LEVEL="loud"
     )
     _, said = process.communicate(timeout=120)
     lines = said.splitlines()
@@ -153,10 +151,7 @@ def _no_settings(monkeypatch):
         ({"URLS": "{"}, ["URLS: not the JSON that it must be: Expecting property name"]),
         ({"URLS": '{"a": "b"}'}, ["URLS: at a: Input should be a valid integer"]),
         ({"URLS": '{"a": 1}', "MAX_ITEMS": "101"}, ["…: too much of both"]),
-        (
-            {"MAX_ITEM": "1"},
-            ["MAX_ITEM: there is no such setting; did you mean FORGEWATCH_MEMORY_M"],
-        ),
+        ({"MAX_ITEM": "1"}, ["MAX_ITEM: there is no such setting; did you mean FORGEWATCH_MEMORY_M"]),
         ({"SOMETHING": "1"}, ["SOMETHING: there is no such setting; unset it"]),
     ],
 )

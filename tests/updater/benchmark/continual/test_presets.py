@@ -111,8 +111,4 @@ def test_a_rate_for_the_first_task_and_one_for_later_ones():
         ]
         for s in (WITH_A_BACKBONE, *(replace(s, rates=(1e-3, 1e-4)) for s in (WITH_A_BACKBONE, BARE)))
     ]
-    assert rates == [
-        [(3e-3, 2e-3), (1e-3, 2e-3)],
-        [(1e-3, 2e-3), (1e-4, 2e-3)],
-        [(3e-3, 1e-3), (1e-3, 1e-4)],
-    ]
+    assert rates == [[(3e-3, 2e-3), (1e-3, 2e-3)], [(1e-3, 2e-3), (1e-4, 2e-3)], [(3e-3, 1e-3), (1e-3, 1e-4)]]

@@ -56,10 +56,7 @@ def test_what_an_expert_knows_is_told_of_families_that_were_left_out(
         for n, task in enumerate(stream.tasks)
         for parts in [(task.train, task.calibration, task.test)]
     ]
-    setup = replace(
-        small,
-        experts=(expert,),
-    )
+    setup = replace(small, experts=(expert,))
     ((with_expert, _),) = start(replace(stream, tasks=tuple(tasks)), tmp_path, setup, leave=True)
     without, _ = whole
     assert with_expert.figures.within_source.auc > 0.95 > without.figures.within_source.auc

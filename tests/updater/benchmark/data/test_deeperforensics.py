@@ -5,11 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from updater.benchmark.data.deeperforensics import (
-    VARIANTS,
-    load_deeperforensics,
-    load_hidden,
-)
+from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics, load_hidden
 from updater.data.layouts.entries import LayoutError, Listing
 from updater.distortions.distortion import Step
 

@@ -48,9 +48,7 @@ def test_the_energies_reach_every_logit_of_all_three_parts():
 def test_the_whole_loss_by_hand(monkeypatch):
     losses = []
     monkeypatch.setattr(
-        energy_margins,
-        "fine_tune",
-        lambda head, loss, plan, seed: losses.append(loss(torch.Generator())),
+        energy_margins, "fine_tune", lambda head, loss, plan, seed: losses.append(loss(torch.Generator()))
     )
     x, r, u = (1.0, 0.0), (0.0, 2.0), (0.5, 0.5)
     rows = np.array([x, r], "f")

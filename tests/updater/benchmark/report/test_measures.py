@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_curve
 
-from updater.benchmark.report.results import (
-    aa_m,
-    af,
-    af_paper,
-    average_precision,
-    caught_at,
-    fpr95,
-    mean_ap,
-)
+from updater.benchmark.report.results import aa_m, af, af_paper, average_precision, caught_at, fpr95, mean_ap
 
 B = [[90, 80, 70, 60], [0, 95, 85, 80], [0, 0, 99, 90], [0, 0, 0, 92]]
 SCORES = st.lists(st.integers(-4, 4), min_size=1, max_size=30)
