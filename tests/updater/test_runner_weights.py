@@ -50,7 +50,7 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
 )
 def test_what_cannot_be_begun_with_is_a_refusal_of_one_line(
     backbone, checkpoint, told, tmp_path, published, scant_recipes, make_settings, remember, memory_settings,
-    deploy_server,
+    deploy_server
 ):  # fmt: skip
     remember("real", 40)
     remember("blocky", 40)

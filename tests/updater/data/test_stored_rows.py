@@ -13,14 +13,7 @@ from safetensors.numpy import save_file
 
 from updater.data import stored_rows
 from updater.data.shards import StoredRowsError, read_shard
-from updater.data.stored_rows import (
-    Scratch,
-    StoredRows,
-    chosen_rows,
-    collected,
-    joined_rows,
-    stored,
-)
+from updater.data.stored_rows import Scratch, StoredRows, chosen_rows, collected, joined_rows, stored
 from updater.data.training_data import LabelledCrops
 
 

@@ -12,13 +12,7 @@ from memory.rows import exemplars_of
 from memory.schema import exemplars
 from updater.data import real_clips
 from updater.data.real_clips import Gathering, RealClips
-from updater.data.training_data import (
-    CropSizesError,
-    CropsLostError,
-    PicturesLackingError,
-    load,
-    load_splits,
-)
+from updater.data.training_data import CropSizesError, CropsLostError, PicturesLackingError, load, load_splits
 from updater.schedule import known_label, labelled_since, newest_label
 
 

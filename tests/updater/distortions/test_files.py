@@ -48,14 +48,7 @@ def test_through_xvid_is_two_encodings_without_a_detour_between_them(write, tmp_
     found = made(source, tmp_path / "x.mp4", step("CC", 2), via_xvid=True)
     clip = Clip(source, LIMIT)
     dark = distort(np.random.default_rng(0), pictures(source).astype(np.uint8), [step("CC", 2)])
-    write_clip(
-        tmp_path / "1.avi",
-        "avi",
-        map(to_plain_frame, dark),
-        clip,
-        STORED_AS["mpeg4"],
-        sound=False,
-    )
+    write_clip(tmp_path / "1.avi", "avi", map(to_plain_frame, dark), clip, STORED_AS["mpeg4"], sound=False)
     avi = Clip(tmp_path / "1.avi", LIMIT)
     assert avi.codec == "mpeg4"
     write_clip(tmp_path / "2.mp4", "mp4", avi.frames(), avi, h264(23), sound=False)

@@ -12,14 +12,7 @@ from updater.experts.check import ExpertError, checked
 pytestmark = pytest.mark.slow
 
 
-def graph(
-    *middle,
-    inputs=(PICTURES, TensorProto.UINT8),
-    output=LOGIT,
-    opset=18,
-    domain="",
-    weights=(),
-):
+def graph(*middle, inputs=(PICTURES, TensorProto.UINT8), output=LOGIT, opset=18, domain="", weights=()):
     """The mean level, through more nodes from "mean" to the output."""
     nodes = [
         helper.make_node("Cast", [inputs[0]], ["float"], to=TensorProto.FLOAT),
