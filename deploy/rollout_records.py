@@ -62,8 +62,8 @@ class Plan(BaseModel):
 
 CheckState = Literal["passed", "undecided", "failed", "inconclusive", "not measured", "look", "waived"]
 """passed: below its bound at 95 %. undecided: more items will say. failed: above it, at its part of 1 in 100.
-inconclusive: only the largest source says so. not measured: too few such items came. look: a person's labels
-decide. waived: an approver said why it is not asked for."""
+inconclusive: only one source, or new names, say so. not measured: too few such items came. look: a person's
+labels decide. waived: an approver said why it is not asked for."""
 
 
 class Check(BaseModel):
@@ -81,7 +81,7 @@ class Check(BaseModel):
     high: float = Field(description="the share is at most so high; holds at any time at 95 %")
     tolerated: float
     state: CheckState
-    reason: str | None = Field(None, description="why it was waived, or what only its largest source shows")
+    reason: str | None = Field(None, description="why it was waived, or what only one source shows")
 
     @property
     def changed(self) -> bool:
@@ -135,6 +135,7 @@ class Trial(BaseModel):
     asked: bool = Field(False, description="it was inconclusive before, and a person let it go on")
     judged: int = Field(0, description="disagreements labelled since it is inconclusive")
     waived: Mapping[str, str] = Field({}, description="checks that an approver waived, with the reason")
+    without: Mapping[str, str] = Field({}, description="sources that an approver left out, with the reason")
     labels: Mapping[str, str] = Field({}, description="what people called shared items, by id: real or not")
     judges: Mapping[str, tuple[str, ...]] = Field({}, description="who called each so, by id")
 
@@ -153,6 +154,7 @@ class Turn(BaseModel):
     step: int | None = Field(None, description="of `step`: the one that begins")
     checks: tuple[Check, ...] | None = Field(None, description="what the move rests on")
     check: str | None = Field(None, description="of `waive`: the check's name")
+    source: str | None = Field(None, description="of `waive`: the source that is left out")
     labels: Mapping[str, str] | None = Field(None, description="of `judge`: by the item's id")
     retract: bool | None = Field(None, description="of `rollback`: whether its verdicts are taken back")
     outcomes: Mapping[str, int] | None = Field(None, description="of `retracted`: verdicts by outcome")
@@ -209,9 +211,10 @@ class Act(BaseModel):
 
 
 class Waive(Act):
-    """A check that is not asked for, and why."""
+    """A check that is not asked for, or a source whose items are left out, and why."""
 
-    check: str = Field(min_length=1, max_length=300)
+    check: str = Field(min_length=1, max_length=1024)
+    of_source: bool = Field(False, description="`check` is a source, or `new names`: all without a history")
 
 
 class Judge(BaseModel):

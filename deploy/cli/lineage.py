@@ -4,19 +4,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel
 
-from deploy.cli.output import (
-    JsonFlag,
-    UsageError,
-    client,
-    print_json,
-    print_rows,
-    say,
-    short,
-    warn,
-)
-from deploy.client.http import Client
+from deploy.cli.output import JsonFlag, UsageError, client, print_json, print_rows, say, short, warn
+from deploy.client.http import LINEAGES
 from deploy.lineage.records import (
     ExemplarLineage,
     LabelLineage,
@@ -43,10 +33,13 @@ def lineage(
     as_json: JsonFlag = False,
 ) -> None:
     """Walk from a verdict back to the labels and people behind it, or from one of those on to verdicts."""
-    if sum(given is not None for given in (verdict, label, source, exemplar, release)) != 1:
+    ids = zip(LINEAGES, (verdict, release, label, source, exemplar), strict=True)
+    given = [(of, str(id)) for of, id in ids if id is not None]
+    if len(given) != 1:
         raise UsageError("give a verdict's id, or one of --label, --source, --exemplar and --release")
     with client() as api:
-        found = _ask(api, verdict, label, source, exemplar, release)
+        ((of, id),) = given
+        found = api.lineage(of, api.full_digest(id) if of == "release" else id)
     if as_json:
         return print_json(found)
     match found:
@@ -63,25 +56,6 @@ def lineage(
             _show_learners(found)
         case ExemplarLineage():
             _show_exemplar(found)
-
-
-def _ask(
-    api: Client,
-    verdict: str | None,
-    label: int | None,
-    source: str | None,
-    exemplar: str | None,
-    release: str | None,
-) -> BaseModel:
-    if verdict is not None:
-        return api.lineage_of_verdict(verdict)
-    if label is not None:
-        return api.lineage_of_label(label)
-    if source is not None:
-        return api.lineage_of_source(source)
-    if exemplar is not None:
-        return api.lineage_of_exemplar(exemplar)
-    return api.lineage_of_release(api.full_digest(release or ""))
 
 
 def _show_verdict(found: VerdictLineage) -> None:

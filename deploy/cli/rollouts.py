@@ -56,6 +56,10 @@ def _say_steps(view: RolloutView, trial: Trial) -> None:
     )
     for why, items in view.left_out.items():
         say(f"left out: {items} items, since {why}")
+    for source, reason in trial.without.items():
+        say(f"{source} is left out: {reason}")
+    for check, reason in ((each.name, each.reason) for each in view.checks if each.reason):
+        say(f"{check}: {reason}")
     for source, items in view.contradictions.items():
         say(f"labels that contradict both releases: {items} of {source}")
     if view.problem is not None:
@@ -120,6 +124,17 @@ def waive(
     """Take a check away. Whoever asked for the release cannot."""
     with client(actor) as api:
         _said(api.rollouts.waive(_trial(api.rollouts.view()).release, check, reason))
+
+
+@app.command()
+def leave_out(
+    source: Annotated[str, typer.Argument(help="its name, or `new names`: all that have no history")],
+    reason: Reason,
+    actor: ActorOption = None,
+) -> None:
+    """Leave a source out of what is counted. Whoever asked for the release cannot."""
+    with client(actor) as api:
+        _said(api.rollouts.waive(_trial(api.rollouts.view()).release, source, reason, of_source=True))
 
 
 def retractions(as_json: JsonFlag = False) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
+from pydantic import BaseModel
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
 from deploy.client.accuracy import AccuracyCalls
@@ -40,6 +40,14 @@ from detector.release.artifact import SIGNATURE
 from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
 
+LINEAGES: Mapping[str, type[BaseModel]] = {
+    "verdict": VerdictLineage,
+    "release": ReleaseLineage,
+    "label": LabelLineage,
+    "source": SourceLineage,
+    "exemplar": ExemplarLineage,
+}
+
 
 class Client:
     """A connection to one deploy server on behalf of one person. Use as a context manager.
@@ -58,9 +66,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
     def status(self) -> Status:
@@ -219,26 +225,11 @@ class Client:
         """Put on record that a difference from its published heads is known; False where there is none."""
         return self._answer(DifferenceAccepted, "POST", "/record/accept", {"reason": reason}).accepted
 
-    def lineage_of_verdict(self, verdict: str) -> VerdictLineage:
-        """From a verdict back to its release, labels and people."""
-        return self._answer(VerdictLineage, "GET", f"/lineage/verdicts/{_part(verdict)}")
-
-    def lineage_of_release(self, digest: str) -> ReleaseLineage:
-        """From a release back, and on to what it said."""
-        return self._answer(ReleaseLineage, "GET", f"/lineage/releases/{digest}")
-
-    def lineage_of_label(self, label: int) -> LabelLineage:
-        """From a label on to the releases that learnt it, and what those said."""
-        return self._answer(LabelLineage, "GET", f"/lineage/labels/{label}")
-
-    def lineage_of_source(self, source: str) -> SourceLineage:
-        """From a source on."""
-        return self._answer(SourceLineage, "GET", "/lineage/sources", params={"source": source})
-
-    def lineage_of_exemplar(self, exemplar: str) -> ExemplarLineage:
-        """From an exemplar on."""
-        path = f"/lineage/exemplars/{_part(exemplar)}"
-        return self._answer(ExemplarLineage, "GET", path)
+    def lineage(self, of: str, id: str) -> BaseModel:
+        """From a verdict or release back, or from a label, source or exemplar on, as LINEAGES has them."""
+        if of == "source":
+            return self._answer(LINEAGES[of], "GET", "/lineage/sources", params={"source": id})
+        return self._answer(LINEAGES[of], "GET", f"/lineage/{of}s/{_part(id)}")
 
     def known_media(self, digests: list[str]) -> dict[str, str]:
         """What imported media is called now ("" for nothing), by its SHA-256; what was never is left out."""

@@ -126,11 +126,7 @@ def _write_aliases(models: Path, versions: Mapping[str, int], rollout: Rollout |
     served = (
         {}
         if rollout is None
-        else {
-            "champion": rollout.stable,
-            "challenger": rollout.canary,
-            "previous": rollout.previous,
-        }
+        else {"champion": rollout.stable, "challenger": rollout.canary, "previous": rollout.previous}
     )
     for alias in ("champion", "challenger", "previous"):
         path, number = models / "aliases" / alias, versions.get(served.get(alias) or "")

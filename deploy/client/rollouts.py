@@ -32,9 +32,9 @@ class RolloutCalls:
         body = {"digest": digest, "reason": reason}
         return self._answer(Release, "POST", "/rollouts/turn", body, params={"action": action})
 
-    def waive(self, digest: str, check: str, reason: str) -> Release:
-        """Take a check away."""
-        body = {"digest": digest, "check": check, "reason": reason}
+    def waive(self, digest: str, check: str, reason: str, of_source: bool = False) -> Release:
+        """Take a check away, or leave a source out."""
+        body = {"digest": digest, "check": check, "reason": reason, "of_source": of_source}
         return self._answer(Release, "POST", "/rollouts/waive", body)
 
     def judge(self, digest: str, labels: Mapping[str, str]) -> Release:

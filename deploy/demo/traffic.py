@@ -5,7 +5,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -64,9 +63,7 @@ class Traffic:
         self._reader.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._reader.join()
         self._consumer.close()

@@ -19,7 +19,7 @@ from deploy.releases.four_eyes import own_part
 from deploy.releases.standing import fold
 from deploy.releases.trial import LABELS_WANTED
 from deploy.rollout_records import Act, RolloutView, Trial, Waive
-from deploy.rollouts.checks import ERROR, rules
+from deploy.rollouts.checks import ERROR, waivable
 from deploy.rollouts.past import past_rollouts
 from deploy.server import releases
 from deploy.server import rollouts as api
@@ -31,7 +31,7 @@ router = APIRouter(route_class=GuardedRoute)
 _PAST, _DONE = 10, 12
 """How many are shown: rollouts that ended, and what was done in this one."""
 
-Turn = Literal[api.ByPerson, "waive", "roll back"]
+Turn = Literal[api.ByPerson, "waive", "leave out", "roll back"]
 
 
 @router.get("/page/rollout", response_class=HTMLResponse, openapi_extra=least("viewer"))
@@ -48,16 +48,18 @@ def turn(
     digest: Annotated[str, Form(max_length=64, description="the release on trial, as the page had it")] = "",
     reason: Annotated[str, Form(max_length=1000)] = "",
     check: Annotated[str, Form(max_length=300)] = "",
+    source: Annotated[str, Form(max_length=1024)] = "",
 ) -> Response:
-    """Hold it, let it go on, take it back to shadow, extend it, waive a check, roll it back."""
+    """Hold it, let it go on, take it back, extend it, waive a check, leave a source out, roll it back."""
     request.state.again = lambda error, status: _rollout(
-        request, services, {"reason": reason, "check": check, "error": error}, status
+        request, services, {"reason": reason, "check": check, "source": source, "error": error}, status
     )
     actor, because = visitor(request).name, {"digest": digest, "reason": reason.strip()}
     if do == "roll back":
         releases.rollback(services, actor, given_as(TakeOut, **because))
-    elif do == "waive":
-        api.waive(services, actor, given_as(Waive, **because, check=check))
+    elif do in ("waive", "leave out"):
+        what = {"check": source, "of_source": True} if do == "leave out" else {"check": check}
+        api.waive(services, actor, given_as(Waive, **because, **what))
     else:
         api.turn(services, actor, given_as(Act, **because), do)
     return RedirectResponse("/page/rollout", 303)
@@ -67,7 +69,8 @@ def _rollout(
     request: Request, services: Services, typed: Mapping[str, str] | None = None, status: int = 200
 ) -> HTMLResponse:
     view = services.conductor.view()
-    context: dict[str, Any] = {"view": view, "trial": view.trial, "reason": "", "check": "", **(typed or {})}
+    context: dict[str, Any] = {"view": view, "trial": view.trial, "reason": "", "check": "", "source": ""}
+    context |= typed or {}
     context["retractions"] = services.retractions.view()
     if view.trial is None:
         context["past"] = _past(services)
@@ -98,7 +101,7 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visit
     history = releases.get_release(services, trial.release).history
     minutes = (datetime.now(UTC) - trial.began).total_seconds() / 60
     began = max(number for number, entry in enumerate(history) if entry.action == "begin")
-    names = [rule.name for rule in rules(champion.candidate.classes[1:])]
+    names = waivable(champion.candidate.classes[1:])
     return {
         "challenger": challenger,
         "steps": steps_of(trial, history[began:]),

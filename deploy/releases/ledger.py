@@ -17,15 +17,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Integer,
-    String,
-    Table,
-    Text,
-)
+from sqlalchemy import BigInteger, Column, Connection, Integer, String, Table, Text
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.record.acts import Act, append

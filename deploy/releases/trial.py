@@ -32,11 +32,7 @@ def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
         case "step":
             if turn.step != trial.step + 1 or turn.step > len(trial.plan.canary):
                 raise ApprovalError(f"its rollout has no step {turn.step} after {trial.step}")
-            return {
-                "step": turn.step,
-                "since": event.at,
-                "steps": (*trial.steps, event.at),
-            }
+            return {"step": turn.step, "since": event.at, "steps": (*trial.steps, event.at)}
         case "hold":
             return {"held": True}
         case "resume":
@@ -48,8 +44,9 @@ def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
         case "extend":
             return {"extended": True} | _let_go_on(trial, event)
         case "waive" if turn.check:
-            waived = {**trial.waived, turn.check: event.move.reason or ""}
-            return {"waived": waived} | _let_go_on(trial, event)
+            return {"waived": {**trial.waived, turn.check: event.move.reason}} | _let_go_on(trial, event)
+        case "waive" if turn.source is not None:
+            return {"without": {**trial.without, turn.source: event.move.reason}} | _let_go_on(trial, event)
         case "judge" if turn.labels:
             # Labels settle an inconclusive rollout once there are as many as the evidence asks for.
             judged = trial.judged + len(turn.labels.keys() - trial.labels.keys())

@@ -49,6 +49,8 @@ class Rule:
 
 
 REALS_LOST = "real → unknown or a known fake"
+NOT_ALONE = "no source decides alone"
+"""What an approver may waive beside the checks: then one source, or new names, may decide."""
 REAL_TO_NEW = "real → a new family"
 UNKNOWN_MORE = "unknown, more than before"
 LOOK_ALPHA = 0.001
@@ -84,6 +86,11 @@ def rules(known: Sequence[str]) -> tuple[Rule, ...]:
         Rule("over twice as slow, net", _slower, 0.05, 0.0005, net=True),
         Rule(REAL_TO_NEW, _real_to_new, 0.01, 0),
     )
+
+
+def waivable(known: Sequence[str]) -> list[str]:
+    """The names of what an approver may waive."""
+    return [NOT_ALONE, *(rule.name for rule in rules(known))]
 
 
 def settles(rule: Rule, shared: Shared) -> bool:

@@ -6,11 +6,11 @@ second one, comes to the same move, and it is made once.
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -27,6 +27,7 @@ from deploy.releases.publish import Publisher
 from deploy.releases.standing import Standing, fold
 from deploy.rollout_records import Disagreement, RolloutView, Trial
 from deploy.rollouts import metrics, moves
+from deploy.rollouts.checks import NOT_ALONE
 from deploy.rollouts.comparisons import UnbelievableError, believed
 from deploy.rollouts.decide import Decision, Facts, decide
 from deploy.rollouts.evidence import Evidence
@@ -79,7 +80,7 @@ class Conductor:
     ) -> None:
         """stored: what lies in the store of artifacts, by digest. keys: what comparisons are signed with.
 
-        known: sources that sent items before a time, the largest first. four_eyes: whether there are people.
+        known: sources with a history before a time, the largest first. four_eyes: whether there are people.
         """
         self._ledger, self._publisher, self._stored = ledger, publisher, stored
         self._ingest, self._keys, self._interval_s = ingest, keys, interval_s
@@ -95,9 +96,7 @@ class Conductor:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -119,7 +118,7 @@ class Conductor:
                 contradictions=evidence.contradictions(),
                 shared=evidence.shared,
                 answered=evidence.answered_since(trial.since.timestamp()),
-                left_out={**evidence.left_out, **_count("it is not to be believed", reading.not_believed)},
+                left_out=evidence.left_out + Counter({"it is not to be believed": reading.not_believed}),
                 table={one: dict(others) for one, others in evidence.table.items()},
                 model_s=evidence.model_s(),
             )
@@ -172,7 +171,8 @@ class Conductor:
             standing.releases[digest].candidate.classes[1:] for digest in (trial.champion, trial.release)
         )
         comparisons = TopicReader(self._ingest, COMPARISONS, int(trial.began.timestamp() * 1000))
-        evidence = Evidence(champion, challenger, trial.labels, self._known(trial.began))
+        known, alone = self._known(trial.began), NOT_ALONE in trial.waived
+        evidence = Evidence(champion, challenger, trial.labels, known, trial.without, alone)
         families = frozenset((*champion, *challenger))
         reading = _Reading(trial, comparisons, evidence, families, before)
         with self._lock:
@@ -263,12 +263,9 @@ class Conductor:
 
 
 def _same(read: Trial, now: Trial) -> bool:
-    """Whether what was read is of this rollout, and by the labels that there are now."""
-    return (read.release, read.began, read.labels) == (now.release, now.began, now.labels)
-
-
-def _count(why: str, items: int) -> dict[str, int]:
-    return {why: items} if items else {}
+    """Whether what was read is of this rollout, and by the labels and sources that count now."""
+    one, other = ((t.release, t.began, t.labels, t.without, NOT_ALONE in t.waived) for t in (read, now))
+    return one == other
 
 
 def _is_on(trial: Trial | None, read: Trial) -> bool:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from deploy.rollout_records import Check, Trial
+from deploy.rollouts.checks import NOT_ALONE
 
 MOST_TIME = timedelta(hours=24)
 MOST_SHARED = 50_000
@@ -45,10 +46,16 @@ def decide(trial: Trial, facts: Facts, now: datetime) -> Decision:
         return Decision("wait", f"It is inconclusive and waits for a person: {trial.inconclusive}.")
     if not facts.complete:
         return Decision("wait", "It waits until its comparisons are read.")
-    # In shadow nothing goes out, and a person who was asked once has answered: then it is out of time later.
-    if (trial.step or not trial.asked) and (doubtful := [*filter(_beyond, facts.checks)]):
+    # What one source alone shows to be over the bound. In shadow nothing goes out, and a person who was asked
+    # once has answered: then it is out of time later.
+    doubtful = [each for each in facts.checks if each.state == "inconclusive" and each.low >= each.tolerated]
+    if doubtful and (trial.step or not trial.asked):
         return Decision("inconclusive", "; ".join(map(told, doubtful)))
     open_checks = [check for check in facts.checks if check.state in _HOLD_UP]
+    # More items change nothing where no source has a history: a person is asked once the checks have decided.
+    alone = [check.reason for check in open_checks if check.name == NOT_ALONE]
+    if alone and not trial.asked and all(check.state == "inconclusive" for check in open_checks):
+        return Decision("inconclusive", f"the checks rest on new names alone; {alone[0]}")
     waits = _waits(trial, facts, open_checks, now)
     if why := _out_of_time(trial, facts, open_checks, waits is not None, now):
         return Decision("inconclusive", why)
@@ -59,11 +66,6 @@ def decide(trial: Trial, facts: Facts, now: datetime) -> Decision:
     if trial.step == len(trial.plan.canary):
         return Decision("promote", "All checks passed at every step.")
     return Decision("step", "All checks passed.")
-
-
-def _beyond(check: Check) -> bool:
-    """Whether its largest source alone shows a share over the tolerated one."""
-    return check.state == "inconclusive" and check.low >= check.tolerated
 
 
 def told(check: Check) -> str:
@@ -93,16 +95,13 @@ def _out_of_time(
     return None
 
 
-def _named(check: Check) -> str:
-    return check.name if check.reason is None else f"{check.name} ({check.reason})"
-
-
 def _waits(trial: Trial, facts: Facts, open_checks: Sequence[Check], now: datetime) -> str | None:
     """What it waits for, in one sentence; None: for nothing."""
     if looks := [check for check in open_checks if check.state == "look"]:
         return f"It needs a person's labels: {told(looks[0])}."
     if open_checks:
-        return f"It waits for evidence on {', '.join(map(_named, open_checks))}."
+        names = (each.name + (f" ({each.reason})" if each.reason else "") for each in open_checks)
+        return f"It waits for evidence on {', '.join(names)}."
     if (until := trial.since + timedelta(minutes=trial.plan.minutes)) > now:
         return f"All checks passed; this step lasts until {until:%H:%M:%S} UTC."
     if trial.step and facts.answered < trial.plan.answers:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from deploy.rollout_records import Check, Disagreement
-from deploy.rollouts.checks import ERROR, Shared, called, excuses, rules, settles
-from deploy.rollouts.tallies import MOST_SOURCES, Tally
+from deploy.rollouts.checks import ERROR, NOT_ALONE, Shared, called, excuses, rules, settles
+from deploy.rollouts.tallies import MOST_SOURCES, NEW_NAMES, Tally
 from detector.records import Comparison
 
 UNIT_S = 10
@@ -16,7 +16,10 @@ SLACK_S = 2.0
 
 _FEW_ALONE, _MOST_ALONE = 3, 0.25
 """So many, and so large a share, of the items against a challenger one person may say away."""
-NEW_NAMES = "new names"
+_NO_HISTORY = (
+    "no source has a history of a day and 50 items from before the rollout:"
+    f" an approver who knows the sources waives {NOT_ALONE!r}"
+)
 _KEPT = 200
 """Items of each cell of the table that can be opened, the newest."""
 _MOST_REASON_CHARS = 100
@@ -34,6 +37,13 @@ def _doubted(check: Check, excused: Collection[str], by_one: Collection[str]) ->
     return check.model_copy(update={"state": "inconclusive", "reason": why})
 
 
+def history_check(waived: str | None, items: int) -> Check:
+    """The check that stands beside the others where no source has a history."""
+    state, why = ("inconclusive", _NO_HISTORY) if waived is None else ("waived", waived)
+    counts = {"counted": items, "items": items, "units": 0, "low": 0.0, "high": 1.0, "tolerated": 1.0}
+    return Check.model_validate({"name": NOT_ALONE, "state": state, "reason": why, **counts})
+
+
 class Evidence:
     """The comparisons of one rollout so far, in the order in which their units ended."""
 
@@ -43,16 +53,19 @@ class Evidence:
         challenger: Sequence[str],
         labels: Mapping[str, str],
         known: Sequence[str] = (),
+        without: Collection[str] = (),
+        alone: bool = False,
     ) -> None:
         """champion, challenger: the families that they know. labels: what people called items, by id.
 
-        known: sources that had sent items before, the largest first. All other names weigh as one source, for
-        one producer may give itself many. Where none is known, each name has its units.
+        known: sources with a history, the largest first. All other names weigh as NEW_NAMES. without: sources
+        that a person left out. alone: one source may decide, or new names, by a person's word.
         """
-        self._known = frozenset(known[: MOST_SOURCES - 1])
+        self._known = frozenset(known[: MOST_SOURCES - 1]).difference(without, [NEW_NAMES])
+        self._without = frozenset(without)
         self._new = frozenset(challenger) - frozenset(champion)
         self._labels = labels
-        self.tallies = [Tally(rule) for rule in rules(champion)]
+        self.tallies = [Tally(rule, self._known, alone) for rule in rules(champion)]
         self._steps: Sequence[int] = ()
         self._begun = 0
         """in which units steps of the canary began, and of how many the bets know"""
@@ -82,6 +95,10 @@ class Evidence:
         if comparison.left_out is not None:
             self.left_out[comparison.left_out[:_MOST_REASON_CHARS]] += 1
             return
+        weighs_as = comparison.source if comparison.source in self._known else NEW_NAMES
+        if not self._without.isdisjoint((comparison.source, weighs_as)):
+            self.left_out["a person left its source out"] += 1
+            return
         self.shared += 1
         self._written[unit] += 1
         self._answered[unit] += comparison.answered == "challenger"
@@ -92,8 +109,8 @@ class Evidence:
             if said.error is None:
                 times.append(said.model_s)
         shared = Shared(comparison, self._new, self._labels.get(comparison.id))
-        own = not self._known or comparison.source in self._known
-        self._open.setdefault((unit, comparison.source if own else NEW_NAMES), []).append(shared)
+        of = unit, weighs_as if self._known else comparison.source
+        self._open.setdefault(of, []).append(shared)
 
     def steps_began(self, at_s: Sequence[float]) -> None:
         """Say when steps of the canary began, Unix time in seconds: a challenger may turn bad there."""
@@ -128,7 +145,8 @@ class Evidence:
 
         by_one: ids of items of which only one person's word is known, where there are several people.
         """
-        return tuple(_doubted(tally.check(waived), tally.excused, by_one) for tally in self.tallies)
+        found = [_doubted(tally.check(waived), tally.excused, by_one) for tally in self.tallies]
+        return tuple(found) if self._known else (history_check(waived.get(NOT_ALONE), self.shared), *found)
 
     def contradictions(self) -> dict[str, int]:
         """How many kept items have a label that is neither release's word, by their source."""

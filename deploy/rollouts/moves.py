@@ -8,8 +8,8 @@ from deploy.releases.evidence import Evidence, require_servable
 from deploy.releases.four_eyes import ApprovalError, Terms, own_part
 from deploy.releases.ledger import Event, Move
 from deploy.releases.standing import Standing, fold, next_state
-from deploy.rollout_records import Check, Trial, Turn
-from deploy.rollouts.checks import rules
+from deploy.rollout_records import Check, Trial, Turn, Waive
+from deploy.rollouts.checks import waivable
 
 ROLLOUT = "rollout"
 """Who moves a release by the evidence."""
@@ -42,23 +42,21 @@ def by_person(
     return [_move(release, action, reason, actor)]
 
 
-def waive(
-    history: Sequence[Event], digest: str, check: str, reason: str, actor: str, terms: Terms
-) -> list[Move]:
-    """The move by which an approver takes a check away.
+def waive(history: Sequence[Event], asked: Waive, actor: str, terms: Terms) -> list[Move]:
+    """The move by which an approver takes a check away, or leaves a source out.
 
     Raises ApprovalError, where they may not approve the release by the terms of four eyes either.
     """
-    standing, trial, release = on_trial(history, digest)
-    known = standing.releases[trial.champion].candidate.classes[1:]
-    names = [rule.name for rule in rules(known)]
-    if check not in names:
-        raise ApprovalError(f"{check!r} is no check; they are {', '.join(map(repr, names))}")
-    if check in trial.waived:
-        raise ApprovalError(f"{check!r} was waived before: {trial.waived[check]}")
+    standing, trial, release = on_trial(history, asked.digest)
+    names, name = waivable(standing.releases[trial.champion].candidate.classes[1:]), asked.check
+    if not asked.of_source and name not in names:
+        raise ApprovalError(f"{name!r} is no check; they are {', '.join(map(repr, names))}")
+    if (before := (trial.without if asked.of_source else trial.waived).get(name)) is not None:
+        raise ApprovalError(f"{name!r} was {'left out' if asked.of_source else 'waived'} before: {before}")
     if problem := own_part(release, actor, terms):
         raise ApprovalError(f"{problem}: another person must waive its check")
-    return [_move(release, "waive", reason, actor, Turn(check=check))]
+    turn = Turn(source=name) if asked.of_source else Turn(check=name)
+    return [_move(release, "waive", asked.reason, actor, turn)]
 
 
 def judge(

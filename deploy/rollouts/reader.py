@@ -19,7 +19,7 @@ from ingest.settings import IngestSettings
 from memory import schema as memory_schema
 from memory.store import Store
 
-_KNOWN_ITEMS = 50
+_KNOWN_ITEMS, _KNOWN_MS = 50, 24 * 60 * 60 * 1000
 _POLL_S = 0.2
 _MOST = 2000
 
@@ -114,9 +114,13 @@ class TopicReader:
 
 
 def known_sources(memory: Store, before: datetime) -> list[str]:
-    """Return the sources that had 50 verdicts before a time, the largest first: they have a history."""
-    verdicts = memory_schema.verdicts
-    at, count = verdicts.c.at_ms < int(before.timestamp() * 1000), func.count()
-    query = select(verdicts.c.source).where(at).group_by(verdicts.c.source).having(count >= _KNOWN_ITEMS)
+    """Return the sources that have a history, the largest first.
+
+    They had 50 verdicts before a time, the first of them a day before: names are made in seconds.
+    """
+    verdicts, before_ms = memory_schema.verdicts, int(before.timestamp() * 1000)
+    count, first = func.count(), func.min(verdicts.c.at_ms)
+    query = select(verdicts.c.source).where(verdicts.c.at_ms < before_ms).group_by(verdicts.c.source)
+    query = query.having(count >= _KNOWN_ITEMS, first <= before_ms - _KNOWN_MS)
     with memory.read() as connection:
         return [*connection.scalars(query.order_by(count.desc(), verdicts.c.source).limit(MOST_SOURCES))]

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -89,9 +88,7 @@ class Retractions:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -190,10 +187,7 @@ class Retractions:
 
     def _says(self, followed: _Followed | None, release: str) -> tuple[RetractionState, str]:
         if release == "shadow":
-            return (
-                "waiting",
-                "It waits: the release is on trial again, and is not taken back meanwhile.",
-            )
+            return ("waiting", "It waits: the release is on trial again, and is not taken back meanwhile.")
         if followed is None or followed.left is None:
             return "waiting", "It waits until its outcomes are read."
         if followed.left:

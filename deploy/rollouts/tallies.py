@@ -22,7 +22,9 @@ MOST_SOURCES = 64
 _ALONE = 4.0
 """So many times the evidence that fails it, in logs, is inconclusive where it needs one source."""
 LEAST_UNITS = 30
-"""Of all sources but one: with fewer, a stream is one source's, which may pass."""
+"""Of all sources but one, to confirm what that one shows."""
+NEW_NAMES = "new names"
+"""As which all sources weigh that have no history: one producer may give itself many names."""
 
 _BOUNDS = np.unique(np.concatenate((np.geomspace(0.0005, 0.9, 48), (0.03, 0.1, 0.05, 0.005, 0.01))))
 _NET_BOUNDS = np.unique(np.concatenate((-_BOUNDS, [0.0], _BOUNDS)))
@@ -48,12 +50,14 @@ def shows(
     rest_above: ArrayLike,
     rest_below: ArrayLike,
     rest_units: ArrayLike,
+    may_pass: ArrayLike = False,
 ) -> NDArray[np.int8]:
     """What the evidence on a check with an alpha shows: FAILED to UNDECIDED. Arguments are of any one shape.
 
     above, below: the logs of both capitals. units: bets so far. rest_…: the same without each source, by one
-    axis more, which is the first; of one source nothing. No source decides alone: what holds with all of them
-    must hold without each. A rest that is too small to say so lets pass, and does not fail.
+    axis more, which is the first. No source decides alone: what holds with all must hold without each.
+    may_pass: by the same axis, which sources a rest lets pass that is too small to say so. None is there
+    where one source may decide, by a person's word.
     """
     above, below, units = np.asarray(above), np.asarray(below), np.asarray(units)
     wanted, few = log(1 / rule.alpha), bets_to_pass(rule.tolerated, 0.0) or 0
@@ -66,10 +70,11 @@ def shows(
         least, loses = rest.min(0), np.asarray(rest_below) < -_ROUNDING
         small = np.asarray(rest_units) < (max(few, LEAST_UNITS) if rule.rare else LEAST_UNITS)
         agree_above = fails & (least >= wanted)
-        agree_below = passes & np.where(small, ~loses, np.asarray(rest_below) >= LOG_20).all(0)
+        lets = small & (rule.rare | np.asarray(may_pass))
+        agree_below = passes & np.where(lets, ~loses, ~small & (np.asarray(rest_below) >= LOG_20)).all(0)
         # The others are given time to show the same: of two bad ones one is ahead by chance.
         alone_above = fails & (above >= _ALONE * wanted)
-        alone_below = passes & loses.any(0)
+        alone_below = passes & (loses | (small & ~lets)).any(0)
     return np.select(
         [agree_above, alone_above, agree_below, alone_below, rare],
         [FAILED, ONLY_ABOVE, PASSED, ONLY_BELOW, NOT_MEASURED],
@@ -82,6 +87,10 @@ class Tally:
     """One check's counts and bets."""
 
     rule: Rule
+    known: frozenset[str] = frozenset()
+    """sources with a history"""
+    alone: bool = False
+    """one source may decide, or new names"""
     bets: Bets = field(init=False)
     plus: int = 0
     minus: int = 0
@@ -167,6 +176,9 @@ class Tally:
         above, below, units = self.bets.log_above[self._at], self.bets.log_below[self._at], self.units.total()
         if above < log(1 / self.rule.alpha) and below < LOG_20:
             return int(shows(self.rule, above, below, units, (), (), ()))
+        if len(self.units) == 1 and (self.alone or self.units.keys() == self.known):
+            return int(shows(self.rule, above, below, units, (), (), ()))
         rest_units = [units - own for own in self.units.values()]
         rests = self._rest.log_above, self._rest.log_below, rest_units
-        return int(shows(self.rule, above, below, units, *(rests if len(rest_units) > 1 else ((), (), ()))))
+        may_pass = [self.alone or {source} == self.known for source in self.units]
+        return int(shows(self.rule, above, below, units, *rests, may_pass))

@@ -51,13 +51,9 @@ def turn(services: Opened, actor: Actor, body: Act, action: ByPerson) -> Release
 
 @router.post("/rollouts/waive", openapi_extra=least("approver"))
 def waive(services: Opened, actor: Actor, body: Waive) -> Release:
-    """Take a check away, with a reason. 409 where you asked for the release's update."""
+    """Take a check away, or leave a source out. 409 where you asked for the release's update."""
     here = terms(services)
-    return move(
-        services,
-        body.digest,
-        lambda history: moves.waive(history, body.digest, body.check, body.reason, actor, here),
-    )
+    return move(services, body.digest, lambda history: moves.waive(history, body, actor, here))
 
 
 @router.post("/rollouts/labels", openapi_extra=least("reviewer"))

@@ -3,17 +3,16 @@
 import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
-from typing import Any
 
 import numpy as np
 import pytest
+from media import encode, rejected
 from numpy.typing import NDArray
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox.containers import HEIF_BRANDS, demuxer
-from ingest.sandbox.decode import FORMATS, DecodeError, image_frames
+from ingest.sandbox.decode import FORMATS, image_frames
 from ingest.sandbox.extract import extract, find_faces
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -28,18 +27,6 @@ def shown(data: bytes, limit: int = LIMIT) -> NDArray[np.uint8]:
     (frame,) = image_frames(data, 8, limit)
     assert frame.time_s is None
     return frame.pixels
-
-
-def encode(image: Image.Image, container: str, **options: Any) -> bytes:
-    buffer = BytesIO()
-    image.save(buffer, container, **options)
-    return buffer.getvalue()
-
-
-def reason(data: bytes, limit: int = LIMIT) -> str:
-    with pytest.raises(DecodeError) as error:
-        list(image_frames(data, 8, limit))
-    return error.value.reason
 
 
 @pytest.mark.parametrize("quarter_turns", range(4))
@@ -138,7 +125,7 @@ def test_a_large_photograph_is_judged_whatever_was_decoded_before_it(heif):
 
 
 def test_a_heif_beyond_the_pixel_limit_is_refused(heif):
-    assert reason(heif([QUARTERS]), 96 * 64 - 1) == "too_many_pixels"
+    assert rejected(heif([QUARTERS]), 96 * 64 - 1) == "too_many_pixels"
     assert len(shown(heif([QUARTERS]), 96 * 64)) == 64
 
 
@@ -146,13 +133,13 @@ def test_a_heif_whose_header_lies_about_its_size_is_no_way_around_the_limit(heif
     data = heif([QUARTERS])
     small = data.replace(struct.pack(">II", 96, 64), struct.pack(">II", 16, 16))
     assert small != data
-    assert reason(small, 96 * 64 - 1) in ("too_many_pixels", "corrupt")
+    assert rejected(small, 96 * 64 - 1) in ("too_many_pixels", "corrupt")
 
 
 def test_a_heif_cut_short_anywhere_has_a_reason(heif):
     data = heif([QUARTERS])
     for length in range(12, len(data), 97):
-        assert reason(data[:length]) in ("corrupt", "unknown_format")
+        assert rejected(data[:length]) in ("corrupt", "unknown_format")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +165,7 @@ def test_plain_portable_maps_are_read_too():
 
 @pytest.mark.parametrize("data", [b"P6\n99999 99999\n255\n", b"P5\n0 5\n255\n", b"P6\n8 8\n255\nshort"])
 def test_a_portable_map_that_promises_too_much_has_a_reason(data):
-    assert reason(data) in ("too_many_pixels", "corrupt")
+    assert rejected(data) in ("too_many_pixels", "corrupt")
 
 
 def test_of_an_icon_the_largest_picture_is_shown():
@@ -195,7 +182,7 @@ def test_an_icon_that_hides_a_bomb_is_refused():
     rows = zlib.compress(bytes((side // 8 + 1) * side))
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
     entry = struct.pack("<BBBBHHII", 16, 16, 0, 0, 1, 32, len(png), 22)
-    assert reason(struct.pack("<HHH", 0, 1, 1) + entry + png) == "too_many_pixels"
+    assert rejected(struct.pack("<HHH", 0, 1, 1) + entry + png) == "too_many_pixels"
 
 
 def test_a_confined_child_decodes_every_format(heif):

@@ -16,10 +16,16 @@ from memory.store import Store
 WIDTH = 24
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a module's tests on each of its DATABASES."""
+    if "database_url" in metafunc.fixturenames and hasattr(metafunc.module, "DATABASES"):
+        metafunc.parametrize("database_url", metafunc.module.DATABASES, indirect=True)
+
+
 @pytest.fixture
-def database_url(sqlite_url: str) -> str:
-    """Where the store lies; a module whose tests are to run on PostgreSQL too gives another."""
-    return sqlite_url
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Where the store lies: SQLite, unless a module names DATABASES."""
+    return str(request.getfixturevalue(getattr(request, "param", "sqlite_url")))
 
 
 @pytest.fixture

@@ -19,11 +19,7 @@ from memory.schema import exemplars
 
 NEAR_IDENTICAL = 308
 """as an audit sent them"""
-
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 def near_identical(make, first, past):

@@ -10,10 +10,7 @@ from memory.contradictions import near_duplicates
 from memory.labels import LabelError, history, label, undo
 from memory.store import Store
 
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture(autouse=True)

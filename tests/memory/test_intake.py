@@ -25,10 +25,7 @@ from memory.worker import arrival_of
 
 TOPIC = ("unknowns", 0)
 
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 def groups(store: Store) -> dict[str, str]:

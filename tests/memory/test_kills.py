@@ -55,10 +55,7 @@ for number in range(held, held + 1000):
         print(item.id, flush=True)
 """.replace("VERSION", FEATURE_VERSION)
 
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 def killed(what: str, settings: MemorySettings, chance: random.Random, *, apart: str = "") -> list[str]:

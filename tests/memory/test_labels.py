@@ -10,11 +10,7 @@ from memory.rows import UnknownExemplarError
 from memory.store import Store
 
 IDS = [f"media-0-{i}" for i in range(30)]
-
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture(autouse=True)

@@ -23,11 +23,7 @@ from memory.schema import alarms, audits, estimate_sums, exemplars
 from memory.shift.alarms import put_raised, to_shelve
 
 HOSTILE = "cam\u202e'; DROP TABLE exemplars; --" + "猫" * 900
-
-
-@pytest.fixture(params=["sqlite_url", "postgresql_url"])
-def database_url(request: pytest.FixtureRequest) -> str:
-    return request.getfixturevalue(request.param)
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture

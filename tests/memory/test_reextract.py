@@ -31,9 +31,7 @@ def crops_of(number: int) -> NDArray[np.uint8]:
     return rng.integers(0, 256, (1 + number % 3, 32, 32, 3), dtype=np.uint8)
 
 
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture(autouse=True)

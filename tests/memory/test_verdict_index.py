@@ -1,12 +1,8 @@
-from collections.abc import Iterator
-
-import pytest
 from verdicts import make_item, make_verdict
 
 from detector.records import Withdrawal
 from ingest.records import InRecord
 from memory import verdict_index
-from memory.store import Store
 from memory.verdict_index import (
     WITHDRAWN,
     corrected_among,
@@ -20,13 +16,7 @@ from memory.verdict_index import (
 )
 
 FIRST, SECOND = "a" * 64, "b" * 64
-
-
-@pytest.fixture(params=["sqlite_url", "postgresql_url"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = Store(request.getfixturevalue(request.param))
-    yield opened
-    opened.close()
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 def note(store, *said):

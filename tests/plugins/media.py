@@ -5,7 +5,10 @@ from typing import Any
 
 import av
 import numpy as np
+import pytest
 from PIL import Image
+
+from ingest.sandbox.decode import DecodeError, image_frames
 
 
 def photo(side: int = 256, container: str = "JPEG") -> bytes:
@@ -47,3 +50,16 @@ def grey_clip(container: str = "mp4", codec: str = "mpeg4", count: int = 40, key
             output.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
         output.mux(stream.encode())
     return buffer.getvalue()
+
+
+def encode(image: Image.Image, container: str, **options: Any) -> bytes:
+    buffer = BytesIO()
+    image.save(buffer, container, **options)
+    return buffer.getvalue()
+
+
+def rejected(data: bytes, limit: int = 1_000_000) -> str:
+    """Why a file of more pixels than the limit, or of another kind, is no picture."""
+    with pytest.raises(DecodeError) as error:
+        list(image_frames(data, 8, limit))
+    return error.value.reason

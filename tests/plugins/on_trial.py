@@ -21,6 +21,7 @@ from deploy.local.supervisor import Kept
 from deploy.releases.ledger import Event, Ledger
 from deploy.releases.standing import Standing, fold
 from deploy.rollout_records import RolloutView, Trial
+from deploy.rollouts.checks import NOT_ALONE
 from deploy.settings import DeploySettings
 from detector.records import COMPARISONS, VERDICTS, Comparison, Verdict
 from detector.release.artifact import EVALUATION, Artifact, seal
@@ -54,6 +55,8 @@ class Trials:
             deploy.propose(self._candidate_of(artifact))
         with self.api() as api:
             api.approve(api.release(artifact.digest), {}, plan=plan)
+            if plan != "now":
+                api.rollouts.waive(artifact.digest, NOT_ALONE, "this stack has no memory of its sources")
 
     def api(self) -> Client:
         return Client(DeploySettings(url=self._url), "tester")

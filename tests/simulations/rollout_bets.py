@@ -30,17 +30,18 @@ class Group:
     """without each source, where there are several: rows are sources by rules by rollouts"""
     units: NDArray[np.int64]
     """[sources, rules, rollouts]"""
+    known: int
 
     @classmethod
-    def of(cls, net: bool, rollouts: int, sources: int) -> Self:
-        """Before the first unit."""
+    def of(cls, net: bool, rollouts: int, known: int, new: bool = False) -> Self:
+        """Before the first unit. new: whether there are names without a history."""
         places = np.array([place for place, rule in enumerate(RULES) if rule.net == net])
         chosen = tuple(RULES[place] for place in places)
         bounds = np.repeat([rule.tolerated for rule in chosen], rollouts)
         low = -1.0 if net else 0.0
-        units = np.zeros((sources, len(chosen), rollouts), np.int64)
-        rests = np.tile(bounds, sources if sources > 1 else 0)
-        return cls(chosen, places, Bets(bounds, low), Bets(rests, low), units)
+        units = np.zeros((known + new, len(chosen), rollouts), np.int64)
+        rests = np.tile(bounds, 0 if (known, new) == (1, False) else known + new)
+        return cls(chosen, places, Bets(bounds, low), Bets(rests, low), units, known)
 
     def take(self, counts: NDArray[np.int64], source: int) -> None:
         """Bet on what one source sent. counts: [rules, rollouts, 3], items that say 1, 0, -1."""
@@ -49,7 +50,7 @@ class Group:
             mean = (counts[..., 0] - counts[..., 2]) / items
         self.units[source] += items > 0
         by_item = np.array([rule.by_item for rule in self.rules])[:, None]
-        others = (np.arange(len(self.units)) != source)[:, None, None]
+        others = np.broadcast_to((np.arange(len(self.units)) != source)[:, None, None], self.units.shape)
         for bets, there in ((self.all, np.ones((1, 1, 1), bool)), (self.rest, others)):
             if len(bets.bounds):
                 bets.bet_above(np.where(there, mean, np.nan).ravel())
@@ -70,9 +71,10 @@ class Group:
         above, below = (log.reshape(shape[1:]) for log in (self.all.log_above, self.all.log_below))
         rests = (self.rest.log_above, self.rest.log_below, (units - self.units).ravel())
         rest = [each.reshape(shape) if len(self.rest.bounds) else np.zeros((0, *shape[1:])) for each in rests]
+        may_pass = np.arange(len(self.units))[:, None] < (self.known == 1)
         return np.array(
             [
-                shows(rule, above[row], below[row], units[row], *(each[:, row] for each in rest))
+                shows(rule, above[row], below[row], units[row], *(each[:, row] for each in rest), may_pass)
                 for row, rule in enumerate(self.rules)
             ]
         )

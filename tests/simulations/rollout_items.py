@@ -22,15 +22,16 @@ _LARGEST = 1.25
 
 @dataclass(frozen=True)
 class Stream:
-    """Items a second of all sources, the sources, and how many items of a scene are alike."""
+    """Items a second of all sources, sources with a history, items of a scene that are alike, new names."""
 
     items_per_s: float = 10.0
     sources: int = 1
     burst: int = 1
+    names: int = 0
 
     def scenes(self, seconds: float) -> NDArray[np.float64]:
-        """How many scenes each source sends in so many seconds, on average."""
-        weights = np.ones(self.sources)
+        """How many scenes each source sends in so many seconds, on average; then each new name."""
+        weights = np.ones(self.sources + self.names)
         weights[0] = _LARGEST
         return np.asarray(self.items_per_s * seconds / self.burst * weights / weights.sum())
 

@@ -16,7 +16,7 @@ from deploy.releases.trial import after
 from deploy.rollout_records import Check, Plan, Trial, Turn
 from deploy.rollouts.conductor import INTERVAL_S
 from deploy.rollouts.decide import Facts, decide
-from deploy.rollouts.evidence import SLACK_S, UNIT_S
+from deploy.rollouts.evidence import SLACK_S, UNIT_S, history_check
 from deploy.rollouts.tallies import ONLY_ABOVE, STATES
 from updater.progress import Progress
 
@@ -31,7 +31,7 @@ class Setting:
     challenger: Challenger
     turned: Challenger | None = None
     forged: Challenger | None = None
-    """as whom the first source has the challenger look"""
+    """as whom the first source has the challenger look, or the new names: all, or all but one"""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,16 @@ class _Rollout:
 
 def simulate(setting: Setting, rollouts: int, rng: np.random.Generator, progress: Progress) -> list[Outcome]:
     """Return how so many rollouts ended."""
-    going = [_Rollout(_trial(), float(offset)) for offset in rng.uniform(0, UNIT_S, rollouts)]
+    trial = Trial(release="b" * 64, champion="a" * 64, plan=Plan(), began=_BEGAN, since=_BEGAN)
+    going = [_Rollout(trial, float(offset)) for offset in rng.uniform(0, UNIT_S, rollouts)]
     ended: list[Outcome] = []
-    groups = [Group.of(net, rollouts, setting.stream.sources) for net in (False, True)]
+    unit, known, names = 0, setting.stream.sources, setting.stream.names
+    groups = [Group.of(net, rollouts, known, bool(names)) for net in (False, True)]
     says = _says(setting.challenger)
-    shares = np.array([[_shares(each)] * setting.stream.sources for each in _both(setting)])
+    both = setting.challenger, setting.turned or setting.challenger
+    shares = np.array([[_shares(each)] * (known + names) for each in both])
     if setting.forged:
-        shares[:, 0] = _shares(setting.forged)
-    unit = 0
+        shares[:, slice(known or 1, None) if names else 0] = _shares(setting.forged)
     while going:
         seconds = np.full(len(going), float(UNIT_S))
         if not unit:
@@ -86,17 +88,19 @@ def simulate(setting: Setting, rollouts: int, rng: np.random.Generator, progress
         for group in groups:
             group.begin_step(np.array([each.stepped for each in going]))
         counts = _draw(rng, setting.stream, going, shares, seconds)
-        for source in range(setting.stream.sources):
+        # New names have one unit together, or one each where no source has a history.
+        units = np.add.reduceat(counts, range(known + bool(names)), 1) if known else counts
+        for source in range(units.shape[1]):
             for group in groups:
-                three = np.einsum("rsk,mk->rms", says[group.places], counts[:, source])
-                group.take(three, source)
+                group.take(np.einsum("rsk,mk->rms", says[group.places], units[:, source]), min(source, known))
         unit += 1
         shown = np.empty((len(RULES), len(going)), np.int8)
         for group in groups:
             shown[group.places] = group.shown()
         items = counts.sum(axis=(1, 2))
         for place, each in enumerate(going):
-            _go_on(each, shown[:, place].tobytes(), int(items[place]), unit, rng, setting.turned is not None)
+            about = shown[:, place].tobytes(), int(items[place]), unit, rng, setting.turned is not None
+            _go_on(each, *about, known=bool(known))
         on = np.array([each.ended is None for each in going])
         if not on.all():
             ended += [each.ended for each in going if each.ended is not None]
@@ -106,16 +110,8 @@ def simulate(setting: Setting, rollouts: int, rng: np.random.Generator, progress
     return ended
 
 
-def _both(setting: Setting) -> tuple[Challenger, Challenger]:
-    return setting.challenger, setting.turned or setting.challenger
-
-
 def _shares(challenger: Challenger) -> list[float]:
     return [share for _, share in challenger.kinds()]
-
-
-def _trial() -> Trial:
-    return Trial(release="b" * 64, champion="a" * 64, plan=Plan(), began=_BEGAN, since=_BEGAN)
 
 
 def _says(challenger: Challenger) -> NDArray[np.int64]:
@@ -142,7 +138,9 @@ def _draw(
 _CHECKS: dict[bytes, tuple[Check, ...]] = {}
 
 
-def _checks(shown: bytes) -> tuple[Check, ...]:
+def _checks(shown: bytes, known: bool) -> tuple[Check, ...]:
+    if not known:
+        return (history_check(None, 0), *_checks(shown, True))
     if shown not in _CHECKS:
         _CHECKS[shown] = tuple(
             Check(
@@ -161,7 +159,7 @@ def _checks(shown: bytes) -> tuple[Check, ...]:
 
 
 def _go_on(
-    each: _Rollout, shown: bytes, items: int, unit: int, rng: np.random.Generator, turns: bool
+    each: _Rollout, shown: bytes, items: int, unit: int, rng: np.random.Generator, turns: bool, known: bool
 ) -> None:
     """Count one unit's items, and make the turn that follows by the rollout's own rules."""
     shared, answered = each.trial.shares
@@ -169,7 +167,7 @@ def _go_on(
     each.shared += items
     each.answers += int(rng.binomial(items, answered / shared)) if answered else 0
     now = _BEGAN + timedelta(seconds=unit * UNIT_S - each.offset_s + SLACK_S + INTERVAL_S)
-    checks = _checks(shown)
+    checks = _checks(shown, known)
     minutes = (now - each.counted_from).total_seconds() / 60
     if each.passed_min is None and all(check.state in ("passed", "not measured") for check in checks):
         each.passed_min = minutes
@@ -259,6 +257,9 @@ SETTINGS = (
     *(Setting(Stream(sources=s), HEALTHY, turned=bad) for s in _SOURCES for bad in _BAD),
     *(Setting(Stream(sources=s), HEALTHY, forged=_ALL_LOST) for s in (2, 6)),
     *(Setting(Stream(sources=s), _BAD[0], forged=_NONE_LOST) for s in (2, 6)),
+    *(Setting(Stream(sources=0, names=n), each) for n in (1, 10) for each in (HEALTHY, _BAD[0])),
+    *(Setting(Stream(sources=s, names=20), _BAD[0], forged=_NONE_LOST) for s in (0, 1, 5)),
+    *(Setting(Stream(sources=s, names=20), HEALTHY, forged=_ALL_LOST) for s in (1, 5)),
 )
 
 
@@ -266,7 +267,8 @@ def row_of(found: Found) -> tuple[object, ...]:
     """A line of the table."""
     setting = found.setting
     name = setting.challenger.name if setting.turned is None else f"{setting.turned.name}, from 5 % on"
-    name += f", one source forges: {setting.forged.name}" if setting.forged else ""
+    forgers = f"{setting.stream.names} new names forge" if setting.stream.names else "one source forges"
+    name += f", {forgers}: {setting.forged.name}" if setting.forged else ""
     return (
         name,
         setting.stream.sources,

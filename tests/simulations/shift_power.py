@@ -47,12 +47,7 @@ class Power:
 
 
 def measure(
-    before: int,
-    streams: int,
-    seed: int,
-    shares: Sequence[float],
-    aucs: Sequence[float],
-    progress: Progress,
+    before: int, streams: int, seed: int, shares: Sequence[float], aucs: Sequence[float], progress: Progress
 ) -> Iterator[Power]:
     """Yield the power at each share and AUC for sources that have sent `before` items of their own.
 

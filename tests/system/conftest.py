@@ -11,6 +11,10 @@ import pytest
 
 from deploy.local.broker import start_broker
 from deploy.local.torchserve import TorchServe, start_torchserve
+from detector.release.artifact import Artifact
+from detector.serving.loading import pack
+from detector.serving.torchserve import TorchServe as Client
+from detector.settings import DetectorSettings
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 
@@ -82,3 +86,18 @@ def make_topic(settings: IngestSettings) -> Callable[..., str]:
         return topic.name
 
     return make
+
+
+@pytest.fixture(scope="module")
+def client(torchserve: TorchServe, artifact: Artifact) -> Iterator[Client]:
+    """Of a TorchServe that serves the module's `artifact`."""
+    settings = DetectorSettings(
+        torchserve_url=torchserve.inference_url,
+        torchserve_management_url=torchserve.management,
+        model_store_dir=Path(torchserve.model_store),
+    )
+    with Client(settings) as opened:
+        pack(artifact, torchserve.model_store)
+        opened.register(artifact)
+        yield opened
+        opened.unregister(artifact.version)

@@ -24,6 +24,7 @@ from deploy.releases.evidence import Evidence
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.standing import Standing, fold
 from deploy.rollout_records import Plan, Turn
+from deploy.rollouts.checks import NOT_ALONE
 from deploy.rollouts.conductor import Conductor
 from detector.records import COMPARISONS, VERDICTS, Comparison, Verdict
 from detector.release.artifact import Artifact, seal
@@ -99,6 +100,9 @@ class Scene:
                 Move("ada", "promote", self.champion.digest, EVALUATION),
                 *self._live(self.challenger, self.champion.digest),
                 Move("ada", "begin", self.challenger.digest, EVALUATION, rollout=on_trial),
+                Move(
+                    "bob", "waive", self.challenger.digest, EVALUATION, "ours", rollout=Turn(check=NOT_ALONE)
+                ),
             ]
         )
 

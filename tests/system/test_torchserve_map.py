@@ -2,7 +2,7 @@
 
 import base64
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -24,7 +24,6 @@ from detector.release.artifact import LOCALIZER, SCANNER, Artifact
 from detector.release.crop_graphs import CELLS, FRAME_SCORE
 from detector.release.tensors import Request, write_probe
 from detector.second_look import looked_again, second_looks
-from detector.serving.loading import pack
 from detector.serving.rollout import Route
 from detector.serving.session import ReleaseSession
 from detector.serving.torchserve import MODEL_NAME, ProbeError, TorchServe
@@ -72,20 +71,6 @@ def asked(pictures: int, crops: int) -> Request:
 @pytest.fixture(scope="module")
 def artifact(scanned_artifact: Artifact) -> Artifact:
     return scanned_artifact
-
-
-@pytest.fixture(scope="module")
-def client(torchserve: Server, artifact: Artifact) -> Iterator[TorchServe]:
-    settings = DetectorSettings(
-        torchserve_url=torchserve.inference_url,
-        torchserve_management_url=torchserve.management,
-        model_store_dir=Path(torchserve.model_store),
-    )
-    with TorchServe(settings) as opened:
-        pack(artifact, torchserve.model_store)
-        opened.register(artifact)
-        yield opened
-        opened.unregister(artifact.version)
 
 
 def test_all_graphs_say_there_what_their_probes_say(client: TorchServe, artifact: Artifact) -> None:

@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from safetensors.torch import save_file
 
-from deploy.local.torchserve import TorchServe as Server
 from deploy.local.torchserve import start_torchserve
 from detector.batch import judge, open_batch
 from detector.model.experts import WithExperts, export_with_experts
@@ -112,20 +111,6 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
         experts=(expert,),
     )
     return verify(seal(folder, draft).folder)
-
-
-@pytest.fixture(scope="module")
-def client(torchserve: Server, artifact: Artifact) -> Iterator[TorchServe]:
-    settings = DetectorSettings(
-        torchserve_url=torchserve.inference_url,
-        torchserve_management_url=torchserve.management,
-        model_store_dir=Path(torchserve.model_store),
-    )
-    with TorchServe(settings) as opened:
-        pack(artifact, torchserve.model_store)
-        opened.register(artifact)
-        yield opened
-        opened.unregister(artifact.version)
 
 
 def test_the_release_says_there_what_its_probe_says(client: TorchServe, artifact: Artifact) -> None:

@@ -15,6 +15,7 @@ from deploy.releases.moving import make_moves
 from deploy.releases.standing import fold
 from deploy.rollout_records import Plan
 from deploy.rollouts import moves
+from deploy.rollouts.checks import NOT_ALONE
 from deploy.server.releases import terms
 from deploy.server.services import Services
 from deploy.server.shared_media import NoPictureError
@@ -146,6 +147,11 @@ def test_hold_resume_and_roll_back_take_a_reason_and_the_release_that_was_seen(
 def test_what_the_evidence_took_out_is_shown_with_its_checks(page: Any, on_trial: Any) -> None:
     on_trial.compare("real", "real", 60)
     on_trial.compare("real", "blend", 60)
+    assert "only new names shows it" in page.get("/page/rollout").text
+    act = {"digest": on_trial.challenger.digest, "reason": "our own camera"}
+    assert "camera 9" in page.submit("/page/rollout", do="leave out", source="camera 9", **act).text
+    page.submit("/page/rollout", do="waive", check=NOT_ALONE, **act)
+    on_trial.compare("real", "real", 1)
     shown = page.get("/page/rollout").text
     assert "No release is on trial." in shown
     assert "taken out" in shown

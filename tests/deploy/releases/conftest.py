@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,3 +133,9 @@ def new_history(make_evaluation: Callable[..., Evaluation]) -> Callable[..., His
         return history
 
     return make
+
+
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.slow)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store of artifacts may lie."""
+    return str(tmp_path / "store") if request.param == "folder" else request.getfixturevalue("bucket")

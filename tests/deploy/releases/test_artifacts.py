@@ -26,12 +26,6 @@ Make = Callable[..., Artifact]
 MAX_BYTES = 2**26
 
 
-@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store may lie."""
-    return str(tmp_path / "store") if request.param == "folder" else request.getfixturevalue("bucket")
-
-
 @pytest.fixture
 def store(url: str) -> ArtifactStore:
     return ArtifactStore(url, MAX_BYTES)

@@ -1,7 +1,6 @@
 """The store takes and shows what a trusted key signed, in a folder and in a real S3 server."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from bars import Bar
@@ -11,22 +10,10 @@ from deploy.releases.artifacts import ArtifactMissingError, ArtifactRefusedError
 from detector.release.artifact import MANIFEST, SIGNATURE, Artifact
 from detector.release.signature import sign
 from memory.crops.object_store import ObjectStore
+from tests.deploy.releases.test_artifacts import put
 
 Make = Callable[..., Artifact]
 MAX_BYTES = 2**26
-
-
-@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store may lie."""
-    return str(tmp_path / "store") if request.param == "folder" else request.getfixturevalue("bucket")
-
-
-def put(store: ArtifactStore, artifact: Artifact, *names: str) -> None:
-    for name in names or (*artifact.manifest.files, MANIFEST):
-        with store.upload(artifact.digest, name) as upload:
-            upload.write((artifact.folder / name).read_bytes())
-            upload.commit()
 
 
 def signature_of(store: ArtifactStore, artifact: Artifact) -> bytes:

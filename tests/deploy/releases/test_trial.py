@@ -13,7 +13,7 @@ from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import Move
 from deploy.releases.standing import fold
-from deploy.rollout_records import Plan, Turn
+from deploy.rollout_records import Plan, Turn, Waive
 from deploy.rollouts import moves
 
 A, B, C = (letter * 64 for letter in "abc")
@@ -175,16 +175,22 @@ def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_sam
     assert fold(begun.events).trial.judges == {"m-0-1": ("eve", "bob"), "m-0-2": ("bob",)}
 
 
-def test_a_check_is_waived_by_name_once_and_not_by_who_asked(begun: Any) -> None:
+def test_a_check_is_waived_and_a_source_left_out_by_name_once_and_not_by_who_asked(begun: Any) -> None:
+    def waive(name: str, actor: str, reason: str = "why", **of: Any) -> Any:
+        asked = Waive(digest=B, check=name, reason=reason, **of)
+        return moves.waive(begun.events, asked, actor, begun.terms)
+
+    with pytest.raises(ApprovalError, match="is no check; they are 'no source decides alone', "):
+        waive("reals", "ada")
     name = "real → unknown or a known fake"
-    with pytest.raises(ApprovalError, match="is no check; they are"):
-        moves.waive(begun.events, B, "reals", "why", "ada", begun.terms)
-    with pytest.raises(ApprovalError, match="another person must waive"):
-        moves.waive(begun.events, B, name, "why", "updater", begun.terms)
-    begun.force(*moves.waive(begun.events, B, name, "a new camera", "ada", begun.terms))
-    assert fold(begun.events).trial.waived == {name: "a new camera"}
-    with pytest.raises(ApprovalError, match="was waived before: a new camera"):
-        moves.waive(begun.events, B, name, "why", "bob", begun.terms)
+    for what, of, gone in ((name, {}, "waived"), ("camera 7", {"of_source": True}, "left out")):
+        with pytest.raises(ApprovalError, match="another person must waive"):
+            waive(what, "updater", **of)
+        begun.force(*waive(what, "ada", "a new camera", **of))
+        with pytest.raises(ApprovalError, match=f"was {gone} before: a new camera"):
+            waive(what, "bob", **of)
+    trial = fold(begun.events).trial
+    assert (trial.waived, trial.without) == ({name: "a new camera"}, {"camera 7": "a new camera"})
 
 
 def test_a_person_takes_its_answers_back_and_the_steps_begin_anew(begun: Any) -> None:

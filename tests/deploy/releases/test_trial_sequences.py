@@ -11,7 +11,7 @@ from deploy.release_records import TakeOut
 from deploy.releases import approval
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.standing import Standing, fold, go_on
-from deploy.rollout_records import Check, CheckState, Plan, Trial
+from deploy.rollout_records import Check, CheckState, Plan, Trial, Waive
 from deploy.rollouts import moves
 from deploy.rollouts.decide import Facts, decide
 
@@ -66,7 +66,11 @@ def act(history: Any, what: str, number: int) -> None:
     try:
         if what == "waive":
             name = NAMES[number % 2]
-            history.force(*moves.waive(history.events, B, name, "known", "bob", history.terms))
+            history.force(
+                *moves.waive(
+                    history.events, Waive(digest=B, check=name, reason="known"), "bob", history.terms
+                )
+            )
         elif what == "judge":
             labels = {f"media-0-{number}-{each}": "real" for each in range(7)}
             history.force(*moves.judge(history.events, B, labels, "eve", history.terms))

@@ -1,6 +1,7 @@
 """Evidence is a function of what lies on the topic: however it was read, and whenever somebody looked."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,15 @@ def items_of(seed: int, units: int = 40, lost: float = 0.0) -> list[Item]:
     return items
 
 
-def new(labels: dict[str, str] | None = None) -> Evidence:
-    found = Evidence(KNOWN, (*KNOWN, "gan"), labels or {})
+def new(labels: dict[str, str] | None = None, known: Sequence[str] = ("camera",)) -> Evidence:
+    found = Evidence(KNOWN, (*KNOWN, "gan"), labels or {}, known)
     found.steps_began([105.0, 233.0])
     return found
 
 
 def read(items: list[Item], ends: list[int]) -> Evidence:
     """Read in batches that end at these places; units are closed after each, as far as they can be."""
-    found, begin = new(), 0
+    found, begin = new(known=[f"camera {n}" for n in range(3)]), 0
     for end in [*sorted(ends), len(items)]:
         for comparison, at_s in items[begin:end]:
             found.add(comparison, at_s)
@@ -112,7 +113,7 @@ def test_a_step_that_begins_is_known_to_the_bets_once(compared: Any) -> None:
         found.steps_began(steps)
         found.add(compared(unit, "real", "real"), 10.0 * unit)
         found.close(10.0 * unit + 9)
-    known = Evidence(KNOWN, (*KNOWN, "gan"), {})
+    known = new()
     known.steps_began([205.0])
     for unit in range(30):
         known.add(compared(unit, "real", "real"), 10.0 * unit)

@@ -31,6 +31,7 @@ from updater.records import Candidate
 
 EVALUATION = "e" * 64
 PLAN = Plan(shadow=0.5, canary=(0.5, 1.0), minutes=0, answers=0)
+SOURCES = [f"camera {source}" for source in range(10)]
 PUBLISHER: Any = SimpleNamespace(wake=lambda: None)
 
 
@@ -46,8 +47,8 @@ class Topic:
 
     def write(self, compared: Callable[..., Comparison], champion: str, challenger: str, units: int) -> None:
         for _ in range(units):
-            for source in range(10):
-                about = (champion, challenger, f"camera {source}")
+            for source in SOURCES:
+                about = (champion, challenger, source)
                 made = compared(next(self.numbers), *about, rollout=self.rollout)
                 at_s = self.began_s + len(self.written)
                 self.written.append((made.model_dump_json().encode(), [], at_s))
@@ -125,7 +126,7 @@ def begin(ledger: Ledger, topic: Topic) -> None:
 
 
 def new(ledger: Ledger, found: Callable[[str], Stored] = stored) -> Conductor:
-    return Conductor(ledger, PUBLISHER, found, IngestSettings(), (), lambda before: [], lambda: True)
+    return Conductor(ledger, PUBLISHER, found, IngestSettings(), (), lambda before: SOURCES, lambda: True)
 
 
 def standing(ledger: Ledger) -> Standing:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.rollout_records import Check, CheckState, Plan, Trial
+from deploy.rollouts.checks import NOT_ALONE
 from deploy.rollouts.decide import Facts, decide
 from tests.deploy.rollouts.conftest import BEGAN
 
@@ -72,6 +73,17 @@ def test_what_is_not_decided_waits_and_after_a_day_is_inconclusive(trial: Trial,
     few = facts(check("passed"), newest=day, answered=499)
     assert decide(at(trial, step=1), few, day).turn == "inconclusive"
     assert decide(trial, facts(check("passed"), newest=day), day).turn == "step"
+
+
+def test_a_person_is_asked_once_where_only_new_names_show_that_all_is_well(trial: Trial) -> None:
+    alone = check("inconclusive", name=NOT_ALONE, reason="an approver waives it")
+    inconclusive = facts(alone, check("inconclusive"), check("passed"))
+    asked = decide(trial, inconclusive, SOON)
+    assert (asked.turn, "an approver waives it" in asked.says) == ("inconclusive", True)
+    for later, of in ((trial, facts(alone, check("undecided"))), (at(trial, asked=True), inconclusive)):
+        assert decide(later, of, LATER).turn == "wait"
+    waived = facts(check("waived", name=NOT_ALONE), check("passed"))
+    assert decide(at(trial, asked=True), waived, LATER).turn == "step"
 
 
 def test_an_hour_without_any_shared_item_is_inconclusive_and_never_a_pass(trial: Trial) -> None:

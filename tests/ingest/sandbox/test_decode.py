@@ -6,7 +6,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from media import grey_clip
+from media import encode, grey_clip, rejected
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
@@ -15,12 +15,6 @@ from ingest.sandbox.extract import extract
 from ingest.sandbox.video import video_frames
 
 LIMIT = 1_000_000
-
-
-def encode(image: Image.Image, container: str, **options: Any) -> bytes:
-    buffer = BytesIO()
-    image.save(buffer, container, **options)
-    return buffer.getvalue()
 
 
 def pixels(data: bytes) -> Any:
@@ -36,12 +30,6 @@ def test_an_animation_is_a_video_and_a_picture_in_the_same_container_none(contai
     both = moving, encode(images[0], container)
     kinds = [extract(data, MediaPlan(crops=crops), LIMIT).kind for data in both]
     assert kinds == ["video", "image"]
-
-
-def rejected(data: bytes, limit: int = LIMIT) -> str:
-    with pytest.raises(DecodeError) as error:
-        list(image_frames(data, 8, limit))
-    return error.value.reason
 
 
 @pytest.mark.parametrize("container", ["JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP", "AVIF"])

@@ -11,16 +11,10 @@ from media import grey_clip
 
 from ingest.sandbox import video
 from ingest.sandbox.containers import demuxer
-from ingest.sandbox.decode import DecodeError, image_frames
+from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.video import video_frames
 
 LIMIT = 1_000_000
-
-
-def rejected(data: bytes, limit: int = LIMIT) -> str:
-    with pytest.raises(DecodeError) as error:
-        list(image_frames(data, 8, limit))
-    return error.value.reason
 
 
 MEDIA = Path(__file__).parents[4] / "shared" / "media" / "video"

@@ -24,10 +24,7 @@ from memory.labels import label, undo
 from memory.rows import count_clusters, now_ms
 from memory.store import Store, StoreUnavailableError
 
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 def shown(store: Store) -> list[str]:

@@ -22,10 +22,7 @@ from memory.records import IGNORE
 from memory.rows import now_ms
 from memory.store import Store
 
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture

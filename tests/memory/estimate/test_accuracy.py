@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -18,13 +17,7 @@ from memory.schema import audits, estimate_sums
 from memory.store import Store
 
 RELEASE, DAY = "a" * 64, 20_000
-
-
-@pytest.fixture(params=["sqlite_url", "postgresql_url"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    opened = Store(request.getfixturevalue(request.param))
-    yield opened
-    opened.close()
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 def said(offset: int, what: str = "real", day: float = DAY, source: str = "camera", **changes: object):

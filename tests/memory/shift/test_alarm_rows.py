@@ -8,11 +8,7 @@ from memory.shift import alarms as module
 from memory.shift import drift
 
 KINDS = {"shift": (alarms, module.put_announced), "drift": (drift_alarms, drift.put_announced)}
-
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 def raised(table: Table, announced: bool) -> dict[str, object]:

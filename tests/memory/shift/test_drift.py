@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,18 +20,6 @@ from memory.shift.watch import Watch
 from memory.store import Store
 
 UNSHIFTED = dict.fromkeys(STATISTICS, 0.0)
-
-
-@pytest.fixture
-def settings(sqlite_url: str) -> MemorySettings:
-    return MemorySettings(database_url=sqlite_url)
-
-
-@pytest.fixture
-def store(settings: MemorySettings) -> Iterator[Store]:
-    opened = Store(settings.database_url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(autouse=True)

@@ -25,10 +25,7 @@ from updater.schedule import suspects_labelled_since
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 RAISED = Raised(at=AT, source="door-7", release="a" * 64, items=150, since=20, log_e=6.5, log_limit=4.2)
 
-
-@pytest.fixture
-def database_url(either_database: str) -> str:
-    return either_database
+DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture

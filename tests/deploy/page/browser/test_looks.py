@@ -30,6 +30,7 @@ from deploy.page.render import _environment
 from deploy.release_records import Approve
 from deploy.releases.moving import make_moves
 from deploy.releases.standing import fold
+from deploy.rollout_records import Waive
 from deploy.rollouts import moves
 from deploy.rollouts.checks import REALS_LOST
 from deploy.server import accuracy, pictures, releases
@@ -137,7 +138,12 @@ def paths(
             "bea",
             releases.terms(services),
         ),
-        lambda history: moves.waive(history, seen.release, REALS_LOST, EVIL, "bea", releases.terms(services)),
+        lambda history: moves.waive(
+            history,
+            Waive(digest=seen.release, check=REALS_LOST, reason=EVIL),
+            "bea",
+            releases.terms(services),
+        ),
     ):
         make_moves(services.ledger, services.publisher, move)
     services.conductor.tick()
