@@ -223,6 +223,10 @@ def import_(
             )
         except ServerUnavailableError as error:
             raise CommandError(f"{error} (run the same command again to go on)") from error
+        except (KeyboardInterrupt, SystemExit):
+            if not as_json:
+                say("what was imported so far stays: run the same command again to go on")
+            raise
     if as_json:
         print_json(done)
     else:

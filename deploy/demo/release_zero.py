@@ -128,12 +128,13 @@ def updater_by(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def restore(library: Library, run: Path) -> bool:
-    """Bring back what an earlier run kept, before the stack starts; False where nothing fits."""
+    """Bring back what an earlier run kept, whole, before the stack starts; False where nothing fits."""
     kept = _kept(library)
     if not kept.is_dir():
         return False
-    for name in _STATE:
-        _copy(kept / name, run / name)
+    with folder_aside(run) as aside:
+        for name in _STATE:
+            _copy(kept / name, aside / name)
     return True
 
 

@@ -91,7 +91,7 @@ class Watch:
 
     def __init__(self, ask: Callable[[], Surroundings], kept_s: float = _KEPT_S) -> None:
         self._ask, self._kept_s = ask, kept_s
-        self._last, self._asked_at = Surroundings(), float("-inf")
+        self._last, self._asked_at = Surroundings(alerts_problem="asking"), float("-inf")
         self._asking = threading.Lock()
 
     def last(self) -> Surroundings:

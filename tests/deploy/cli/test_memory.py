@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from deploy.cli.main import main
 from memory.clusters.clustering import renew
 from memory.records import LabelledCount
 from memory.settings import MemorySettings
@@ -41,7 +42,9 @@ def test_before_an_update_is_trained_it_is_said_what_it_will_rest_on(answered: T
 
 
 @pytest.mark.slow
-def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal, tmp_path: Path) -> None:
+def test_labelled_folders_are_imported_and_listed_and_undone(
+    answered: Terminal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = np.random.default_rng(0)
     for family in ("real", "blend"):
         folder = tmp_path / "media" / family
@@ -58,6 +61,10 @@ def test_labelled_folders_are_imported_and_listed_and_undone(answered: Terminal,
         ("blend", "ada"),
     }
     assert "/cameras/7" in answered.ok("update"), "the source that the stream has"
+    with patch("deploy.client.importing._send", side_effect=KeyboardInterrupt):
+        Image.fromarray(pixels[::-1]).save(folder / "3.png")
+        assert main(["import", "media"]) == 130
+        assert "run the same command again to go on" in capsys.readouterr().out
     undone = answered.json("undo", str(done["labels"]["blend"]), "--as", "bob")
     assert undone["exemplars"] == 2
     shelves = {(s["shelf"], s["family"]): s["count"] for s in answered.json("status")["shelves"]}

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -101,6 +101,28 @@ def test_up_asks_for_no_persons_token_where_a_release_is_live(
         release_zero.up(tmp_path)
         tokens.add(TokenRequest(name="ada", role="admin"), root)
         release_zero.up(tmp_path)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_a_release_0_that_an_earlier_run_kept_is_brought_back_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    for name in ("memory", "updater", "deploy"):
+        (tmp_path / "kept" / name).mkdir(parents=True)
+        (tmp_path / "kept" / name / "file").touch()
+    copied, copy = list[str](), release_zero._copy
+
+    def interrupt(source: Path, target: Path) -> None:
+        if interrupted and copied:
+            raise KeyboardInterrupt
+        copied.append(source.name)
+        copy(source, target)
+
+    monkeypatch.setattr(release_zero, "_kept", lambda _: tmp_path / "kept")
+    monkeypatch.setattr(release_zero, "_copy", interrupt)
+    with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
+        assert release_zero.restore(plan.Library(0, plan.DEFAULT_UNSEEN), tmp_path / "run")
+    assert (tmp_path / "run" / "deploy" / "file").exists() == (tmp_path / "run").exists() == (not interrupted)
 
 
 def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
