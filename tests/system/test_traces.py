@@ -1,6 +1,5 @@
 """An item's trace, from its producer by way of the detector into the memory's log, and the spans of both."""
 
-import io
 import json
 import os
 import shutil
@@ -12,11 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from kafka import KafkaProducer
-from PIL import Image
 from streams import first_of
+from taken_back import picture_of
 
 from detector.records import UNKNOWNS, VERDICTS, Verdict
 from detector.release.artifact import Artifact, load, seal
@@ -47,13 +45,6 @@ def all_unknown(untrained_artifact: Artifact, tmp_path: Path) -> Artifact:
     return seal(tmp_path / "release", manifest.model_copy(update={"gate": gate}))
 
 
-def picture() -> bytes:
-    file = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(0, 256, (72, 80, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
 def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_letter(
     broker: str, all_unknown: Artifact, tmp_path: Path, collector: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +59,7 @@ def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_l
     event |= {"traceparent": f"00-{GOOD}-{PRODUCER}-01", "tracestate": "vendor=1"}
     producer = KafkaProducer(bootstrap_servers=broker)
     headers = [(f"ce_{key}", text.encode()) for key, text in event.items()]
-    producer.send(ingest.media_topic, picture(), headers=headers)
+    producer.send(ingest.media_topic, picture_of(0), headers=headers)
     own = ("traceparent", f"00-{BAD}-{PRODUCER}-01".encode())
     producer.send(ingest.media_topic, b"no media", headers=[own])
     producer.close()

@@ -1,6 +1,5 @@
 """Scoring without Kafka: the worker's own steps on a real, if untrained, release."""
 
-import io
 import json
 import os
 from dataclasses import replace
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from media import encode
 from PIL import Image
 
 from deploy.cli.output import print_json, say, warn
@@ -32,9 +32,7 @@ pytestmark = pytest.mark.slow
 
 def picture(seed: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 256, (200, 160, 3), dtype=np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
+    return encode(Image.fromarray(pixels), "PNG")
 
 
 def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(

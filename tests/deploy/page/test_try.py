@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from media import encode
 from PIL import Image
 from prometheus_client import REGISTRY, generate_latest
 from verdicts import make_item, make_verdict
@@ -26,10 +27,8 @@ from updater.records import Candidate, RealsMarked
 
 
 def picture() -> bytes:
-    encoded = io.BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (200, 160, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(encoded, "PNG")
-    return encoded.getvalue()
+    return encode(Image.fromarray(pixels), "PNG")
 
 
 def drop(page: Any, *contents: bytes, name: str = "a.png", **fields: str) -> Any:
