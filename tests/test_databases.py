@@ -218,11 +218,7 @@ def fail(begin: Begin, loads: list[Load]) -> float:
 @pytest.mark.bar("C2")
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_database_that_fails_under_load_has_kept_what_was_acknowledged_once(
-    fault: tuple[str, Begin],
-    url: str,
-    tmp_path: Path,
-    room: Room,
-    bar: Bar,
+    fault: tuple[str, Begin], url: str, tmp_path: Path, room: Room, bar: Bar
 ) -> None:
     name, begin = fault
     times = bar.times(1, 1 if name == "swallowed" else 10)

@@ -246,11 +246,7 @@ def test_sources_that_were_watched_by_name_are_watched_on_and_exemplars_keep_the
             rows = connection.execute(select(table)).mappings().all()
             assert sorted(
                 (row["release"], row["source"][:4], row["number"], row["test"]) for row in rows
-            ) == [
-                ("a", "door", 3, b"t"),
-                ("a", "\u4e2d" * 4, 3, b"t"),
-                ("b", "door", 3, b"t"),
-            ]
+            ) == [("a", "door", 3, b"t"), ("a", "\u4e2d" * 4, 3, b"t"), ("b", "door", 3, b"t")]
             assert all(row["source_digest"] == digest_of_source(row["source"]) for row in rows)
         assert connection.scalar(select(memory.schema.exemplars.c.source)) == "door"
         assert connection.scalar(select(memory.schema.labelled.c.exemplar)) == "old"

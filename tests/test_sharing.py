@@ -29,16 +29,7 @@ def test_a_file_is_one_processs_and_what_shares_servers_too(tmp_path: Path) -> N
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(TEST)
     seen = tmp_path / "seen"
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "sharing",
-        "-n2",
-        "--dist=loadscope",
-        "--rootdir=.",
-    ]
+    command = [sys.executable, "-m", "pytest", "-p", "sharing", "-n2", "--dist=loadscope", "--rootdir=."]
     environment = os.environ | {"SEEN": str(seen), "PYTHONPATH": str(PLUGINS), "PYTEST_ADDOPTS": ""}
     options = ["--rootdir=.", "--import-mode=importlib", "--no-loadscope-reorder", "tests"]
     subprocess.run([*command, *options], cwd=tmp_path, env=environment, check=True, timeout=180)

@@ -94,6 +94,14 @@ def further_pictures(data: bytes) -> int:
     return len(pictures - parts - {primary}) + film
 
 
+def heif_pixels(data: bytes) -> int:
+    """Return the most pixels that a HEIF says of a picture, by its first MiB; 0 of what is none."""
+    if data[4:8] != b"ftyp" or data[8:12] not in HEIF_BRANDS:
+        return 0
+    sizes = re.findall(rb"ispe\0{4}(.{4})(.{4})", data[: 2**20], re.DOTALL)
+    return max((int.from_bytes(width) * int.from_bytes(height) for width, height in sizes), default=0)
+
+
 class Page(NamedTuple):
     """A picture of a TIFF: its directory's place, whether it is a smaller copy or a mask, or raw."""
 

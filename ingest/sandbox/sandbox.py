@@ -213,17 +213,17 @@ class _Server:
         return decoded
 
     def _tried(self, data: bytes, plan: Plan, spent_s: float) -> Decoded:
-        tries_left = _MOST_TRIES
+        tries_left, most_s = _MOST_TRIES, children.most_processor_s(data)
         while True:
             tries_left -= 1
             before_s = spent_s + self._unanswered.seconds(data)
-            if before_s >= children.MAX_DECODE_PROCESSOR_S:
+            if before_s >= most_s:
                 raise DecodeError("timeout", "its processor time is used up by earlier tries and looks")
             with self._turns.take(alone=not tries_left):
                 child = self.prepare()
                 was_fresh = child.items == 0
                 try:
-                    decoded = child.decode(data, plan, children.MAX_DECODE_PROCESSOR_S - before_s)
+                    decoded = child.decode(data, plan, most_s - before_s)
                     return replace(decoded, processor_s=before_s + child.item_s)
                 except DecodeError as error:
                     if child.is_spent:

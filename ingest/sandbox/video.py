@@ -17,16 +17,7 @@ from av.stream import Disposition
 from numpy.typing import NDArray
 
 from ingest.sandbox.containers import demuxer, ends_early, looks_like
-from ingest.sandbox.decode import (
-    RGB_BYTES,
-    DecodeError,
-    Frame,
-    Gaps,
-    Wanted,
-    check_bytes,
-    chosen,
-    sample,
-)
+from ingest.sandbox.decode import RGB_BYTES, DecodeError, Frame, Gaps, Wanted, check_bytes, chosen, sample
 
 # What may be decoded to reach the wanted frames, pixels: about 2 s of one core, unless it is said how many
 # frames may be. A clip within it is decoded from its start; a longer one only from the key frame before

@@ -25,8 +25,9 @@ def _heif(
     quarter_turns: int = 0,
     exif: bytes | None = None,
     brand: bytes = b"heic",
+    bits: int = 8,
 ) -> bytes:
-    coded = [_hevc(picture) for picture in pictures]
+    coded = [_hevc(picture, bits) for picture in pictures]
     blobs = [slices for _, slices in coded]
     entries = [_item(number, b"hvc1") for number in range(1, len(coded) + 1)]
     properties, owners, links = [], [], b""
@@ -66,13 +67,13 @@ def _heif(
     return head + meta(len(head) + len(meta(0)) + 8) + _box(b"mdat", *blobs)
 
 
-def _hevc(picture: NDArray[np.uint8]) -> tuple[bytes, bytes]:
+def _hevc(picture: NDArray[np.uint8], bits: int) -> tuple[bytes, bytes]:
     """Encode one picture: its hvcC box, and its slices, each behind its length."""
     encoder: Any = av.CodecContext.create("libx265", "w")
     encoder.height, encoder.width = picture.shape[:2]
-    encoder.pix_fmt, encoder.time_base = "yuv420p", Fraction(1, 1)
+    encoder.pix_fmt, encoder.time_base = "yuv420p10le" if bits == 10 else "yuv420p", Fraction(1, 1)
     encoder.options = {"crf": "4", "x265-params": "log-level=none:pools=none:frame-threads=1:info=0"}
-    frame = av.VideoFrame.from_ndarray(picture, "rgb24")
+    frame = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format=encoder.pix_fmt)
     stream = b"".join(bytes(packet) for packet in encoder.encode(frame) + encoder.encode(None))
     units = [unit.rstrip(b"\0") for unit in stream.split(b"\0\0\1") if unit.rstrip(b"\0")]
     kinds = {32: b"", 33: b"", 34: b""}  # video, sequence and picture parameters
@@ -86,7 +87,7 @@ def _hevc(picture: NDArray[np.uint8]) -> tuple[bytes, bytes]:
             slices += struct.pack(">I", length) + unit
     # ISO/IEC 14496-15, 8.3.3.1: profile, tier and level stand at the beginning of the sequence's parameters.
     profile = kinds[33][5:].replace(b"\0\0\3", b"\0\0")[3:15]
-    fixed = b"\1" + profile + b"\xf0\0\xfc\xfd\xf8\xf8\0\0\x0f" + bytes([len(kinds)])
+    fixed = b"\1" + profile + b"\xf0\0\xfc\xfd" + bytes([0xF0 + bits, 0xF0 + bits, 0, 0, 15, len(kinds)])
     return _box(b"hvcC", fixed, *kinds.values()), slices
 
 

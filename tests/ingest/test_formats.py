@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
+from ingest.sandbox import decode
+from ingest.sandbox.child import most_processor_s
 from ingest.sandbox.containers import HEIF_BRANDS, demuxer
 from ingest.sandbox.decode import FORMATS, image_frames
 from ingest.sandbox.extract import extract, find_faces
@@ -122,6 +124,31 @@ def test_a_large_photograph_is_judged_whatever_was_decoded_before_it(heif):
     with Sandbox(IngestSettings()) as sandbox:
         crops = [sandbox.submit(large, PLAN).result(60).crops for _ in range(12)]
     assert all(np.array_equal(crops[0], later) for later in crops)
+
+
+def test_ten_bits_a_channel_keep_their_upper_eight(heif):
+    eight, ten = (shown(heif([QUARTERS], bits=bits)).astype(int) for bits in (8, 10))
+    assert np.abs(eight - ten).max() <= 6
+
+
+def test_a_large_heif_has_up_to_twice_the_processor_time(heif):
+    data = heif([QUARTERS])
+    size = struct.pack(">II", 96, 64)
+    times = [
+        most_processor_s(data.replace(size, struct.pack(">II", *sides))) / most_processor_s(b"")
+        for sides in ((96, 64), (5000, 5000), (6000, 6250), (8192, 6144), (2**31, 2**31))
+    ]
+    assert times == pytest.approx([1, 1, 1.5, 2, 2], rel=0.01)
+    assert most_processor_s(b"\0\0\0\0ftypisom" + data[12:]) == most_processor_s(b"")
+
+
+def test_a_picture_longer_than_the_decoder_reads_is_too_large_and_not_corrupt(heif, monkeypatch):
+    data = heif([QUARTERS])
+    at = data.index(b"mdat") + 8
+    broken = data[:at] + bytes(len(data) - at)
+    assert rejected(broken, LIMIT) == "corrupt"
+    monkeypatch.setattr(decode, "_MOST_HEVC_BYTES", 100)
+    assert rejected(broken, LIMIT) == "too_large"
 
 
 def test_a_heif_beyond_the_pixel_limit_is_refused(heif):

@@ -48,11 +48,7 @@ def take(source: Source, count: int) -> list[InRecord]:
 def reader_of(broker: str, topic: str, isolation: str = "read_committed", **options: Any) -> KafkaConsumer:
     """A reader of a topic from its beginning."""
     return KafkaConsumer(
-        topic,
-        bootstrap_servers=broker,
-        auto_offset_reset="earliest",
-        isolation_level=isolation,
-        **options,
+        topic, bootstrap_servers=broker, auto_offset_reset="earliest", isolation_level=isolation, **options
     )
 
 
