@@ -53,11 +53,7 @@ def revoke_token(request: Request, who: Who, name: Name) -> TokenEntry:
 
 
 @router.post(
-    "/login",
-    tags=["access"],
-    openapi_extra=anyone(),
-    response_class=Response,
-    max_body_size=_LOGIN_BYTES,
+    "/login", tags=["access"], openapi_extra=anyone(), response_class=Response, max_body_size=_LOGIN_BYTES
 )
 def login(
     request: Request,

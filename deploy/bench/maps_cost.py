@@ -124,11 +124,7 @@ def five_in_a_hundred_forged(seed: int) -> list[MediaSample]:
         seed, "after", [(REAL, index) for index in range(IMAGES - forged)], processes=plan.CORES
     )
     local = make_locals(
-        seed,
-        "after",
-        plan.in_part()[:forged],
-        processes=plan.CORES,
-        photographs=PHOTOGRAPH_SHARE["after"],
+        seed, "after", plan.in_part()[:forged], processes=plan.CORES, photographs=PHOTOGRAPH_SHARE["after"]
     )
     samples = [*reals, *local]
     random.Random(seed).shuffle(samples)  # noqa: S311 - an order, no secret

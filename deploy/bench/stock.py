@@ -18,16 +18,7 @@ from deploy.rollout_records import Plan, Turn
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
-from detector.release.artifact import (
-    EVALUATION,
-    LOCALIZER,
-    MODEL,
-    MODEL_CARD,
-    PROBE,
-    WEIGHTS,
-    Artifact,
-    seal,
-)
+from detector.release.artifact import EVALUATION, LOCALIZER, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal
 from detector.release.contract import crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import Request, write_probe
@@ -59,10 +50,7 @@ def _make(folder: Path) -> Artifact:
     network = Network(architecture, len(classes)).eval()
     unit = Term(median=0, scale=1, weight=1)
     gate = GateParameters(
-        terms={"energy": unit, "pseudo": unit},
-        clip=1,
-        unknown_threshold=9,
-        fake_threshold=1,
+        terms={"energy": unit, "pseudo": unit}, clip=1, unknown_threshold=9, fake_threshold=1
     )
     graph = DetectorGraph(network, gate, None)
     plan = CropPlan(crop_px=CROP_PX, patches=1, face_patches=0)

@@ -131,10 +131,7 @@ def _delivery(console: Console, report: DemoReport) -> None:
             "reals called unknown, fake",
             f"{report.reals_unknown:.1%}, {report.reals_fake:.1%} of {report.reals}",
         ),
-        (
-            "reals marked by a map",
-            f"{report.place.reals_marked} of {report.place.reals}",
-        ),
+        ("reals marked by a map", f"{report.place.reals_marked} of {report.place.reals}"),
         ("seconds of second looks", f"{report.second_looks_s:.0f}, while the next media were decoded"),
         ("seconds", ", ".join(f"{name} {seconds:.0f}" for name, seconds in report.seconds.items())),
         ("in all", f"{sum(report.seconds.values()):.0f} s"),

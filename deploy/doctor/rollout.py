@@ -82,10 +82,7 @@ def served() -> str:
     if rollout is None:  # then a detector waits for one, and no more is wrong with it
         answered = [each for each in answered if each.problem != NO_RELEASE]
     if troubled := [f"{each.name}: {each.problem}" for each in answered if each.alive and each.problem]:
-        raise CheckError(
-            "; ".join(troubled),
-            "see its log, which says what it tries",
-        )
+        raise CheckError("; ".join(troubled), "see its log, which says what it tries")
     addresses = {
         name: address for name, address in DeploySettings().health_urls.items() if name.startswith("detector")
     }

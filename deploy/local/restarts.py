@@ -60,10 +60,7 @@ def exits(activity: str) -> list[Exit]:
     _, _, since = activity.rpartition(_BEGIN)
     found = [
         Exit(
-            end["name"],
-            datetime.strptime(end["at"], _TIME).astimezone(),
-            end["why"],
-            end["kind"] == "stood",
+            end["name"], datetime.strptime(end["at"], _TIME).astimezone(), end["why"], end["kind"] == "stood"
         )
         for end in _EXIT.finditer(since)
     ]

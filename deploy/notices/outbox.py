@@ -14,18 +14,7 @@ import json
 import secrets
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    String,
-    Table,
-    func,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, String, Table, func, or_, select, update
 
 from deploy.notice_records import Webhook, WebhookState
 from deploy.notices.telling import TYPES, ToldAct

@@ -22,9 +22,7 @@ _PLACES = r"^([0-9]{1,5}:[0-9]{1,18},?){0,200}$"
 
 @router.get("/page/dead-letters", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_dead_letters(
-    request: Request,
-    services: Opened,
-    before: Annotated[str, Query(max_length=5000, pattern=_PLACES)] = "",
+    request: Request, services: Opened, before: Annotated[str, Query(max_length=5000, pattern=_PLACES)] = ""
 ) -> HTMLResponse:
     """A page of dead letters, the newest first."""
     settings: DeploySettings = request.app.state.settings

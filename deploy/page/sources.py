@@ -44,10 +44,7 @@ def get_sources(
 
 @router.get("/page/source", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_source(
-    request: Request,
-    services: Opened,
-    here: Annotated[Ground, Depends(ground)],
-    name: SourceName,
+    request: Request, services: Opened, here: Annotated[Ground, Depends(ground)], name: SourceName
 ) -> HTMLResponse:
     """One source: its exemplars, its labels, and the releases that learnt from it."""
     try:

@@ -14,17 +14,20 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import count
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO
 
 from deploy.releases.evidence import Evidence
-from detector.release.artifact import EVALUATION, FILES, MANIFEST, SIGNATURE, SNAPSHOT, load
-from detector.release.manifest import ArtifactError
+from detector.release.artifact import EVALUATION, FILES, MANIFEST, SIGNATURE, SNAPSHOT, Artifact, load
+from detector.release.manifest import ArtifactError, DamagedArtifactError
 from detector.release.signature import verify_signed
+from detector.release.tensors import OPERATORS
 from ingest.durable import ASIDE, make_folder
 from memory.crops.object_store import Found, ObjectStore, local_folder
 
@@ -35,6 +38,19 @@ _PIECE_BYTES = 2**22
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INCOMING, _USED, _CLOCK = ".incoming", ".used", ".clock"
 _NAMES = FILES | {SIGNATURE}
+
+_MOST_PARTS = 2_000_000
+_NAMED = {"operator": OPERATORS | {"EyeLike", "If"}, "domain": ("", "ai.onnx")}
+"""What the updater's exporter writes is listed too; both branches of an If are read."""
+_INSIDE: Mapping[str, Mapping[int, str]] = {
+    "model": {7: "graph", 20: "a training graph", 25: "a function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {4: "operator", 5: "attribute", 7: "domain"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "a weight in another file"},
+}
+"""What may run, or names a file, by its number in each message of onnx.proto."""
 
 
 class StoreError(Exception):
@@ -107,7 +123,7 @@ class ArtifactStore:
             self._use(digest)
             try:
                 self._bring_all(digest, folder)
-                artifact = verify_signed(folder, None, self._signers)
+                artifact = _trusted(folder, None, self._signers)
             except ArtifactError as error:
                 self._require_complete(digest)
                 raise ArtifactRefusedError(f"artifact {digest} is damaged or not trusted: {error}") from error
@@ -191,7 +207,7 @@ class ArtifactStore:
             shutil.copyfile(manifest, folder / MANIFEST)
             try:
                 self._bring_all(f"{_INCOMING}/{digest}", folder)
-                artifact = verify_signed(folder, digest, self._signers)
+                artifact = _trusted(folder, digest, self._signers)
             except ArtifactError as error:
                 if self._objects.holds(f"{digest}/{MANIFEST}"):
                     return  # another server was quicker, and took the files that it had
@@ -281,6 +297,49 @@ def _check_name(digest: str, name: str) -> None:
         raise ArtifactRefusedError("a digest is 64 hexadecimal digits in lower case")
     if name not in _NAMES:
         raise ArtifactRefusedError(f"an artifact has no such file; it may have {', '.join(sorted(_NAMES))}")
+
+
+def _trusted(folder: Path, digest: str | None, signers: Path | None) -> Artifact:
+    """Verify a folder, and that its graphs have listed operators alone. Raises ArtifactError."""
+    artifact = verify_signed(folder, digest, signers)
+    for name in (graph.model for graph in artifact.graphs):
+        try:
+            with (folder / name).open("rb") as file:
+                model = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+            others = sorted(set(_not_listed(model, "model", count())))
+        except (ValueError, IndexError, KeyError, RecursionError) as error:
+            raise DamagedArtifactError(f"{name} is no ONNX file ({error})") from error
+        if others:
+            raise DamagedArtifactError(f"{name} has {', '.join(others[:8])}, which no release may have")
+    return artifact
+
+
+def _not_listed(message: memoryview, kind: str, parts: Iterator[int]) -> Iterator[str]:
+    """Yield what a message of protobuf has that may not run, at any depth. Raises ValueError and such."""
+    at = 0
+    while at < len(message):
+        key, at = _number(message, at)
+        if next(parts) > _MOST_PARTS:
+            raise ValueError("it has too many parts")
+        size, at = _number(message, at) if key & 7 in (0, 2) else ({1: 8, 5: 4}[key & 7], at)
+        if not key & 7:
+            continue
+        value, at, inside = message[at : at + size], at + size, _INSIDE[kind].get(key >> 3)
+        if inside in _INSIDE:
+            yield from _not_listed(value, inside, parts)
+        elif inside is not None:
+            name = bytes(value[:100]).decode()
+            if inside not in _NAMED or name not in _NAMED[inside]:
+                yield f"{inside} {name}" if inside in _NAMED else inside
+
+
+def _number(message: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for place in range(10):
+        value |= (message[at + place] & 127) << 7 * place
+        if message[at + place] < 128:
+            return value, at + place + 1
+    raise ValueError("it has a number of too many bytes")
 
 
 def _by_digest(found: list[Found]) -> dict[str, list[Found]]:

@@ -18,6 +18,20 @@ from safetensors.numpy import load, save
 
 OPSET = 18
 """of ONNX, of every graph that a release has"""
+_OPERATORS = """
+Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Concat Constant
+ConstantOfShape Conv ConvTranspose Cos CumSum DFT DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp
+Expand Flatten Floor Gather GatherElements GatherND Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool
+Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization IsInf IsNaN
+LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LpPool MatMul Max MaxPool
+Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not OneHot Or PRelu Pad Pow QuantizeLinear Range
+Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+ReduceSum ReduceSumSquare Relu Reshape Resize Round ScatterElements ScatterND Selu Shape Sigmoid Sign Sin
+Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Tan Tanh ThresholdedRelu Tile
+TopK Transpose Trilu Unsqueeze Where Xor
+"""
+OPERATORS = frozenset(_OPERATORS.split())
+"""of ONNX, that a graph which others made may have: none repeats, and none draws at random"""
 REQUEST_TYPE = "application/x-safetensors"
 
 Request = Mapping[str, NDArray[Any]]

@@ -126,7 +126,7 @@ def make_artifact(tmp_path: Path, make_evaluation: Callable[..., Evaluation]) ->
         folder = tmp_path / "made" / str(number)
         folder.mkdir(parents=True)
         for name in (MODEL, WEIGHTS, PROBE, MODEL_CARD):
-            (folder / name).write_bytes(name.encode() * 10)
+            (folder / name).write_bytes(b"\x08\x0a" if name == MODEL else name.encode() * 10)
         known = parent.manifest.classes if parent else ()
         classes = (*(known or ("real", "blend")), *new)
         digest = parent.digest if parent else None

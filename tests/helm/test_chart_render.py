@@ -122,11 +122,7 @@ def test_nothing_but_what_the_chart_is_for_is_installed(render: Any, scenario: s
     assert {
         each["image"].split("@")[0].rpartition(":")[0].rpartition("forgewatch/")[2]
         for _, each in found.containers()
-    } == {
-        "worker",
-        "torchserve",
-        "updater",
-    }
+    } == {"worker", "torchserve", "updater"}
 
 
 def test_uninstalling_leaves_what_was_learnt(render: Any) -> None:
@@ -144,7 +140,7 @@ Tool = Callable[[str], str | None]
 WARNING = 5
 """The grade of kube-score above which nothing is critical."""
 NOT_KUBE_SCORE = {
-    "container-image-pull-policy": "a tag is not moved, and a node that has the image needs no registry",
+    "container-image-pull-policy": "a tag is not moved, and a node that has the image needs no registry"
 }
 
 

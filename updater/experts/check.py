@@ -22,7 +22,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, shape_inference, versio
 
 from detector.release.artifact import sha256_of
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
-from detector.release.tensors import OPSET, ROWS, ModelOutput, conform
+from detector.release.tensors import OPERATORS, OPSET, ROWS, ModelOutput, conform
 from detector.serving.session import open_graph
 
 MAX_BYTES = 2**30
@@ -46,16 +46,6 @@ _PLACES = {
     **{"ConstantOfShape": (0,), "Range": (0, 1, 2), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Trilu": (1,)},
     **{"Resize": (1, 2, 3), "DFT": (1,)},
 }
-_PLAIN = """
-Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast CastLike Ceil Celu Clip Concat Constant Conv
-ConvTranspose Cos DepthToSpace DequantizeLinear Div Einsum Elu Equal Erf Exp Flatten Floor Gemm
-GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish
-Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
-LpNormalization LpPool MatMul Max MaxPool Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not Or PRelu
-Pow QuantizeLinear Reciprocal Relu Round Selu Shape Sigmoid Sign Sin Size Softmax Softplus Softsign
-SpaceToDepth Sqrt Sub Sum Tan Tanh ThresholdedRelu Transpose Where Xor
-"""
-ALLOWED = frozenset(_PLACES) | frozenset(_PLAIN.split())
 
 
 class ExpertError(ValueError):
@@ -150,7 +140,7 @@ def _require_plain(path: Path, model: onnx.ModelProto) -> None:
     """Raise ExpertError unless the graph is one list of allowed operators, with all weights inside."""
     nodes = model.graph.node
     others = {f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in ("", "ai.onnx")}
-    others |= {node.op_type for node in nodes if not node.domain and node.op_type not in ALLOWED}
+    others |= {node.op_type for node in nodes if node.op_type not in OPERATORS}
     others |= {f"{node.op_type} with a graph inside" for node in nodes if _inside(node)}
     if others or model.functions:
         raise ExpertError(

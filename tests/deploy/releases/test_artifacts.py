@@ -6,8 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from onnx import StringStringEntryProto, TensorProto, helper
 from s3_server import Line
 
 from deploy.releases import artifacts
@@ -18,7 +20,7 @@ from deploy.releases.artifacts import (
     ArtifactsUnavailableError,
     ArtifactTooLargeError,
 )
-from detector.release.artifact import FILES, MANIFEST, WEIGHTS, Artifact, seal
+from detector.release.artifact import DETECTOR, FILES, MANIFEST, SCANNER, WEIGHTS, Artifact, Graph, seal
 from memory.crops import object_store
 from memory.crops.object_store import ObjectStore
 
@@ -67,6 +69,32 @@ def test_an_artifact_is_there_with_its_manifest_and_not_before(
     assert is_whole(store, artifact)
     assert store.evidence(artifact.digest).digest == artifact.digest
     assert ObjectStore(url).names(".incoming") == []
+
+
+BRANCH = helper.make_graph([helper.make_node("Bernoulli", ["x"], ["y"])], "branch", [], [])
+WEIGHT = TensorProto(name="w", data_location=1, external_data=[StringStringEntryProto(key="location")])
+NODES: dict[str, Any] = {
+    "operator Loop": ("Loop", {"body": BRANCH}),
+    "operator Bernoulli": ("If", {"then_branch": BRANCH}),
+    "operator RandomNormal": ("RandomNormal", {"domain": "ai.onnx"}),
+    "domain com.microsoft": ("Mul", {"domain": "com.microsoft"}),
+    "a weight in another file": ("Abs", {}),
+}
+
+
+@pytest.mark.parametrize("graph", [DETECTOR, pytest.param(SCANNER, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("why", NODES)
+def test_a_release_has_listed_operators_alone_in_each_of_its_graphs(
+    request: pytest.FixtureRequest, tmp_path: Path, graph: Graph, why: str
+) -> None:
+    store, scans = ArtifactStore(str(tmp_path / "store"), MAX_BYTES), graph is SCANNER
+    good = request.getfixturevalue("scanned_artifact" if scans else "make_artifact")
+    put(store, artifact := good if scans else good())  # the updater's own graphs are taken
+    folder, (kind, given) = shutil.copytree(artifact.folder, tmp_path / "other"), NODES[why]
+    made = helper.make_graph([helper.make_node(kind, [], [], **given)], "g", [], [], [WEIGHT][bool(given) :])
+    (folder / graph.model).write_bytes(helper.make_model(made).SerializeToString())
+    with pytest.raises(ArtifactRefusedError, match=f"{graph.model} has .*{why}"):
+        put(store, seal(folder, artifact.manifest))
 
 
 def test_a_large_artifact_goes_in_parts(store: ArtifactStore, make_artifact: Make) -> None:

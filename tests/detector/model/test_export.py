@@ -46,11 +46,7 @@ def gate(
     terms: dict[str, Term] = OF_THE_LOGITS | OF_THE_REFERENCE, *, surroundings: bool = False
 ) -> GateParameters:
     return GateParameters(
-        terms=terms,
-        clip=50,
-        unknown_threshold=0,
-        fake_threshold=0.5,
-        surroundings=surroundings,
+        terms=terms, clip=50, unknown_threshold=0, fake_threshold=0.5, surroundings=surroundings
     )
 
 

@@ -158,10 +158,7 @@ def test_a_picture_is_brought_to_the_declared_range_mean_and_deviation(untrained
 
 def test_a_region_is_shown_by_the_picture_of_its_frame(untrained_artifact):
     scene = MediaInput(
-        name="scene",
-        dtype="uint8",
-        shape=("pictures", 1, 1, 3),
-        view=PicturePlan(width_px=1, height_px=1),
+        name="scene", dtype="uint8", shape=("pictures", 1, 1, 3), view=PicturePlan(width_px=1, height_px=1)
     )
     contract = with_pictures(untrained_artifact.manifest.contract, scene)
     whole = tuple(Region("frame", (0, 0, 8, 8), frame, 0.1, (i,)) for i, frame in enumerate((3, 7)))

@@ -85,8 +85,7 @@ def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings):
 
 
 @pytest.mark.parametrize(
-    "forged",
-    [rollout(B, 10**9), rollout(B, 3), rollout(B, 1, THEIRS), rollout(B, 10**9, THEIRS, 99)],
+    "forged", [rollout(B, 10**9), rollout(B, 3), rollout(B, 1, THEIRS), rollout(B, 10**9, THEIRS, 99)]
 )
 def test_a_record_that_deploy_does_not_confirm_is_not_served_but_told_and_counted_once(settings, forged):
     wanted = Wanted(settings)

@@ -13,14 +13,7 @@ from detector.handler import Handler
 from detector.release import contract as contract_module
 from detector.release.artifact import MODEL
 from detector.release.contract import request_for
-from detector.release.tensors import (
-    REQUEST_TYPE,
-    TensorsError,
-    beyond_tolerance,
-    decode,
-    differences,
-    encode,
-)
+from detector.release.tensors import REQUEST_TYPE, TensorsError, beyond_tolerance, decode, differences, encode
 from detector.serving import session as session_module
 from detector.serving.session import DeadlineError, Session, open_session
 from ingest.records import Decoded, Region
