@@ -307,7 +307,8 @@ def _heif_pixels(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
     depth = 2 if picture.mode.endswith("16") else 1
     shown = np.ndarray((height, width, 3), f"u{depth}", rows, strides=(picture.stride, 3 * depth, depth))
     # A copy: the rows are gone with the picture.
-    return np.right_shift(shown, 8 * (depth - 1), out=np.empty(shown.shape, np.uint8), casting="unsafe")
+    copy = np.empty(shown.shape, np.uint8)
+    return np.asarray(np.right_shift(shown, 8 * (depth - 1), out=copy, casting="unsafe"), np.uint8)
 
 
 def _check_size(image: Image.Image, max_pixels: int, frames: int) -> None:
