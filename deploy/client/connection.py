@@ -45,9 +45,7 @@ class Connection:
         self._url = settings.url
         try:
             # trust_env would send loopback traffic through a proxy that the environment names.
-            self._http = httpx.Client(
-                base_url=settings.url, headers=headers, timeout=_TIMEOUT_S, trust_env=False
-            )
+            self._http = httpx.Client(base_url=settings.url, headers=headers, trust_env=False)
         except httpx.InvalidURL as error:
             raise ServerRefusedError(
                 f"FORGEWATCH_DEPLOY_URL={settings.url} is no address: {error}", 0
@@ -69,10 +67,12 @@ class Connection:
         body: dict[str, Any] | None = None,
         content: bytes | None = None,
         params: dict[str, Any] | None = None,
+        timeout_s: float | None = None,
     ) -> httpx.Response:
         """The answer, where it is a success. Raises ServerUnavailableError, ServerRefusedError."""
+        asked: dict[str, Any] = {"json": body, "content": content, "params": params}
         try:
-            answer = self._http.request(method, path, json=body, content=content, params=params)
+            answer = self._http.request(method, path, **asked, timeout=timeout_s or _TIMEOUT_S)
         except httpx.TransportError as error:
             raise ServerUnavailableError(
                 f"the deploy server at {self._url} does not answer ({error}); "

@@ -48,6 +48,8 @@ LINEAGES: Mapping[str, type[BaseModel]] = {
     "exemplar": ExemplarLineage,
 }
 
+_IMPORT_TIMEOUT_S = 900.0
+
 
 class Client:
     """A connection to one deploy server on behalf of one person. Use as a context manager.
@@ -246,7 +248,9 @@ class Client:
         params: dict[str, Any] = {"label": list(labels.values())}
         if source is not None:
             params["source"] = source
-        return self._answer(ImportDone, "POST", f"/imports/{_part(name)}", content=archive, params=params)
+        # Small files may be large pictures: a part of 64 took more than a minute on a busy machine.
+        more = {"content": archive, "params": params, "timeout_s": _IMPORT_TIMEOUT_S}
+        return self._answer(ImportDone, "POST", f"/imports/{_part(name)}", **more)
 
     def add_token(self, wanted: TokenRequest) -> TokenMade:
         """Give a person or a machine a token, which is in this answer alone."""

@@ -250,9 +250,8 @@ def test_what_was_sent_gets_its_own_answers_a_verdict_or_a_dead_letter(
             producer.send(letter.topic, letter.value, headers=[*letter.headers]).get(10)
         produce(settings, topics[0], 3, transactional=True, values=[verdict(n) for n in (1, 2, 7)])
         found = dict(follow(["media-0-7", "media-0-3", "media-0-1"]))
-    assert {type(answer).__name__ for answer in (found["media-0-7"], found["media-0-1"])} == {"Verdict"}
-    assert getattr(found["media-0-3"], "facts")["message"] == "nothing"  # noqa: B009
-    assert len(found) == 3
+    kinds = {id_[-1]: type(answer).__name__ for id_, answer in found.items()}
+    assert kinds == {"7": "Verdict", "1": "Verdict", "3": "DeadLetter"}
 
 
 def test_no_verdicts_topic_is_one_clear_error(settings: IngestSettings) -> None:

@@ -63,6 +63,12 @@ def test_folders_become_labelled_exemplars_with_their_groups(
     assert all(len(sides) == 1 for sides in splits.values())
 
 
+def test_a_part_may_take_longer_than_other_requests(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.client.connection._TIMEOUT_S", 1e-4)
+    pytest.raises(ServerUnavailableError, api.labels)
+    assert api.add_files("data", importing._archive([("real/0.png", picture(0))]), {}).new == {"real": 1}
+
+
 @pytest.fixture
 def keeps_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORGEWATCH_MEMORY_PICTURE_PX", "32")

@@ -109,7 +109,6 @@ def test_a_release_0_that_an_earlier_run_kept_is_brought_back_whole_or_not_at_al
 ) -> None:
     for name in ("memory", "updater", "deploy"):
         (tmp_path / "kept" / name).mkdir(parents=True)
-        (tmp_path / "kept" / name / "file").touch()
     copied, copy = list[str](), release_zero._copy
 
     def interrupt(source: Path, target: Path) -> None:
@@ -122,7 +121,7 @@ def test_a_release_0_that_an_earlier_run_kept_is_brought_back_whole_or_not_at_al
     monkeypatch.setattr(release_zero, "_copy", interrupt)
     with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
         assert release_zero.restore(plan.Library(0, plan.DEFAULT_UNSEEN), tmp_path / "run")
-    assert (tmp_path / "run" / "deploy" / "file").exists() == (tmp_path / "run").exists() == (not interrupted)
+    assert (tmp_path / "run" / "deploy").exists() == (tmp_path / "run").exists() == (not interrupted)
 
 
 def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(

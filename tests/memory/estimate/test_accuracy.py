@@ -148,9 +148,9 @@ def test_no_share_is_told_of_fewer_than_twenty_labelled_items(store):
     for entry in queue(store):
         label_audit(store, entry.id, "real", "ann")
     found = now(store).sources
-    assert (found["phone"].corrected, found["phone"].lacking) == (None, 5)
+    told = found["phone"].corrected, found["phone"].not_known
+    assert told == (None, "not known: label 5 drawn items to find out")
     assert (found["camera"].lacking, found["camera"].corrected.value) == (0, pytest.approx(1))
-    assert found["phone"].not_known == "not known: label 5 drawn items to find out"
 
 
 def test_sources_beyond_the_most_are_counted_together_and_old_days_leave(store, monkeypatch):
