@@ -61,6 +61,8 @@ class LabelRequest(BaseModel):
     def _one_of_both(self) -> Self:
         if (self.cluster is None) == (self.ids is None):
             raise ValueError("give a cluster or ids, not both")
+        if self.cluster is not None and self.version is None:
+            raise ValueError("a cluster is labelled as it was listed: give its version")
         return self
 
 

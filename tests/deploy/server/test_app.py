@@ -37,20 +37,17 @@ def test_with_a_token_only_its_bearer_gets_in(settings: DeploySettings) -> None:
     ):
         assert client.get("/healthz").status_code == 200
         assert client.get("/runbooks/ForgewatchNoTraffic.md").text.startswith("# ForgewatchNoTraffic\n")
-        for path in (
-            "/status",
-            "/rollout",
-            "/releases",
-            "/clusters",
-            "/labels",
-            "/updates",
-            "/ledger",
-            "/record",
-        ):
+        for name in ("status", "rollout", "releases", "clusters", "labels", "updates", "ledger", "record"):
+            path = f"/{name}"
             assert client.get(path).status_code == 401
             wrong = client.get(path, headers={"Authorization": "Bearer s3cre"})
             assert wrong.status_code == 401
         assert client.get("/rollout", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_a_cluster_is_labelled_by_the_version_that_was_listed_alone(http: TestClient) -> None:
+    refused = http.post("/labels", json={"cluster": "c", "family": "real"})
+    assert (refused.status_code, "give its version" in refused.text) == (422, True)
 
 
 def test_without_a_token_a_foreign_host_name_is_refused(http: TestClient) -> None:
