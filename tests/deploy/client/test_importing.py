@@ -65,7 +65,8 @@ def test_folders_become_labelled_exemplars_with_their_groups(
 
 def test_a_part_may_take_longer_than_other_requests(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deploy.client.connection._TIMEOUT_S", 1e-4)
-    pytest.raises(ServerUnavailableError, api.labels)
+    with pytest.raises(ServerUnavailableError):
+        api.labels()
     assert api.add_files("data", importing._archive([("real/0.png", picture(0))]), {}).new == {"real": 1}
 
 
