@@ -32,15 +32,7 @@ def estimate(
         found = list(measure(windows, audited, seed, progress))
     print_table(
         f"windows of {ITEMS} verdicts whose share of right ones the interval held",
-        (
-            "case",
-            "verdicts",
-            "stated",
-            "covered",
-            "95 % interval",
-            "at all of 10 looks",
-            "half width",
-        ),
+        ("case", "verdicts", "stated", "covered", "95 % interval", "at all of 10 looks", "half width"),
         (
             (
                 c.case,

@@ -193,9 +193,7 @@ def test_keda_scales_it_on_the_lag_up_to_the_partitions_and_back(chart: Any, str
     chart.upgrade("detector.resources.requests.cpu=10m,detector.torchserve.resources.requests.cpu=10m")
     threshold = BURST // MANY
     with autoscaled(chart, maxReplicas=PARTITIONS, lagThreshold=threshold, pollingIntervalS=5):
-        chart.kubectl(
-            *("wait", "--for=condition=Ready", "scaledobject", "--all", "--timeout=120s"),
-        )
+        chart.kubectl(*("wait", "--for=condition=Ready", "scaledobject", "--all", "--timeout=120s"))
         (scaler,) = chart.kubectl.get("horizontalpodautoscaler")["items"]
         assert scaler["metadata"]["name"] == f"keda-hpa-{chart.name}-detector"
         seen = _scaled(chart, stream, "scaled by KEDA on the lag", most=PARTITIONS)

@@ -121,17 +121,17 @@ def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genui
         shown = drop(page, picture()).text
         assert shown.count('alt="Where it seems forged"') == maps
         assert ("The map is left out" in shown) == (not maps)
-    topic, region = services.ingest.media_topic, PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16))
-    said = make_verdict(make_item(7, topic=topic), release=localized_artifact.digest)
-    said = said.model_copy(update={"map": forgery_map(region, 0.5, 0)})
+    region = forgery_map(PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16)), 0.5, 0)
+    item = make_item(7, topic=services.ingest.media_topic)
+    said = make_verdict(item, release=localized_artifact.digest, map=region)
     with services.memory.note() as connection:
         note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), said)])
     monkeypatch.setattr(back, "read_verdict", lambda *_: said)
-    for bound, maps in ((1.0, 1), (0.05, 0)):
+    evaluation = SimpleNamespace(reals_marked=RealsMarked(share=0.08, reals=100), made_of=None)
+    monkeypatch.setattr(services.evaluations, "of", lambda _: evaluation)
+    for bound in (1.0, 0.05):
         monkeypatch.setattr(crop_graphs, "MAX_REALS_MARKED", bound)
-        evaluation = SimpleNamespace(reals_marked=RealsMarked(share=0.08, reals=100), made_of=None)
-        monkeypatch.setattr(services.evaluations, "of", lambda _, of=evaluation: of)
-        assert ("maps mark 8 % of" in page.get(f"/page/verdicts/{topic}-0-7").text) == (not maps)
+        assert ("maps mark 8 % of" in page.get(f"/page/verdicts/{said.id}").text) == (bound < 0.08)
 
 
 def test_where_nothing_is_live_it_says_so(page: Any) -> None:

@@ -100,9 +100,7 @@ def live(cli: Callable[..., str], propose: Callable[[Artifact], None], untrained
 
 @pytest.fixture(scope="session")
 def trials(
-    stack: Stack,
-    make_evaluation: Callable[..., Evaluation],
-    candidate_of: Callable[[Artifact], Candidate],
+    stack: Stack, make_evaluation: Callable[..., Evaluation], candidate_of: Callable[[Artifact], Candidate]
 ) -> Trials:
     """The stack of this folder, in the place of one without memory and updater."""
     return Trials(stack, make_evaluation, candidate_of)
