@@ -57,9 +57,10 @@ def turn(
     actor, because = visitor(request).name, {"digest": digest, "reason": reason.strip()}
     if do == "roll back":
         releases.rollback(services, actor, given_as(TakeOut, **because))
-    elif do in ("waive", "leave out"):
-        what = {"check": source, "of_source": True} if do == "leave out" else {"check": check}
-        api.waive(services, actor, given_as(Waive, **because, **what))
+    elif do == "waive":
+        api.waive(services, actor, given_as(Waive, **because, check=check))
+    elif do == "leave out":
+        api.waive(services, actor, given_as(Waive, **because, check=source, of_source=True))
     else:
         api.turn(services, actor, given_as(Act, **because), do)
     return RedirectResponse("/page/rollout", 303)

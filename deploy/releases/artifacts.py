@@ -39,7 +39,6 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INCOMING, _USED, _CLOCK = ".incoming", ".used", ".clock"
 _NAMES = FILES | {SIGNATURE}
 
-_MOST_PARTS = 2_000_000
 _NAMED = {"operator": OPERATORS | {"EyeLike", "If"}, "domain": ("", "ai.onnx")}
 """What the updater's exporter writes is listed too; both branches of an If are read."""
 _INSIDE: Mapping[str, Mapping[int, str]] = {
@@ -319,15 +318,14 @@ def _not_listed(message: memoryview, kind: str, parts: Iterator[int]) -> Iterato
     at = 0
     while at < len(message):
         key, at = _number(message, at)
-        if next(parts) > _MOST_PARTS:
+        if next(parts) > 2_000_000:
             raise ValueError("it has too many parts")
-        size, at = _number(message, at) if key & 7 in (0, 2) else ({1: 8, 5: 4}[key & 7], at)
-        if not key & 7:
-            continue
-        value, at, inside = message[at : at + size], at + size, _INSIDE[kind].get(key >> 3)
+        number, at = _number(message, at) if key & 7 in (0, 2) else ({1: 8, 5: 4}[key & 7], at)
+        size = number if key & 7 else 0
+        value, at, inside = message[at : at + size], at + size, _INSIDE[kind].get(key >> 3, "")
         if inside in _INSIDE:
             yield from _not_listed(value, inside, parts)
-        elif inside is not None:
+        elif inside:
             name = bytes(value[:100]).decode()
             if inside not in _NAMED or name not in _NAMED[inside]:
                 yield f"{inside} {name}" if inside in _NAMED else inside

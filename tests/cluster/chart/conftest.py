@@ -223,11 +223,7 @@ def values(kafka: Any, object_store: Any) -> dict[str, Any]:
     """What a user writes who brings these servers; a machine with two cores holds all of it."""
     small = {"requests": {"cpu": "10m", "memory": "128Mi"}}
     return {
-        "image": {
-            "registry": "localhost",
-            "tag": os.environ["FORGEWATCH_IMAGE_TAG"],
-            "pullPolicy": "Never",
-        },
+        "image": {"registry": "localhost", "tag": os.environ["FORGEWATCH_IMAGE_TAG"], "pullPolicy": "Never"},
         # Any user of the group 0, as OpenShift has it.
         "podSecurityContext": {"runAsUser": 1000770000, "runAsGroup": 0, "fsGroup": 1000770000},
         "kafka": {

@@ -38,9 +38,4 @@ def data(chart: Any, kafka: Any, postgresql: str, object_store: Any) -> dict[str
     topics = sorted(name for name in admin.list_topics() if name.startswith("forgewatch."))
     admin.close()
     volumes = sorted(each["metadata"]["name"] for each in chart.kubectl.get("pvc")["items"])
-    return {
-        "rows": rows,
-        "objects": object_store.objects(),
-        "topics": topics,
-        "volumes": volumes,
-    }
+    return {"rows": rows, "objects": object_store.objects(), "topics": topics, "volumes": volumes}
