@@ -48,8 +48,6 @@ LINEAGES: Mapping[str, type[BaseModel]] = {
     "exemplar": ExemplarLineage,
 }
 
-_IMPORT_TIMEOUT_S = 900.0
-
 
 class Client:
     """A connection to one deploy server on behalf of one person. Use as a context manager.
@@ -249,7 +247,7 @@ class Client:
         if source is not None:
             params["source"] = source
         # Small files may be large pictures: a part of 64 took more than a minute on a busy machine.
-        more = {"content": archive, "params": params, "timeout_s": _IMPORT_TIMEOUT_S}
+        more = {"content": archive, "params": params, "timeout_s": 900.0}
         return self._answer(ImportDone, "POST", f"/imports/{_part(name)}", **more)
 
     def add_token(self, wanted: TokenRequest) -> TokenMade:
