@@ -135,7 +135,5 @@ def _pictures(services: Services, id_: str, no_map: str | None) -> list[tuple[st
             (member,) = members(connection, [id_])
     except UnknownExemplarError:
         return []
-    if not member.crops:
-        return []
-    has_map = member.has_map and no_map is None
-    return [(title, picture_of(id_, look)) for look, title in LOOKS if look != "map" or has_map]
+    looks = (LOOKS if member.has_map and not no_map else LOOKS[:2]) if member.crops else ()
+    return [(title, picture_of(id_, look)) for look, title in looks]

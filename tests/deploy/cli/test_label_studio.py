@@ -24,8 +24,7 @@ def test_without_anything_that_waits_there_is_a_configuration_and_no_task(
 def test_what_comes_back_of_nothing_known_is_left_out_with_its_reason(
     answered: Terminal, services: Services, tmp_path: Path
 ) -> None:
-    file = tmp_path / "export.json"
-    file.write_text("<View/>")
+    (file := tmp_path / "export.json").write_text("<View/>")
     assert "no JSON export of Label Studio" in answered.fails("label-studio", "import", str(file))
     result = [{"from_name": "class", "value": {"choices": ["gan"]}}]
     data = {"exemplar": "media-0-1", "project": services.ledger.id}

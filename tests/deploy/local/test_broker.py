@@ -25,8 +25,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
-    lock = tmp_path / "kafka.lock"
-    lock.write_text(text)
+    (lock := tmp_path / "kafka.lock").write_text(text)
     monkeypatch.setattr(broker, "_LOCK", lock)
 
 
