@@ -138,9 +138,7 @@ def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
     )
 
 
-def test_a_challenger_whose_graph_may_never_end_is_not_taken(
-    trials: Trials, champion: Artifact, tmp_path: Path
-) -> None:
+def test_a_graph_that_may_never_end_is_not_taken(trials: Trials, champion: Artifact, tmp_path: Path) -> None:
     challenger = trials.challenger(champion, tmp_path / "challenger", ENDLESS)
     with pytest.raises(DeployRefusedError, match="Loop"):
         trials.approve(challenger, "100,5,25,100")
