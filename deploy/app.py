@@ -22,7 +22,7 @@ from deploy.lineage.onward import UnknownLineageError
 from deploy.page.app import add_page, is_page, refused
 from deploy.page.render import Secured
 from deploy.record.chain import BrokenChainError
-from deploy.record.heads import HeadsDifferError
+from deploy.record.heads import DifferenceChangedError, HeadsDifferError
 from deploy.record.record import RecordError
 from deploy.releases import metrics
 from deploy.releases.approval import UnknownReleaseError
@@ -86,6 +86,7 @@ _STATUS: dict[type[Exception], int] = {
     BrokenChainError: 503,
     RecordError: 503,
     HeadsDifferError: 503,
+    DifferenceChangedError: 409,
     TopicError: 503,
     ExemplarMemoryError: 409,
     UnknownExemplarError: 404,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from deploy.cluster_records import Version
-from deploy.release_records import LedgerEntry, Release
+from deploy.release_records import Because, LedgerEntry, Release
 from memory.records import SameBytes
 from updater.records import UpdateRun
 
@@ -36,10 +36,10 @@ class RecordHead(BaseModel):
     )
 
 
-class DifferenceAccepted(BaseModel):
-    """Whether there was a difference from the published heads, which is settled now."""
+class AcceptRequest(Because):
+    """Which difference from the published heads is accepted, and why."""
 
-    accepted: bool
+    difference: str = Field(pattern="^[0-9]{1,12}-[0-9a-f]{16}$", description="its name, by the proof")
 
 
 class LabelRequest(BaseModel):

@@ -48,9 +48,13 @@ def verify(as_json: JsonFlag = False) -> None:
 
 @app.command()
 def accept(
+    difference: Annotated[str, typer.Argument(help="which, as `forgewatch record verify` names it")],
     reason: Annotated[str, typer.Argument(help="why that is so: which backup was restored, and when")],
 ) -> None:
-    """Put on record that the record differs from its published heads, and that you know why."""
+    """Put on record that the record differs so from its published heads, and that you know why.
+
+    It is refused where anything else differs by now.
+    """
     with client() as api:
-        accepted = api.accept_difference(reason)
-    say("accepted; it is on record" if accepted else "nothing to accept: the record is as it was published")
+        api.accept_difference(difference, reason)
+    say("accepted; it is on record")

@@ -24,7 +24,6 @@ from deploy.lineage.records import (
 )
 from deploy.purge_records import BlockedEntry, PurgeDone, PurgePreview, PurgeRequest
 from deploy.records import (
-    DifferenceAccepted,
     ImportDone,
     LabelDone,
     LabelEntry,
@@ -221,9 +220,9 @@ class Client:
         """Have the whole record proven anew, and compared with what was published of it."""
         return self._answer(RecordHead, "GET", "/record/proof")
 
-    def accept_difference(self, reason: str) -> bool:
-        """Put on record that a difference from its published heads is known; False where there is none."""
-        return self._answer(DifferenceAccepted, "POST", "/record/accept", {"reason": reason}).accepted
+    def accept_difference(self, difference: str, reason: str) -> None:
+        """Put on record that a difference from its published heads, by its name, is known."""
+        self._ask("POST", "/record/accept", {"difference": difference, "reason": reason})
 
     def lineage(self, of: str, id: str) -> BaseModel:
         """From a verdict or release back, or from a label, source or exemplar on, as LINEAGES has them."""

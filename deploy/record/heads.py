@@ -8,16 +8,18 @@ what the database says of it settles nothing. Each head bears the database's id:
 difference, too.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from deploy.record.acts import Act
 from deploy.record.chain import Head
 from deploy.record.record import Record
-from ingest.kafka.compacted import read_all, write
+from ingest.kafka.compacted import write
 
 HEADS = "record"
 """The topic's name behind the prefix."""
@@ -44,37 +46,30 @@ class PublishedHead(BaseModel):
 class HeadsDifferError(Exception):
     """The record is not what was published of it, but for its first `agreed` acts.
 
-    settles: what a head must settle by which an admin accepts that.
+    settles: what a head must settle by which an admin accepts that. name: of this very difference.
     """
 
-    def __init__(self, agreed: int, wrong: str, settles: Mapping[str, int]) -> None:
+    def __init__(self, agreed: int, wrong: str, settles: Mapping[str, int], name: str) -> None:
         super().__init__(
             f"{wrong}. Restore the database that has these rows. Where an older copy was restored on purpose,"
-            " or a head was forged, `forgewatch record accept REASON` publishes that it is known"
+            f" or a head was forged, `forgewatch record accept {name} REASON` publishes that it is known"
         )
-        self.agreed, self.wrong, self.settles = agreed, wrong, settles
+        self.agreed, self.wrong, self.settles, self.name = agreed, wrong, settles, name
 
 
-def read_heads(options: Mapping[str, Any], topic: str, timeout_s: float) -> list[PublishedHead]:
-    """Every head that the topic still holds, in its order; what is none is passed by.
-
-    options are kafka-python's connection options. Raises TopicError.
-    """
-    heads = []
-    for record in read_all(options, topic, timeout_s):
-        try:
-            heads.append(PublishedHead.model_validate_json(record.value or b""))
-        except ValidationError:
-            continue
-    return heads
+class DifferenceChangedError(Exception):
+    """What differs now is not what was to be accepted; nothing was written."""
 
 
 def publish(options: Mapping[str, Any], topic: str, head: PublishedHead, timeout_s: float) -> None:
-    """Write a head and wait until all replicas have it; raises TopicError."""
+    """Write a head and wait until all replicas have it; options are kafka-python's. Raises TopicError."""
+    write(options, topic, _key(head).encode(), head.model_dump_json().encode(), timeout_s)
+
+
+def _key(head: PublishedHead) -> str:
     # No later head takes the place of one that settles a difference.
     place = f"accepted-{head.size}" if head.settles else str(head.size // _ACTS_PER_KEY)
-    key = f"{head.database}-{place}".encode()
-    write(options, topic, key, head.model_dump_json().encode(), timeout_s)
+    return f"{head.database}-{place}"
 
 
 def of_now(record: Record, head: Head, settles: Mapping[str, int] | None = None) -> PublishedHead:
@@ -88,10 +83,11 @@ def newest_of(record: Record, heads: Sequence[PublishedHead]) -> PublishedHead |
     return next((head for head in reversed(heads) if head.database == record.id), None)
 
 
-def compare(record: Record, heads: Sequence[PublishedHead]) -> None:
+def compare(record: Record, heads: Sequence[PublishedHead], seen: int | None = None) -> None:
     """Compare the record with the heads of its topic, in their order, but for what an admin accepted.
 
-    Raises HeadsDifferError, which names the first row that differs, and RecordError.
+    Raises HeadsDifferError, which names the first row that differs, and RecordError. The difference bears the
+    same name for as long as the first `seen` acts (all that there are) and the heads are what they were.
     """
     unsettled, settled = list[PublishedHead](), dict[str, int]()
     for head in reversed(heads):
@@ -99,42 +95,50 @@ def compare(record: Record, heads: Sequence[PublishedHead]) -> None:
             unsettled.append(head)
         for database, after in head.settles.items():
             settled[database] = min(after, settled.get(database, after))
+    newest = {_key(head): head.hash for head in reversed(unsettled)}  # as compaction leaves them
     unsettled.sort(key=lambda head: head.size)
-    end, hashes = record.head().size, record.hashes({head.size for head in unsettled})
+    end = record.head().size
+    seen = end if seen is None else seen
+    hashes = record.hashes({seen, *(head.size for head in unsettled)})
     others = {head.database: head for head in unsettled if head.database != record.id}
     right = [h.size for h in unsettled if h.database == record.id and hashes.get(h.size) == h.hash]
     wrong = [h for h in unsettled if h.database == record.id and hashes.get(h.size) != h.hash]
     if not others and not wrong:
         return
-    settles = dict.fromkeys(others, 0)
+    state = json.dumps([record.id, hashes.get(seen), newest], sort_keys=True)
+    name = f"{seen}-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
     head = wrong[0] if wrong else next(iter(others.values()))
     at = f"published at {head.at:%Y-%m-%d %H:%M:%S} UTC"
+    agreed = max((size for size in right if wrong and size < head.size), default=0)
     if not wrong:
-        raise HeadsDifferError(
-            0,
+        said = (
             f"the topic has heads of another database ({head.database[:12]}, {head.size} acts, {at}): either"
-            f" this one's id ({record.id[:12]}) was changed, or another deploy server writes there",
-            settles,
+            f" this one's id ({record.id[:12]}) was changed, or another deploy server writes there"
         )
-    agreed = max((size for size in right if size < head.size), default=0)
-    if head.size > end:
+    elif head.size > end:
         said = f"row {end + 1} of the record is gone: a head of {head.size} acts was {at}"
     else:
         which = f"row {head.size}" if head.size == agreed + 1 else f"a row from {agreed + 1} to {head.size}"
         said = f"{which} of the record was changed, and the chain computed anew: its hash was another, {at}"
-    raise HeadsDifferError(agreed, said, settles | {record.id: agreed})
+    settles = dict.fromkeys(others, 0) | ({record.id: agreed} if wrong else {})
+    raise HeadsDifferError(agreed, said, settles, name)
 
 
-def accept(record: Record, heads: Sequence[PublishedHead], actor: str, reason: str) -> PublishedHead | None:
-    """Put on record that a difference from these heads is known, and why; None where there is none.
+def accept(
+    record: Record, heads: Sequence[PublishedHead], actor: str, difference: str, reason: str
+) -> PublishedHead:
+    """Put on record that a difference from these heads, by its name, is known, and why.
 
     The head that is returned settles it once it is published, for all that stands before it on the topic and
-    for nothing later. Raises RecordError.
+    for nothing later. Raises DifferenceChangedError where not this differs, and RecordError.
     """
     try:
-        compare(record, heads)
+        compare(record, heads, int(difference.partition("-")[0]))
     except HeadsDifferError as error:
-        details = {"reason": reason, "difference": error.wrong, "settles": dict(error.settles)}
-        record.append(Act(actor, "accept difference", f"after act {error.agreed}", details))
-        return of_now(record, record.head(), error.settles)
-    return None
+        if error.name == difference:
+            details = {"reason": reason, "difference": error.wrong, "settles": dict(error.settles)}
+            record.append(Act(actor, "accept difference", f"after act {error.agreed}", details))
+            return of_now(record, record.head(), error.settles)
+    raise DifferenceChangedError(
+        f"{difference} is not what differs now: read `forgewatch record verify` anew"
+    )

@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 import structlog
+from pydantic import ValidationError
 
 from deploy.record import metrics
 from deploy.record.chain import Head
@@ -16,10 +18,9 @@ from deploy.record.heads import (
     newest_of,
     of_now,
     publish,
-    read_heads,
 )
 from deploy.record.record import Record, RecordError
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.compacted import TopicError, read_all
 from memory.store import StoreUnavailableError
 
 INTERVAL_S = 1.0
@@ -63,19 +64,21 @@ class HeadPublisher:
         self._thread.join()
 
     def read(self) -> list[PublishedHead]:
-        """Every head that the topic holds, in its order. Raises TopicError."""
-        return read_heads(self._options, self._topic, self._timeout_s)
+        """Every head that the topic holds, in its order; what is none is passed by. Raises TopicError."""
+        heads = list[PublishedHead]()
+        for record in read_all(self._options, self._topic, self._timeout_s):
+            with suppress(ValidationError):
+                heads.append(PublishedHead.model_validate_json(record.value or b""))
+        return heads
 
-    def accept(self, actor: str, reason: str) -> bool:
-        """Publish that a difference from the heads is known, and why; False where there is none.
+    def accept(self, actor: str, difference: str, reason: str) -> None:
+        """Publish that a difference from the heads, by its name, is known, and why.
 
-        Raises TopicError, RecordError, and what bring_in does.
+        Raises DifferenceChangedError, TopicError, RecordError, and what bring_in does.
         """
         self._bring_in()
-        head = accept(self._record, self.read(), actor, reason)
-        if head is not None:
-            publish(self._options, self._topic, head, self._timeout_s)
-        return head is not None
+        head = accept(self._record, self.read(), actor, difference, reason)
+        publish(self._options, self._topic, head, self._timeout_s)
 
     def look(self) -> None:
         """Publish the head if the record went on.

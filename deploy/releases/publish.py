@@ -65,11 +65,8 @@ class Publisher:
     def __init__(
         self, ledger: Ledger, options: Mapping[str, Any], topic: str, *, interval_s: float, timeout_s: float
     ) -> None:
-        self._ledger = ledger
-        self._options = dict(options)
-        self._topic = topic
-        self._interval_s = interval_s
-        self._timeout_s = timeout_s
+        self._ledger, self._options, self._topic = ledger, dict(options), topic
+        self._interval_s, self._timeout_s = interval_s, timeout_s
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)

@@ -10,8 +10,7 @@ from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.record.chain import BrokenChainError
 from deploy.record.heads import compare, newest_of
-from deploy.records import DifferenceAccepted, RecordEntry, RecordHead
-from deploy.release_records import Because
+from deploy.records import AcceptRequest, RecordEntry, RecordHead
 from deploy.server.services import Opened
 from ingest.kafka.compacted import TopicError
 
@@ -52,10 +51,13 @@ def prove_record(services: Opened) -> RecordHead:
     )
 
 
-@router.post("/record/accept", tags=["record"], openapi_extra=least("admin"))
-def accept_difference(services: Opened, actor: Actor, body: Because) -> DifferenceAccepted:
-    """Put on record that the record differs from its published heads, and why; it is published again then."""
-    return DifferenceAccepted(accepted=services.heads.accept(actor, body.reason))
+@router.post("/record/accept", status_code=204, tags=["record"], openapi_extra=least("admin"))
+def accept_difference(services: Opened, actor: Actor, body: AcceptRequest) -> None:
+    """Put on record that the record differs from its published heads, and why; it is published again then.
+
+    409 where another difference than the one that you saw is there, or none.
+    """
+    services.heads.accept(actor, body.difference, body.reason)
 
 
 @router.get("/record", tags=["record"], openapi_extra=least("viewer"))

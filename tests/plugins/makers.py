@@ -1,11 +1,13 @@
-"""Records with nothing but what a test is about: a benchmark's run, an expert's worth."""
+"""Records with nothing but what a test is about: a benchmark's run, an expert's worth, an empty file."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from updater.benchmark.report.outcome import Outcome, Value
 from updater.benchmark.report.results import Figures, Step
 from updater.benchmark.report.run_folder import Run
+from updater.data.layouts.entries import Listing
 from updater.experts.registry import SourceWorth, Worth
 
 WORTH = Worth(
@@ -55,3 +57,14 @@ def make_run(
 def values(figures: Any) -> dict[str, Value]:
     """Return a group of figures, such as an Unseen, as an outcome has them."""
     return {name: Value(value=value) for name, value in figures}
+
+
+def touch(path: Path) -> Path:
+    """An empty file at this path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def noted(listing: Listing, words: str) -> list[str]:
+    return [note for note in listing.notes if words in note.partition(" (first: ")[0]]

@@ -35,19 +35,14 @@ def url(either_database):
     return either_database
 
 
-@pytest.fixture
-def table(url, clock):
+def view(url, clock):
+    """A process's view of the database."""
     engine = create_engine(url)
     yield RunTable(engine, lease_s=60, max_takeovers=2, clock=clock)
     engine.dispose()
 
 
-@pytest.fixture
-def other_host(url, clock):
-    """A second process's view of the same database."""
-    engine = create_engine(url)
-    yield RunTable(engine, lease_s=60, max_takeovers=2, clock=clock)
-    engine.dispose()
+table, other_host = pytest.fixture(view), pytest.fixture(view)
 
 
 @pytest.mark.parametrize("held", [True, False])

@@ -21,18 +21,13 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path / 'runs.sqlite'}"
 
 
-@pytest.fixture
-def table(url):
+def view(url):
     engine = create_engine(url)
     yield RunTable(engine, lease_s=60, max_takeovers=2)
     engine.dispose()
 
 
-@pytest.fixture
-def other_host(url):
-    engine = create_engine(url)
-    yield RunTable(engine, lease_s=60, max_takeovers=2)
-    engine.dispose()
+table, other_host = pytest.fixture(view), pytest.fixture(view)
 
 
 def nothing(seen):

@@ -4,8 +4,11 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deploy.record.acts import Act
-from deploy.record.chain import link
+from deploy.record.chain import Head, link
+from deploy.record.heads import of_now
 from deploy.releases.ledger import Move
 from deploy.server.services import Services
 
@@ -38,6 +41,17 @@ def test_the_first_act_that_was_changed_is_named(
     with without_triggers(f"sqlite:///{path}") as database:
         database.execute("UPDATE deploy_record SET actor = 'eve' WHERE sequence = 3")
     assert "row 3 of the record was changed" in answered.fails("record", "verify")
+
+
+def test_a_difference_is_accepted_by_the_name_that_the_proof_gave_it(
+    answered: Terminal, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services.record.append(Act("ada", "label", "label 1"))
+    forged = of_now(services.record, Head(9, "f" * 64))
+    monkeypatch.setattr(services.heads, "read", lambda: [forged])  # no broker runs here
+    assert "`forgewatch record accept 1-" in answered.fails("record", "verify")
+    assert "is not what differs now" in answered.fails("record", "accept", "1-" + "0" * 16, "forged")
+    assert len(answered.json("record", "list")) == 1
 
 
 def test_a_ledger_that_was_computed_anew_differs_from_the_acts_of_its_moves(

@@ -10,7 +10,14 @@ import pytest
 
 from deploy.record.acts import Act
 from deploy.record.chain import BrokenChainError, Head, link
-from deploy.record.heads import HeadsDifferError, PublishedHead, accept, compare, of_now
+from deploy.record.heads import (
+    DifferenceChangedError,
+    HeadsDifferError,
+    PublishedHead,
+    accept,
+    compare,
+    of_now,
+)
 from deploy.record.record import Record
 
 ROWS = 120
@@ -27,6 +34,12 @@ def verify(record: Record, heads: Sequence[PublishedHead]) -> None:
     """Prove the chain, then compare it."""
     record.prove_whole()
     compare(record, heads)
+
+
+def difference(record: Record, heads: Sequence[PublishedHead]) -> str:
+    with pytest.raises(HeadsDifferError) as differs:
+        compare(record, heads)
+    return differs.value.name
 
 
 def compacted(heads: Sequence[PublishedHead]) -> list[PublishedHead]:
@@ -152,8 +165,7 @@ def test_another_identity_of_the_database_is_a_difference_whether_or_not_its_cha
     with pytest.raises((BrokenChainError, HeadsDifferError), match="another database" if whole else "row 1 "):
         verify(changed, published)
     if whole:
-        settled = accept(changed, published, "ada", "begun anew")
-        assert settled is not None
+        settled = accept(changed, published, "ada", difference(changed, published), "begun anew")
         compare(changed, [*published, settled])
         with pytest.raises(HeadsDifferError, match="another database"):
             compare(changed, [*published, settled, published[-1]])
@@ -163,10 +175,11 @@ def test_another_identity_of_the_database_is_a_difference_whether_or_not_its_cha
 def test_a_difference_that_is_accepted_is_a_head_itself_and_settles_no_later_one(
     record: Record, published: list[PublishedHead], shell: sqlite3.Connection
 ) -> None:
-    assert accept(record, published, "ada", "for nothing") is None
     cut(shell, record.id, 100, np.random.default_rng(0))
-    settled = accept(record, published, "ada", "restored the backup of 3 May")
-    assert settled is not None
+    seen = difference(record, published)
+    settled = accept(record, published, "ada", seen, "restored the backup of 3 May")
+    with pytest.raises(DifferenceChangedError):
+        accept(record, [*published, settled], "ada", seen, "once more")
     act = record.entries(1)[0]
     assert (act.sequence, act.actor, act.details["reason"]) == (100, "ada", "restored the backup of 3 May")
     assert (settled.size, settled.hash, settled.settles) == (100, act.hash, {record.id: 99})
@@ -184,8 +197,7 @@ def test_what_was_accepted_hides_no_row_before_it(
     record: Record, published: list[PublishedHead], shell: sqlite3.Connection
 ) -> None:
     cut(shell, record.id, 100, np.random.default_rng(0))
-    settled = accept(record, published, "ada", "restored")
-    assert settled is not None
+    settled = accept(record, published, "ada", difference(record, published), "restored")
     recompute(shell, record.id, 50, np.random.default_rng(0))
     with pytest.raises(HeadsDifferError, match="row 50 "):
         compare(record, [*published, settled])
@@ -197,6 +209,31 @@ def test_a_forged_head_of_more_acts_is_one_line_and_is_settled_by_an_admin(
     forged = PublishedHead(database=record.id, size=10**9, hash="f" * 64, at=datetime(2999, 1, 1, tzinfo=UTC))
     with pytest.raises(HeadsDifferError, match=r"row 121 .* gone.*record accept"):
         compare(record, [*published, forged])
-    settled = accept(record, [*published, forged], "ada", "forged")
-    assert settled is not None
+    seen = difference(record, [*published, forged])
+    record.append(Act("bo", "log in", "page"))  # what is done meanwhile changes no difference
+    settled = accept(record, compacted([*published, forged]), "ada", seen, "forged")
     compare(record, [*published, forged, settled])
+
+
+@pytest.mark.parametrize("tampering", [cut, recompute, "head", "other head", "restored"])
+def test_a_difference_that_changed_after_it_was_seen_is_not_accepted(
+    record: Record,
+    published: list[PublishedHead],
+    shell: sqlite3.Connection,
+    untouched: sqlite3.Connection,
+    tampering: Tampering | str,
+) -> None:
+    """That it is whole again is a change, too."""
+    cut(shell, record.id, 100, np.random.default_rng(0))
+    seen = difference(record, published)
+    if tampering == "restored":
+        untouched.backup(shell)
+    elif isinstance(tampering, str):
+        other = {"database": "f" * 32} if tampering == "other head" else {"size": 10**6}
+        published.append(published[-1].model_copy(update=other))
+    else:
+        tampering(shell, record.id, 60, np.random.default_rng(0))
+    acts = record.head().size
+    with pytest.raises(DifferenceChangedError, match="verify"):
+        accept(record, published, "ada", seen, "restored")
+    assert record.head().size == acts

@@ -4,9 +4,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from makers import noted, touch
 
 from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics, load_hidden
-from updater.data.layouts.entries import LayoutError, Listing
+from updater.data.layouts.entries import LayoutError
 from updater.distortions.distortion import Step
 
 SPLITS = {
@@ -23,12 +24,6 @@ META = {
     "031_M112": "CS:1",
 }
 ORIGINALS = "original_sequences/youtube/c23/videos"
-
-
-def touch(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
 
 
 def meta_file(folder: Path, variant: str) -> Path:
@@ -61,10 +56,6 @@ def originals(tmp_path: Path) -> Path:
     touch(folder / ORIGINALS / "999.mp4")
     touch(folder / "original_sequences/actors/c23/videos/01__exit_phone_room.mp4")
     return folder
-
-
-def noted(listing: Listing, words: str) -> list[str]:
-    return [note for note in listing.notes if words in note.partition(" (first: ")[0]]
 
 
 def test_each_forgery_stands_beside_the_original_of_its_target_in_the_same_split(

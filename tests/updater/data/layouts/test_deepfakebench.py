@@ -5,18 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from makers import noted, touch
 
 from updater.data.layouts.deepfakebench import load_deepfakebench
 from updater.data.layouts.entries import Entry, LayoutError, Listing
 
 ROOT = "D:\\data\\rgb\\"
 """where the frames were on the machine that wrote the list"""
-
-
-def touch(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
 
 
 def video(folder: Path, place: str, label: str, numbers: list[int], masks: bool = False) -> dict[str, Any]:
@@ -67,10 +62,6 @@ def faceforensics(data: Path) -> dict[str, Any]:
 
 def by_folder(listing: Listing) -> dict[str, Entry]:
     return {entry.path.parent.name: entry for entry in listing.entries}
-
-
-def noted(listing: Listing, words: str) -> list[str]:
-    return [note for note in listing.notes if words in note.partition(" (first: ")[0]]
 
 
 def test_frames_are_in_the_order_of_the_numbers_in_their_names(data: Path) -> None:

@@ -5,16 +5,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from makers import noted, touch
 
 from updater.data.layouts.dfdc import load_dfdc
-from updater.data.layouts.entries import LayoutError, Listing
-
-
-def touch(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
-
+from updater.data.layouts.entries import LayoutError
 
 PARTS = {
     2: {
@@ -43,10 +37,6 @@ def data(tmp_path: Path) -> Path:
     for name in ("ta.mp4", "tb.mp4", "tc.mp4"):
         touch(tmp_path / "test" / name)
     return tmp_path
-
-
-def noted(listing: Listing, words: str) -> list[str]:
-    return [note for note in listing.notes if words in note.partition(" (first: ")[0]]
 
 
 def test_parts_train_in_the_order_of_their_numbers_and_the_test_tests(data: Path) -> None:

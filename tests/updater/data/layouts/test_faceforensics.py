@@ -4,17 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from makers import noted, touch
 
-from updater.data.layouts.entries import LayoutError, Listing
+from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.faceforensics import load_faceforensics
 
 PAIRS = {"train": [["071", "054"], ["087", "081"]], "val": [["720", "672"]], "test": [["953", "974"]]}
-
-
-def touch(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
 
 
 def made(folder: Path, method: str, rate: str) -> None:
@@ -39,10 +34,6 @@ def data(tmp_path: Path) -> Path:
     touch(tmp_path / "original_sequences/actors/c23/videos/01__exit_phone_room.mp4")
     touch(tmp_path / "manipulated_sequences/DeepFakeDetection/c23/videos/01_02__exit_phone_room__AB.mp4")
     return tmp_path
-
-
-def noted(listing: Listing, words: str) -> list[str]:
-    return [note for note in listing.notes if words in note.partition(" (first: ")[0]]
 
 
 def test_a_pair_is_two_originals_and_two_forgeries_a_method_in_one_group_and_split(data: Path) -> None:

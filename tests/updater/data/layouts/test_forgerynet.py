@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from makers import noted, touch
 
 from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.data.layouts.forgerynet import APPROACHES, REAL_SOURCES, classes_of, load_forgerynet
@@ -14,12 +15,6 @@ DIGITS = "1" * 32
 
 def hash_of(number: int) -> str:
     return f"{number:032x}"
-
-
-def touch(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
 
 
 def write_list(path: Path, lines: list[str]) -> None:
@@ -33,10 +28,6 @@ def labels(directory: int) -> str:
 
 def by_name(listing: Listing) -> dict[str, Entry]:
     return {entry.path.name: entry for entry in listing.entries}
-
-
-def noted(listing: Listing, words: str) -> list[str]:
-    return [note for note in listing.notes if words in note.partition(" (first: ")[0]]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from makers import noted, touch
 
 from updater.data.layouts.entries import Entry, Listing, Segment, SegmentsError, with_frames
 from updater.data.layouts.forgerynet import RowError, load_forgerynet, row_of
@@ -13,16 +14,6 @@ V = "val_video_release"
 
 def hash_of(number: int) -> str:
     return f"{number:032x}"
-
-
-def touch(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
-
-
-def noted(listing: Listing, words: str) -> list[str]:
-    return [note for note in listing.notes if words in note.partition(" (first: ")[0]]
 
 
 @pytest.fixture
