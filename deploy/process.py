@@ -4,7 +4,7 @@ import asyncio
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import h11
@@ -61,11 +61,10 @@ def work(process: Process) -> None:
         REGISTRY.register(AccuracyGauges(services.ledger.events, services.memory))
         REGISTRY.register(Disks(_folders(settings, MemorySettings())))
         listener = opened.enter_context(_listener(settings.host, settings.port))
-        opened.enter_context(services.publisher)
-        opened.enter_context(services.heads)
-        opened.enter_context(services.conductor)
-        opened.enter_context(services.retractions)
-        opened.enter_context(services.notices)
+        threads: list[AbstractContextManager[object]] = [services.publisher, services.heads]
+        threads += [services.conductor, services.retractions, services.notices]
+        for thread in threads:
+            opened.enter_context(thread)
         config = uvicorn.Config(
             create_app(settings, services),
             log_config=None,

@@ -15,7 +15,7 @@ from detector.release.artifact import MANIFEST, SIGNATURE, Artifact
 from detector.release.manifest import ArtifactError
 from detector.serving.rollout_source import FetchError, fetch
 from detector.settings import DetectorSettings
-from updater.records import Candidate
+from updater.records import NOT_LET_IN, Candidate
 from updater.settings import UpdaterSettings
 
 _TIMEOUT_S = 30.0
@@ -39,15 +39,15 @@ class DeployClient:
 
     def __init__(self, settings: UpdaterSettings) -> None:
         token = settings.deploy_token
-        actor = {"X-Forgewatch-Actor": "updater"}
+        headers = {"X-Forgewatch-Actor": "updater"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token.get_secret_value()}"
         self._as_reader = DetectorSettings(deploy_url=settings.deploy_url, deploy_token=token)
         self._http = httpx.Client(
             base_url=settings.deploy_url,
             timeout=_TIMEOUT_S,
             trust_env=False,  # the token would go to a proxy that the environment names
-            headers=actor
-            if token is None
-            else actor | {"Authorization": f"Bearer {token.get_secret_value()}"},
+            headers=headers,
         )
 
     def __enter__(self) -> Self:
@@ -117,6 +117,8 @@ class DeployClient:
 
 def _raise(answer: httpx.Response) -> None:
     what = f"deploy answered {answer.status_code} to {answer.request.method} {answer.request.url.path}"
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise DeployUnavailableError(f"{NOT_LET_IN} (HTTP {answer.status_code}): restart with today's")
     passing = answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS
     kind = DeployUnavailableError if passing else DeployRefusedError
     raise kind(f"{what}: {answer.text[:300]}")

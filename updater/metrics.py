@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingest.process.frame import PROCESS
-from updater.records import RunState
+from updater.records import NOT_LET_IN, RunState
 from updater.runs import RunTable
 
 REGISTRY = CollectorRegistry()
@@ -63,7 +63,12 @@ class Runs(Collector):
             "When the latest of the runs that ended so did, Unix time; no sample where none has",
             labels=["state"],
         )
+        refused = GaugeMetricFamily(
+            "forgewatch_updater_token_refused",
+            "1 where an update waits: deploy refuses the updater's token",
+        )
         try:
+            waiting = [run.error or "" for run in self._table.newest() if run.state == "queued"]
             counted, latest = self._table.count_by_state(), self._table.ended_by_state()
         except SQLAlchemyError:
             return
@@ -71,6 +76,8 @@ class Runs(Collector):
             counts.add_metric([state], counted.get(state, 0))
         for state, at in latest.items():
             ended.add_metric([state], at.timestamp())
+        refused.add_metric([], any(NOT_LET_IN in error for error in waiting))
+        yield refused
         yield counts
         yield ended
 

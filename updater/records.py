@@ -9,6 +9,8 @@ from detector.release.manifest import SourceThresholds
 from updater.evaluation_parts import Flips, MadeOf, RocPoint
 from updater.gate_records import Behind, Forgotten, Gate
 
+NOT_LET_IN = "deploy refuses the token of FORGEWATCH_UPDATER_DEPLOY_TOKEN"
+"""what an update waits for until somebody gives the updater today's"""
 RunState = Literal["queued", "running", "proposed", "proposed with findings", "refused", "failed"]
 """queued: waits for a runner. running: one runner holds its lease. proposed: a candidate waits in deploy.
 proposed with findings: so does one of which a gate does not hold. refused: there was nothing to learn, or

@@ -166,14 +166,8 @@ class RunTable:
         """
         if state in ("queued", "running"):
             raise ValueError(f"a run does not end as {state}")
-        self._write(
-            lease,
-            state=state,
-            error=_cut(error),
-            candidate=candidate,
-            finished_at=self._clock(),
-            lease_until=None,
-        )
+        ended = {"state": state, "error": _cut(error), "finished_at": self._clock(), "lease_until": None}
+        self._write(lease, candidate=candidate, **ended)
         return self.get(lease.run)
 
     def get(self, run: int) -> UpdateRun:

@@ -23,7 +23,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from deploy.access.proxy import person_of_proxy
-from deploy.access.roles import ANYONE, Person, checked_name, rule_of
+from deploy.access.roles import ANYONE, PEOPLE, Person, checked_name, rule_of
 from deploy.access.sessions import COOKIE, Sessions
 from deploy.access.tokens import Tokens, hash_of
 from deploy.settings import DeploySettings
@@ -253,7 +253,5 @@ def _of_loopback(request: Request) -> Person:
 
 def _denied(person: Person, rule: frozenset[str]) -> str:
     has = ", ".join(sorted(person.roles)) or "no role here"
-    may = " or ".join(
-        role for role in ("viewer", "reviewer", "approver", "admin", "detector", "updater") if role in rule
-    )
+    may = " or ".join(role for role in (*PEOPLE, "detector", "updater") if role in rule)
     return f"{person.name} ({has}) may not do this: it takes {may or 'a rule, which this endpoint lacks'}"

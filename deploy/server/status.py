@@ -121,6 +121,8 @@ _UNSERVED = "forgewatch_detector_unserved_since_timestamp_seconds"
 _ROLLOUT = "forgewatch_detector_rollout_state"
 _SERVING = "forgewatch_detector_serving"
 
+_NO_UPDATE = "deploy refuses its token, so updates wait: restart it with today's"
+
 _STATES = {
     "unconfirmed": "the releases topic names what deploy does not confirm; it is not served",
     "unreachable": "it cannot ask deploy what to serve, and goes on with what deploy said last",
@@ -139,7 +141,8 @@ def complaints(metrics: str) -> list[str]:
     except ValueError:
         return []
     serving = any(sample.value for sample in _samples(found, _SERVING))
-    return [*_unserved(found), *_rollout(found, serving=serving)]
+    told = [*_unserved(found), *_rollout(found, serving=serving)]
+    return told + [_NO_UPDATE for one in _samples(found, "forgewatch_updater_token_refused") if one.value]
 
 
 def _unserved(found: dict[str, Metric]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from deploy.app import create_app
 from deploy.client.http import Client
 from deploy.local.processes import free_port
+from deploy.record.record import Record
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, SNAPSHOT, WEIGHTS, Artifact, seal
@@ -188,3 +189,15 @@ def propose(
 def api(served: str) -> Iterator[Client]:
     with Client(DeploySettings(url=served), "ada") as client:
         yield client
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/deploy.sqlite"
+
+
+@pytest.fixture
+def record(url: str) -> Iterator[Record]:
+    opened = Record(url)
+    yield opened
+    opened.close()

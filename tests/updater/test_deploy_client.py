@@ -10,7 +10,8 @@ from pydantic import SecretStr
 
 from deploy.client.http import Client
 from deploy.settings import DeploySettings
-from updater.deploy_client import DeployClient
+from updater.deploy_client import DeployClient, DeployUnavailableError
+from updater.records import NOT_LET_IN
 from updater.settings import UpdaterSettings
 
 _PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
@@ -52,26 +53,27 @@ def deploy(proxy: socket.socket) -> Iterator[tuple[str, list[str | None]]]:
         thread.join()
 
 
-def assert_untouched(proxy: socket.socket) -> None:
-    with pytest.raises(BlockingIOError):
-        proxy.accept()
-
-
-def test_the_updater_passes_by_a_proxy_that_the_environment_names(
+def test_updater_and_command_line_pass_by_a_proxy_that_the_environment_names(
     proxy: socket.socket, deploy: tuple[str, list[str | None]]
 ) -> None:
     url, tokens = deploy
     with DeployClient(UpdaterSettings(deploy_url=url, deploy_token=SecretStr("s3cret"))) as client:
         assert client.live_digest() is None
-    assert tokens == ["Bearer s3cret"]
-    assert_untouched(proxy)
+    with Client(DeploySettings(url=url, token=SecretStr("s3cret")), "ada") as command_line:
+        assert command_line.rollout() is None
+    assert tokens == ["Bearer s3cret"] * 2
+    with pytest.raises(BlockingIOError):
+        proxy.accept()
 
 
-def test_the_command_line_passes_by_a_proxy_that_the_environment_names(
-    proxy: socket.socket, deploy: tuple[str, list[str | None]]
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_update_waits_where_deploy_refuses_its_token(
+    deploy: tuple[str, list[str | None]], monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    url, tokens = deploy
-    with Client(DeploySettings(url=url, token=SecretStr("s3cret")), "ada") as client:
-        assert client.rollout() is None
-    assert tokens == ["Bearer s3cret"]
-    assert_untouched(proxy)
+    answer = BaseHTTPRequestHandler.send_response
+    monkeypatch.setattr(BaseHTTPRequestHandler, "send_response", lambda self, _: answer(self, status))
+    with (
+        DeployClient(UpdaterSettings(deploy_url=deploy[0])) as client,
+        pytest.raises(DeployUnavailableError, match=rf"{NOT_LET_IN} \(HTTP {status}\): restart"),
+    ):
+        client.live_digest()

@@ -8,6 +8,7 @@ from sqlalchemy import create_engine
 
 from updater.gpus import devices
 from updater.metrics import REGISTRY, Runs
+from updater.records import NOT_LET_IN
 from updater.runs import RunTable
 
 
@@ -42,6 +43,17 @@ def test_runs_and_when_the_latest_ended_are_what_the_database_says_when_asked(ta
     assert registry.get_sample_value("forgewatch_updater_runs", {"state": "refused"}) == 2
     assert before <= ended(registry, "refused") <= ended(registry, "proposed") <= time.time()
     assert ended(registry, "failed") is None
+
+
+def test_an_update_that_waits_for_a_token_is_shown_until_it_is_taken_up_again(table):
+    registry = CollectorRegistry()
+    registry.register(Runs(table))
+    table.request("1", "manual", "ada")
+    for error, shown in ((None, 0), ("waits: deploy does not answer", 0), (f"waits: {NOT_LET_IN}", 1)):
+        table.release(table.claim("runner"), error=error)
+        assert registry.get_sample_value("forgewatch_updater_token_refused") == shown
+    table.claim("runner")
+    assert registry.get_sample_value("forgewatch_updater_token_refused") == 0
 
 
 def test_a_database_that_is_gone_costs_the_samples_and_not_the_scrape(tmp_path):

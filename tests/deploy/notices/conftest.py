@@ -136,18 +136,6 @@ def telling() -> Callable[..., AbstractContextManager[Notices]]:
     return _telling
 
 
-@pytest.fixture
-def url(tmp_path: object) -> str:
-    return f"sqlite:///{tmp_path}/deploy.sqlite"
-
-
-@pytest.fixture
-def record(url: str) -> Iterator[Record]:
-    opened = Record(url)
-    yield opened
-    opened.close()
-
-
 def put_acts(record: Record, count: int) -> list[str]:
     """Put acts on record that webhooks are told of, one a transaction; return their ids."""
     for number in range(count):

@@ -3,25 +3,12 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import pytest
 
 from deploy.record.record import Record
 
 WithoutTriggers = Callable[[str], AbstractContextManager[sqlite3.Connection]]
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/deploy.sqlite"
-
-
-@pytest.fixture
-def record(url: str) -> Iterator[Record]:
-    opened = Record(url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -62,6 +62,11 @@ def test_what_deploy_does_not_stand_by_is_told(state: str, told: str) -> None:
     assert told in complaint
 
 
+def test_an_updater_whose_token_is_refused_is_told() -> None:
+    gauge = "# TYPE forgewatch_updater_token_refused gauge\nforgewatch_updater_token_refused"
+    assert [len(complaints(f"{gauge} {value}\n")) for value in (0, 1)] == [0, 1]
+
+
 def test_a_release_that_is_not_served_is_told_with_its_time(detector: str) -> None:
     metrics_say("confirmed", unserved_since=86400.0)
     (health,) = processes_health({"detector": detector})

@@ -135,8 +135,9 @@ UNEVEN = "lets a picture decide a size, a place or a whole divisor of"
             f"has If, If with a graph inside: {OURS_ALONE}",
         ),
         *(
-            (graph(node(kind, ["mean"])), f"has {kind}: {OURS_ALONE}")
-            for kind in ("RandomNormalLike", "Bernoulli", "Dropout")
+            (graph(node(kind, ["mean"], domain=domain)), rf"has (ai\.onnx\.)?{kind}: {OURS_ALONE}")
+            for kind in ("RandomNormalLike", "RandomUniformLike", "Bernoulli", "Dropout")
+            for domain in ("", "ai.onnx")  # which mean the same
         ),
         (graph(node("NonZero", ["mean"], ["at"]), node("Identity", ["mean"])), "has NonZero"),
         (outside(), "keeps its weights in another file"),
