@@ -4,7 +4,7 @@ deploy may run on another host, so artifacts travel file by file; each is named 
 its manifest, and the manifest names every file's digest, so that nothing has to be trusted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -81,33 +81,22 @@ class DeployClient:
         signature = [SIGNATURE] if (artifact.folder / SIGNATURE).is_file() else []
         for name in (*sorted(artifact.manifest.files), *signature, MANIFEST):
             path = artifact.folder / name
-            self._ask(
-                "PUT",
-                f"/artifacts/{artifact.digest}/{name}",
-                content=_pieces(path),
-                length=path.stat().st_size,
-            )
+            headers = {"Content-Length": str(path.stat().st_size)}
+            self._ask("PUT", f"/artifacts/{artifact.digest}/{name}", _pieces(path), headers)
 
     def propose(self, candidate: Candidate) -> None:
         """Ask that a candidate become a release; asking twice does no harm. Raises DeployError."""
-        self._ask("POST", "/releases", json_text=candidate.model_dump_json())
+        self._ask("POST", "/releases", candidate.model_dump_json(), {"Content-Type": "application/json"})
 
     def _ask(
         self,
         method: str,
         path: str,
-        *,
-        content: Iterator[bytes] | None = None,
-        length: int | None = None,
-        json_text: str | None = None,
+        content: Iterator[bytes] | str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        headers = {} if length is None else {"Content-Length": str(length)}
-        if json_text is not None:
-            headers["Content-Type"] = "application/json"
         try:
-            answer = self._http.request(
-                method, path, content=content if json_text is None else json_text, headers=headers
-            )
+            answer = self._http.request(method, path, content=content, headers=headers)
         except httpx.TransportError as error:
             raise DeployUnavailableError(f"deploy does not answer: {error}") from error
         if answer.is_error:

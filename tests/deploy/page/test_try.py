@@ -90,12 +90,8 @@ def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
     (address,) = set(re.findall(r'src="(/page/try/[^"]+\.png)"', shown.text))
     assert Image.open(io.BytesIO(page.get(address).content)).size == (160, 200)
     assert page.get("/page/try/other.png").status_code == 404
-    cut = picture()[:2000]
-    for content, why in (
-        (b"\xff\xd8 no picture", "another|Save"),
-        (b"", "is empty"),
-        (cut, "[Tt]ry another"),
-    ):
+    refusals = {b"\xff\xd8 no picture": "another|Save", b"": "is empty", picture()[:2000]: "[Tt]ry another"}
+    for content, why in refusals.items():
         refused = drop(page, content, name="x.jpg")
         assert (refused.status_code, "Error 422" in refused.text) == (422, False)
         assert re.search(why, refused.text)
