@@ -150,6 +150,13 @@ class Verdict(Prediction):
     thresholds_of: str | None = Field(
         None, description="the source whose own reals these were set on; None: they are pooled over all"
     )
+    first_sight: bool = Field(
+        False, description="no reals of its source are known: novelty alone does not call it unknown"
+    )
+    above: tuple[Literal["fakeness", "novelty"], ...] = Field(
+        (),
+        description="which are above their thresholds: fakeness is fake_probability, novelty unknown_score",
+    )
     unknown_parts: dict[str, float] | None = Field(
         None,
         description="what each score adds to unknown_score, by the score's name, and surroundings, which is"

@@ -103,6 +103,14 @@ def build(
     verdicts = []
     for i, (origin, decoded) in enumerate(zip(origins, items, strict=True)):
         first = int(firsts[i])
+        unknown_above, fake_above = (
+            gate.unknown_above(video=of_video[i], source=sources[i]),
+            gate.fake_above(sources[i]),
+        )
+        spoke = {
+            "fakeness": rows[i]["fake_probability"] > fake_above,
+            "novelty": rows[i]["unknown_score"] > unknown_above,
+        }
         regions = tuple(
             RegionPrediction(
                 kind=region.kind, box=region.box, frame=region.frame, time_s=region.time_s, **rows[first + j]
@@ -123,8 +131,10 @@ def build(
                     others=decoded.others,
                     incomplete=decoded.incomplete,
                 ),
-                unknown_threshold=gate.unknown_above(video=of_video[i], source=sources[i]),
-                fake_threshold=gate.fake_above(sources[i]),
+                unknown_threshold=unknown_above,
+                fake_threshold=fake_above,
+                first_sight=gate.is_first_sight(sources[i]),
+                above=tuple(name for name, above in spoke.items() if above),
                 thresholds_of=sources[i] if sources[i] in gate.sources else None,
                 unknown_parts=parts[i] if parts else None,
                 neighbours=neighbours[i],

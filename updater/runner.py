@@ -244,7 +244,8 @@ def _resting(services: Services, parent: Parent | None) -> frozenset[str]:
     on.
     """
     unmeasured = choose_resting(services.store, services.memory.held_back_budget)
-    if parent is None:
+    # Sums forget nothing, and take no longer for what they hold.
+    if parent is None or parent.artifact.manifest.architecture.frozen:
         return unmeasured
     learnt = known_label(services.store, services.table.labels_learnt(parent.artifact.digest))
     classes, budget = parent.artifact.manifest.classes, services.memory.rehearsal_budget

@@ -63,6 +63,11 @@ class UpdaterSettings(BaseSettings):
         "Job made of its template; empty: in this process",
     )
 
+    learner: Literal["lda", "softmax"] = Field(
+        "lda",
+        description="what release 0 is learnt by, and all after it: lda solves linear discriminants over "
+        "frozen features in seconds; softmax trains a network in minutes, and alone has a backbone",
+    )
     backbone: str = Field(
         Architecture().backbone,
         description='timm model that release 0 is built on, or "none" for forensic features alone; later '
@@ -155,4 +160,10 @@ class UpdaterSettings(BaseSettings):
     def _weights_are_of_a_model(self) -> Self:
         if self.checkpoint == TIMM and self.backbone == NO_BACKBONE:
             raise ValueError("FORGEWATCH_UPDATER_CHECKPOINT=timm needs a timm model as …_BACKBONE")
+        for name in ("backbone", "checkpoint", "epochs", "rate", "batch"):
+            if self.learner == "lda" and getattr(self, name) not in (None, NO_BACKBONE):
+                raise ValueError(
+                    f"FORGEWATCH_UPDATER_{name.upper()} is of a network that is trained by steps: set"
+                    " FORGEWATCH_UPDATER_LEARNER=softmax"
+                )
         return self

@@ -22,6 +22,7 @@ from updater.candidate.gate_inputs import GateInputs, output_of, score
 from updater.candidate.reference_set import (
     REFERENCE_ROWS,
     CalibrationError,
+    Foreign,
     equal_shares,
     make_reference,
 )
@@ -55,12 +56,13 @@ def calibrate(
     device: torch.device | None = None,
     experts: ExpertsSay | None = None,
     live: LiveCalls | None = None,
+    foreign: Foreign | None = None,
     progress: Progress = unsaid,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
 
     experts: what they say of the calibration items. live: what the live release says of them,
-    which is kept; None where nothing is live.
+    which is kept; None where nothing is live. foreign: reference rows that go on from it.
 
     Returns the gate, the reference set (None for a network without forensic features) and figures
     by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
@@ -72,10 +74,13 @@ def calibrate(
         raise CalibrationError("no real item is held back for calibration")
     reference = None
     if network.forensics is not None:
-        some = train.take(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
-        reference = make_reference(
-            output_of(network, some, device, "reference", progress), some.families, some.ids, some.sources
-        )
+        rows = REFERENCE_ROWS - (0 if foreign is None else len(foreign.ids))
+        some = train.take(equal_shares(np.array(train.families), np.array(train.ids), rows))
+        output = output_of(network, some, device, "reference", progress)
+        named: tuple[Sequence[str], ...] = (some.families, some.ids, some.sources)
+        if foreign is not None and len(foreign.ids):
+            output, named = foreign.before(network, output, *named)
+        reference = make_reference(output, *named)
     measured = score(network, reference, calibration, device, progress, experts)
     groups, sources = np.array(calibration.groups), np.array(calibration.sources)
     gate = fit_gate(measured, families, groups, live, calibration.videos, sources)

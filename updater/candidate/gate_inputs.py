@@ -1,13 +1,13 @@
 """What a gate decides items by, of a network that is not exported yet: scores, logits and surroundings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.graph import Around, around
+from detector.model.graph import Around, Nearby, around
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput, fitted
 from detector.release.artifact import Reference
@@ -34,6 +34,17 @@ class GateInputs:
     expert_weights: Mapping[str, float] = field(default_factory=dict)
     """of the terms of those scores that are experts'"""
 
+    def take(self, some: slice) -> "GateInputs":
+        """Return those of some of the items."""
+        near = self.around and self.around.near
+        return GateInputs(
+            {name: values[some] for name, values in self.scores.items()},
+            self.fake_probability[some],
+            self.logits[some],
+            self.around and near and replace(self.around, near=Nearby(*(of[some] for of in near))),
+            self.expert_weights,
+        )
+
 
 def score(
     network: Network,
@@ -44,7 +55,8 @@ def score(
     experts: ExpertsSay | None = None,
 ) -> GateInputs:
     """Score whole items with a network that is not exported yet, beside its experts."""
-    return gate_inputs(output_of(network, items, device, "calibration", progress), reference, experts)
+    output = output_of(network, items, device, "calibration", progress)
+    return gate_inputs(output, reference, experts, frozen=network.architecture.frozen)
 
 
 def output_of(
@@ -64,10 +76,14 @@ def gate_inputs(
     output: NetworkOutput,
     reference: Reference | None,
     experts: ExpertsSay | None = None,
+    *,
+    frozen: bool = False,
 ) -> GateInputs:
     """Score what a network says of n whole items, by every score that this reference set allows.
 
-    experts: what they say of the items: scores of their own, and a vote.
+    experts: what they say of the items: scores of their own, and a vote. frozen: whether it is a network of
+    frozen features. It has learnt no class of pseudo-forgeries, and its logits are calibrated on sources that
+    were left out, so that the surroundings have nothing to mend.
     """
     output = NetworkOutput(*(one.cpu() for one in output))
     logits = output.logits if experts is None else output.logits + experts.vote
@@ -75,11 +91,12 @@ def gate_inputs(
         scores={
             name: np.concatenate([score(part).numpy() for part in _in_parts(output)])
             for name, score in fitted(reference).items()
+            if not (frozen and name == "pseudo")
         }
         | ({} if experts is None else experts.scores(output.logits)),
         fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
         logits=logits.numpy(),
-        around=None if reference is None else around(reference, _in_parts(output)),
+        around=None if reference is None or frozen else around(reference, _in_parts(output)),
         expert_weights={} if experts is None else experts.weights,
     )
 

@@ -23,16 +23,18 @@ def model_card(evaluation: Evaluation) -> str:
     new = ", ".join(evaluation.new) or "none"
     left_out = ", ".join(evaluation.without_kinds) or "none"
     weakest = min(
-        (name for name in evaluation.classes if name != REAL),
+        (name for name in evaluation.classes if name not in (REAL, *evaluation.carried)),
         key=lambda name: evaluation.after.classes[name].named,
     )
     share = evaluation.after.classes[weakest]
     bare = evaluation.backbone == NO_BACKBONE
     backbone = "Forensic features alone" if bare else f"Network `{evaluation.backbone}`"
+    learner = "by linear discriminants" if bare else "by softmax with rehearsal and distillation"
     experts = "".join(f"\nIt carries the expert {one}." for one in evaluation.experts)
     begun = f"\nIt began with weights of {evaluation.begun_with}." if evaluation.begun_with else ""
     distortions = "\n".join(["", *distortions_table(evaluation), ""]) if evaluation.after.robustness else ""
-    table = "\n".join(_card_row(name, evaluation) for name in evaluation.classes)
+    shown = (name for name in evaluation.classes if name not in evaluation.carried)
+    table = "\n".join(_card_row(name, evaluation) for name in shown)
     listed = findings_markdown(evaluation.gates)
     findings = "\n".join(["It was proposed with these:", "", *listed]) if listed else "None: all gates hold."
     groups = evaluation.real_groups
@@ -42,8 +44,8 @@ def model_card(evaluation: Evaluation) -> str:
 **Use.** Says of an image or a video whether it is real, a fake of a known family, or unknown.
 It gives evidence for a person's decision, and is no proof.
 
-**Made from.** {backbone}, trained from {release_name(evaluation.parent)}, by softmax
-with rehearsal, distillation and a balanced head; seed {evaluation.seed}.{begun}{experts}
+**Made from.** {backbone}, learnt from {release_name(evaluation.parent)}, {learner};
+seed {evaluation.seed}.{begun}{experts}
 Kinds of forging left out of the pseudo-forgeries: {left_out}.
 
 **Classes.** {", ".join(evaluation.classes)}. New: {new}.

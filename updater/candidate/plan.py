@@ -6,11 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.model.network import Network
-from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Reference, load_reference
+from detector.release.artifact import (
+    REFERENCE,
+    SNAPSHOT,
+    STATISTICS,
+    WEIGHTS,
+    Artifact,
+    Reference,
+    load_reference,
+)
 from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
@@ -21,11 +31,14 @@ from updater.candidate.calibrate import fake_probabilities_around, labels_of, un
 from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.gate_inputs import score
 from updater.candidate.outlook import LEAST
+from updater.candidate.reference_set import Foreign, foreign_rows
+from updater.candidate.snapshot import Snapshot, SnapshotError
 from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops, Splits
 from updater.experts.look import Expert
 from updater.progress import Progress
 from updater.settings import TIMM, UpdaterSettings
+from updater.training.sums import POOLED, Statistics, StatisticsError, statistics_of
 from updater.training.step import FIRST, UPDATE, Recipe
 from updater.training.weights import Weights, chosen
 
@@ -40,6 +53,10 @@ class Parent:
 
     artifact: Artifact
     network: Network
+    statistics: Statistics | None = None
+    """its sums of what no memory holds; None where it was trained by steps"""
+    reference: Foreign | None = None
+    """rows of its reference set of what no memory holds; None likewise"""
 
 
 @dataclass(frozen=True)
@@ -90,8 +107,9 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     if REAL in waiting:
         raise CandidateRefusedError(f"too few labelled reals: {_said(counts[REAL])}, needed {_said(LEAST)}")
     old = parent.artifact.manifest.classes[1:] if parent else ()
+    summed = parent.statistics.families if parent and parent.statistics else ()
     for name in old:
-        if 0 in counts.get(name, dict.fromkeys(LEAST, 0)).values():
+        if name not in summed and 0 in counts.get(name, dict.fromkeys(LEAST, 0)).values():
             raise CandidateRefusedError(
                 f"the live release knows {name}, and no exemplar of it is left in some split"
             )
@@ -107,6 +125,12 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     )
     crop_px = chosen.train.crops.shape[1]
     manifest = parent.artifact.manifest if parent else None
+    if manifest is not None and manifest.architecture.frozen != (settings.learner == "lda"):
+        learner = "lda" if manifest.architecture.frozen else "softmax"
+        raise CandidateRefusedError(
+            f"the live release was learnt by {learner}, and FORGEWATCH_UPDATER_LEARNER is"
+            f" {settings.learner}: set {learner}, or begin with an empty ledger, to learn release 0 anew"
+        )
     architecture = manifest.architecture if manifest else _architecture(settings, crop_px)
     return Plan(
         classes=classes,
@@ -127,7 +151,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
 
 def _architecture(settings: UpdaterSettings, crop_px: int) -> Architecture:
     try:
-        return architecture_of(settings.backbone, crop_px=crop_px)
+        return architecture_of(settings.backbone, crop_px=crop_px, frozen=settings.learner == "lda")
     except BackboneError as error:
         raise CandidateRefusedError(f"FORGEWATCH_UPDATER_BACKBONE: {error}") from error
 
@@ -190,7 +214,28 @@ def load_parent(artifact: Artifact) -> Parent:
             "the live release has a picture backbone, which updates no longer train: add the model as an"
             " expert with --input resize, and begin with an empty ledger, to train release 0 anew"
         )
-    return Parent(artifact, load_network(weights, architecture, manifest.classes))
+    network = load_network(weights, architecture, manifest.classes)
+    return Parent(artifact, network, *(_foreign(artifact) if architecture.frozen else ()))
+
+
+def _foreign(artifact: Artifact) -> tuple[Statistics, Foreign]:
+    """Return a release's sums, and rows of its reference set, without what its snapshot names.
+
+    What a memory holds is summed anew at each update: so what it no longer holds, or holds by another label,
+    is subtracted to the bit. Raises CandidateRefusedError where they cannot be read.
+    """
+    try:
+        statistics = statistics_of(load_arrays(artifact.folder / STATISTICS))
+        packed = artifact.folder / SNAPSHOT
+        rows = list(Snapshot(packed.read_bytes())) if packed.is_file() else []
+        reference = _reference(artifact)
+        assert reference is not None
+        return (
+            statistics.without({POOLED, *(row.source for row in rows if row.split == "train")}),
+            foreign_rows(reference, {row.exemplar for row in rows}),
+        )
+    except (StatisticsError, SnapshotError, SafetensorError, OSError) as error:
+        raise CandidateRefusedError(f"release {artifact.version} cannot be gone on from: {error}") from error
 
 
 def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:

@@ -77,7 +77,7 @@ def evaluation_markdown(evaluation: Evaluation) -> str:
         "",
         "| class | measured on | named | real | fake | unknown |",
         "|---|---:|---:|---:|---:|---:|",
-        *(_row(name, evaluation) for name in evaluation.classes),
+        *(_row(name, evaluation) for name in evaluation.classes if name not in evaluation.carried),
         "",
         f"Rejection, AUROC in % of {evaluation.pseudo_forgeries} pseudo-forgeries (positive) of held-back"
         f" items against held-back items of the classes that both know: {_rejection(evaluation)}.",

@@ -113,6 +113,20 @@ def test_a_candidate_that_no_longer_knows_an_old_family_is_an_error_and_no_pass(
         gates.make_gates(BOUNDS, evaluation.model_copy(update={"after": after}))
 
 
+def test_a_family_that_sums_alone_answer_for_is_not_measured_and_none_with_held_back_items_is_excused(judged):
+    evaluation = judged((0.90, 0.80), (0.80, 0.84), carried=("noise",))
+    after = {name: of for name, of in evaluation.after.classes.items() if name != "noise"}
+    lacking = evaluation.after.model_copy(update={"classes": after})
+    for held, found in ((0, 10.0), (3, None)):
+        items = {"train": {}, "calibration": {}, "test": {"noise": held}}
+        one = evaluation.model_copy(update={"items": items, "after": lacking})
+        if found is None:
+            with pytest.raises(KeyError, match="noise"):
+                gates.make_gates(BOUNDS, one)
+        else:
+            assert gate_of(one, gates.FORGOTTEN).value == pytest.approx(found)
+
+
 def test_no_old_family_is_an_error_and_no_pass(judged):
     with pytest.raises(ValueError, match="nothing to forget"):
         gates.make_gates(BOUNDS, judged(new=(*KNOWN[1:], "gan")))

@@ -93,7 +93,8 @@ class Continual:
         with timed(self._seconds_file(number)):
             learnt = LEARNERS[setup.learner](
                 step.Step(
-                    train,
+                    # What is in its sums must not come again.
+                    self.stream.tasks[number].train if setup.learner == "lda" else train,
                     names,
                     setup.architecture,
                     previous=previous,

@@ -131,7 +131,8 @@ class Judge:
     def _judged(
         self, output: NetworkOutput, experts: ExpertsSay | None, items: LabelledCrops, some: slice
     ) -> JudgedItems:
-        measured = _measured(output, self.reference, self.fake, experts)
+        frozen = self.learnt.network.architecture.frozen
+        measured = _measured(output, self.reference, self.fake, experts, frozen)
         logits = torch.from_numpy(measured.logits)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
@@ -193,7 +194,7 @@ def calibrated(
     if setup.experts:
         contracts = [expert.contract for expert in setup.experts]
         experts = calibrated_experts(contracts, calibration, held.logits, learnt.classes, setup.options)
-    measured = _measured(held, reference, fake, experts)
+    measured = _measured(held, reference, fake, experts, learnt.network.architecture.frozen)
     gate = _gate(measured, calibration)
     evidence = known_of(
         learnt.network,
@@ -277,9 +278,10 @@ def _measured(
     reference: Reference | None,
     fake: torch.Tensor,
     experts: ExpertsSay | None,
+    frozen: bool,
 ) -> GateInputs:
     """Return the gate's scores, with the mass on all fake logits: a release has one real class alone."""
-    measured = gate_inputs(output, reference, experts)
+    measured = gate_inputs(output, reference, experts, frozen=frozen)
     probability = schemes.fake_probability(torch.from_numpy(measured.logits), fake).numpy()
     return replace(measured, fake_probability=probability)
 
