@@ -1,4 +1,4 @@
-"""Release 0 of `forgewatch demo` and `forgewatch up`: made by the public commands, kept for the next run."""
+"""Release 0: of `forgewatch up` what ships; of `forgewatch demo` made by the public commands, and kept."""
 
 import hashlib
 import json
@@ -11,7 +11,10 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
+
+from pydantic import SecretStr
 
 import deploy
 import detector
@@ -29,10 +32,17 @@ from deploy.local.processes import StackError
 from deploy.local.record import HOME, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
 from deploy.release_records import PROPOSED
+from detector.features.texture_weights import filled
+from detector.release.artifact import EVALUATION, MODEL, Artifact, verify
+from detector.release.manifest import ArtifactError
 from ingest.durable import folder_aside
 from memory.records import REAL
 from updater.benchmark.synthetic.in_part import make_clips
 from updater.benchmark.synthetic.stream import write_file, write_folders
+from updater.candidate.gates import make_gates
+from updater.deploy_client import DeployClient, DeployError
+from updater.records import Candidate, Evaluation
+from updater.settings import UpdaterSettings
 
 _STATE = ("memory", "updater", "deploy")
 """The folders below a stack's `run` that hold what making release 0 leaves behind."""
@@ -183,6 +193,27 @@ def _copy(source: Path, target: Path) -> None:
 
 SEED = 0
 
+SHIPPED = Path(__file__).with_name("release-0")
+"""The release that `make default-release` made; its graph lies there without the weights of others."""
+SHIPPED_DIGEST = "fb047beacdb2c107aa90f2b0681e514867474b79080376ef82ef70ae662de5b7"
+_BECAUSE_BROKEN = "it ships: most forgeries of strangers pass until they are named, and its card says so"
+
+
+def shipped(folder: Path, kept: Path = SHIPPED) -> Artifact:
+    """Copy the release that ships into a new folder, fill the weights in, and verify each byte.
+
+    Raises StackError, of one line, where it is damaged or exchanged, or the weights are not installed.
+    """
+    try:
+        shutil.copytree(kept, folder)
+        graph = folder / MODEL
+        graph.write_bytes(filled(graph.read_bytes()))
+        return verify(folder, SHIPPED_DIGEST)
+    except (ArtifactError, OSError, ModuleNotFoundError, ValueError) as error:
+        raise StackError(
+            f"the release that ships is not served, for {error}: restore {kept}, or `forgewatch up --empty`"
+        ) from error
+
 
 def up(home: Path = HOME) -> None:
     """Start the stack in `home`, see to it that a release is live and scores, and leave it running.
@@ -190,16 +221,15 @@ def up(home: Path = HOME) -> None:
     Raises OperatorError and the local stack's errors; the stack then goes on without a release.
     """
     story = Story(SEED, plan.DEFAULT_UNSEEN)
-    library = plan.Library(story.seed, story.unseen)
-    if not (home / "run").exists():
-        restore(library, home / "run")
     commands.up(home, story.console)
     settings = read_environment(home / "stack.env")
     if await_verdicts(settings, story.console):
         return
     operator = Operator(story.console, settings)
     try:
-        _make_live(story, operator, library, home)
+        if not {release["state"] for release in operator.ask("releases")} & set(PROPOSED):
+            _propose_shipped(home / "run", settings)
+        operator.approve_newest(_BECAUSE_BROKEN)
     except (KeyboardInterrupt, SystemExit):
         story.console.print("The stack runs on without a release: `forgewatch up` goes on, `down` ends it.")
         raise
@@ -207,9 +237,25 @@ def up(home: Path = HOME) -> None:
     commands.tell(home, story.console)
 
 
-def _make_live(story: Story, operator: Operator, library: Library, home: Path) -> None:
-    states = [release["state"] for release in operator.ask("releases")]
-    if not set(PROPOSED) & set(states):
-        with render(library, home / "run" / "library") as rendering:
-            make_release_zero(story, operator, library, home / "run", rendering)
-    operator.approve_newest()
+def _propose_shipped(run: Path, settings: Mapping[str, str]) -> None:
+    bounds = UpdaterSettings(
+        deploy_url=settings["FORGEWATCH_DEPLOY_URL"],
+        deploy_token=SecretStr(settings["FORGEWATCH_UPDATER_DEPLOY_TOKEN"]),
+    )
+    with TemporaryDirectory(dir=run) as aside, DeployClient(bounds) as deploy_server:
+        artifact = shipped(Path(aside, "release"))
+        evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
+        try:
+            deploy_server.put(artifact)
+            deploy_server.propose(
+                Candidate(
+                    digest=artifact.digest,
+                    evaluation_digest=artifact.manifest.files[EVALUATION],
+                    parent=None,
+                    update=0,
+                    classes=artifact.manifest.classes,
+                    gates=make_gates(bounds, evaluation),
+                )
+            )
+        except DeployError as error:
+            raise StackError(f"the release that ships was not taken: {error}") from error

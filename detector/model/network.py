@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.features.forensics import ForensicFeatures, residual_kernels
+from detector.features.forensics import residual_kernels
+from detector.features.texture import CropFeatures
 from detector.model.backbone import make_backbone
 from detector.model.scores import NetworkOutput
 from detector.release.manifest import Architecture as Architecture
@@ -100,9 +101,9 @@ class Network(nn.Module):
         if seen:
             self.project = nn.Sequential(nn.Linear(seen, width), nn.LayerNorm(width), nn.GELU())
             self.embedding_size += width
-        self.forensics: ForensicFeatures | None = None
+        self.forensics: CropFeatures | None = None
         if architecture.forensic:
-            self.forensics = ForensicFeatures(size)
+            self.forensics = CropFeatures(size)
             count = self.forensics.width
             self.register_buffer("feature_mean", torch.zeros(count))
         if self.forensics is not None and architecture.frozen:

@@ -16,8 +16,8 @@ from detector.release.crop_graphs import MapContract, ScanContract
 from detector.release.experts import CarriedExpert
 from detector.release.tensors import ROWS
 
-FEATURE_VERSION = "2"
-"""Of the forensic features: raise it with every change after which old rows mean something else."""
+FEATURE_VERSION = "3"
+"""Of the features: raise it with every change after which old rows mean something else."""
 
 _WIDTHS = {
     "residuals": 42,
@@ -28,9 +28,11 @@ _WIDTHS = {
     "local noise": 18,
     "edges": 18,
     "colour": 42,
+    "texture": 320,
 }
 """Of the groups of features, in their order."""
 FEATURE_WIDTH = sum(_WIDTHS.values())
+FORENSIC_WIDTH = FEATURE_WIDTH - _WIDTHS["texture"]
 _TRACES = ("residuals", "spectrum", "local noise", "edges")
 _ENDS = dict(zip(_WIDTHS, itertools.accumulate(_WIDTHS.values()), strict=True))
 TRACE_COLUMNS: tuple[slice, ...] = tuple(slice(_ENDS[name] - _WIDTHS[name], _ENDS[name]) for name in _TRACES)

@@ -107,6 +107,7 @@ def calibrated(draft: Draft) -> Calibrated:
         experts=experts,
         live=live_calls(plan, draft.progress),
         foreign=None if plan.parent is None else plan.parent.reference,
+        reference_rows=plan.reference_rows,
         progress=draft.progress,
     )
     if plan.architecture.frozen:
@@ -116,7 +117,7 @@ def calibrated(draft: Draft) -> Calibrated:
         foreign = live = None
         if plan.parent is not None:
             foreign, live = plan.parent.statistics, plan.parent.artifact.manifest.gate.first_sight
-        found = first_sight(train, calibration, foreign, live)
+        found = first_sight(train, calibration, foreign, live, plan.reals_lost)
         gate = gate.model_copy(update={"first_sight": found})
     entries: tuple[ReferenceEntry, ...] = ()
     if reference is not None:

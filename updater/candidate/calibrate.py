@@ -57,6 +57,7 @@ def calibrate(
     experts: ExpertsSay | None = None,
     live: LiveCalls | None = None,
     foreign: Foreign | None = None,
+    reference_rows: int = REFERENCE_ROWS,
     progress: Progress = unsaid,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
@@ -74,7 +75,7 @@ def calibrate(
         raise CalibrationError("no real item is held back for calibration")
     reference = None
     if network.forensics is not None:
-        rows = REFERENCE_ROWS - (0 if foreign is None else len(foreign.ids))
+        rows = reference_rows - (0 if foreign is None else len(foreign.ids))
         some = train.take(equal_shares(np.array(train.families), np.array(train.ids), rows))
         output = output_of(network, some, device, "reference", progress)
         named: tuple[Sequence[str], ...] = (some.families, some.ids, some.sources)

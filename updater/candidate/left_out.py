@@ -18,8 +18,6 @@ from updater.training.discriminant import Discriminants, Spread, chosen, fake_od
 from updater.training.sums import Statistics, StatisticsError, on_grid, sums_of
 from updater.training.step import is_real
 
-REALS_LOST = 0.05
-"""of the reals of a source that was left out, called something else"""
 LEAST_SOURCES = 3
 """of reals, of which some can be left out"""
 KNOWN_REALS = 5
@@ -60,12 +58,13 @@ def first_sight(
     calibration: Part,
     foreign: Statistics | None,
     live: FirstSight | None,
+    lost: float,
 ) -> FirstSight | None:
     """Return what sources that are new to a candidate are judged by; None where too few are known.
 
     train, calibration: its items, with what its network says of them. foreign: sums of what no memory holds.
-    Sources are left out in turn, with their sums. A share of 5 % of their
-    reals lies above the threshold, each source weighing the same. live: what the live release has, which
+    Sources are left out in turn, with their sums. The share `lost` of their reals lies above the threshold,
+    each source weighing the same. live: what the live release has, which
     stays where too few sources are known here.
     """
     names, counts = np.unique(
@@ -100,5 +99,5 @@ def first_sight(
     if not fake:
         return live
     scores, weights = np.concatenate(fake), balanced_weights(np.array(sources))
-    threshold = weighted_quantile(scores, weights, 1 - REALS_LOST)
+    threshold = weighted_quantile(scores, weights, 1 - lost)
     return FirstSight(fake_threshold=min(threshold, 1.0), sources=tuple(sorted(known)))

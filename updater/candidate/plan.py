@@ -31,7 +31,7 @@ from updater.candidate.calibrate import fake_probabilities_around, labels_of, un
 from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.gate_inputs import score
 from updater.candidate.outlook import LEAST
-from updater.candidate.reference_set import Foreign, foreign_rows
+from updater.candidate.reference_set import REFERENCE_ROWS, Foreign, foreign_rows
 from updater.candidate.snapshot import Snapshot, SnapshotError
 from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops, Splits
@@ -86,6 +86,10 @@ class Plan:
     """of the training of what says where a picture is forged; 0: the parent's is taken over"""
     scanner_steps: int = 0
     """of the training of what says when a video is forged; 0: the parent's is taken over"""
+    reference_rows: int = REFERENCE_ROWS
+    """training items at most that novelty is measured against"""
+    reals_lost: float = 0.05
+    """at first sight, of the reals of a source that was left out: called something else"""
     experts: tuple[Expert, ...] = ()
     """what the release carries of networks with a real/fake head of their own"""
 
