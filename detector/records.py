@@ -159,8 +159,8 @@ class Verdict(Prediction):
     )
     unknown_parts: dict[str, float] | None = Field(
         None,
-        description="what each score adds to unknown_score, by the score's name, and surroundings, which is"
-        " minus the level around the item, where the gate knows it; they sum to unknown_score but for"
+        description="what each score adds to unknown_score, by the score's name, and in older releases"
+        " surroundings, the level around the item, subtracted; they sum to unknown_score but for"
         " rounding to 5 decimals; None: the release does not give its scores",
     )
     neighbours: tuple[Neighbour, ...]

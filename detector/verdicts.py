@@ -198,8 +198,8 @@ _DECIMALS = 5
 def unknown_parts(output: ModelOutput, gate: GateParameters, items: int) -> list[dict[str, float]]:
     """Return what each term of the gate adds to the unknown score of the first so many rows, by its name.
 
-    It is weight * clip((score - median) / scale). What is left of the unknown score is minus the level around
-    the item, and stands under surroundings where the gate knows them. Empty where the output lacks a score.
+    It is weight * clip((score - median) / scale). What is left of an older release's unknown score
+    stands under surroundings. Empty where the output lacks a score.
     """
     if not gate.terms.keys() <= output.keys():
         return []

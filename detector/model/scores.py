@@ -58,15 +58,6 @@ def own_distance(reference: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
     return own.clamp_min(0.2 * float(own.median())).clamp_min(1e-6)
 
 
-def own_novelty(reference: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
-    """Return each reference row's novelty among all others, float32 [R], from [R, F].
-
-    Raises ValueError where R <= neighbours. Not for the exported graph.
-    """
-    index, distance = nearest_rows(reference, reference, neighbours + 1)
-    return distance[:, 1:].mean(1) / own_distance(reference, neighbours)[index[:, 1:]].mean(1)
-
-
 def search_of(
     mean: NDArray[np.float32], whitening: NDArray[np.float32], reference: NDArray[np.float32]
 ) -> Callable[[Tensor], Nearest]:
@@ -115,9 +106,6 @@ Score = Callable[[NetworkOutput], Tensor]
 Fit = Callable[[Reference | None], Score | None]
 """Makes a score from the reference set, or None where it needs one and there is none. Raises ValueError
 where the set is too small."""
-
-Own = Callable[[Reference], Tensor]
-"""The scores of the reference set's own rows, each among all others, float32 [R]."""
 
 
 def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
@@ -250,8 +238,6 @@ class Entry:
 
     fit: Fit
     weight: float
-    own: Own | None = None
-    """of a score that measures a distance to the reference set"""
     standard: bool = False
     """whether it is in units of reals already, and so a term as it is"""
 
@@ -259,19 +245,9 @@ class Entry:
 SCORES: dict[str, Entry] = {
     "energy": Entry(fit_energy, weight=1.0),
     "pseudo": Entry(fit_pseudo, weight=1.0),
-    "novelty": Entry(
-        fit_novelty, weight=2.0, own=lambda known: own_novelty(torch.from_numpy(known.features).float())
-    ),
-    "embedding_novelty": Entry(
-        fit_embedding_novelty,
-        weight=2.0,
-        own=lambda known: own_novelty(torch.from_numpy(known.embeddings).float()),
-    ),
-    "trace_novelty": Entry(
-        fit_trace_novelty,
-        weight=3.0,
-        own=lambda known: torch.stack([own_novelty(group) for group in _groups(known)]).mean(0),
-    ),
+    "novelty": Entry(fit_novelty, weight=2.0),
+    "embedding_novelty": Entry(fit_embedding_novelty, weight=2.0),
+    "trace_novelty": Entry(fit_trace_novelty, weight=3.0),
     "discriminant": Entry(fit_discriminant, weight=2.0, standard=True),
 }
 """The scores of the gate by name."""
@@ -285,8 +261,6 @@ def fitted(reference: Reference | None) -> dict[str, Score]:
 
 def fused(scores: Mapping[str, Tensor], gate: GateParameters) -> Tensor:
     """Return the sum of the gate's terms, float32 [M]: weight * clip((s - median) / scale).
-
-    An unknown score is this less the level around the item (`detector/model/graph.py`).
 
     scores: float32 [M] of every term of the gate, by its name; more are left alone. Raises KeyError where
     one is missing.

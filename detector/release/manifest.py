@@ -134,8 +134,7 @@ class GateParameters(BaseModel):
     """Everything between a network's outputs and a label.
 
     The unknown score is the sum over the terms, each of them a score by its name in
-    `detector/model/scores.py`; higher means less familiar. Where the gate knows the item's
-    surroundings (`detector/model/graph.py`), it is less the level around the item.
+    `detector/model/scores.py`; higher means less familiar.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -147,7 +146,7 @@ class GateParameters(BaseModel):
     video_unknown_threshold: float | None = Field(
         None, description="of videos, no lower; None: the pictures', for too few real videos were held back"
     )
-    surroundings: bool = Field(False, description="whether an item's nearest known items shift its bounds")
+    surroundings: bool = Field(False, description="of older releases: their graph subtracts what is no term")
     sources: dict[str, SourceThresholds] = Field(
         {}, description="by the item's source; a source that is not here is judged by the pooled thresholds"
     )

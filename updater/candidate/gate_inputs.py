@@ -1,13 +1,12 @@
-"""What a gate decides items by, of a network that is not exported yet: scores, logits and surroundings."""
+"""What a gate decides items by, of a network that is not exported yet: scores, and logits."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.graph import Around, Nearby, around
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput, fitted
 from detector.release.artifact import Reference
@@ -29,19 +28,15 @@ class GateInputs:
     """[n], by the logits alone"""
     logits: NDArray[np.float32]
     """[n, K]"""
-    around: Around | None = None
-    """None where there is no reference set"""
     expert_weights: Mapping[str, float] = field(default_factory=dict)
     """of the terms of those scores that are experts'"""
 
     def take(self, some: slice) -> "GateInputs":
         """Return those of some of the items."""
-        near = self.around and self.around.near
         return GateInputs(
             {name: values[some] for name, values in self.scores.items()},
             self.fake_probability[some],
             self.logits[some],
-            self.around and near and replace(self.around, near=Nearby(*(of[some] for of in near))),
             self.expert_weights,
         )
 
@@ -82,8 +77,7 @@ def gate_inputs(
     """Score what a network says of n whole items, by every score that this reference set allows.
 
     experts: what they say of the items: scores of their own, and a vote. frozen: whether it is a network of
-    frozen features. It has learnt no class of pseudo-forgeries, and its logits are calibrated on sources that
-    were left out, so that the surroundings have nothing to mend.
+    frozen features, which has learnt no class of pseudo-forgeries.
     """
     output = NetworkOutput(*(one.cpu() for one in output))
     logits = output.logits if experts is None else output.logits + experts.vote
@@ -96,7 +90,6 @@ def gate_inputs(
         | ({} if experts is None else experts.scores(output.logits)),
         fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
         logits=logits.numpy(),
-        around=None if reference is None or frozen else around(reference, _in_parts(output)),
         expert_weights={} if experts is None else experts.weights,
     )
 

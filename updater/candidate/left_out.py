@@ -15,8 +15,8 @@ from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights, weighted_quantile
 from updater.progress import Progress
 from updater.training.discriminant import Discriminants, Spread, chosen, fake_odds, folds, rows_of
-from updater.training.sums import Statistics, StatisticsError, on_grid, sums_of
 from updater.training.step import is_real
+from updater.training.sums import Statistics, StatisticsError, on_grid, sums_of
 
 LEAST_SOURCES = 3
 """of reals, of which some can be left out"""

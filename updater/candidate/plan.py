@@ -27,7 +27,7 @@ from detector.verdicts import fake_probabilities
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from memory.settings import MemorySettings
-from updater.candidate.calibrate import fake_probabilities_around, labels_of, unknown_scores
+from updater.candidate.calibrate import labels_of, unknown_scores
 from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.gate_inputs import score
 from updater.candidate.outlook import LEAST
@@ -38,8 +38,8 @@ from updater.data.training_data import LabelledCrops, Splits
 from updater.experts.look import Expert
 from updater.progress import Progress
 from updater.settings import TIMM, UpdaterSettings
-from updater.training.sums import POOLED, Statistics, StatisticsError, statistics_of
 from updater.training.step import FIRST, UPDATE, Recipe
+from updater.training.sums import POOLED, Statistics, StatisticsError, statistics_of
 from updater.training.weights import Weights, chosen
 
 
@@ -288,8 +288,7 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
     else:
         network = plan.parent.network.to(plan.device)
         measured = score(network, _reference(artifact), items, plan.device, progress)
-        fake = fake_probabilities_around(measured, manifest.gate)
-        unknown = unknown_scores(measured, manifest.gate)
+        fake, unknown = measured.fake_probability, unknown_scores(measured, manifest.gate)
         labels = labels_of(unknown, fake, manifest.gate, items.videos, items.sources)
     return LiveCalls(
         known=np.isin(np.array(items.families), manifest.classes),

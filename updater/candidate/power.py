@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from memory.records import REAL
-from updater.candidate.calibrate import fake_probabilities_around, fit_gate, labels_of, reals, unknown_scores
+from updater.candidate.calibrate import fit_gate, labels_of, reals, unknown_scores
 from updater.candidate.gate_inputs import gate_inputs
 from updater.candidate.gates import ITEMS_SHOWN
 from updater.candidate.left_out import Part, part_of
@@ -114,9 +114,9 @@ def _fared(
     at_held = measured.take(first), families[first], groups[first], live
     gate = fit_gate(*at_held, held.items.videos, sources[first])
     found = measured.take(last)
-    fake, unknown = fake_probabilities_around(found, gate), unknown_scores(found, gate)
+    unknown = unknown_scores(found, gate)
     videos = None if items.videos is None else items.videos[last]
-    labels = labels_of(unknown, fake, gate, videos, sources[last])
+    labels = labels_of(unknown, found.fake_probability, gate, videos, sources[last])
     return Fared(labels != REAL, unknown, groups[last], np.array(items.ids)[last])
 
 

@@ -38,7 +38,7 @@ def source_thresholds(
     """Return the thresholds of each source with at least 20 groups of reals among n calibration items.
 
     pooled: the gate with the thresholds of all sources. unknown, fake_probability: as the items will be
-    judged by, their surroundings included, float32 [n]. families, groups, sources: of each, str [n]; an empty
+    judged by, float32 [n]. families, groups, sources: of each, str [n]; an empty
     source is not known, and has none. real: whether each is, bool [n]. live: what the live release says of
     them, which is kept for the source's own items. targets: of the reals that are fake, and of the classes.
 

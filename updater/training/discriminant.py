@@ -18,8 +18,8 @@ from detector.model.network import SCALED_CLIP, Network
 from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights
 from updater.training.pools import crop_features, pooled_in_parts
-from updater.training.sums import Statistics, StatisticsError, on_grid, statistics_of, sums_of
 from updater.training.step import Learnt, Step, is_real
+from updater.training.sums import Statistics, StatisticsError, on_grid, statistics_of, sums_of
 
 SHRINKAGES = (0.01, 0.03, 0.1, 0.3)
 TEMPERATURES = tuple(2.0 ** (k / 2) for k in range(-2, 15))

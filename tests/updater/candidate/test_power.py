@@ -12,8 +12,8 @@ from updater.candidate.plan import Plan
 from updater.candidate.power import Fared, measure_power, power_of
 from updater.data.training_data import Splits
 from updater.training.discriminant import Spread, center, features_of, rows_of
-from updater.training.sums import sums_of
 from updater.training.step import FIRST, Step
+from updater.training.sums import sums_of
 
 
 def fared(not_real, groups):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from detector.release.manifest import Architecture
-from updater.training import discriminant, statistics
+from updater.training import discriminant
 from updater.training.discriminant import Spread
-from updater.training.sums import StatisticsError, on_grid, statistics_of, sums_of
 from updater.training.step import FIRST, Learnt, Step
+from updater.training.sums import StatisticsError, on_grid, statistics_of, sums_of
 
 FROZEN = Architecture(crop_px=64, frozen=True)
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_summed_or_solved_is_one_clear_line(wrong, said):
 
 
 def test_more_items_than_float64_sums_exactly_are_refused(monkeypatch):
-    monkeypatch.setattr(statistics, "MOST_ITEMS", 99)
+    monkeypatch.setattr("updater.training.sums.MOST_ITEMS", 99)
     with pytest.raises(StatisticsError, match="400 items are more than the 99"):
         sums(drawn(0))
 

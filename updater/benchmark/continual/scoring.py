@@ -14,7 +14,6 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (
     common_scales,
-    fake_probabilities_around,
     fit_gate,
     labels_of,
     reals,
@@ -140,7 +139,7 @@ class Judge:
             groups=np.array(items.groups[some], str),
             column=np.asarray(logits.argmax(1).numpy()),
             right=_right(self.learnt, self.setup, logits, items.families[some]),
-            fake_probability=fake_probabilities_around(measured, self.gate),
+            fake_probability=measured.fake_probability,
             fake_by_maxima=schemes.fake_by_maxima(logits, self.fake).numpy(),
             energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
@@ -287,8 +286,7 @@ def _measured(
 
 
 def _labels(measured: GateInputs, gate: GateParameters, sources: Sequence[str]) -> NDArray[np.str_]:
-    fake = fake_probabilities_around(measured, gate)
-    return labels_of(unknown_scores(measured, gate), fake, gate, sources=sources)
+    return labels_of(unknown_scores(measured, gate), measured.fake_probability, gate, sources=sources)
 
 
 def energy_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
