@@ -41,10 +41,9 @@ from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
 from updater.candidate.left_out import first_sight, part_of
 from updater.candidate.localized import localized
-from updater.candidate.model_card import model_card
 from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
-from updater.candidate.report import evaluation_markdown
+from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import measure_robustness
 from updater.candidate.scanned import scanned
 from updater.candidate.snapshot import made_of, packed, snapshot_rows

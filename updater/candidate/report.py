@@ -1,14 +1,29 @@
-"""The evidence that an operator approves by: evaluation.json, and the same for the eye in Markdown."""
+"""The evidence that an operator approves by: evaluation.json, the same for the eye, and the model card."""
 
 import math
 from collections.abc import Collection, Mapping
 from statistics import fmean
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from detector.release.manifest import NO_BACKBONE
 from memory.records import REAL
 from updater.candidate.findings import findings_markdown
+from updater.candidate.outlook import thresholds_rest_on
 from updater.candidate.source_thresholds import said_of_sources
 from updater.evaluation_parts import Measure
 from updater.records import Evaluation, Robustness, ScannerFound
+
+_MISTAKEN_SHOWN = 5
+_PAGES = Environment(
+    loader=PackageLoader("updater.candidate", "."),
+    autoescape=False,  # noqa: S701 - Markdown
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 def figures(evaluation: Evaluation) -> dict[Measure, float]:
@@ -58,58 +73,47 @@ def _mean(values: list[float]) -> float:
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
     """The evaluation as a page: the gates, then what each class was called before and after."""
-    listed = findings_markdown(evaluation.gates)
-    lines = [
-        f"# Update {evaluation.update}: {'proposed with findings' if listed else 'all gates hold'}",
-        "",
-        f"Compared with {release_name(evaluation.parent)} on the same held-back items.",
-        "",
-        "| gate | value | bound | state |",
-        "|---|---:|---:|---|",
-        *(
-            f"| {gate.name} | {gate.said('.3f')} | {gate.bound:.3f} | {gate.judged()} |"
-            for gate in evaluation.gates
-        ),
-        "",
-        *(["What is broken or not shown to hold, and what mends it:", "", *listed, ""] if listed else []),
-        "Shares of each class in %, before → after. `named` is the share that got its very name"
-        " (for reals: that was called real).",
-        "",
-        "| class | measured on | named | real | fake | unknown |",
-        "|---|---:|---:|---:|---:|---:|",
-        *(_row(name, evaluation) for name in evaluation.classes if name not in evaluation.carried),
-        "",
-        f"Rejection, AUROC in % of {evaluation.pseudo_forgeries} pseudo-forgeries (positive) of held-back"
-        f" items against held-back items of the classes that both know: {_rejection(evaluation)}.",
-        "",
-        said_of_power(evaluation),
-        "",
-        said_of_sources(evaluation.sources),
+    return _PAGES.get_template("evaluation.md.j2").render(_told(evaluation))
+
+
+def model_card(evaluation: Evaluation) -> str:
+    """Who the model is for, what it was trained on, how well it does, and what it does not do."""
+    classes, confusion = evaluation.after.classes, evaluation.after.confusion or {}
+    mistaken = [
+        (count / sum(called.values()), count, sum(called.values()), what, name)
+        for what, called in confusion.items()
+        for name, count in called.items()
+        if name != what
     ]
-    if power := evaluation.after.power:
-        before = evaluation.before.power.families if evaluation.before and evaluation.before.power else {}
-        lines += [
-            "",
-            "| family left out | its items | not called real, % |",
-            "|---|---:|---:|",
-            *(
-                f"| {name} | {one.items} | "
-                + (f"{100 * before[name].share:.1f} → " if name in before else "")
-                + f"{100 * one.share:.1f} |"
-                for name, one in power.families.items()
-            ),
-        ]
-    if evaluation.after.robustness:
-        lines += ["", said_of_robustness(evaluation), "", *distortions_table(evaluation)]
-    if evaluation.reals_marked:
-        lines += ["", said_of_maps(evaluation)]
-    if evaluation.scanner:
-        lines += ["", said_of_scanner(evaluation)]
-    if evaluation.waiting:
-        lines += ["", "Labelled, but with too few items to be learnt yet:", ""]
-        for name, of in evaluation.waiting.items():
-            lines.append(f"- {name}: {', '.join(f'{n} {split}' for split, n in of.items())}")
-    return "\n".join(lines) + "\n"
+    weakest = min(
+        (name for name in evaluation.classes if name not in (REAL, *evaluation.carried)),
+        key=lambda name: classes[name].named,
+    )
+    return _PAGES.get_template("model_card.md.j2").render(
+        _told(evaluation),
+        bare=evaluation.backbone == NO_BACKBONE,
+        mistaken=sorted(mistaken, reverse=True)[:_MISTAKEN_SHOWN],
+        weakest=weakest,
+        thresholds_rest_on=thresholds_rest_on,
+    )
+
+
+def _told(evaluation: Evaluation) -> dict[str, Any]:
+    """Return what both pages are made from."""
+    return {
+        "of": evaluation,
+        "shown": [name for name in evaluation.classes if name not in evaluation.carried],
+        "findings": findings_markdown(evaluation.gates),
+        "distortions": distortions_table(evaluation),
+        "release_name": release_name,
+        "said": {
+            "power": said_of_power(evaluation),
+            "sources": said_of_sources(evaluation.sources),
+            "robustness": said_of_robustness(evaluation),
+            "maps": said_of_maps(evaluation),
+            "scanner": said_of_scanner(evaluation),
+        },
+    }
 
 
 def said_of_power(evaluation: Evaluation) -> str:
@@ -215,26 +219,6 @@ def distortions_table(evaluation: Evaluation) -> list[str]:
         "|---|" + "---:|" * len(levels),
         *(f"| {name} | " + " | ".join(cell(f"{name}:{level}") for level in levels) + " |" for name in names),
     ]
-
-
-def _row(name: str, evaluation: Evaluation) -> str:
-    after = evaluation.after.classes[name]
-    before = evaluation.before.classes[name] if evaluation.before else None
-    cells = [
-        " → ".join(f"{100 * getattr(of, field):.1f}" for of in (before, after) if of)
-        for field in ("named", "real", "fake", "unknown")
-    ]
-    shown = f"{name} (new)" if name in evaluation.new else name
-    resting = evaluation.resting.get("test", {}).get(name, 0)
-    measured = f"{after.items} of {after.items + resting}" if resting else str(after.items)
-    return f"| {shown} | {measured} | {' | '.join(cells)} |"
-
-
-def _rejection(evaluation: Evaluation) -> str:
-    both = (evaluation.before, evaluation.after) if evaluation.before else (evaluation.after,)
-    fused = " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
-    energy = evaluation.after.rejection_energy_auroc
-    return fused if energy is None else f"{fused}; by the energy alone {100 * energy:.1f}"
 
 
 def release_name(digest: str | None) -> str:
