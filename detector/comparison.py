@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 
 from detector.batch import Judged, Opened
-from detector.records import COMPARISONS, Comparison, Said
+from detector.records import COMPARISONS, Comparison, Said, signed
 from detector.serving.rollout import Route
-from detector.sharing import signed
 from ingest.dead_letters import told
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings

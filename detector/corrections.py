@@ -16,8 +16,8 @@ from detector.records import (
     Retraction,
     Verdict,
     Withdrawal,
+    signed,
 )
-from detector.sharing import signed
 from detector.verdicts import VERDICT_TYPE, source_of, verdict_headers
 from ingest.dead_letters import told
 from ingest.records import InRecord, OutRecord

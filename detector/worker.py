@@ -12,7 +12,7 @@ import structlog
 from kafka.errors import KafkaError
 
 from detector import metrics
-from detector.answers import Answers
+from detector.answers import Answers, count_committed, log_verdict
 from detector.batch import (
     Batch,
     BatchAbandonedError,
@@ -24,6 +24,7 @@ from detector.batch import (
 )
 from detector.challenger import Challenger, in_thread
 from detector.comparison import compared
+from detector.records import NO_RELEASE
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.scoring import answers_probe, score
@@ -32,9 +33,7 @@ from detector.serving.rollout import Route, Serving
 from detector.serving.rollout_source import FIRST_PAUSE_S
 from detector.serving.torchserve import OutlastedError, TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
-from detector.sharing import NO_RELEASE
 from detector.unknowns import MAX_MESSAGE_BYTES
-from detector.verdict_log import count_committed, log_verdict
 from detector.verdicts import JudgedItem
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.kafka.source import Source

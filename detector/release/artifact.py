@@ -22,7 +22,7 @@ EVALUATION_PAGE = "evaluation.md"
 """The evaluation for the eye; no artifact needs it."""
 SNAPSHOT = "snapshot.jsonl.gz"
 """The exemplars that the release was made of (updater/candidate/snapshot.py); older artifacts have none."""
-STATISTICS = "statistics.safetensors"
+STATISTICS = "sums.safetensors"
 """The sums that a release's discriminants were solved from (updater/training/sums.py); a release whose
 network is trained by steps has none."""
 SIGNATURE = "model.sig"

@@ -12,7 +12,7 @@ from typing import Any, Self
 import structlog
 
 from detector import metrics
-from detector.records import Rollout
+from detector.records import Rollout, in_share
 from detector.release.artifact import Artifact, version_of
 from detector.serving.loading import Loader, Settled
 from detector.serving.rollout_source import (
@@ -26,7 +26,6 @@ from detector.serving.rollout_source import (
 )
 from detector.serving.torchserve import ProbeError, StartError, TorchServeError
 from detector.settings import DetectorSettings
-from detector.sharing import in_share
 
 _MOST_STARTS = 3
 """After so many starts that failed, whatever else failed between, it is the release that does not start."""

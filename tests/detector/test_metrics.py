@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from verdicts import make_item, make_verdict
 
 import ingest.sandbox.sandbox  # noqa: F401 - what it counts
+from detector.answers import count_committed, log_verdict
 from detector.batch import Judged, UnscorableError
 from detector.metrics import (
     ENERGY,
@@ -20,7 +21,6 @@ from detector.metrics import (
     serve_release,
 )
 from detector.records import Label, Scan, Segment
-from detector.verdict_log import count_committed, log_verdict
 from ingest.records import InRecord
 from ingest.sandbox.decode import DecodeError
 from ingest.trace_context import TraceContext

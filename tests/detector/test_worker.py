@@ -10,11 +10,10 @@ import pytest
 from verdicts import make_item, make_verdict
 
 from detector.batch import Batch, Judged, affordable
-from detector.records import Comparison, Said, Verdict
+from detector.records import SIGNATURE, Comparison, Said, Verdict, sign
 from detector.second_look import LookBudget
 from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
-from detector.sharing import SIGNATURE, sign
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
 from ingest.kafka.sink import CommitError, RecordTooLargeError, record_bytes

@@ -10,13 +10,14 @@ from scipy.special import expit
 from detector.model.network import SCALED_CLIP, Network
 from detector.model.scores import NetworkOutput
 from detector.release.manifest import FirstSight
+from updater.candidate.calibrate import reals
 from updater.candidate.gate_inputs import output_of
 from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights, weighted_quantile
 from updater.progress import Progress
-from updater.training.discriminant import Discriminants, Spread, chosen, fake_odds, folds, rows_of
+from updater.training.discriminant import Discriminants, chosen, fake_odds, remainders, rows_of
 from updater.training.step import is_real
-from updater.training.sums import Statistics, StatisticsError, on_grid, sums_of
+from updater.training.sums import Statistics, on_grid, sums_of
 
 LEAST_SOURCES = 3
 """of reals, of which some can be left out"""
@@ -79,25 +80,16 @@ def first_sight(
     total = total if foreign is None else total.plus(foreign)
     shrunk = chosen(train.rows, train.items, total)
     fake: list[NDArray[np.float64]] = []
-    sources: list[str] = []
-    for out in folds(train.items):
-        gone = set(np.array(train.items.sources)[out].tolist())
-        left = train.take(out)
-        rest = total.minus(sums_of(left.rows, left.items.families, left.items.sources, total.own))
-        real = np.array([is_real(name) for name in rest.families], bool)
-        if not 0 < real.sum() < len(real):
-            continue
-        try:
-            solved = Spread(rest).discriminants(rest.means(rest.families), real, *shrunk)
-        except StatisticsError:
-            continue
-        for part in (left, calibration.take(np.isin(np.array(calibration.items.sources), list(gone)))):
-            mine = np.array([is_real(name) for name in part.items.families], bool)
-            odds = fake_odds(part.rows[mine] @ solved.weight.T + solved.bias, real)
-            fake.append(expit(odds))
-            sources += np.array(part.items.sources)[mine].tolist()
+    sources: list[NDArray[np.str_]] = []
+    for out, spread, means, real in remainders(train.rows, train.items, total):
+        solved = spread.discriminants(means, real, *shrunk)
+        gone = np.isin(np.array(calibration.items.sources), np.array(train.items.sources)[out])
+        for part, some in ((train, out), (calibration, gone)):
+            mine = some & reals(part.items.families)
+            fake.append(expit(fake_odds(part.rows[mine] @ solved.weight.T + solved.bias, real)))
+            sources.append(np.array(part.items.sources)[mine])
     if not fake:
         return live
-    scores, weights = np.concatenate(fake), balanced_weights(np.array(sources))
+    scores, weights = np.concatenate(fake), balanced_weights(np.concatenate(sources))
     threshold = weighted_quantile(scores, weights, 1 - lost)
     return FirstSight(fake_threshold=min(threshold, 1.0), sources=tuple(sorted(known)))

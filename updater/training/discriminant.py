@@ -6,6 +6,7 @@ leaving whole sources out: what is asked of a detector is media of a source that
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,26 +79,9 @@ def chosen(
     rows: float64 [n, D], of the items, which are among what the sums are of. Of one source alone, groups are
     left out. Each side of a source weighs the same. Where nothing can be left out: .1 and 4.
     """
-    families, fake = np.array(items.families), ~np.array([is_real(name) for name in items.families])
+    fake = ~np.array([is_real(name) for name in items.families])
     losses, weights = np.zeros((len(SHRINKAGES), len(TEMPERATURES))), 0.0
-    for out in folds(items):
-        rest = statistics.minus(
-            sums_of(
-                rows[out],
-                families[out].tolist(),
-                [items.sources[i] for i in np.flatnonzero(out)],
-                statistics.own,
-            )
-        )
-        names = rest.families
-        real = np.array([is_real(name) for name in names])
-        try:
-            spread = Spread(rest)
-        except StatisticsError:
-            continue
-        if not 0 < real.sum() < len(real):
-            continue
-        means = rest.means(names)
+    for out, spread, means, real in remainders(rows, items, statistics):
         of_source = [f"{source}/{side}" for source, side in zip(items.sources, fake, strict=True)]
         weight = balanced_weights(np.array(of_source)[out])
         for s, shrinkage in enumerate(SHRINKAGES):
@@ -112,6 +96,24 @@ def chosen(
         return _USUAL
     s, t = divmod(int(losses.argmin()), len(TEMPERATURES))
     return SHRINKAGES[s], TEMPERATURES[t]
+
+
+def remainders(
+    rows: NDArray[np.float64], items: LabelledCrops, statistics: Statistics
+) -> Iterator[tuple[NDArray[np.bool_], Spread, NDArray[np.float64], NDArray[np.bool_]]]:
+    """Leave items out in turn, as `folds` says, of sums that they are among.
+
+    Yields which are out, bool [n], and of the others the covariance, the means of their K classes, [K, D],
+    and which of these are of reals, bool [K]. Where nothing can be solved from the others, nothing is yielded.
+    """
+    families, sources = np.array(items.families), np.array(items.sources)
+    for out in folds(items):
+        gone = sums_of(rows[out], families[out].tolist(), sources[out].tolist(), statistics.own)
+        rest = statistics.minus(gone)
+        real = np.array([is_real(name) for name in rest.families], bool)
+        if 0 < real.sum() < len(real):
+            with suppress(StatisticsError):
+                yield out, Spread(rest), rest.means(rest.families), real
 
 
 def fake_odds(logits: NDArray[np.float64], real: NDArray[np.bool_]) -> NDArray[np.float64]:

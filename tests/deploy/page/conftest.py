@@ -24,9 +24,8 @@ from deploy.rollouts import conductor
 from deploy.server import releases
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.records import Comparison, Said
+from detector.records import Comparison, Said, in_share
 from detector.release.artifact import MANIFEST, Artifact
-from detector.sharing import in_share
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from deploy.rollouts.comparisons import UnbelievableError, believed
 from deploy.rollouts.evidence import Evidence
-from detector.records import Comparison
-from detector.sharing import SIGNATURE, in_share, sign
+from detector.records import SIGNATURE, Comparison, in_share, sign
 from tests.deploy.rollouts.conftest import BEGAN, CHALLENGER
 
 TOPIC, KEY, FAMILIES = "forgewatch.media", b"a token", ("blend", "swap")

@@ -37,15 +37,15 @@ SOURCES = [f"camera-{number}" for number in range(12)]
 
 
 def test_what_lies_above_fakeness_at_first_sight_is_set_where_sources_can_be_left_out(part):
-    found = first_sight(part(SOURCES, 0), part(SOURCES, 1), None, None)
+    found = first_sight(part(SOURCES, 0), part(SOURCES, 1), None, None, 0.05)
     assert found.sources == tuple(sorted(SOURCES))
     assert 0 < found.fake_threshold < 1
     # Of one source alone nothing is left out.
-    assert first_sight(part(SOURCES[:1], 0), part(SOURCES[:1], 1), None, None) is None
+    assert first_sight(part(SOURCES[:1], 0), part(SOURCES[:1], 1), None, None, 0.05) is None
 
 
 def test_with_too_few_sources_the_live_threshold_stays_and_new_ones_are_known(part):
-    live = first_sight(part(SOURCES, 0), part(SOURCES, 1), None, None)
-    few = first_sight(part(["mine"], 2), part(["mine"], 3), None, live)
+    live = first_sight(part(SOURCES, 0), part(SOURCES, 1), None, None, 0.05)
+    few = first_sight(part(["mine"], 2), part(["mine"], 3), None, live, 0.05)
     assert few.fake_threshold == live.fake_threshold
     assert few.sources == tuple(sorted([*SOURCES, "mine"]))
