@@ -104,7 +104,7 @@ def remainders(
     """Leave items out in turn, as `folds` says, of sums that they are among.
 
     Yields which are out, bool [n], and of the others the covariance, the means of their K classes, [K, D],
-    and which of these are of reals, bool [K]. Where nothing can be solved from the others, nothing is yielded.
+    and which of these are of reals, bool [K]. Where nothing can be solved from these, nothing is yielded.
     """
     families, sources = np.array(items.families), np.array(items.sources)
     for out in folds(items):
