@@ -210,8 +210,8 @@ def augmented(rng: np.random.Generator, pixels: NDArray[np.uint8], side_px: int)
 
     Blur of sigma 0 to 3, JPEG of quality 30 to 100, a random crop and a flip: Wang et al. 2020,
     "CNN-generated images are surprisingly easy to spot... for now", section 3.2, with its chances of .1 for
-    blur and .5 for JPEG. The resize before them: Gragnaniello et al. 2021, "Are GAN generated images easy to detect?". A picture
-    smaller than the crop is reflected at its edges.
+    blur and .5 for JPEG. The resize before them: Gragnaniello et al. 2021, "Are GAN generated images easy to
+    detect?". A picture smaller than the crop is reflected at its edges.
     """
     picture = Image.fromarray(pixels)
     if rng.random() < _RESIZED:
