@@ -25,9 +25,8 @@ class Prediction(BaseModel):
     energy is -T * logsumexp(known logits / T): higher means less familiar. novelty is the mean
     distance to the nearest exemplars of the release's reference set in whitened forensic
     features, over how far those are from their own nearest: about 1 among familiar media,
-    higher farther off. unknown_score is the fused gate's u over what is usual among the nearest
-    known items: above Verdict.unknown_threshold the item is unknown. Where these are unfamiliar
-    themselves, the probabilities count how many of them are forgeries (detector/model/graph.py).
+    higher farther off. unknown_score is the gate's: above Verdict.unknown_threshold the item is
+    unknown.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -46,7 +46,7 @@ MOST_CROPS = 256
 _CLOSE, _FAR = 1e-3, 1e-2
 _CLOSE_OUTPUTS = frozenset({"logits", "pseudo_logit", "embedding", "features", "energy"})
 _NETWORKS_OWN = _CLOSE_OUTPUTS - {"logits"}
-"""what no neighbour has a say in; logits are told with an item's surroundings"""
+"""what no neighbour has a say in; in older releases they have one in logits"""
 _TIED, _TIED_SHARE = 0.5, 1 / 4
 
 
