@@ -39,7 +39,7 @@ from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
 from updater.candidate.evaluate import Judge, batch, performance_of, spread
 from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
-from updater.candidate.left_out import first_sight, part_of
+from updater.candidate.left_out import first_sight, left_out_odds, part_of
 from updater.candidate.localized import localized
 from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
@@ -91,12 +91,17 @@ def learnt(draft: Draft) -> None:
 
 def calibrated(draft: Draft) -> Calibrated:
     """Fit the gate and the reference set."""
-    plan = draft.featured
-    held, experts = plan.splits.calibration, None
+    plan, parent = draft.featured, draft.featured.parent
+    held, experts, odds = plan.splits.calibration, None, None
+    if plan.architecture.frozen:
+        parts = [
+            part_of(draft.network, items, plan.device, draft.progress) for items in (plan.splits.train, held)
+        ]
+        odds = left_out_odds(*parts, None if parent is None else parent.statistics)
     if plan.experts:
         logits = output_of(draft.network, held, plan.device, "share of the experts", draft.progress).logits
         contracts = [expert.contract for expert in plan.experts]
-        experts = calibrated_experts(contracts, held, logits, plan.classes)
+        experts = calibrated_experts(contracts, held, logits, plan.classes, odds=odds and odds[1])
     gate, reference, figures = calibrate(
         draft.network,
         plan.splits.train,
@@ -105,18 +110,13 @@ def calibrated(draft: Draft) -> Calibrated:
         device=plan.device,
         experts=experts,
         live=live_calls(plan, draft.progress),
-        foreign=None if plan.parent is None else plan.parent.reference,
+        foreign=None if parent is None else parent.reference,
         reference_rows=plan.reference_rows,
         progress=draft.progress,
     )
-    if plan.architecture.frozen:
-        train, calibration = (
-            part_of(draft.network, items, plan.device, draft.progress) for items in (plan.splits.train, held)
-        )
-        foreign = live = None
-        if plan.parent is not None:
-            foreign, live = plan.parent.statistics, plan.parent.artifact.manifest.gate.first_sight
-        found = first_sight(train, calibration, foreign, live, plan.reals_lost)
+    if odds is not None:
+        live = None if parent is None else parent.artifact.manifest.gate.first_sight
+        found = first_sight((plan.splits.train, held), odds, live, plan.reals_lost, experts)
         gate = gate.model_copy(update={"first_sight": found})
     entries: tuple[ReferenceEntry, ...] = ()
     if reference is not None:

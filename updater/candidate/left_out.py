@@ -1,5 +1,7 @@
 """Items with what the network says of them, from which sources or families are left out; and first sight."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +15,7 @@ from detector.release.manifest import FirstSight
 from updater.candidate.calibrate import reals
 from updater.candidate.gate_inputs import output_of
 from updater.data.training_data import LabelledCrops
+from updater.experts.calibrate import ExpertsSay
 from updater.measures import balanced_weights, weighted_quantile
 from updater.progress import Progress
 from updater.training.discriminant import Discriminants, chosen, fake_odds, remainders, rows_of
@@ -54,42 +57,50 @@ def part_of(network: Network, items: LabelledCrops, device: torch.device, progre
     return Part(items, output, on_grid(output.embedding.numpy().clip(-SCALED_CLIP, SCALED_CLIP)))
 
 
-def first_sight(
-    train: Part,
-    calibration: Part,
-    foreign: Statistics | None,
-    live: FirstSight | None,
-    lost: float,
-) -> FirstSight | None:
-    """Return what sources that are new to a candidate are judged by; None where too few are known.
+def left_out_odds(
+    train: Part, calibration: Part, foreign: Statistics | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return each item's log odds of fake by discriminants without its source, float64 [n] of both parts.
 
-    train, calibration: its items, with what its network says of them. foreign: sums of what no memory holds.
-    Sources are left out in turn, with their sums. The share `lost` of their reals lies above the threshold,
-    each source weighing the same. live: what the live release has, which
-    stays where too few sources are known here.
+    train, calibration: a candidate's items, with what its network says of them. foreign: sums of what no
+    memory holds. Sources are left out in turn, with their sums. No number where a source cannot be left out.
     """
-    names, counts = np.unique(
-        [s for s, f in zip(train.items.sources, train.items.families, strict=True) if is_real(f) and s],
-        return_counts=True,
-    )
-    known = {str(name) for name, count in zip(names, counts, strict=True) if count >= KNOWN_REALS}
-    known |= set() if live is None else set(live.sources)
-    if len(names) < LEAST_SOURCES:
-        return live and live.model_copy(update={"sources": tuple(sorted(known))})
     total = sums_of(train.rows, train.items.families, train.items.sources)
     total = total if foreign is None else total.plus(foreign)
     shrunk = chosen(train.rows, train.items, total)
-    fake: list[NDArray[np.float64]] = []
-    sources: list[NDArray[np.str_]] = []
+    found = np.full(len(train.items), np.nan), np.full(len(calibration.items), np.nan)
     for out, spread, means, real in remainders(train.rows, train.items, total):
         solved = spread.discriminants(means, real, *shrunk)
         gone = np.isin(np.array(calibration.items.sources), np.array(train.items.sources)[out])
-        for part, some in ((train, out), (calibration, gone)):
-            mine = some & reals(part.items.families)
-            fake.append(expit(fake_odds(part.rows[mine] @ solved.weight.T + solved.bias, real)))
-            sources.append(np.array(part.items.sources)[mine])
-    if not fake:
+        for part, some, odds in zip((train, calibration), (out, gone), found, strict=True):
+            odds[some] = fake_odds(part.rows[some] @ solved.weight.T + solved.bias, real)
+    return found
+
+
+def first_sight(
+    parts: Sequence[LabelledCrops],
+    odds: Sequence[NDArray[np.float64]],
+    live: FirstSight | None,
+    lost: float,
+    experts: ExpertsSay | None = None,
+) -> FirstSight | None:
+    """Return what sources that are new to a candidate are judged by; None where too few are known.
+
+    parts: the items to train and to calibrate on. odds: of each, as `left_out_odds` returns them; experts add
+    their vote. The share `lost` of reals lies above the threshold, each source weighing the same. live: what
+    the live release has, which stays where too few sources are known here.
+    """
+    pairs = zip(parts[0].sources, parts[0].families, strict=True)
+    counts = Counter(source for source, family in pairs if is_real(family) and source)
+    known = {name for name, count in counts.items() if count >= KNOWN_REALS}
+    known |= set() if live is None else set(live.sources)
+    if len(counts) < LEAST_SOURCES:
+        return live and live.model_copy(update={"sources": tuple(sorted(known))})
+    votes = [0.0 if experts is None else experts.of(items).lean.numpy() for items in parts]
+    told = np.concatenate([own + vote for own, vote in zip(odds, votes, strict=True)])
+    sources = np.concatenate([items.sources for items in parts])
+    left = np.isfinite(told) & np.concatenate([reals(items.families) for items in parts])
+    if not left.any():
         return live
-    scores, weights = np.concatenate(fake), balanced_weights(np.concatenate(sources))
-    threshold = weighted_quantile(scores, weights, 1 - lost)
+    threshold = weighted_quantile(expit(told[left]), balanced_weights(sources[left]), 1 - lost)
     return FirstSight(fake_threshold=min(threshold, 1.0), sources=tuple(sorted(known)))

@@ -1,12 +1,17 @@
 """What sources that are new to a release are judged by: a threshold on fakeness, set on sources left out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from scipy.special import logit
 
 from detector.model.scores import NetworkOutput
-from updater.candidate.left_out import Part, first_sight
+from detector.release.experts import CarriedExpert
+from updater.candidate.left_out import Part, first_sight, left_out_odds
 from updater.data.training_data import LabelledCrops
+from updater.experts.calibrate import ExpertsSay
 from updater.training.sums import on_grid
 
 
@@ -33,19 +38,37 @@ def part():
     return part
 
 
+def at_first_sight(train, calibration, live=None, experts=None):
+    odds = left_out_odds(train, calibration, None)
+    return first_sight((train.items, calibration.items), odds, live, 0.05, experts)
+
+
 SOURCES = [f"camera-{number}" for number in range(12)]
 
 
 def test_what_lies_above_fakeness_at_first_sight_is_set_where_sources_can_be_left_out(part):
-    found = first_sight(part(SOURCES, 0), part(SOURCES, 1), None, None, 0.05)
+    found = at_first_sight(part(SOURCES, 0), part(SOURCES, 1), None)
     assert found.sources == tuple(sorted(SOURCES))
     assert 0 < found.fake_threshold < 1
     # Of one source alone nothing is left out.
-    assert first_sight(part(SOURCES[:1], 0), part(SOURCES[:1], 1), None, None, 0.05) is None
+    assert at_first_sight(part(SOURCES[:1], 0), part(SOURCES[:1], 1), None) is None
 
 
 def test_with_too_few_sources_the_live_threshold_stays_and_new_ones_are_known(part):
-    live = first_sight(part(SOURCES, 0), part(SOURCES, 1), None, None, 0.05)
-    few = first_sight(part(["mine"], 2), part(["mine"], 3), None, live, 0.05)
+    live = at_first_sight(part(SOURCES, 0), part(SOURCES, 1), None)
+    few = at_first_sight(part(["mine"], 2), part(["mine"], 3), live)
     assert few.fake_threshold == live.fake_threshold
     assert few.sources == tuple(sorted([*SOURCES, "mine"]))
+
+
+def test_the_threshold_counts_what_experts_add(part):
+    train, held = part(SOURCES, 0), part(SOURCES, 1)
+    with_logits = [
+        replace(one, items=replace(one.items, expert_logits=np.zeros((len(one.items), 1), np.float32)))
+        for one in (train, held)
+    ]
+    about = {"name": "e", "input": "crop", "side_px": 64, "digest": "", "checkpoint": "", "licence": "MIT"}
+    expert = CarriedExpert(**about, median=0, scale=1, reals=1, sources=1, offset=2.0)
+    say = ExpertsSay((expert,), torch.zeros(1, 1), torch.tensor([False, True]), {})
+    alone = logit(at_first_sight(train, held).fake_threshold)
+    assert logit(at_first_sight(*with_logits, None, say).fake_threshold) == pytest.approx(alone + 2, abs=1e-3)
