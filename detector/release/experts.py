@@ -7,11 +7,18 @@ detector's graph, so that a release that carries experts is asked and answers li
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from detector.release.contract import PICTURE
-from detector.release.tensors import CROPS, ROWS, ModelOutput, Request, Run, TensorSpec
+from detector.release.tensors import (
+    CROPS,
+    ROWS,
+    ModelOutput,
+    Request,
+    Run,
+    TensorSpec,
+    worst_difference,
+)
 
 PICTURES, LOGIT = "pictures", "logit"
 _ROWS_A_RUN = 8
@@ -78,17 +85,11 @@ class ExpertContract(BaseModel):
 
     def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
         """Return the worst |a - b| / (1 + |b|); infinite as `GraphContract.differences` says."""
-        return {LOGIT: _worst(a.get(LOGIT), b[LOGIT])}
+        return {LOGIT: worst_difference(a.get(LOGIT), b[LOGIT], ties=False)}
 
     def tolerance(self, _name: str) -> float:
         """Return what kernels that sum in another order do not reach."""
         return 1e-3
-
-
-def _worst(a: NDArray[np.float32] | None, b: NDArray[np.float32]) -> float:
-    if a is None or a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return float("inf")
-    return float((np.abs(a - b) / (1 + np.abs(b))).max(initial=0.0))
 
 
 class CarriedExpert(ExpertContract):

@@ -92,7 +92,7 @@ def differences(a: ModelOutput, b: ModelOutput) -> dict[str, float]:
     have a say in, a quarter of the rows is left out, unless they are off by a half and more.
     """
     return {
-        name: _worst(a.get(name), value, ties=name not in _NETWORKS_OWN)
+        name: worst_difference(a.get(name), value, ties=name not in _NETWORKS_OWN)
         for name, value in b.items()
         if value.dtype.kind == "f"
     }
@@ -107,7 +107,8 @@ def beyond_tolerance(worst: Mapping[str, float], allowed: Callable[[str], float]
     ]
 
 
-def _worst(a: NDArray[Any] | None, b: NDArray[Any], *, ties: bool) -> float:
+def worst_difference(a: NDArray[Any] | None, b: NDArray[Any], *, ties: bool) -> float:
+    """Return the worst |a - b| / (1 + |b|) of rows, without a quarter of them where ties are allowed."""
     if a is None or a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     rows = np.sort((np.abs(a - b) / (1 + np.abs(b))).reshape(len(b), -1).max(1, initial=0.0))
