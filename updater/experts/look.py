@@ -22,8 +22,8 @@ from updater.experts.check import ExpertError
 from updater.progress import Progress, Steps, uncounted
 from updater.training.processes import is_first
 
-_AT_ONCE = 1024
-"""pictures between two states of what is kept"""
+_AT_ONCE, _WRITTEN_AFTER = 256, 4096
+"""pictures looked at between two words of progress, and new ones between two states of what is kept"""
 _DIGEST_BYTES = 32
 
 log = structlog.get_logger()
@@ -54,7 +54,7 @@ def logits_of(
     """Return an expert's logit of each item, float32 [n]: the mean of its crops', or its picture's.
 
     kept: the folder of what was computed before. Raises ExpertError where the items are cut or kept otherwise
-    than it takes them, and OSError.
+    than it takes them, or it gives what is no number, and OSError.
     """
     contract = expert.contract
     pictures = items.crops if contract.input == "crop" else items.pictures
@@ -70,8 +70,7 @@ def logits_of(
             f" {advice}"
         )
     session = Session(expert.path, contract, torch.get_num_threads())
-
-    each = _of_pictures(session, contract.digest, pictures, kept, progress)
+    each = _of_pictures(session, contract, pictures, kept, progress)
     if contract.input == "resize" or not len(items):
         return each
     sums = np.add.reduceat(each, items.starts[:-1])
@@ -79,25 +78,30 @@ def logits_of(
 
 
 def _of_pictures(
-    session: Session,
-    digest: str,
+    session: Session[ExpertContract],
+    contract: ExpertContract,
     pictures: NDArray[np.uint8] | StoredRows,
     kept: Path | None,
     progress: Steps,
 ) -> NDArray[np.float32]:
     """Return the logit of each picture, float32 [n], kept under the digests of both once it was computed."""
-    path = None if kept is None else kept / digest[:32]
-    known, every = _read(path, digest), list[bytes]()
+    path = None if kept is None else kept / contract.digest[:32]
+    known, every = _read(path, contract.digest), list[bytes]()
+    written = len(known)
     for first in range(0, len(pictures), _AT_ONCE):
         some = pictures[first : first + _AT_ONCE]
         keys = [hashlib.sha256(np.ascontiguousarray(one).data).digest() for one in some]
         every += keys
         if missing := {key: at for at, key in enumerate(keys) if key not in known}:
             logits = session.score({PICTURES: some[list(missing.values())]})[LOGIT]
+            if not np.isfinite(logits).all():
+                raise ExpertError(f"expert {contract.name} gives a logit that is no number: remove it")
             known |= dict(zip(missing, logits, strict=True))
-            if path is not None and is_first():
-                body = b"".join([*known, np.array([*known.values()], "<f4").tobytes()])
-                write_durably(path, _checksum(digest, body) + body)
+        enough = 1 if len(every) == len(pictures) else _WRITTEN_AFTER
+        if path is not None and is_first() and len(known) - written >= enough:
+            body = b"".join([*known, np.array([*known.values()], "<f4").tobytes()])
+            write_durably(path, _checksum(contract.digest, body) + body)
+            written = len(known)
         progress(len(every), len(pictures))
     return np.array([known[key] for key in every], np.float32)
 

@@ -46,6 +46,7 @@ def test_each_picture_is_looked_at_once_ever_but_for_what_is_damaged_or_another_
         Session, "score", lambda own, asked: looked.append(len(asked["pictures"])) or score(own, asked)
     )
     monkeypatch.setattr(look, "_AT_ONCE", 3)
+    monkeypatch.setattr(look, "_WRITTEN_AFTER", 3)
     items, kept = labelled({"real": 3, "blocky": 2}), tmp_path / "kept"
 
     def stop(done, total):
@@ -72,6 +73,12 @@ def test_each_picture_is_looked_at_once_ever_but_for_what_is_damaged_or_another_
         looked.clear()
         assert np.array_equal(logits_of(of, items, kept), each)
         assert sum(looked) == len(items.crops)
+
+
+def test_a_logit_that_is_no_number_is_one_line(expert, labelled, monkeypatch):
+    monkeypatch.setattr(Session, "score", lambda *_: {"logit": np.full(4, np.inf, np.float32)})
+    with pytest.raises(ExpertError, match="gives a logit that is no number: remove it"):
+        logits_of(expert, labelled({"real": 2}))
 
 
 def test_each_source_is_told_for_itself(expert, labelled, no_cost, monkeypatch):
