@@ -108,6 +108,7 @@ def test_collapsed_sums_solve_alike_and_weigh_as_all_their_sources():
             "to be subtracted than there are",
         ),
         (lambda: sums(drawn(0)).plus(sums(drawn(0, width=3))), "of 12 features and of 3"),
+        (lambda: sums_of(np.empty((2**23 + 1, 0)), [], []), "8388609 items are more than the 8388608"),
         (lambda: statistics_of({}), "cannot be read"),
         (lambda: statistics_of(sums(drawn(0)).tensors() | {"sums": np.zeros((1, 1))}), "do not fit together"),
     ],
@@ -116,12 +117,6 @@ def test_what_cannot_be_summed_or_solved_is_one_clear_line(wrong, said):
     with pytest.raises(StatisticsError, match=said) as raised:
         wrong()
     assert "\n" not in str(raised.value)
-
-
-def test_more_items_than_float64_sums_exactly_are_refused(monkeypatch):
-    monkeypatch.setattr("updater.training.sums.MOST_ITEMS", 99)
-    with pytest.raises(StatisticsError, match="400 items are more than the 99"):
-        sums(drawn(0))
 
 
 @pytest.mark.parametrize("rows", [np.zeros((40, 6)), np.eye(40)[:, :6] * 1e-3])
