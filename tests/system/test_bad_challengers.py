@@ -22,6 +22,7 @@ from streams import await_that
 
 from detector.release.artifact import Artifact, load
 from detector.release.contract import MediaInput
+from updater.deploy_client import DeployRefusedError
 
 pytestmark = pytest.mark.system
 
@@ -96,7 +97,6 @@ def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
         pytest.param(NAN, None, id="answers NaN"),
         pytest.param(MEMORY, None, id="needs more memory than there is"),
         pytest.param(MEMORY_AT_ONCE, None, id="needs it for its probe"),
-        pytest.param(ENDLESS, None, id="never ends"),
         pytest.param(larger_crops, None, id="has another crop plan than its graph"),
         pytest.param(lambda folder: {}, crashing, id="crashes"),
     ],
@@ -136,3 +136,9 @@ def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
         f" {longest_s:.1f} s (before {stream.worst_s(quiet_s, began_s):.1f} s);"
         f" {trials.events()[-1].move.reason}; {error}"
     )
+
+
+def test_a_graph_that_may_never_end_is_not_taken(trials: Trials, champion: Artifact, tmp_path: Path) -> None:
+    challenger = trials.challenger(champion, tmp_path / "challenger", ENDLESS)
+    with pytest.raises(DeployRefusedError, match="Loop"):
+        trials.approve(challenger, "100,5,25,100")

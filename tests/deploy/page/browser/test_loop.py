@@ -50,7 +50,7 @@ class ByMouse:
 
     def call(self, family: str) -> None:
         """Give the cluster its name."""
-        self.write(self.page.get_by_label("Call"), family)
+        self.write(self.page.get_by_label("Apply label to"), family)
         self.press(self.page.get_by_role("button", name="Label", exact=True))
 
 
@@ -132,7 +132,7 @@ def test_unknown_items_become_a_live_release_that_a_second_person_approved(
     ann.press(ann.page.locator(".cards a"))
     expect(ann.page.get_by_role("heading", level=1)).to_contain_text("4 items")
     ann.call("blended")
-    expect(ann.page.get_by_role("heading", level=1)).to_contain_text("0 unknown items")
+    expect(ann.page.get_by_role("heading", level=1)).to_contain_text("0 items need a label")
     assert sorted((entry.what, entry.exemplars, entry.actor) for entry in history(services.memory)) == [
         ("blended", 4, "ann"),
         ("resampled", 5, "ann"),
