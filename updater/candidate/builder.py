@@ -94,10 +94,10 @@ def calibrated(draft: Draft) -> Calibrated:
     plan, parent = draft.featured, draft.featured.parent
     held, experts, odds = plan.splits.calibration, None, None
     if plan.architecture.frozen:
-        parts = [
+        train, calibration = (
             part_of(draft.network, items, plan.device, draft.progress) for items in (plan.splits.train, held)
-        ]
-        odds = left_out_odds(*parts, None if parent is None else parent.statistics)
+        )
+        odds = left_out_odds(train, calibration, None if parent is None else parent.statistics)
     if plan.experts:
         logits = output_of(draft.network, held, plan.device, "share of the experts", draft.progress).logits
         contracts = [expert.contract for expert in plan.experts]
