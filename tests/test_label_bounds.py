@@ -21,7 +21,6 @@ BOUNDS = {
     "slot": "stable and canary",
     "action": "the moves of the code",
     "of": "shared and canary",
-    "by": "probabilities and audit",
     "bound": "value, low and high",
     "label": "real, fake and unknown",
     "class": "the classes of a release",

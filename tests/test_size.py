@@ -13,17 +13,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
-    "ingest": (3639, 38),
+    "ingest": (3631, 38),
     "detector": (5213, 56),
-    "memory": (5568, 87),
-    "updater": (9380, 113),
+    "memory": (5538, 87),
+    "updater": (9370, 113),
     "updater/benchmark": (7828, 88),
     "deploy": (14814, 209),
     "helm": (917, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
 TEST_LINES = 70207
-SIMULATION_LINES = 1703
+SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
     "README.md": 2801,

@@ -1,4 +1,4 @@
-"""Accuracy: the share of right verdicts by class and source, by probabilities alone and by the audit."""
+"""Accuracy: the share of right verdicts by class and source, as the audit estimates it."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse

@@ -93,6 +93,8 @@ class TopicReader:
         topic, _, number = topic.rpartition("-")
         if topic != self._media or not (number.isdecimal() and place.isdecimal()):
             return False
+        if id != f"{topic}-{int(number)}-{int(place)}":
+            return False  # with leading zeros, one item would have many names
         at, offset = TopicPartition(topic, int(number)), int(place)
         if offset >= self._ends.get(at, 0) and not self._asked:
             self._asked = True

@@ -15,7 +15,7 @@ import psutil
 
 from ingest.records import Decoded, Plan
 from ingest.sandbox import wire
-from ingest.sandbox.containers import heif_pixels
+from ingest.sandbox.containers import count_heif_pixels
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.forks import Forks
 from ingest.sandbox.wire import Waiting, WireError
@@ -177,7 +177,7 @@ def most_processor_s(data: bytes) -> float:
 
     At 10 bits a channel it takes 5 to 7.
     """
-    return MAX_DECODE_PROCESSOR_S * min(2.0, max(1.0, heif_pixels(data) / 25_000_000))
+    return MAX_DECODE_PROCESSOR_S * min(2.0, max(1.0, count_heif_pixels(data) / 25_000_000))
 
 
 def _until(deadline: float) -> Waiting:

@@ -94,7 +94,7 @@ def further_pictures(data: bytes) -> int:
     return len(pictures - parts - {primary}) + film
 
 
-def heif_pixels(data: bytes) -> int:
+def count_heif_pixels(data: bytes) -> int:
     """Return the most pixels that a HEIF says of a picture, by its first MiB; 0 of what is none."""
     if data[4:8] != b"ftyp" or data[8:12] not in HEIF_BRANDS:
         return 0

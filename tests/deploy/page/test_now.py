@@ -56,7 +56,9 @@ def test_the_newest_verdicts_are_shown_newest_first_each_with_a_link(page: Any, 
 
 
 def test_a_broker_that_is_away_holds_no_view_and_says_so_soon(page: Any) -> None:
-    assert page.get("/").text.count("not known: <bdi>asking") == 2
+    first = page.get("/").text
+    # On a slow machine its answer is there by then.
+    assert first.count("not known: <bdi>asking") == 2 or "no broker answers" in first
     await_that(lambda: "no broker answers" in page.get("/").text, 20)
 
 

@@ -117,13 +117,13 @@ def test_a_stopped_child_is_the_hosts_fault(monkeypatch, one_child):
 @pytest.mark.parametrize(
     ("does", "reason", "limits"),
     [
-        ("signal.pause()", "timeout", {"DECODE_TIMEOUT_S": 1}),
+        ("signal.pause()", "timeout", {"DECODE_TIMEOUT_S": 5}),
         (
             "signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
             "timeout",
             {"MAX_DECODE_PROCESSOR_S": 1, "DECODE_TIMEOUT_S": 60},
         ),
-        ("while True: parent.send(bytes(1)); time.sleep(0.3)", None, {"DECODE_TIMEOUT_S": 1}),
+        ("while True: parent.send(bytes(1)); time.sleep(0.3)", None, {"DECODE_TIMEOUT_S": 5}),
         ("os.abort()", "crashed", {}),
         *(
             (f"wire.send(parent, {answer}, [bytes(3)], wire.wait)", "crashed", {})
