@@ -187,7 +187,6 @@ def test_two_processes_make_the_network_of_one(
             candidates.append(table.get(run.id).candidate)
             folder = Path(settings["FORGEWATCH_UPDATER_WORK_DIR"]) / f"run-{run.id}"
             networks.append(load_file(folder / "artifact" / "weights.safetensors"))
-            assert not list(folder.glob("step*")), "what the processes shared is gone"
     alone, shared = networks
     if backbone == "none":  # nothing is shared out: every process computes the same
         assert candidates[0] == candidates[1]

@@ -66,8 +66,7 @@ def learnt(draft: Draft) -> None:
         parent, kept = plan.parent, {}
         if parent is not None and parent.statistics is not None:
             kept = tensors_of(parent.statistics)
-        by_steps = partial(learn, file=draft.root / "step.safetensors")
-        trained = (discriminant.learn if plan.architecture.frozen else by_steps)(
+        trained = (discriminant.learn if plan.architecture.frozen else learn)(
             step.Step(
                 train=plan.splits.train,
                 classes=plan.classes,

@@ -118,6 +118,14 @@ def first_ones(value: Tensor) -> Tensor:
     return shared.to(value.device)
 
 
+def from_first(value: object) -> Any:
+    """Return the first process's object, which is pickled on its way; of the others none is read."""
+    values = [value]
+    with with_peers():
+        dist.broadcast_object_list(values, 0)
+    return values[0]
+
+
 def agree(network: nn.Module) -> None:
     """Give all processes the first one's network: rounding on a GPU may have moved them apart."""
     if count() > 1:
@@ -194,15 +202,13 @@ class _Summed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> Tensor:
-        whole = own.clone()
+        whole = own.contiguous().clone()
         _add(whole)
         return whole
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        whole = gradient.contiguous().clone()
-        _add(whole)
-        return whole
+        return _Summed.forward(ctx, gradient)
 
 
 class _WholeBatchStatistics(TorchFunctionMode):
