@@ -80,15 +80,21 @@ class Answers:
         if verdict is None:
             assert judged.error is not None
             return [*records, dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
-        headers = tuple(verdict_headers(verdict, trace))
-        data = verdict.model_dump_json().encode()
-        records.append(OutRecord(self.ingest.topic(VERDICTS), judged.record.key, data, headers))
-        if judged.unknown is not None:
-            onwards = tuple(trace.headers()) if trace else ()
-            records.append(
-                OutRecord(self.ingest.topic(UNKNOWNS), verdict.id.encode(), judged.unknown, onwards)
-            )
-        return records
+        return [*records, *verdict_records(judged, judged.record.key, trace, self.ingest)]
+
+
+def verdict_records(
+    judged: Judged, key: bytes | None, trace: TraceContext | None, ingest: IngestSettings
+) -> list[OutRecord]:
+    """Return the record of a verdict, under its item's key, and its message to the memory, if any."""
+    verdict = judged.verdict
+    assert verdict is not None
+    headers, data = tuple(verdict_headers(verdict, trace)), verdict.model_dump_json().encode()
+    records = [OutRecord(ingest.topic(VERDICTS), key, data, headers)]
+    if judged.unknown is not None:
+        onwards = tuple(trace.headers()) if trace else ()
+        records.append(OutRecord(ingest.topic(UNKNOWNS), verdict.id.encode(), judged.unknown, onwards))
+    return records
 
 
 def count_committed(judged: Sequence[Judged], came: Sequence[float]) -> None:

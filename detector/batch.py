@@ -149,19 +149,13 @@ def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
 
 @dataclass(frozen=True)
 class Ready:
-    """An item that waits for its scores: its place in the batch, who scores it, what it is.
-
-    media opens it again, for a second look. shared: both releases score it.
-    """
+    """An item that waits for its scores: its place in the batch, its record, and what it is."""
 
     place: int
-    record: InRecord
-    artifact: Artifact
+    opened: Opened
     item: MediaItem
     decoded: Decoded
     decode_s: float
-    media: Callable[[], bytes]
-    shared: bool = False
 
 
 def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator[list[Ready]]:
@@ -169,9 +163,9 @@ def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator
 
     Shared items go in requests of their own: both releases are asked the same, so their seconds compare.
     """
-    for shared in dict.fromkeys(item.shared for item in ready):
+    for shared in dict.fromkeys(item.opened.shared for item in ready):
         part: list[Ready] = []
-        for item in (item for item in ready if item.shared == shared):
+        for item in (item for item in ready if item.opened.shared == shared):
             longer = [*part, item]
             crops = sum(len(each.decoded.crops) for each in longer)
             if part and (crops > max_crops or request_bytes(longer) > max_bytes):
@@ -183,7 +177,7 @@ def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator
 
 def request_bytes(part: Sequence[Ready]) -> int:
     """Bound from above the body of a request, bytes."""
-    return body_bytes([item.decoded for item in part], part[0].artifact.manifest.contract)
+    return body_bytes([item.decoded for item in part], part[0].opened.artifact.manifest.contract)
 
 
 def judge(
@@ -218,8 +212,7 @@ def judge(
         else:
             item, decode_s = opened.media.item, time.perf_counter() - opened.since
             assert item is not None
-            about_it = (opened.record, opened.artifact, item, decoded, decode_s, opened.media, opened.shared)
-            ready.append(Ready(place, *about_it))
+            ready.append(Ready(place, opened, item, decoded, decode_s))
     for part in requests(ready, MOST_CROPS, settings.max_request_bytes):
         judged |= _judge_apart(part, score, again, unknown_bytes)
     return [judged[place] for place in range(len(batch.opened))]
@@ -253,8 +246,9 @@ def _judge_apart(
     except Exception as error:
         apart, failed = [[waiting] for waiting in part], _unexpected(error, _about(part))
     if len(part) == 1:
-        alone, release = part[0], part[0].artifact.version
-        return {alone.place: Judged.failed(alone.record, "score", failed, alone.item.trace, release)}
+        (alone,) = part
+        record, release = alone.opened.record, alone.opened.artifact.version
+        return {alone.place: Judged.failed(record, "score", failed, alone.item.trace, release)}
     judged: dict[int, Judged] = {}
     for smaller in apart:
         judged |= _judge_apart(smaller, score, again, unknown_bytes)
@@ -263,10 +257,10 @@ def _judge_apart(
 
 def _about(part: list[Ready]) -> dict[str, object]:
     """The log's fields about the items of one request."""
-    first, release = part[0], part[0].artifact.version
+    first, release = part[0], part[0].opened.artifact.version
     if len(part) == 1:
-        return about(first.record, release=release, trace=first.item.trace)
-    return {"items": [waiting.record.id for waiting in part], "release": release}
+        return about(first.opened.record, release=release, trace=first.item.trace)
+    return {"items": [waiting.opened.record.id for waiting in part], "release": release}
 
 
 def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
@@ -285,14 +279,14 @@ def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
 
 
 def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:
-    artifact, items = part[0].artifact, [waiting.decoded for waiting in part]
+    artifact, items = part[0].opened.artifact, [waiting.decoded for waiting in part]
     apart = judged_apart(items, artifact.manifest)
     request = request_for(items, artifact.manifest.contract, apart)
     started = time.perf_counter()
     output = score(artifact, request)
     model_s = (time.perf_counter() - started) / len(part)
     origins = [
-        Origin(waiting.record.id, waiting.item, Timings(decode_s=waiting.decode_s, model_s=model_s))
+        Origin(waiting.opened.record.id, waiting.item, Timings(decode_s=waiting.decode_s, model_s=model_s))
         for waiting in part
     ]
     said = build(origins, items, output, artifact)
@@ -301,7 +295,7 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [
-        JudgedItem(verdict, found, waiting.media, clip, found.decoded.processor_s)
+        JudgedItem(verdict, found, waiting.opened.media, clip, found.decoded.processor_s)
         for verdict, found, waiting, clip in zip(said, evidence, part, known, strict=True)
     ]
     judged = {}
@@ -321,6 +315,6 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
                 waiting.decoded.picture_hashes,
             )
         judged[waiting.place] = Judged(
-            waiting.record, now.verdict, unknown, None, "score", waiting.item.trace, artifact.version
+            waiting.opened.record, now.verdict, unknown, None, "score", waiting.item.trace, artifact.version
         )
     return judged

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from detector.records import Coverage, Label, Neighbour, RegionPrediction, Timings, Verdict
+from detector.records import Coverage, Label, Neighbour, RegionPrediction, Timings, Verdict, Withdrawal
 from detector.release.artifact import Artifact
 from detector.release.manifest import GateParameters, decide
 from detector.release.tensors import ModelOutput, Request
@@ -235,20 +235,25 @@ def source_of(release: str) -> str:
     return f"/forgewatch/releases/{release}"
 
 
+def event_headers(about: Verdict | Withdrawal, source: str, kind: str) -> list[tuple[str, bytes]]:
+    """Return the attributes of a CloudEvent of this type (Kafka binding, binary mode), by their source."""
+    attributes = {
+        "ce_specversion": "1.0",
+        "ce_id": about.id,
+        "ce_source": source,
+        "ce_type": kind,
+        "ce_subject": about.item.media_id or about.id,
+        "content-type": "application/json",
+    }
+    return [(name, value.encode()) for name, value in attributes.items()]
+
+
 def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[str, bytes]]:
     """The attributes of the CloudEvent (Kafka binding, binary mode) whose data is the verdict's JSON.
 
     The producer's place in a trace is among them as the item came with it (CloudEvents' extension distributed
     tracing). trace is the place that the verdict itself has, which goes into the headers of W3C.
     """
-    attributes = {
-        "ce_specversion": "1.0",
-        "ce_id": verdict.id,
-        "ce_source": source_of(verdict.release),
-        "ce_type": VERDICT_TYPE,
-        "ce_subject": verdict.item.media_id or verdict.id,
-        "content-type": "application/json",
-    }
-    named = [(name, value.encode()) for name, value in attributes.items()]
+    named = event_headers(verdict, source_of(verdict.release), VERDICT_TYPE)
     begun = verdict.item.trace
     return named + (begun.headers("ce_") if begun else []) + (trace.headers() if trace else [])

@@ -174,8 +174,9 @@ def fit_trace_novelty(reference: Reference | None) -> Score | None:
         return None
     mean = torch.from_numpy(reference.mean).float()
     whitening = torch.from_numpy(reference.trace_whitening).float()
-    known = [(group, own_distance(group)) for group in _groups(reference)]
-    widths = [group.shape[1] for group, _ in known]
+    widths = reference.trace_widths.tolist()
+    groups = torch.split(torch.from_numpy(reference.traces).float(), widths, 1)
+    known = [(group, own_distance(group)) for group in groups]
 
     def score(output: NetworkOutput) -> Tensor:
         traced = torch.split((output.features - mean) @ whitening, widths, 1)
@@ -225,11 +226,6 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
         return surprise(z.clamp_min(_MOST_REAL), torch.softmax(output.logits, -1)[:, 0])
 
     return score
-
-
-def _groups(reference: Reference) -> tuple[Tensor, ...]:
-    widths = [int(width) for width in reference.trace_widths]
-    return torch.split(torch.from_numpy(reference.traces).float(), widths, 1)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ detector's graph, so that a release that carries experts is asked and answers li
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from detector.release.contract import PICTURE
 from detector.release.tensors import (
     CROPS,
     ROWS,
+    GraphContract,
     ModelOutput,
     Request,
     Run,
@@ -25,14 +26,12 @@ _ROWS_A_RUN = 8
 """as many as the detector's graph looks at in one run"""
 
 
-class ExpertContract(BaseModel):
+class ExpertContract(GraphContract):
     """What an expert takes and gives, whose it is, and under what licence.
 
     pictures: uint8 (rows, S, S, 3), RGB: a release's own native crops, or whole pictures resized to that
     square; logit: float32 (rows), positive means fake. No row changes another's logit.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,29}$")
     input: Literal["crop", "resize"] = Field(description="native crops, or the whole picture, resized")
@@ -50,16 +49,6 @@ class ExpertContract(BaseModel):
     def outputs(self) -> tuple[TensorSpec, ...]:
         """The logit."""
         return (TensorSpec(name=LOGIT, dtype="float32", shape=(ROWS,)),)
-
-    @property
-    def file_inputs(self) -> tuple[TensorSpec, ...]:
-        """As a request."""
-        return self.inputs
-
-    @property
-    def file_outputs(self) -> tuple[TensorSpec, ...]:
-        """As an answer."""
-        return self.outputs
 
     @property
     def view(self) -> str:

@@ -8,7 +8,7 @@ further graph is a `GraphContract` in `crop_graphs.py`, a field of the manifest 
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,36 +140,44 @@ class TensorSpec(BaseModel):
         return f"{self.dtype} ({', '.join(map(str, self.shape))})"
 
 
-class GraphContract(Protocol):
-    """The declaration of one graph of a release."""
+class GraphContract(BaseModel):
+    """The declaration of one graph of a release; each kind has its `inputs`, `outputs` and `answered`."""
 
-    @property
-    def inputs(self) -> Sequence[TensorSpec]:
-        """What a request has."""
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    @property
-    def outputs(self) -> Sequence[TensorSpec]:
-        """What an answer has, by rows."""
+    if TYPE_CHECKING:  # pydantic takes no field in the place of a property
+
+        @property
+        def inputs(self) -> Sequence[TensorSpec]:
+            """What a request has."""
+            raise NotImplementedError
+
+        @property
+        def outputs(self) -> Sequence[TensorSpec]:
+            """What an answer has, by rows."""
+            raise NotImplementedError
 
     @property
     def file_inputs(self) -> Sequence[TensorSpec]:
         """What one run of the ONNX file takes."""
+        return self.inputs
 
     @property
     def file_outputs(self) -> Sequence[TensorSpec]:
         """What one run of the ONNX file gives."""
+        return self.outputs
 
     def answered(self, run: Run, request: Request) -> ModelOutput:
         """Answer a request by runs of the file; the request is as `inputs` say, and has rows."""
+        raise NotImplementedError
 
     def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
-        """Return how far apart two answers are, of each output of floating point in b.
-
-        Infinite where a has it not, the shapes differ or a value is not finite.
-        """
+        """Return how far apart two answers are, as `detector.release.tensors.differences` says."""
+        return differences(a, b)
 
     def tolerance(self, name: str) -> float:
         """Return the largest difference of an output with which two answers count as equal."""
+        return tolerance(name)
 
 
 def conform(
