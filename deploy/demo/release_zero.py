@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -40,8 +41,8 @@ from memory.records import REAL
 from updater.benchmark.synthetic.in_part import make_clips
 from updater.benchmark.synthetic.stream import write_file, write_folders
 from updater.candidate.gates import make_gates
-from updater.deploy_client import DeployClient, DeployError
-from updater.records import Candidate, Evaluation
+from updater.deploy_client import DeployClient, DeployError, candidate_of
+from updater.records import Evaluation
 from updater.settings import UpdaterSettings
 
 _STATE = ("memory", "updater", "deploy")
@@ -114,9 +115,7 @@ def make_release_zero(
     shutil.rmtree(media)
     kept = _kept(library)
     shutil.rmtree(kept.parent, ignore_errors=True)
-    with folder_aside(kept) as aside:
-        for name in _STATE:
-            _copy(run / name, aside / name)
+    _copy(run, kept)
 
 
 @contextmanager
@@ -142,9 +141,7 @@ def restore(library: Library, run: Path) -> bool:
     kept = _kept(library)
     if not kept.is_dir():
         return False
-    with folder_aside(run) as aside:
-        for name in _STATE:
-            _copy(kept / name, aside / name)
+    _copy(kept, run)
     return True
 
 
@@ -161,34 +158,27 @@ def _digest_of_makings(library: Library) -> str:
             total.update(f"{package.__name__}/{path.relative_to(folder)}\0".encode() + path.read_bytes())
     for name, version in sorted((d.name, d.version) for d in metadata.distributions()):
         total.update(f"{name}=={version}\0".encode())
-    trained_by = _trained_by(os.environ) | release_zero_settings(library.seed, library.unseen)
+    own = ("FORGEWATCH_UPDATER_", "FORGEWATCH_MEMORY_")
+    trained_by = {name: value for name, value in os.environ.items() if name.startswith(own)}
+    trained_by |= release_zero_settings(library.seed, library.unseen)
     for name, value in sorted(trained_by.items()):
         total.update(f"{name}={value}\0".encode())
     return total.hexdigest()
 
 
-def _trained_by(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in environment.items()
-        if name.startswith(("FORGEWATCH_UPDATER_", "FORGEWATCH_MEMORY_"))
-    }
-
-
 def _copy(source: Path, target: Path) -> None:
-    for folder, _, files in os.walk(source):
-        there = target / Path(folder).relative_to(source)
-        there.mkdir(parents=True, exist_ok=True)
-        for name in files:
-            path = Path(folder) / name
-            if path.suffix == ".sqlite":
-                with (
-                    closing(sqlite3.connect(path)) as database,
-                    closing(sqlite3.connect(there / name)) as copy,
-                ):
-                    database.backup(copy)
-            elif not name.endswith(_PASSING):
-                shutil.copy2(path, there / name)
+    """Copy the state of a stack that is kept, whole or not at all."""
+    with folder_aside(target) as aside:
+        for folder, _, files in chain.from_iterable(os.walk(source / name) for name in _STATE):
+            there = aside / Path(folder).relative_to(source)
+            there.mkdir(parents=True, exist_ok=True)
+            for name in files:
+                path, copy = Path(folder) / name, there / name
+                if path.suffix == ".sqlite":
+                    with closing(sqlite3.connect(path)) as kept, closing(sqlite3.connect(copy)) as own:
+                        kept.backup(own)
+                elif not name.endswith(_PASSING):
+                    shutil.copy2(path, copy)
 
 
 SEED = 0
@@ -247,15 +237,6 @@ def _propose_shipped(run: Path, settings: Mapping[str, str]) -> None:
         evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
         try:
             deploy_server.put(artifact)
-            deploy_server.propose(
-                Candidate(
-                    digest=artifact.digest,
-                    evaluation_digest=artifact.manifest.files[EVALUATION],
-                    parent=None,
-                    update=0,
-                    classes=artifact.manifest.classes,
-                    gates=make_gates(bounds, evaluation),
-                )
-            )
+            deploy_server.propose(candidate_of(artifact, 0, make_gates(bounds, evaluation)))
         except DeployError as error:
             raise StackError(f"the release that ships was not taken: {error}") from error
