@@ -234,12 +234,12 @@ def head_recipes(monkeypatch, few_measured):
 
 @pytest.fixture
 def make_settings(tmp_path):
-    """Settings with gates that any network passes, unless said otherwise."""
+    """Settings with gates that any network passes, unless said otherwise; by lda where no backbone is."""
 
     def make(url, where="runner", **changed):
         usual = LENIENT | {
             "database_url": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
-            "learner": "softmax",
+            "learner": "lda" if changed.get("backbone") == "none" else "softmax",
             "backbone": "test_efficientnet",
         }
         folder = tmp_path / where

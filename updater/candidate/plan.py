@@ -21,7 +21,7 @@ from detector.release.artifact import (
     Reference,
     load_reference,
 )
-from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture
+from detector.release.manifest import FEATURE_VERSION, Architecture
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from ingest.records import CropPlan, PicturePlan
@@ -144,7 +144,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         crop_plan=manifest.contract.crop_plan if manifest else CropPlan(crop_px=crop_px),
         parent=parent,
         splits=chosen,
-        recipe=recipe_of(settings, UPDATE if parent else FIRST, len(chosen.train), architecture),
+        recipe=recipe_of(settings, UPDATE if parent else FIRST, len(chosen.train)),
         without=settings.without_kinds,
         seed=settings.seed,
         device=_device(settings),
@@ -160,26 +160,16 @@ def _architecture(settings: UpdaterSettings, crop_px: int) -> Architecture:
         raise CandidateRefusedError(f"FORGEWATCH_UPDATER_BACKBONE: {error}") from error
 
 
-def recipe_of(settings: UpdaterSettings, usual: Recipe, items: int, architecture: Architecture) -> Recipe:
-    """Return how long and how fast so many items are trained on: as usual, but for what is set.
+def recipe_of(settings: UpdaterSettings, usual: Recipe, items: int) -> Recipe:
+    """Return how long and how fast a backbone is trained on so many items: as usual, but for what is set.
 
-    An item is drawn with its share of pseudo-forgeries. There is at least one step of what is trained.
+    An item is drawn with its share of pseudo-forgeries. There is at least one step.
     """
-    recipe = replace(usual, batch=settings.batch or usual.batch)
-    steps = None
+    batch, steps = settings.batch or usual.batch, usual.backbone_steps
     if settings.epochs is not None:
-        steps = max(1, round(settings.epochs * items * (1 + usual.pseudo_share) / recipe.batch))
-    if architecture.backbone == NO_BACKBONE:
-        return replace(
-            recipe,
-            balanced_steps=steps or usual.balanced_steps,
-            balanced_rate=settings.rate or usual.balanced_rate,
-        )
-    return replace(
-        recipe,
-        backbone_steps=steps or usual.backbone_steps,
-        backbone_rate=settings.rate or usual.backbone_rate,
-    )
+        steps = max(1, round(settings.epochs * items * (1 + usual.pseudo_share) / batch))
+    rate = settings.rate or usual.backbone_rate
+    return replace(usual, batch=batch, backbone_steps=steps, backbone_rate=rate)
 
 
 def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from updater.candidate import gates
-from updater.candidate.findings import findings_markdown
+from updater.candidate.report import evaluation_markdown
 from updater.gate_records import Behind, Forgotten, Gate
 from updater.records import Candidate, Caught, Evaluation, Lost, Power, Robustness, Shares
 from updater.settings import UpdaterSettings
@@ -251,7 +251,8 @@ def test_a_finding_says_value_interval_n_bound_the_worst_items_behind_it_and_wha
     assert "noise lost most (60 points)" in found[gates.POWER].mends
     assert found[gates.POWER].items == ("passed-1", "passed-1")
     assert found[gates.ROBUSTNESS].items == ("blurred",)
-    listed = findings_markdown(made)
+    page = evaluation_markdown(evaluation.model_copy(update={"gates": made}))
+    listed = [line for line in page.splitlines() if line.startswith("- **")]
     assert len(listed) == len(found)
     for gate, line in zip(candidate.findings, listed, strict=True):
         assert all(
