@@ -151,7 +151,7 @@ def test_an_update_rehearses_a_budget_of_what_is_live_and_no_proposal_costs_a_cr
     remember("blocky", 30)
     memory_settings = memory_settings.model_copy(update={"rehearsal_budget": 20})
     with deploy_server() as (url, artifacts):
-        settings = make_settings(url, backbone="none")
+        settings = make_settings(url)
 
         def trained():
             run = run_once(settings, memory_settings)
@@ -220,7 +220,7 @@ def test_what_is_set_of_training_reaches_it_and_a_gpu_with_too_little_memory_is_
 ):
     steps = []
 
-    def learn(step, file):
+    def learn(step):
         steps.append(step)
         raise full
 
