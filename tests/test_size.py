@@ -17,12 +17,12 @@ PACKAGES = {
     "detector": (5213, 56),
     "memory": (5538, 87),
     "updater": (9370, 113),
-    "updater/benchmark": (7828, 88),
+    "updater/benchmark": (7823, 88),
     "deploy": (14812, 209),
     "helm": (917, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 70207
+TEST_LINES = 70155
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {

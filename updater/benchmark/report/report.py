@@ -120,13 +120,16 @@ def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
     if table := table_over_seeds([outcome.table for outcome in outcomes]):
         for name in ("auc", "acc"):
             caption = f"{name} by what was trained on (rows) and tested on (columns)."
-            yield plots.cross_map(table, name), caption
+            yield plots.figure_map(table, name, "tested on", "trained on"), caption
     if single := nested_over_seeds([outcome.by_distortion for outcome in outcomes]):
         trained = outcomes[0].about.get("by_distortion_trained_on")
+        by_level: dict[str, dict[str, Figures]] = {}
+        for step, figures in single.items():
+            distortion, _, level = step.partition(":")
+            by_level.setdefault(distortion, {})[level] = figures
         for name in ("auc", "acc"):
             caption = f"{name} by distortion and level, trained on {trained}, one distortion at a time."
-            yield plots.distortion_map(single, name), caption
-            yield plots.distortion_curves(single, name), f"The same {name} as curves."
+            yield plots.figure_map(by_level, name, "level", ""), caption
 
 
 def title_of(runs: Sequence[Run]) -> str:
