@@ -13,8 +13,7 @@ import structlog
 
 from detector import metrics
 from detector.batch import Judged, UnscorableError
-from detector.comparison import comparison_record
-from detector.records import COMPARISONS, UNKNOWNS, VERDICTS
+from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, signed
 from detector.release.artifact import version_of
 from detector.settings import DetectorSettings
 from detector.verdicts import verdict_headers
@@ -47,7 +46,8 @@ class Answers:
 
     def of(self, judged: Sequence[Judged], began_ns: int) -> list[Answer]:
         """Answer records that were taken at began_ns, Unix time in nanoseconds."""
-        return [self._answer(result, self._span(result, began_ns)) for result in judged]
+        begin = self.spans.begin if self.spans else lambda *_: None
+        return [self._answer(each, begin(each.record, each.trace, began_ns)) for each in judged]
 
     def lessened(self, answer: Answer, error: RecordTooLargeError) -> Answer:
         """Put a dead letter, which always fits, in place of an item's answer that is too large.
@@ -63,24 +63,22 @@ class Answers:
         if judged.verdict is None:
             raise CommitError(f"{error}: raise max.message.bytes of {error.record.topic}") from error
         reason = UnscorableError("record_too_large", error)
-        failed = Judged.failed(judged.record, "commit", reason, judged.trace, judged.release)
+        failed = replace(judged, verdict=None, unknown=None, error=reason, stage="commit", comparison=None)
         return self._answer(failed, answer.span)
 
-    def _span(self, judged: Judged, began_ns: int) -> Span | None:
-        return None if self.spans is None else self.spans.begin(judged.record, judged.trace, began_ns)
-
     def _answer(self, judged: Judged, span: Span | None) -> Answer:
-        return Answer(judged, span, self._outputs(judged, judged.trace if span is None else span.context))
-
-    def _outputs(self, judged: Judged, trace: TraceContext | None) -> list[OutRecord]:
-        verdict = judged.verdict
         records: list[OutRecord] = []
         if judged.comparison is not None:
-            records.append(comparison_record(judged.comparison, self.settings.signing_key, self.ingest))
-        if verdict is None:
+            value, key = judged.comparison.model_dump_json().encode(), self.settings.signing_key
+            topic, name = self.ingest.topic(COMPARISONS), judged.comparison.id.encode()
+            records.append(OutRecord(topic, name, value, signed(key, value)))
+        if judged.verdict is None:
             assert judged.error is not None
-            return [*records, dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
-        return [*records, *verdict_records(judged, judged.record.key, trace, self.ingest)]
+            records.append(dead_letter(judged.record, judged.stage, judged.error, self.ingest))
+        else:
+            trace = judged.trace if span is None else span.context
+            records += verdict_records(judged, judged.record.key, trace, self.ingest)
+        return Answer(judged, span, records)
 
 
 def verdict_records(

@@ -101,19 +101,9 @@ class Judged:
     comparison: Comparison | None = None
     """Of a shared item: what both releases said."""
 
-    @classmethod
-    def failed(
-        cls, record: InRecord, stage: Stage, error: MediaError, trace: TraceContext | None, release: str
-    ) -> "Judged":
-        """A record that gets no verdict."""
-        return cls(record, None, None, error, stage, trace, release)
 
-
-@dataclass(frozen=True)
-class Batch:
-    """Records that are committed in one transaction, each scored by the stable release."""
-
-    opened: tuple[Opened, ...]
+Batch = tuple[Opened, ...]
+"""Records that are committed in one transaction, each scored by the stable release."""
 
 
 def open_batch(
@@ -126,7 +116,7 @@ def open_batch(
         decoding = sandbox.submit(media, plan)
         return Opened(record, route.stable, media, decoding, time.perf_counter(), route.shares(record.id))
 
-    return Batch(tuple(opened(record) for record in records))
+    return tuple(opened(record) for record in records)
 
 
 def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
@@ -135,7 +125,7 @@ def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
     What an item costs is known once it is decoded, which is waited for. A scan decodes a video once more.
     """
     spent_s = 0.0
-    for number, opened in enumerate(batch.opened):
+    for number, opened in enumerate(batch):
         began, cost_s = time.monotonic(), 0.0
         with contextlib.suppress(Exception):  # of which the judging makes a dead letter
             decoded = awaited(opened.decoding, beat)
@@ -144,7 +134,7 @@ def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
         spent_s += max(cost_s, time.monotonic() - began)
         if spent_s > most_s and number:
             return number
-    return len(batch.opened)
+    return len(batch)
 
 
 @dataclass(frozen=True)
@@ -197,7 +187,7 @@ def judge(
     """
     ready: list[Ready] = []
     judged: dict[int, Judged] = {}
-    for place, opened in enumerate(batch.opened):
+    for place, opened in enumerate(batch):
         try:
             decoded = awaited(opened.decoding, beat)
         except CancelledError as error:
@@ -208,14 +198,14 @@ def judge(
             release = opened.artifact.version
             fields = about(opened.record, release=release, trace=trace)
             reason = error if isinstance(error, MediaError) else _unexpected(error, fields)
-            judged[place] = Judged.failed(opened.record, stage, reason, trace, release)
+            judged[place] = Judged(opened.record, None, None, reason, stage, trace, release)
         else:
             item, decode_s = opened.media.item, time.perf_counter() - opened.since
             assert item is not None
             ready.append(Ready(place, opened, item, decoded, decode_s))
     for part in requests(ready, MOST_CROPS, settings.max_request_bytes):
         judged |= _judge_apart(part, score, again, unknown_bytes)
-    return [judged[place] for place in range(len(batch.opened))]
+    return [judged[place] for place in range(len(batch))]
 
 
 def _judge_apart(
@@ -248,7 +238,7 @@ def _judge_apart(
     if len(part) == 1:
         (alone,) = part
         record, release = alone.opened.record, alone.opened.artifact.version
-        return {alone.place: Judged.failed(record, "score", failed, alone.item.trace, release)}
+        return {alone.place: Judged(record, None, None, failed, "score", alone.item.trace, release)}
     judged: dict[int, Judged] = {}
     for smaller in apart:
         judged |= _judge_apart(smaller, score, again, unknown_bytes)

@@ -73,14 +73,6 @@ def listed(record: InRecord, retraction: Retraction, ingest: IngestSettings) -> 
     return Listed(record, verdict)
 
 
-def same(before: Verdict, after: Verdict) -> bool:
-    """Whether two releases say the same of an item: label and family are equal.
-
-    The label is the gate's decision, too. Scores are of each release's own scale, and are not compared.
-    """
-    return (before.label, before.family) == (after.label, after.family)
-
-
 @dataclass(frozen=True)
 class Corrections:
     """Makes what is sent for a retraction's verdicts; key signs the outcomes, None: nothing does."""
@@ -99,7 +91,8 @@ class Corrections:
             return self.withdrawn(listed, f"{judged.error.reason}: {told(judged.error)}")
         if judged.verdict.item.digest != before.item.digest:
             return self.withdrawn(listed, "other media lies in its place")
-        if same(before, judged.verdict):
+        # Scores are of each release's own scale, and are not compared.
+        if (before.label, before.family) == (judged.verdict.label, judged.verdict.family):
             return self._settled(listed, "same", judged.verdict)
         after = judged.verdict.model_copy(update={"supersedes": before.release})
         sent = verdict_records(replace(judged, verdict=after), listed.record.key, judged.trace, self.ingest)

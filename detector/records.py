@@ -309,10 +309,8 @@ class Rollout(BaseModel):
 
     @model_validator(mode="after")
     def _no_share_without_a_canary(self) -> Self:
-        if self.canary is None and self.canary_share > 0:
-            raise ValueError("canary_share without a canary")
-        if self.canary is None and self.shared_share > 0:
-            raise ValueError("shared_share without a canary")
+        if self.canary is None and max(self.canary_share, self.shared_share) > 0:
+            raise ValueError("a share without a canary")
         if self.shared_share < self.canary_share:
             raise ValueError("shared_share is less than canary_share")
         return self

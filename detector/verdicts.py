@@ -96,17 +96,15 @@ def build(
     named = [origin.item.source for origin in origins]
     sources = [*named, *(name for name, item in zip(named, items, strict=True) for _ in item.regions)]
     rows = _rows(output, artifact, of_video, sources, len(items) if suspected else 0)
-    neighbours = _neighbours(output, len(items), artifact)
+    entries = artifact.manifest.reference
     parts = unknown_parts(output, gate, len(items))
     # The regions' rows follow the items', in the items' order.
     firsts = len(items) + np.cumsum([0, *(len(item.regions) for item in items)])
     verdicts = []
     for i, (origin, decoded) in enumerate(zip(origins, items, strict=True)):
         first = int(firsts[i])
-        unknown_above, fake_above = (
-            gate.unknown_above(video=of_video[i], source=sources[i]),
-            gate.fake_above(sources[i]),
-        )
+        unknown_above = gate.unknown_above(video=of_video[i], source=sources[i])
+        fake_above = gate.fake_above(sources[i])
         spoke = {
             "fakeness": rows[i]["fake_probability"] > fake_above,
             "novelty": rows[i]["unknown_score"] > unknown_above,
@@ -137,7 +135,12 @@ def build(
                 above=tuple(name for name, above in spoke.items() if above),
                 thresholds_of=sources[i] if sources[i] in gate.sources else None,
                 unknown_parts=parts[i] if parts else None,
-                neighbours=neighbours[i],
+                neighbours=tuple(
+                    Neighbour(**entries[index].model_dump(), distance=float(distance))
+                    for index, distance in zip(
+                        output["neighbour_index"][i], output["neighbour_distance"][i], strict=True
+                    )
+                ),
                 regions=regions,
                 release=artifact.digest,
                 timings=origin.timings,
@@ -213,20 +216,6 @@ def unknown_parts(output: ModelOutput, gate: GateParameters, items: int) -> list
     return [
         {name: float(value) for name, value in zip(parts, row, strict=True)}
         for row in np.round(np.stack(list(parts.values()), 1), _DECIMALS)
-    ]
-
-
-def _neighbours(output: ModelOutput, items: int, artifact: Artifact) -> list[tuple[Neighbour, ...]]:
-    entries = artifact.manifest.reference
-    indices, distances = output["neighbour_index"], output["neighbour_distance"]
-    return [
-        tuple(
-            Neighbour(
-                exemplar=entries[index].exemplar, family=entries[index].family, distance=float(distance)
-            )
-            for index, distance in zip(indices[i], distances[i], strict=True)
-        )
-        for i in range(items)
     ]
 
 

@@ -70,11 +70,11 @@ class Taken:
 
     def first(self, count: int) -> "Taken":
         """So many of the first records; of each partition the others are later ones."""
-        return replace(self, records=self.records[:count], batch=Batch(self.batch.opened[:count]))
+        return replace(self, records=self.records[:count], batch=self.batch[:count])
 
     def without(self, count: int) -> "Taken":
         """The others."""
-        return replace(self, records=self.records[count:], batch=Batch(self.batch.opened[count:]))
+        return replace(self, records=self.records[count:], batch=self.batch[count:])
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,10 @@ class Worker:
                 try:
                     # As many as were asked for have come: more may wait.
                     waiting = was_cut or (ahead is not None and len(ahead.records) >= most)
-                    count, judged = (
-                        self._as_member(self._judging(taken, waiting=waiting)) if taken else (0, [])
-                    )
+                    count, judged = 0, list[Judged]()
+                    if taken:
+                        work = partial(self._judge, taken, waiting=waiting)
+                        count, judged = self._as_member(in_thread(work, "judge"))
                     if committing is not None:
                         self._as_member(committing)
                         self.heartbeat.standing = None
@@ -178,9 +179,6 @@ class Worker:
         batch = open_batch(records, route, self.sandbox, self.ingest)
         return Taken(records, batch, route, self.source.group_metadata(), began_ns)
 
-    def _judging(self, taken: Taken, *, waiting: bool) -> "Future[tuple[int, list[Judged]]]":
-        return in_thread(partial(self._judge, taken, waiting=waiting), "judge")
-
     def _judge(self, taken: Taken, *, waiting: bool) -> tuple[int, list[Judged]]:
         """Judge as many of the first items as a batch may cost; give their number, too."""
         began = time.monotonic()
@@ -194,7 +192,7 @@ class Worker:
             if isinstance(each.error, RequestFailedError):
                 self.serving.blame(each.release, str(each.error))
         for place, said in self.challenger.end(beside, time.monotonic() - began).items():
-            judged[place] = compared(judged[place], batch.opened[place], said, taken.route)
+            judged[place] = compared(judged[place], batch[place], said, taken.route)
         return count, judged
 
     def _unknown_bytes(self) -> int:

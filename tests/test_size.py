@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3631, 38),
-    "detector": (5213, 56),
+    "detector": (5209, 56),
     "memory": (5538, 87),
     "updater": (9370, 113),
     "updater/benchmark": (7823, 88),
-    "deploy": (14812, 209),
+    "deploy": (14811, 209),
     "helm": (917, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""

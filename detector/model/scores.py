@@ -117,11 +117,6 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     return -temperature * torch.logsumexp(logits / temperature, dim=-1)
 
 
-def fit_energy(_reference: Reference | None) -> Score:
-    """Nothing is fitted."""
-    return lambda output: energy(output.logits)
-
-
 def fit_pseudo(_reference: Reference | None) -> Score:
     """The log odds of the class of pseudo-forgeries against all known classes, in nats.
 
@@ -217,9 +212,8 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
     forged = np.array([reference.forged[families == name][0] for name in names])
     direction = means[forged].mean(0) - means[~forged].mean(0)
     median, high = np.quantile(reference.features[~reference.forged] @ direction, [0.5, 0.84])
-    towards, centre = (
-        torch.from_numpy(part).float() for part in (reference.whitening @ direction, reference.mean)
-    )
+    towards = torch.from_numpy(reference.whitening @ direction).float()
+    centre = torch.from_numpy(reference.mean).float()
 
     def score(output: NetworkOutput) -> Tensor:
         z = ((output.features - centre) @ towards - float(median)) / max(float(high - median), 1e-6)
@@ -239,7 +233,7 @@ class Entry:
 
 
 SCORES: dict[str, Entry] = {
-    "energy": Entry(fit_energy, weight=1.0),
+    "energy": Entry(lambda _: lambda output: energy(output.logits), weight=1.0),
     "pseudo": Entry(fit_pseudo, weight=1.0),
     "novelty": Entry(fit_novelty, weight=2.0),
     "embedding_novelty": Entry(fit_embedding_novelty, weight=2.0),

@@ -18,7 +18,6 @@ from detector.release.tensors import (
     Request,
     Run,
     TensorSpec,
-    worst_difference,
 )
 
 PICTURES, LOGIT = "pictures", "logit"
@@ -71,14 +70,6 @@ class ExpertContract(GraphContract):
         pictures = request[PICTURES]
         parts = np.split(pictures, range(_ROWS_A_RUN, len(pictures), _ROWS_A_RUN))
         return {LOGIT: np.concatenate([run([LOGIT], {PICTURES: part})[0] for part in parts])}
-
-    def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
-        """Return the worst |a - b| / (1 + |b|); infinite as `GraphContract.differences` says."""
-        return {LOGIT: worst_difference(a.get(LOGIT), b[LOGIT], ties=False)}
-
-    def tolerance(self, _name: str) -> float:
-        """Return what kernels that sum in another order do not reach."""
-        return 1e-3
 
 
 class CarriedExpert(ExpertContract):

@@ -44,7 +44,9 @@ MOST_CROPS = 256
 """Of one request and of one run of a graph, unless one item has more. A run of 128 px takes 4 MB a crop."""
 
 _CLOSE, _FAR = 1e-3, 1e-2
-_CLOSE_OUTPUTS = frozenset({"logits", "pseudo_logit", "embedding", "features", "energy"})
+_WITHOUT_TIES = frozenset({"cells", "frame_score", "logit"})
+"""what the graphs beside the detector give, and experts"""
+_CLOSE_OUTPUTS = frozenset({"logits", "pseudo_logit", "embedding", "features", "energy", *_WITHOUT_TIES})
 _NETWORKS_OWN = _CLOSE_OUTPUTS - {"logits"}
 """what no neighbour has a say in; in older releases they have one in logits"""
 _TIED, _TIED_SHARE = 0.5, 1 / 4

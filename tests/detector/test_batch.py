@@ -296,7 +296,7 @@ def test_what_a_closed_sandbox_cancels_makes_no_dead_letter(untrained_artifact):
     batch = opened(1, Route(untrained_artifact))
     cancelled: Future[Decoded] = Future()
     cancelled.cancel()
-    object.__setattr__(batch.opened[0], "decoding", cancelled)
+    object.__setattr__(batch[0], "decoding", cancelled)
     with pytest.raises(BatchAbandonedError):
         judge(batch, Model(untrained_artifact), DetectorSettings(), 900_000)
 
