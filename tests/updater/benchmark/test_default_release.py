@@ -78,7 +78,6 @@ def test_what_ships_is_equal_each_time_and_names_its_makers_and_holds_no_weights
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not release_zero.SHIPPED.is_dir(), reason="it is committed once, when it is final")
 def test_the_release_that_lies_in_the_package_is_the_one_that_the_code_names(tmp_path: Path) -> None:
     release = shipped(tmp_path / "release")
     assert release.manifest.classes == ("real", "generated")
