@@ -7,7 +7,7 @@ BIN := .venv/bin
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/pytest -n 3 --dist loadscope \
 	--no-loadscope-reorder
 
-.PHONY: demo up down check fast test tests chaos lint chart-check chart-e2e simulations gpu-check images lock readme dashboards screenshots clean
+.PHONY: demo up down check fast test tests chaos lint chart-check chart-e2e simulations gpu-check images lock readme dashboards screenshots default-release clean
 
 demo: .venv/installed ## the whole loop, from training to hot swap, with a table of counts at the end
 	$(BIN)/forgewatch demo
@@ -90,6 +90,9 @@ lock: ## pins and hashes of everything in pyproject.toml, and of what each image
 
 images: ## the container images; GPU=1 for NVIDIA's GPUs, BASE=IMAGE for another base, INDEX=URL of torch for the CPU
 	BASE="$(BASE)" INDEX="$(INDEX)" TAG="$(TAG)" GPU="$(GPU)" helm/images/build.sh $(TARGETS)
+
+default-release: .venv/installed ## the release that ships, of DATA=DIR (manifest.tsv and its files); prints the digest for release_zero.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m updater.benchmark.default_release "$(DATA)" deploy/demo/release-0
 
 clean: ## all but the source
 	rm -rf .venv .forgewatch

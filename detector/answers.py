@@ -1,19 +1,30 @@
-"""What is sent for judged records: verdicts, messages to the memory, comparisons, dead letters."""
+"""What is sent for judged records, and what is told of them once that is committed.
 
+Verdicts, messages to the memory, comparisons and dead letters are sent; counts, a line of the log and a span
+are told.
+"""
+
+import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import structlog
+
+from detector import metrics
 from detector.batch import Judged, UnscorableError
-from detector.comparison import comparison_record
-from detector.records import COMPARISONS, UNKNOWNS, VERDICTS
+from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, signed
+from detector.release.artifact import version_of
 from detector.settings import DetectorSettings
 from detector.verdicts import verdict_headers
-from ingest.dead_letters import dead_letter
+from ingest.dead_letters import about, dead_letter, told
 from ingest.kafka.sink import CommitError, RecordTooLargeError
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
 from ingest.tracing import Span, Spans
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -35,7 +46,8 @@ class Answers:
 
     def of(self, judged: Sequence[Judged], began_ns: int) -> list[Answer]:
         """Answer records that were taken at began_ns, Unix time in nanoseconds."""
-        return [self._answer(result, self._span(result, began_ns)) for result in judged]
+        begin = self.spans.begin if self.spans else lambda *_: None
+        return [self._answer(each, begin(each.record, each.trace, began_ns)) for each in judged]
 
     def lessened(self, answer: Answer, error: RecordTooLargeError) -> Answer:
         """Put a dead letter, which always fits, in place of an item's answer that is too large.
@@ -51,29 +63,92 @@ class Answers:
         if judged.verdict is None:
             raise CommitError(f"{error}: raise max.message.bytes of {error.record.topic}") from error
         reason = UnscorableError("record_too_large", error)
-        failed = Judged.failed(judged.record, "commit", reason, judged.trace, judged.release)
+        failed = replace(judged, verdict=None, unknown=None, error=reason, stage="commit", comparison=None)
         return self._answer(failed, answer.span)
 
-    def _span(self, judged: Judged, began_ns: int) -> Span | None:
-        return None if self.spans is None else self.spans.begin(judged.record, judged.trace, began_ns)
-
     def _answer(self, judged: Judged, span: Span | None) -> Answer:
-        return Answer(judged, span, self._outputs(judged, judged.trace if span is None else span.context))
-
-    def _outputs(self, judged: Judged, trace: TraceContext | None) -> list[OutRecord]:
-        verdict = judged.verdict
         records: list[OutRecord] = []
         if judged.comparison is not None:
-            records.append(comparison_record(judged.comparison, self.settings.signing_key, self.ingest))
-        if verdict is None:
+            value, key = judged.comparison.model_dump_json().encode(), self.settings.signing_key
+            topic, name = self.ingest.topic(COMPARISONS), judged.comparison.id.encode()
+            records.append(OutRecord(topic, name, value, signed(key, value)))
+        if judged.verdict is None:
             assert judged.error is not None
-            return [*records, dead_letter(judged.record, judged.stage, judged.error, self.ingest)]
-        headers = tuple(verdict_headers(verdict, trace))
-        data = verdict.model_dump_json().encode()
-        records.append(OutRecord(self.ingest.topic(VERDICTS), judged.record.key, data, headers))
-        if judged.unknown is not None:
-            onwards = tuple(trace.headers()) if trace else ()
-            records.append(
-                OutRecord(self.ingest.topic(UNKNOWNS), verdict.id.encode(), judged.unknown, onwards)
-            )
-        return records
+            records.append(dead_letter(judged.record, judged.stage, judged.error, self.ingest))
+        else:
+            trace = judged.trace if span is None else span.context
+            records += verdict_records(judged, judged.record.key, trace, self.ingest)
+        return Answer(judged, span, records)
+
+
+def verdict_records(
+    judged: Judged, key: bytes | None, trace: TraceContext | None, ingest: IngestSettings
+) -> list[OutRecord]:
+    """Return the record of a verdict, under its item's key, and its message to the memory, if any."""
+    verdict = judged.verdict
+    assert verdict is not None
+    headers, data = tuple(verdict_headers(verdict, trace)), verdict.model_dump_json().encode()
+    records = [OutRecord(ingest.topic(VERDICTS), key, data, headers)]
+    if judged.unknown is not None:
+        onwards = tuple(trace.headers()) if trace else ()
+        records.append(OutRecord(ingest.topic(UNKNOWNS), verdict.id.encode(), judged.unknown, onwards))
+    return records
+
+
+def count_committed(judged: Sequence[Judged], came: Sequence[float]) -> None:
+    """Count a batch whose transaction was committed, at that moment; came: when each item did, Unix time."""
+    now_s = time.time()
+    metrics.BATCH_ITEMS.observe(len(judged))
+    metrics.CONSUMED.inc(len(judged))
+    for result, came_s in zip(judged, came, strict=True):
+        metrics.END_TO_END.observe(max(0.0, now_s - came_s))
+        if result.comparison is not None:
+            metrics.SHARED.labels("failed" if result.comparison.challenger.error else "compared").inc()
+        verdict = result.verdict
+        if verdict is None:
+            assert result.error is not None
+            metrics.DEAD_LETTERS.labels(result.stage, result.error.reason).inc()
+            continue
+        release = version_of(verdict.release)
+        metrics.VERDICTS.labels(verdict.label, release).inc()
+        if verdict.label == "fake" and verdict.family is not None:
+            metrics.FAKES.labels(verdict.family, release).inc()
+        if verdict.segments:
+            metrics.TOLD_VIDEOS.labels(verdict.label).inc()
+        metrics.ENERGY.labels(release).observe(verdict.energy)
+        metrics.UNKNOWN_SCORE.labels(release).observe(verdict.unknown_score)
+
+
+def log_verdict(judged: Judged, span: Span | None) -> None:
+    """Log a dead letter, and a verdict only at the level debug: there is one for each item of the stream."""
+    verdict, record, trace = judged.verdict, judged.record, judged.trace
+    if verdict is None:
+        assert judged.error is not None
+        reason = judged.error.reason
+        log.warning(
+            "item became a dead letter",
+            stage=judged.stage,
+            reason=reason,
+            error=told(judged.error),
+            **about(record, release=judged.release, trace=trace),
+        )
+        if span is not None:
+            span.end({"forgewatch.item": record.id, "forgewatch.stage": judged.stage}, reason)
+        return
+    if log.is_enabled_for(logging.DEBUG):
+        log.debug(
+            "verdict",
+            label=verdict.label,
+            family=verdict.family,
+            unknown_score=verdict.unknown_score,
+            **about(record, release=judged.release, trace=trace),
+        )
+    if span is not None:
+        attributes: dict[str, str | float] = {
+            "forgewatch.item": verdict.id,
+            "forgewatch.release": judged.release,
+            "forgewatch.label": verdict.label,
+            "forgewatch.decode_s": verdict.timings.decode_s,
+            "forgewatch.model_s": verdict.timings.model_s,
+        }
+        span.end(attributes | ({} if verdict.family is None else {"forgewatch.family": verdict.family}))

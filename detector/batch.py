@@ -101,19 +101,9 @@ class Judged:
     comparison: Comparison | None = None
     """Of a shared item: what both releases said."""
 
-    @classmethod
-    def failed(
-        cls, record: InRecord, stage: Stage, error: MediaError, trace: TraceContext | None, release: str
-    ) -> "Judged":
-        """A record that gets no verdict."""
-        return cls(record, None, None, error, stage, trace, release)
 
-
-@dataclass(frozen=True)
-class Batch:
-    """Records that are committed in one transaction, each scored by the stable release."""
-
-    opened: tuple[Opened, ...]
+Batch = tuple[Opened, ...]
+"""Records that are committed in one transaction, each scored by the stable release."""
 
 
 def open_batch(
@@ -126,7 +116,7 @@ def open_batch(
         decoding = sandbox.submit(media, plan)
         return Opened(record, route.stable, media, decoding, time.perf_counter(), route.shares(record.id))
 
-    return Batch(tuple(opened(record) for record in records))
+    return tuple(opened(record) for record in records)
 
 
 def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
@@ -135,7 +125,7 @@ def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
     What an item costs is known once it is decoded, which is waited for. A scan decodes a video once more.
     """
     spent_s = 0.0
-    for number, opened in enumerate(batch.opened):
+    for number, opened in enumerate(batch):
         began, cost_s = time.monotonic(), 0.0
         with contextlib.suppress(Exception):  # of which the judging makes a dead letter
             decoded = awaited(opened.decoding, beat)
@@ -144,24 +134,18 @@ def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
         spent_s += max(cost_s, time.monotonic() - began)
         if spent_s > most_s and number:
             return number
-    return len(batch.opened)
+    return len(batch)
 
 
 @dataclass(frozen=True)
 class Ready:
-    """An item that waits for its scores: its place in the batch, who scores it, what it is.
-
-    media opens it again, for a second look. shared: both releases score it.
-    """
+    """An item that waits for its scores: its place in the batch, its record, and what it is."""
 
     place: int
-    record: InRecord
-    artifact: Artifact
+    opened: Opened
     item: MediaItem
     decoded: Decoded
     decode_s: float
-    media: Callable[[], bytes]
-    shared: bool = False
 
 
 def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator[list[Ready]]:
@@ -169,9 +153,9 @@ def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator
 
     Shared items go in requests of their own: both releases are asked the same, so their seconds compare.
     """
-    for shared in dict.fromkeys(item.shared for item in ready):
+    for shared in dict.fromkeys(item.opened.shared for item in ready):
         part: list[Ready] = []
-        for item in (item for item in ready if item.shared == shared):
+        for item in (item for item in ready if item.opened.shared == shared):
             longer = [*part, item]
             crops = sum(len(each.decoded.crops) for each in longer)
             if part and (crops > max_crops or request_bytes(longer) > max_bytes):
@@ -183,7 +167,7 @@ def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator
 
 def request_bytes(part: Sequence[Ready]) -> int:
     """Bound from above the body of a request, bytes."""
-    return body_bytes([item.decoded for item in part], part[0].artifact.manifest.contract)
+    return body_bytes([item.decoded for item in part], part[0].opened.artifact.manifest.contract)
 
 
 def judge(
@@ -203,7 +187,7 @@ def judge(
     """
     ready: list[Ready] = []
     judged: dict[int, Judged] = {}
-    for place, opened in enumerate(batch.opened):
+    for place, opened in enumerate(batch):
         try:
             decoded = awaited(opened.decoding, beat)
         except CancelledError as error:
@@ -214,15 +198,14 @@ def judge(
             release = opened.artifact.version
             fields = about(opened.record, release=release, trace=trace)
             reason = error if isinstance(error, MediaError) else _unexpected(error, fields)
-            judged[place] = Judged.failed(opened.record, stage, reason, trace, release)
+            judged[place] = Judged(opened.record, None, None, reason, stage, trace, release)
         else:
             item, decode_s = opened.media.item, time.perf_counter() - opened.since
             assert item is not None
-            about_it = (opened.record, opened.artifact, item, decoded, decode_s, opened.media, opened.shared)
-            ready.append(Ready(place, *about_it))
+            ready.append(Ready(place, opened, item, decoded, decode_s))
     for part in requests(ready, MOST_CROPS, settings.max_request_bytes):
         judged |= _judge_apart(part, score, again, unknown_bytes)
-    return [judged[place] for place in range(len(batch.opened))]
+    return [judged[place] for place in range(len(batch))]
 
 
 def _judge_apart(
@@ -253,8 +236,9 @@ def _judge_apart(
     except Exception as error:
         apart, failed = [[waiting] for waiting in part], _unexpected(error, _about(part))
     if len(part) == 1:
-        alone, release = part[0], part[0].artifact.version
-        return {alone.place: Judged.failed(alone.record, "score", failed, alone.item.trace, release)}
+        (alone,) = part
+        record, release = alone.opened.record, alone.opened.artifact.version
+        return {alone.place: Judged(record, None, None, failed, "score", alone.item.trace, release)}
     judged: dict[int, Judged] = {}
     for smaller in apart:
         judged |= _judge_apart(smaller, score, again, unknown_bytes)
@@ -263,10 +247,10 @@ def _judge_apart(
 
 def _about(part: list[Ready]) -> dict[str, object]:
     """The log's fields about the items of one request."""
-    first, release = part[0], part[0].artifact.version
+    first, release = part[0], part[0].opened.artifact.version
     if len(part) == 1:
-        return about(first.record, release=release, trace=first.item.trace)
-    return {"items": [waiting.record.id for waiting in part], "release": release}
+        return about(first.opened.record, release=release, trace=first.item.trace)
+    return {"items": [waiting.opened.record.id for waiting in part], "release": release}
 
 
 def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
@@ -285,14 +269,14 @@ def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
 
 
 def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:
-    artifact, items = part[0].artifact, [waiting.decoded for waiting in part]
+    artifact, items = part[0].opened.artifact, [waiting.decoded for waiting in part]
     apart = judged_apart(items, artifact.manifest)
     request = request_for(items, artifact.manifest.contract, apart)
     started = time.perf_counter()
     output = score(artifact, request)
     model_s = (time.perf_counter() - started) / len(part)
     origins = [
-        Origin(waiting.record.id, waiting.item, Timings(decode_s=waiting.decode_s, model_s=model_s))
+        Origin(waiting.opened.record.id, waiting.item, Timings(decode_s=waiting.decode_s, model_s=model_s))
         for waiting in part
     ]
     said = build(origins, items, output, artifact)
@@ -301,7 +285,7 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [
-        JudgedItem(verdict, found, waiting.media, clip, found.decoded.processor_s)
+        JudgedItem(verdict, found, waiting.opened.media, clip, found.decoded.processor_s)
         for verdict, found, waiting, clip in zip(said, evidence, part, known, strict=True)
     ]
     judged = {}
@@ -321,6 +305,6 @@ def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) ->
                 waiting.decoded.picture_hashes,
             )
         judged[waiting.place] = Judged(
-            waiting.record, now.verdict, unknown, None, "score", waiting.item.trace, artifact.version
+            waiting.opened.record, now.verdict, unknown, None, "score", waiting.item.trace, artifact.version
         )
     return judged

@@ -75,7 +75,7 @@ class Challenger:
 
         waiting: more records wait. behind: so long that none of them is shared.
         """
-        places = tuple(place for place, opened in enumerate(batch.opened) if opened.shared)
+        places = tuple(place for place, opened in enumerate(batch) if opened.shared)
         beside, self._excuses = Beside(places), False
         if not places:
             return beside
@@ -86,7 +86,7 @@ class Challenger:
         elif self._under_way is not None and not self._under_way.done():
             beside.why_not = self._fault("it is still scoring earlier items")
         else:
-            shared = Batch(tuple(self._opened(batch.opened[place], route.canary) for place in places))
+            shared = tuple(self._opened(batch[place], route.canary) for place in places)
             work = partial(self._judge, shared, route, waiting=waiting)
             beside.scoring = self._under_way = in_thread(work, "challenger")
         return beside

@@ -3,12 +3,9 @@
 from dataclasses import dataclass, replace
 
 from detector.batch import Judged, Opened
-from detector.records import COMPARISONS, Comparison, Said
+from detector.records import Comparison, Said
 from detector.serving.rollout import Route
-from detector.sharing import signed
 from ingest.dead_letters import told
-from ingest.records import OutRecord
-from ingest.settings import IngestSettings
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,3 @@ def _said(judged: Challenged, release: str) -> Said:
     return Said(
         release=release, label=verdict.label, family=verdict.family, model_s=verdict.timings.model_s, **scores
     )
-
-
-def comparison_record(comparison: Comparison, key: bytes | None, ingest: IngestSettings) -> OutRecord:
-    """Return the record of a comparison; key signs it, None: nothing does."""
-    value = comparison.model_dump_json().encode()
-    return OutRecord(ingest.topic(COMPARISONS), comparison.id.encode(), value, signed(key, value))

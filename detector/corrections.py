@@ -1,24 +1,24 @@
 """Verdicts of a release that was taken back: which are listed, and what is sent for each. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
+from detector.answers import verdict_records
 from detector.batch import Judged
 from detector.reading import WITHDRAWAL_TYPE
 from detector.records import (
     RETRACTIONS,
-    UNKNOWNS,
     VERDICTS,
     Outcome,
     OutcomeKind,
     Retraction,
     Verdict,
     Withdrawal,
+    signed,
 )
-from detector.sharing import signed
-from detector.verdicts import VERDICT_TYPE, source_of, verdict_headers
+from detector.verdicts import VERDICT_TYPE, event_headers, source_of
 from ingest.dead_letters import told
 from ingest.records import InRecord, OutRecord
 from ingest.settings import IngestSettings
@@ -73,14 +73,6 @@ def listed(record: InRecord, retraction: Retraction, ingest: IngestSettings) -> 
     return Listed(record, verdict)
 
 
-def same(before: Verdict, after: Verdict) -> bool:
-    """Whether two releases say the same of an item: label and family are equal.
-
-    The label is the gate's decision, too. Scores are of each release's own scale, and are not compared.
-    """
-    return (before.label, before.family) == (after.label, after.family)
-
-
 @dataclass(frozen=True)
 class Corrections:
     """Makes what is sent for a retraction's verdicts; key signs the outcomes, None: nothing does."""
@@ -99,34 +91,23 @@ class Corrections:
             return self.withdrawn(listed, f"{judged.error.reason}: {told(judged.error)}")
         if judged.verdict.item.digest != before.item.digest:
             return self.withdrawn(listed, "other media lies in its place")
-        if same(before, judged.verdict):
+        # Scores are of each release's own scale, and are not compared.
+        if (before.label, before.family) == (judged.verdict.label, judged.verdict.family):
             return self._settled(listed, "same", judged.verdict)
         after = judged.verdict.model_copy(update={"supersedes": before.release})
-        headers = tuple(verdict_headers(after, judged.trace))
-        data = after.model_dump_json().encode()
-        sent = [OutRecord(self.ingest.topic(VERDICTS), listed.record.key, data, headers)]
-        if judged.unknown is not None:
-            onwards = tuple(judged.trace.headers()) if judged.trace else ()
-            sent.append(OutRecord(self.ingest.topic(UNKNOWNS), after.id.encode(), judged.unknown, onwards))
+        sent = verdict_records(replace(judged, verdict=after), listed.record.key, judged.trace, self.ingest)
         return self._settled(listed, "corrected", after, *sent)
 
     def withdrawn(self, listed: Listed, reason: str) -> Settled:
         """Return what becomes of a verdict that cannot be scored anew, for a reason in one line."""
         before = listed.verdict
         withdrawal = Withdrawal(id=before.id, item=before.item, release=before.release, reason=reason)
-        attributes = {
-            "ce_specversion": "1.0",
-            "ce_id": before.id,
-            # Not the release's, of which the verdict is: source and id together name one event.
-            "ce_source": f"/forgewatch/retractions/{self.retraction.number}",
-            "ce_type": WITHDRAWAL_TYPE,
-            "ce_subject": before.item.media_id or before.id,
-            "ce_time": datetime.now(UTC).isoformat(),
-            "content-type": "application/json",
-        }
-        headers = tuple((name, value.encode()) for name, value in attributes.items())
+        # Not the release's, of which the verdict is: source and id together name one event.
+        source = f"/forgewatch/retractions/{self.retraction.number}"
+        headers = event_headers(withdrawal, source, WITHDRAWAL_TYPE)
+        headers.append(("ce_time", datetime.now(UTC).isoformat().encode()))
         data = withdrawal.model_dump_json().encode()
-        sent = OutRecord(self.ingest.topic(VERDICTS), listed.record.key, data, headers)
+        sent = OutRecord(self.ingest.topic(VERDICTS), listed.record.key, data, tuple(headers))
         return self._settled(listed, "withdrawn", None, sent)
 
     def _settled(self, listed: Listed, what: OutcomeKind, after: Verdict | None, *sent: OutRecord) -> Settled:

@@ -111,19 +111,17 @@ RETRACTION_FAILURES = Counter(
 )
 
 # A counter that first shows with its first events has no increase that a rate would see.
-for _outcome in OUTCOMES:
-    SWAPS.labels(_outcome)
-for _outcome in ("made", "failed"):
-    MAPS.labels(_outcome)
-    SCANS.labels(_outcome)
-for _look in ("scan", "map"):
-    LEFT_OUT.labels(_look)
-for _outcome in ("compared", "failed", "left_out"):
-    SHARED.labels(_outcome)
-for _outcome in ("same", "corrected", "withdrawn", "forged"):
-    RETRACTED.labels(_outcome)
-for _label in get_args(Label):
-    TOLD_VIDEOS.labels(_label)
+_LABELS: dict[Counter, tuple[str, ...]] = {
+    SWAPS: OUTCOMES,
+    **dict.fromkeys((MAPS, SCANS), ("made", "failed")),
+    LEFT_OUT: ("scan", "map"),
+    SHARED: ("compared", "failed", "left_out"),
+    RETRACTED: ("same", "corrected", "withdrawn", "forged"),
+    TOLD_VIDEOS: get_args(Label),
+}
+for _counter, _values in _LABELS.items():
+    for _value in _values:
+        _counter.labels(_value)
 for _stage, _reasons in _REASONS.items():
     for _reason in _reasons:
         DEAD_LETTERS.labels(_stage, _reason)

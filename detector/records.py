@@ -1,5 +1,7 @@
 """The records that the detector owns: the verdict it emits and the rollout it follows."""
 
+import hashlib
+import hmac
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -23,9 +25,8 @@ class Prediction(BaseModel):
     energy is -T * logsumexp(known logits / T): higher means less familiar. novelty is the mean
     distance to the nearest exemplars of the release's reference set in whitened forensic
     features, over how far those are from their own nearest: about 1 among familiar media,
-    higher farther off. unknown_score is the fused gate's u over what is usual among the nearest
-    known items: above Verdict.unknown_threshold the item is unknown. Where these are unfamiliar
-    themselves, the probabilities count how many of them are forgeries (detector/model/graph.py).
+    higher farther off. unknown_score is the gate's: above Verdict.unknown_threshold the item is
+    unknown.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -150,10 +151,17 @@ class Verdict(Prediction):
     thresholds_of: str | None = Field(
         None, description="the source whose own reals these were set on; None: they are pooled over all"
     )
+    first_sight: bool = Field(
+        False, description="no reals of its source are known: novelty alone does not call it unknown"
+    )
+    above: tuple[Literal["fakeness", "novelty"], ...] = Field(
+        (),
+        description="which are above their thresholds: fakeness is fake_probability, novelty unknown_score",
+    )
     unknown_parts: dict[str, float] | None = Field(
         None,
-        description="what each score adds to unknown_score, by the score's name, and surroundings, which is"
-        " minus the level around the item, where the gate knows it; they sum to unknown_score but for"
+        description="what each score adds to unknown_score, by the score's name, and in older releases"
+        " surroundings, the level around the item, subtracted; they sum to unknown_score but for"
         " rounding to 5 decimals; None: the release does not give its scores",
     )
     neighbours: tuple[Neighbour, ...]
@@ -301,10 +309,35 @@ class Rollout(BaseModel):
 
     @model_validator(mode="after")
     def _no_share_without_a_canary(self) -> Self:
-        if self.canary is None and self.canary_share > 0:
-            raise ValueError("canary_share without a canary")
-        if self.canary is None and self.shared_share > 0:
-            raise ValueError("shared_share without a canary")
+        if self.canary is None and max(self.canary_share, self.shared_share) > 0:
+            raise ValueError("a share without a canary")
         if self.shared_share < self.canary_share:
             raise ValueError("shared_share is less than canary_share")
         return self
+
+
+SIGNATURE = "signature"
+"""Header of a comparison or an outcome: HMAC-SHA256 of its value, by its detector's token for deploy."""
+
+# A worker's hindrance while it waits for its first release.
+NO_RELEASE = "no release is served yet"
+
+
+def in_share(item_id: str, share: float) -> bool:
+    """Whether an id belongs to a share of all ids, in [0, 1].
+
+    SHA-256 places each id evenly and for good, so a larger share holds all of a smaller one's. The id is
+    topic, partition and offset: the broker gives it, so that no producer can choose who scores its media.
+    """
+    place = int.from_bytes(hashlib.sha256(item_id.encode()).digest()[:8])
+    return place < share * 2**64
+
+
+def sign(key: bytes, value: bytes) -> bytes:
+    """Return the signature of a comparison's value: HMAC-SHA256, hexadecimal, ASCII."""
+    return hmac.new(key, value, "sha256").hexdigest().encode()
+
+
+def signed(key: bytes | None, value: bytes) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of a comparison or an outcome; None: nothing signs it."""
+    return () if key is None else ((SIGNATURE, sign(key, value)),)

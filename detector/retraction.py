@@ -125,9 +125,9 @@ class Retracting:
                 under_way.pop(over).source.close()
             for retraction in due:
                 if retraction not in under_way:
-                    source = Source(
-                        self._ingest, group_of(self._settings.group_id, retraction), self._past(retraction)
-                    )
+                    since_ms = max(0, retraction.since_ms - CLOCKS_APART_MS)
+                    past = Past(self._ingest.topic(VERDICTS), since_ms, metrics.RETRACTION_LOST)
+                    source = Source(self._ingest, group_of(self._settings.group_id, retraction), past)
                     under_way[retraction] = _Progress(sources.enter_context(source))
                     log.info(
                         "verdicts are taken back",
@@ -138,10 +138,6 @@ class Retracting:
             metrics.RETRACTION_BEHIND.set(sum(progress.source.lag() for progress in under_way.values()))
         metrics.RETRACTION_BEHIND.set(0)
 
-    def _past(self, retraction: Retraction) -> Past:
-        since_ms = max(0, retraction.since_ms - CLOCKS_APART_MS)
-        return Past(self._ingest.topic(VERDICTS), since_ms, metrics.RETRACTION_LOST)
-
     def _round(
         self, retraction: Retraction, progress: _Progress, sink: TransactionalSink, media: MediaReader
     ) -> None:
@@ -149,16 +145,11 @@ class Retracting:
         source = progress.source
         records = source.poll(self._most, _POLL_TIMEOUT_S)
         position, membership = source.position(), source.group_metadata()
-        verdicts = [
-            verdict for record in records if (verdict := self._listed(record, retraction)) is not None
-        ]
+        found = (self._listed(record, retraction) for record in records)
+        verdicts = [verdict for verdict in found if verdict is not None]
         settled = self._settled(verdicts, retraction, media) if verdicts else []
-        due = (
-            bool(position)
-            and position != progress.committed
-            and time.monotonic() > progress.at_s + _COMMIT_INTERVAL_S
-        )
-        if settled or due:
+        late = time.monotonic() > progress.at_s + _COMMIT_INTERVAL_S
+        if settled or (late and position and position != progress.committed):
             self._commit(settled, retraction, sink, position, membership)
             progress.committed, progress.at_s = position, time.monotonic()
 

@@ -133,13 +133,10 @@ def looked_again(
             break
     for place, item in enumerate(now):
         if any(again.missed(item) for again in looks):
-            now[place] = _unscanned(item, why.get(place, "nobody was there to scan it"))
+            update = {"unscanned": why.get(place, "nobody was there to scan it")}
+            update |= {"label": "unknown"} if item.verdict.label == "real" else {}
+            now[place] = replace(item, verdict=item.verdict.model_copy(update=update))
     return now
-
-
-def _unscanned(item: JudgedItem, why: str) -> JudgedItem:
-    update = {"unscanned": why} | ({"label": "unknown"} if item.verdict.label == "real" else {})
-    return replace(item, verdict=item.verdict.model_copy(update=update))
 
 
 class _Shown(NamedTuple):
@@ -206,10 +203,8 @@ class _Pass:
 
     def _asked(self, together: Sequence[_Shown]) -> bool:
         """Put what was seen of these items into their places; where that fails of several, of each alone."""
-        items, decoded = (
-            [self.items[shown.place] for shown in together],
-            [shown.decoded for shown in together],
-        )
+        items = [self.items[shown.place] for shown in together]
+        decoded = [shown.decoded for shown in together]
         began = time.perf_counter()
         try:
             added = self.again.added(items, decoded) if together else []

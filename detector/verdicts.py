@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from detector.records import Coverage, Label, Neighbour, RegionPrediction, Timings, Verdict
+from detector.records import Coverage, Label, Neighbour, RegionPrediction, Timings, Verdict, Withdrawal
 from detector.release.artifact import Artifact
 from detector.release.manifest import GateParameters, decide
 from detector.release.tensors import ModelOutput, Request
@@ -96,13 +96,19 @@ def build(
     named = [origin.item.source for origin in origins]
     sources = [*named, *(name for name, item in zip(named, items, strict=True) for _ in item.regions)]
     rows = _rows(output, artifact, of_video, sources, len(items) if suspected else 0)
-    neighbours = _neighbours(output, len(items), artifact)
+    entries = artifact.manifest.reference
     parts = unknown_parts(output, gate, len(items))
     # The regions' rows follow the items', in the items' order.
     firsts = len(items) + np.cumsum([0, *(len(item.regions) for item in items)])
     verdicts = []
     for i, (origin, decoded) in enumerate(zip(origins, items, strict=True)):
         first = int(firsts[i])
+        unknown_above = gate.unknown_above(video=of_video[i], source=sources[i])
+        fake_above = gate.fake_above(sources[i])
+        spoke = {
+            "fakeness": rows[i]["fake_probability"] > fake_above,
+            "novelty": rows[i]["unknown_score"] > unknown_above,
+        }
         regions = tuple(
             RegionPrediction(
                 kind=region.kind, box=region.box, frame=region.frame, time_s=region.time_s, **rows[first + j]
@@ -123,11 +129,18 @@ def build(
                     others=decoded.others,
                     incomplete=decoded.incomplete,
                 ),
-                unknown_threshold=gate.unknown_above(video=of_video[i], source=sources[i]),
-                fake_threshold=gate.fake_above(sources[i]),
+                unknown_threshold=unknown_above,
+                fake_threshold=fake_above,
+                first_sight=gate.is_first_sight(sources[i]),
+                above=tuple(name for name, above in spoke.items() if above),
                 thresholds_of=sources[i] if sources[i] in gate.sources else None,
                 unknown_parts=parts[i] if parts else None,
-                neighbours=neighbours[i],
+                neighbours=tuple(
+                    Neighbour(**entries[index].model_dump(), distance=float(distance))
+                    for index, distance in zip(
+                        output["neighbour_index"][i], output["neighbour_distance"][i], strict=True
+                    )
+                ),
                 regions=regions,
                 release=artifact.digest,
                 timings=origin.timings,
@@ -188,8 +201,8 @@ _DECIMALS = 5
 def unknown_parts(output: ModelOutput, gate: GateParameters, items: int) -> list[dict[str, float]]:
     """Return what each term of the gate adds to the unknown score of the first so many rows, by its name.
 
-    It is weight * clip((score - median) / scale). What is left of the unknown score is minus the level around
-    the item, and stands under surroundings where the gate knows them. Empty where the output lacks a score.
+    It is weight * clip((score - median) / scale). What is left of an older release's unknown score
+    stands under surroundings. Empty where the output lacks a score.
     """
     if not gate.terms.keys() <= output.keys():
         return []
@@ -206,23 +219,22 @@ def unknown_parts(output: ModelOutput, gate: GateParameters, items: int) -> list
     ]
 
 
-def _neighbours(output: ModelOutput, items: int, artifact: Artifact) -> list[tuple[Neighbour, ...]]:
-    entries = artifact.manifest.reference
-    indices, distances = output["neighbour_index"], output["neighbour_distance"]
-    return [
-        tuple(
-            Neighbour(
-                exemplar=entries[index].exemplar, family=entries[index].family, distance=float(distance)
-            )
-            for index, distance in zip(indices[i], distances[i], strict=True)
-        )
-        for i in range(items)
-    ]
-
-
 def source_of(release: str) -> str:
     """Return the CloudEvents' source of a release's verdicts, by its digest."""
     return f"/forgewatch/releases/{release}"
+
+
+def event_headers(about: Verdict | Withdrawal, source: str, kind: str) -> list[tuple[str, bytes]]:
+    """Return the attributes of a CloudEvent of this type (Kafka binding, binary mode), by their source."""
+    attributes = {
+        "ce_specversion": "1.0",
+        "ce_id": about.id,
+        "ce_source": source,
+        "ce_type": kind,
+        "ce_subject": about.item.media_id or about.id,
+        "content-type": "application/json",
+    }
+    return [(name, value.encode()) for name, value in attributes.items()]
 
 
 def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[str, bytes]]:
@@ -231,14 +243,6 @@ def verdict_headers(verdict: Verdict, trace: TraceContext | None) -> list[tuple[
     The producer's place in a trace is among them as the item came with it (CloudEvents' extension distributed
     tracing). trace is the place that the verdict itself has, which goes into the headers of W3C.
     """
-    attributes = {
-        "ce_specversion": "1.0",
-        "ce_id": verdict.id,
-        "ce_source": source_of(verdict.release),
-        "ce_type": VERDICT_TYPE,
-        "ce_subject": verdict.item.media_id or verdict.id,
-        "content-type": "application/json",
-    }
-    named = [(name, value.encode()) for name, value in attributes.items()]
+    named = event_headers(verdict, source_of(verdict.release), VERDICT_TYPE)
     begun = verdict.item.trace
     return named + (begun.headers("ce_") if begun else []) + (trace.headers() if trace else [])

@@ -12,7 +12,7 @@ import structlog
 from kafka.errors import KafkaError
 
 from detector import metrics
-from detector.answers import Answers
+from detector.answers import Answers, count_committed, log_verdict
 from detector.batch import (
     Batch,
     BatchAbandonedError,
@@ -24,6 +24,7 @@ from detector.batch import (
 )
 from detector.challenger import Challenger, in_thread
 from detector.comparison import compared
+from detector.records import NO_RELEASE
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.scoring import answers_probe, score
@@ -32,9 +33,7 @@ from detector.serving.rollout import Route, Serving
 from detector.serving.rollout_source import FIRST_PAUSE_S
 from detector.serving.torchserve import OutlastedError, TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
-from detector.sharing import NO_RELEASE
 from detector.unknowns import MAX_MESSAGE_BYTES
-from detector.verdict_log import count_committed, log_verdict
 from detector.verdicts import JudgedItem
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.kafka.source import Source
@@ -71,11 +70,11 @@ class Taken:
 
     def first(self, count: int) -> "Taken":
         """So many of the first records; of each partition the others are later ones."""
-        return replace(self, records=self.records[:count], batch=Batch(self.batch.opened[:count]))
+        return replace(self, records=self.records[:count], batch=self.batch[:count])
 
     def without(self, count: int) -> "Taken":
         """The others."""
-        return replace(self, records=self.records[count:], batch=Batch(self.batch.opened[count:]))
+        return replace(self, records=self.records[count:], batch=self.batch[count:])
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,10 @@ class Worker:
                 try:
                     # As many as were asked for have come: more may wait.
                     waiting = was_cut or (ahead is not None and len(ahead.records) >= most)
-                    count, judged = (
-                        self._as_member(self._judging(taken, waiting=waiting)) if taken else (0, [])
-                    )
+                    count, judged = 0, list[Judged]()
+                    if taken:
+                        work = partial(self._judge, taken, waiting=waiting)
+                        count, judged = self._as_member(in_thread(work, "judge"))
                     if committing is not None:
                         self._as_member(committing)
                         self.heartbeat.standing = None
@@ -179,9 +179,6 @@ class Worker:
         batch = open_batch(records, route, self.sandbox, self.ingest)
         return Taken(records, batch, route, self.source.group_metadata(), began_ns)
 
-    def _judging(self, taken: Taken, *, waiting: bool) -> "Future[tuple[int, list[Judged]]]":
-        return in_thread(partial(self._judge, taken, waiting=waiting), "judge")
-
     def _judge(self, taken: Taken, *, waiting: bool) -> tuple[int, list[Judged]]:
         """Judge as many of the first items as a batch may cost; give their number, too."""
         began = time.monotonic()
@@ -195,7 +192,7 @@ class Worker:
             if isinstance(each.error, RequestFailedError):
                 self.serving.blame(each.release, str(each.error))
         for place, said in self.challenger.end(beside, time.monotonic() - began).items():
-            judged[place] = compared(judged[place], batch.opened[place], said, taken.route)
+            judged[place] = compared(judged[place], batch[place], said, taken.route)
         return count, judged
 
     def _unknown_bytes(self) -> int:

@@ -27,7 +27,7 @@ LABORATORY = "updater.benchmark"
 SHOWN = (f"{LABORATORY}.synthetic.",)
 """What the demonstration takes of it: rendered media."""
 WHERE_TORCH_IS = {
-    "detector.model.feature_graph": {"detector.model.export", "detector.features.forensics", "torch"},
+    "detector.model.feature_graph": {"detector.model.export", "detector.features.texture", "torch"},
     "updater.worker": {"updater.runner", "updater.training.processes"},
     "updater.process": {"updater.gpus"},
 }
@@ -189,10 +189,10 @@ def test_what_lies_beside_the_modules_of_a_room_is_in_its_wheel():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packed = settings["tool"]["setuptools"]["package-data"]["*"]
     beside = [
-        path.name
+        (path.name, f"{path.parent.name}/{path.name}")
         for room in ROOMS
         for path in (ROOT / room).rglob("*")
         if path.is_file() and path.suffix not in {".py", ".pyc", ".md"}
     ]
-    assert "kafka.lock" in beside
-    assert [name for name in beside if not any(fnmatch(name, pattern) for pattern in packed)] == []
+    assert ("kafka.lock", "local/kafka.lock") in beside
+    assert [of for of in beside if not any(fnmatch(one, each) for one in of for each in packed)] == []

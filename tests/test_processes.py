@@ -227,7 +227,8 @@ while True:
 """
 SCORES = """
 import signal, sys, onnxruntime
-onnxruntime.InferenceSession("detector/model/features-2-128.onnx", providers=["CPUExecutionProvider"])
+from detector.model.feature_graph import feature_graph
+onnxruntime.InferenceSession(feature_graph(128), providers=["CPUExecutionProvider"])
 sys.stdout.write("scores\\n")
 sys.stdout.flush()
 signal.pause()

@@ -14,15 +14,15 @@ ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3631, 38),
-    "detector": (5213, 56),
+    "detector": (5209, 56),
     "memory": (5538, 87),
     "updater": (9364, 113),
-    "updater/benchmark": (7828, 88),
-    "deploy": (14813, 209),
+    "updater/benchmark": (7823, 88),
+    "deploy": (14811, 209),
     "helm": (917, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 70207
+TEST_LINES = 70155
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
@@ -33,7 +33,7 @@ WORDS = {
     "deploy/bench/README.md": 1397,
     "deploy/demo/README.md": 1299,
     "deploy/page/README.md": 553,
-    "detector/README.md": 2397,
+    "detector/README.md": 2319,
     "detector/release/README.md": 471,
     "helm/README.md": 1660,
     "helm/forgewatch/BACKUP.md": 1307,
@@ -44,9 +44,9 @@ WORDS = {
     "memory/estimate/README.md": 1037,
     "memory/shift/README.md": 1669,
     "updater/README.md": 1937,
-    "updater/benchmark/LOG.md": 2404,
+    "updater/benchmark/LOG.md": 2390,
     "updater/benchmark/README.md": 2326,
-    "updater/benchmark/RESULTS.md": 3806,
+    "updater/benchmark/RESULTS.md": 3762,
 }
 """Words of each page, without its generated parts."""
 

@@ -11,10 +11,11 @@ from typing import Self
 
 import httpx
 
-from detector.release.artifact import MANIFEST, SIGNATURE, Artifact
+from detector.release.artifact import EVALUATION, MANIFEST, SIGNATURE, Artifact
 from detector.release.manifest import ArtifactError
 from detector.serving.rollout_source import FetchError, fetch
 from detector.settings import DetectorSettings
+from updater.gate_records import Gate
 from updater.records import NOT_LET_IN, Candidate
 from updater.settings import UpdaterSettings
 
@@ -32,6 +33,18 @@ class DeployUnavailableError(DeployError):
 
 class DeployRefusedError(DeployError):
     """Deploy answered that it will not, or sent bytes that are not what they should be; fatal."""
+
+
+def candidate_of(artifact: Artifact, update: int, gates: tuple[Gate, ...]) -> Candidate:
+    """Return what is proposed of an artifact, which an update's run made; of no run the number is 0."""
+    return Candidate(
+        digest=artifact.digest,
+        evaluation_digest=artifact.manifest.files[EVALUATION],
+        parent=artifact.manifest.parent,
+        update=update,
+        classes=artifact.manifest.classes,
+        gates=gates,
+    )
 
 
 class DeployClient:

@@ -189,6 +189,9 @@ class Evaluation(BaseModel):
         description="labelled classes with too few items, by split"
     )
     items: Mapping[str, Mapping[str, int]] = Field(description="items of each class, by split")
+    carried: tuple[str, ...] = Field(
+        (), description="known families without held-back items, which the live release's sums answer for"
+    )
     resting: Mapping[str, Mapping[str, int]] = Field(
         {}, description="items of each class that were over a budget and took no part, by split"
     )

@@ -33,7 +33,7 @@ from updater.candidate.plan import (
     picture_plan,
 )
 from updater.data.training_data import PicturesLackingError, load_splits
-from updater.deploy_client import DeployUnavailableError
+from updater.deploy_client import DeployUnavailableError, candidate_of
 from updater.experts.check import ExpertError
 from updater.experts.registry import ExpertRegistry
 from updater.gate_records import said_of_findings
@@ -209,14 +209,7 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
     if settings.signing_key is not None:
         sign(artifact, settings.signing_key)
     evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
-    candidate = Candidate(
-        digest=artifact.digest,
-        evaluation_digest=artifact.manifest.files[EVALUATION],
-        parent=artifact.manifest.parent,
-        update=lease.run,
-        classes=plan.classes,
-        gates=evaluation.gates,
-    )
+    candidate = candidate_of(artifact, lease.run, evaluation.gates)
     with timed("propose"):
         report_at("propose", 0, 1)
         services.deploy.put(artifact)
@@ -244,7 +237,8 @@ def _resting(services: Services, parent: Parent | None) -> frozenset[str]:
     on.
     """
     unmeasured = choose_resting(services.store, services.memory.held_back_budget)
-    if parent is None:
+    # Sums forget nothing, and take no longer for what they hold.
+    if parent is None or parent.artifact.manifest.architecture.frozen:
         return unmeasured
     learnt = known_label(services.store, services.table.labels_learnt(parent.artifact.digest))
     classes, budget = parent.artifact.manifest.classes, services.memory.rehearsal_budget

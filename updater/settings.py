@@ -63,6 +63,11 @@ class UpdaterSettings(BaseSettings):
         "Job made of its template; empty: in this process",
     )
 
+    learner: Literal["lda", "softmax"] = Field(
+        "lda",
+        description="what release 0 is learnt by, and all after it: lda solves linear discriminants over "
+        "frozen features in seconds; softmax trains a backbone in minutes, and alone has one",
+    )
     backbone: str = Field(
         Architecture().backbone,
         description='timm model that release 0 is built on, or "none" for forensic features alone; later '
@@ -77,16 +82,14 @@ class UpdaterSettings(BaseSettings):
         None,
         gt=0,
         allow_inf_nan=False,
-        description="times that an item is drawn to train the network, whole or, "
-        "without a backbone, its head; unset: 100 steps of a backbone for release 0 and 50 later, 2000 and "
-        "1500 of a head",
+        description="times that an item is drawn to train the backbone; unset: 100 steps for release 0 and "
+        "50 later",
     )
     rate: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="highest learning rate of what the epochs are of; "
-        "unset: 0.003 of a backbone for release 0 and 0.001 later, 0.002 of a head",
+        description="highest learning rate of the backbone; unset: 0.003 for release 0 and 0.001 later",
     )
     batch: int | None = Field(
         None,
@@ -153,6 +156,14 @@ class UpdaterSettings(BaseSettings):
 
     @model_validator(mode="after")
     def _weights_are_of_a_model(self) -> Self:
-        if self.checkpoint == TIMM and self.backbone == NO_BACKBONE:
-            raise ValueError("FORGEWATCH_UPDATER_CHECKPOINT=timm needs a timm model as …_BACKBONE")
+        if self.learner == "softmax" and self.backbone == NO_BACKBONE:
+            raise ValueError(
+                "FORGEWATCH_UPDATER_LEARNER=softmax trains a backbone: name a timm model by …_BACKBONE"
+            )
+        for name in ("backbone", "checkpoint", "epochs", "rate", "batch"):
+            if self.learner == "lda" and getattr(self, name) not in (None, NO_BACKBONE):
+                raise ValueError(
+                    f"FORGEWATCH_UPDATER_{name.upper()} is of a network that is trained by steps: set"
+                    " FORGEWATCH_UPDATER_LEARNER=softmax"
+                )
         return self

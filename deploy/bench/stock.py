@@ -24,8 +24,7 @@ from detector.release.manifest import Architecture, GateParameters, Manifest, Te
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.records import CropPlan
-from updater.deploy_client import DeployClient
-from updater.records import Candidate
+from updater.deploy_client import DeployClient, candidate_of
 from updater.settings import UpdaterSettings
 
 CROP_PX = 224
@@ -102,14 +101,7 @@ def go_on_trial(artifact: Artifact, settings: Mapping[str, str], share: float) -
 def _enter(artifact: Artifact, settings: Mapping[str, str], last: Action, turn: Turn | None) -> None:
     with DeployClient(UpdaterSettings(deploy_url=settings["FORGEWATCH_DEPLOY_URL"])) as deploy:
         deploy.put(artifact)
-    candidate = Candidate(
-        digest=artifact.digest,
-        evaluation_digest=artifact.manifest.files[EVALUATION],
-        parent=None,
-        update=0,
-        classes=artifact.manifest.classes,
-        gates=(),
-    )
+    candidate = candidate_of(artifact, 0, ())
     about = (artifact.digest, candidate.evaluation_digest, _WHY)
     ledger = Ledger(settings["FORGEWATCH_DEPLOY_DATABASE_URL"])
     ledger.append(

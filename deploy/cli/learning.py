@@ -172,11 +172,16 @@ def setup_of(chosen: Learning) -> "Setup":
         import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
     if backbone == NO_BACKBONE and chosen.preset is not None:
         raise UsageError(f"--preset {chosen.preset} trains a backbone, and --backbone none is none: name one")
+    lda = chosen.learner == "lda"
+    if lda and (backbone != NO_BACKBONE or chosen.head != "linear" or not chosen.forensic):
+        raise UsageError(
+            "--learner lda reads frozen forensic features: no --backbone, --head or --no-forensic"
+        )
     if backbone == NO_BACKBONE and not chosen.forensic:
         raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
     try:
         shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
-        architecture = architecture_of(backbone, **shape)
+        architecture = architecture_of(backbone, frozen=lda, **shape)
         Network(architecture, 2)
     except BackboneError as error:
         raise UsageError(f"--backbone {error}") from error

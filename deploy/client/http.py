@@ -118,18 +118,20 @@ class Client:
 
     def promote(self, digest: str) -> Release:
         """Begin an approved release's rollout."""
-        return self._move(f"/releases/{digest}/promote", {})
+        return self._answer(Release, "POST", f"/releases/{digest}/promote", {})
 
     def reject(self, digest: str, reason: str) -> Release:
         """Refuse a proposed release for good."""
-        return self._move(f"/releases/{digest}/reject", {"reason": reason})
+        return self._answer(Release, "POST", f"/releases/{digest}/reject", {"reason": reason})
 
     def rollback(self, reason: str, digest: str | None = None, *, retract: bool = True) -> Release:
         """Take the release on trial or the live one out; returns the one that answers everything then.
 
         digest: which is meant. retract: whether what it answered is scored anew.
         """
-        return self._move("/rollback", {"reason": reason, "digest": digest, "retract": retract})
+        return self._answer(
+            Release, "POST", "/rollback", {"reason": reason, "digest": digest, "retract": retract}
+        )
 
     def outlook(self) -> Outlook:
         """What an update of today's labels would rest on, and what it would and would not know."""
@@ -260,9 +262,6 @@ class Client:
     def revoke_token(self, name: str) -> TokenEntry:
         """End a token at once."""
         return self._answer(TokenEntry, "POST", f"/tokens/{_part(name)}/revoke")
-
-    def _move(self, path: str, body: dict[str, Any]) -> Release:
-        return self._answer(Release, "POST", path, body)
 
 
 def _part(text: str) -> str:

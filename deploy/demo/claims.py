@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from pydantic import BaseModel
@@ -18,7 +18,7 @@ from deploy.demo.located import (
     when_report,
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
-from detector.records import Verdict
+from detector.records import Label, Verdict
 from memory.records import REAL
 
 LEAST_NOT_REAL, LEAST_UNKNOWN, LEAST_NAMED = 0.8, 0.5, 0.8
@@ -107,15 +107,10 @@ def delivery(
 def shares(family: str, verdicts: list[Verdict]) -> Shares:
     """The shares of one family's verdicts. A real is named when it is called real."""
     n = len(verdicts)
-    labels = Counter(verdict.label for verdict in verdicts)
+    counts = Counter(verdict.label for verdict in verdicts)
     named = sum(_named(family, verdict) for verdict in verdicts)
-    return Shares(
-        n=n,
-        real=labels["real"] / max(n, 1),
-        fake=labels["fake"] / max(n, 1),
-        unknown=labels["unknown"] / max(n, 1),
-        named=named / max(n, 1),
-    )
+    of_label = {label: counts[label] / max(n, 1) for label in get_args(Label)}
+    return Shares(n=n, named=named / max(n, 1), **of_label)
 
 
 def _named(family: str, verdict: Verdict) -> bool:

@@ -98,8 +98,10 @@ class Operator:
         """Ask for an update and follow it to its proposal."""
         self.run("update", "--follow", *self.named())
 
-    def approve_newest(self) -> str:
-        """Approve the newest proposal; return its digest. One with a broken gate is left to a person.
+    def approve_newest(self, because_broken: str | None = None) -> str:
+        """Approve the newest proposal; return its digest.
+
+        because_broken: why broken gates are accepted; None: a release that has one is left to a person.
 
         Raises OperatorError.
         """
@@ -107,12 +109,14 @@ class Operator:
         if not proposed:
             raise OperatorError("no release is proposed")
         digest = str(proposed[0]["digest"])
-        if any(gate["state"] == "broken" for gate in proposed[0]["candidate"]["gates"]):
+        broken = [gate for gate in proposed[0]["candidate"]["gates"] if gate["state"] == "broken"]
+        if broken and because_broken is None:
             raise OperatorError(
                 f"release {digest[:12]} has broken gates, which a person decides on: `forgewatch"
                 f" release {digest[:12]}` shows them, `forgewatch approve {digest[:12]}` takes it"
             )
-        self.run("approve", digest[:12], "--plan", "now", "--because", BECAUSE, *self.named())
+        accepted = [word for gate in broken for word in ("--accept", f"{gate['name']}={because_broken}")]
+        self.run("approve", digest[:12], "--plan", "now", *accepted, "--because", BECAUSE, *self.named())
         return digest
 
     def named(self) -> tuple[str, ...]:

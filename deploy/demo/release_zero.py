@@ -1,4 +1,4 @@
-"""Release 0 of `forgewatch demo` and `forgewatch up`: made by the public commands, kept for the next run."""
+"""Release 0: of `forgewatch up` what ships; of `forgewatch demo` made by the public commands, and kept."""
 
 import hashlib
 import json
@@ -10,8 +10,12 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event
+
+from pydantic import SecretStr
 
 import deploy
 import detector
@@ -29,10 +33,17 @@ from deploy.local.processes import StackError
 from deploy.local.record import HOME, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
 from deploy.release_records import PROPOSED
+from detector.features.texture_weights import filled
+from detector.release.artifact import EVALUATION, MODEL, Artifact, verify
+from detector.release.manifest import ArtifactError
 from ingest.durable import folder_aside
 from memory.records import REAL
 from updater.benchmark.synthetic.in_part import make_clips
 from updater.benchmark.synthetic.stream import write_file, write_folders
+from updater.candidate.gates import make_gates
+from updater.deploy_client import DeployClient, DeployError, candidate_of
+from updater.records import Evaluation
+from updater.settings import UpdaterSettings
 
 _STATE = ("memory", "updater", "deploy")
 """The folders below a stack's `run` that hold what making release 0 leaves behind."""
@@ -104,9 +115,7 @@ def make_release_zero(
     shutil.rmtree(media)
     kept = _kept(library)
     shutil.rmtree(kept.parent, ignore_errors=True)
-    with folder_aside(kept) as aside:
-        for name in _STATE:
-            _copy(run / name, aside / name)
+    _copy(run, kept)
 
 
 @contextmanager
@@ -132,9 +141,7 @@ def restore(library: Library, run: Path) -> bool:
     kept = _kept(library)
     if not kept.is_dir():
         return False
-    with folder_aside(run) as aside:
-        for name in _STATE:
-            _copy(kept / name, aside / name)
+    _copy(kept, run)
     return True
 
 
@@ -151,37 +158,51 @@ def _digest_of_makings(library: Library) -> str:
             total.update(f"{package.__name__}/{path.relative_to(folder)}\0".encode() + path.read_bytes())
     for name, version in sorted((d.name, d.version) for d in metadata.distributions()):
         total.update(f"{name}=={version}\0".encode())
-    trained_by = _trained_by(os.environ) | release_zero_settings(library.seed, library.unseen)
+    own = ("FORGEWATCH_UPDATER_", "FORGEWATCH_MEMORY_")
+    trained_by = {name: value for name, value in os.environ.items() if name.startswith(own)}
+    trained_by |= release_zero_settings(library.seed, library.unseen)
     for name, value in sorted(trained_by.items()):
         total.update(f"{name}={value}\0".encode())
     return total.hexdigest()
 
 
-def _trained_by(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in environment.items()
-        if name.startswith(("FORGEWATCH_UPDATER_", "FORGEWATCH_MEMORY_"))
-    }
-
-
 def _copy(source: Path, target: Path) -> None:
-    for folder, _, files in os.walk(source):
-        there = target / Path(folder).relative_to(source)
-        there.mkdir(parents=True, exist_ok=True)
-        for name in files:
-            path = Path(folder) / name
-            if path.suffix == ".sqlite":
-                with (
-                    closing(sqlite3.connect(path)) as database,
-                    closing(sqlite3.connect(there / name)) as copy,
-                ):
-                    database.backup(copy)
-            elif not name.endswith(_PASSING):
-                shutil.copy2(path, there / name)
+    """Copy the state of a stack that is kept, whole or not at all."""
+    with folder_aside(target) as aside:
+        for folder, _, files in chain.from_iterable(os.walk(source / name) for name in _STATE):
+            there = aside / Path(folder).relative_to(source)
+            there.mkdir(parents=True, exist_ok=True)
+            for name in files:
+                path, copy = Path(folder) / name, there / name
+                if path.suffix == ".sqlite":
+                    with closing(sqlite3.connect(path)) as kept, closing(sqlite3.connect(copy)) as own:
+                        kept.backup(own)
+                elif not name.endswith(_PASSING):
+                    shutil.copy2(path, copy)
 
 
 SEED = 0
+
+SHIPPED = Path(__file__).with_name("release-0")
+"""The release that `make default-release` made; its graph lies there without the weights of others."""
+SHIPPED_DIGEST = "f9d6e79ad6311f5ec80179c9786dabccb2008a683ac7701834c252331b68298f"
+_BECAUSE_BROKEN = "it ships: most forgeries of strangers pass until they are named, and its card says so"
+
+
+def shipped(folder: Path, kept: Path = SHIPPED) -> Artifact:
+    """Copy the release that ships into a new folder, fill the weights in, and verify each byte.
+
+    Raises StackError, of one line, where it is damaged or exchanged, or the weights are not installed.
+    """
+    try:
+        shutil.copytree(kept, folder)
+        graph = folder / MODEL
+        graph.write_bytes(filled(graph.read_bytes()))
+        return verify(folder, SHIPPED_DIGEST)
+    except (ArtifactError, OSError, ModuleNotFoundError, ValueError) as error:
+        raise StackError(
+            f"the release that ships is not served, for {error}: restore {kept}, or `forgewatch up --empty`"
+        ) from error
 
 
 def up(home: Path = HOME) -> None:
@@ -190,16 +211,15 @@ def up(home: Path = HOME) -> None:
     Raises OperatorError and the local stack's errors; the stack then goes on without a release.
     """
     story = Story(SEED, plan.DEFAULT_UNSEEN)
-    library = plan.Library(story.seed, story.unseen)
-    if not (home / "run").exists():
-        restore(library, home / "run")
     commands.up(home, story.console)
     settings = read_environment(home / "stack.env")
     if await_verdicts(settings, story.console):
         return
     operator = Operator(story.console, settings)
     try:
-        _make_live(story, operator, library, home)
+        if not {release["state"] for release in operator.ask("releases")} & set(PROPOSED):
+            _propose_shipped(home / "run", settings)
+        operator.approve_newest(_BECAUSE_BROKEN)
     except (KeyboardInterrupt, SystemExit):
         story.console.print("The stack runs on without a release: `forgewatch up` goes on, `down` ends it.")
         raise
@@ -207,9 +227,16 @@ def up(home: Path = HOME) -> None:
     commands.tell(home, story.console)
 
 
-def _make_live(story: Story, operator: Operator, library: Library, home: Path) -> None:
-    states = [release["state"] for release in operator.ask("releases")]
-    if not set(PROPOSED) & set(states):
-        with render(library, home / "run" / "library") as rendering:
-            make_release_zero(story, operator, library, home / "run", rendering)
-    operator.approve_newest()
+def _propose_shipped(run: Path, settings: Mapping[str, str]) -> None:
+    bounds = UpdaterSettings(
+        deploy_url=settings["FORGEWATCH_DEPLOY_URL"],
+        deploy_token=SecretStr(settings["FORGEWATCH_UPDATER_DEPLOY_TOKEN"]),
+    )
+    with TemporaryDirectory(dir=run) as aside, DeployClient(bounds) as deploy_server:
+        artifact = shipped(Path(aside, "release"))
+        evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
+        try:
+            deploy_server.put(artifact)
+            deploy_server.propose(candidate_of(artifact, 0, make_gates(bounds, evaluation)))
+        except DeployError as error:
+            raise StackError(f"the release that ships was not taken: {error}") from error

@@ -76,7 +76,8 @@ def _tell(story: Story) -> DemoReport:
             make_release_zero(story, operator, library, stack.run, rendering)
         with story.step("release 0", "The operator approves release 0"):
             first = operator.approve_newest()
-        traffic = parts.enter_context(_open_traffic(stack))
+        servers = stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
+        traffic = parts.enter_context(Traffic(IngestSettings(bootstrap_servers=servers)))
         _stream_before(story, traffic)
         _learn(story, operator, traffic)
         with story.step("swap", "Media streams on while the operator approves: hot swap"):
@@ -102,11 +103,6 @@ def _tell(story: Story) -> DemoReport:
             [clip.answered for clip in clips],
             seconds_spent(metrics)["forgewatch_detector_second_look"],
         )
-
-
-def _open_traffic(stack: Stack) -> Traffic:
-    settings = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
-    return Traffic(settings)
 
 
 def _samples(story: Story, split: str, wanted: plan.Wanted) -> Iterator[MediaSample]:

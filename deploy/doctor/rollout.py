@@ -11,9 +11,8 @@ from deploy.release_records import LedgerEntry
 from deploy.releases.publish import RECHECK_INTERVAL_S, read_topic
 from deploy.server.status import processes_health
 from deploy.settings import DeploySettings
-from detector.records import RELEASES, Rollout
+from detector.records import NO_RELEASE, RELEASES, Rollout
 from detector.release.artifact import MANIFEST, version_of
-from detector.sharing import NO_RELEASE
 from ingest.kafka.access import kafka_options
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings

@@ -12,14 +12,16 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from configparser import RawConfigParser
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
+from xml.parsers.expat import ExpatError
 from xmlrpc import client as xmlrpc
 
-import httpx
 import psutil
 from pydantic import BaseModel, ConfigDict
 
@@ -194,24 +196,21 @@ class Supervisor:
 
     def _ask(self, method: str, *arguments: str | bool) -> Any:
         body = xmlrpc.dumps(arguments, f"supervisor.{method}")
-        path = str(self.sockets / SOCKET)
-        transport = httpx.HTTPTransport(uds=path)
         try:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(path)  # httpx leaves a socket behind where nobody listens
-            with httpx.Client(transport=transport, timeout=_ANSWER_TIMEOUT_S) as client:
-                answer = client.post(
-                    "http://supervisord/RPC2", content=body, headers={"Content-Type": "text/xml"}
-                )
-            ((value,), _) = xmlrpc.loads(answer.raise_for_status().content)
+            with closing(HTTPConnection("supervisord")) as connection:
+                connection.sock = socket.socket(socket.AF_UNIX)
+                connection.sock.settimeout(_ANSWER_TIMEOUT_S)
+                connection.sock.connect(str(self.sockets / SOCKET))
+                connection.request("POST", "/RPC2", body, {"Content-Type": "text/xml"})
+                ((value,), _) = xmlrpc.loads(connection.getresponse().read())
+            return value
         except xmlrpc.Fault as fault:
             raise StackError(
                 f"supervisord: {method} {' '.join(map(str, arguments))}: {fault.faultString}"
             ) from fault
-        except (OSError, httpx.HTTPError) as error:
-            why = error or type(error).__name__
+        except (OSError, HTTPException, ExpatError) as error:
+            why = str(error) or type(error).__name__
             raise StackError(f"supervisord does not answer ({why}): `forgewatch up` starts anew") from error
-        return value
 
 
 def start_supervisor(

@@ -14,7 +14,7 @@ from deploy.page.approvals import expected
 from deploy.page.releases import given_as
 from deploy.page.rollout_tables import links_of, rows_of, steps_of, table_of
 from deploy.page.visit import Visitor, show, visitor
-from deploy.release_records import Release, TakeOut
+from deploy.release_records import TakeOut
 from deploy.releases.four_eyes import own_part
 from deploy.releases.standing import fold
 from deploy.releases.trial import LABELS_WANTED
@@ -102,14 +102,15 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visit
     history = releases.get_release(services, trial.release).history
     minutes = (datetime.now(UTC) - trial.began).total_seconds() / 60
     began = max(number for number, entry in enumerate(history) if entry.action == "begin")
-    names = waivable(champion.candidate.classes[1:])
+    known = champion.candidate.classes
+    names, new = waivable(known[1:]), [name for name in challenger.candidate.classes if name not in known]
     return {
         "challenger": challenger,
         "steps": steps_of(trial, history[began:]),
         "turns": list(reversed(history[began:]))[:_DONE],
         "rows": rows_of(view.checks, expected(services, challenger), minutes),
         "table": table_of(view.table),
-        "look": links_of(view.table, REAL, _new(challenger, champion)),
+        "look": links_of(view.table, REAL, new),
         "failures": {
             "champion": sum(view.table.get(ERROR, {}).values()),
             "challenger": sum(row.get(ERROR, 0) for row in view.table.values()),
@@ -118,9 +119,3 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visit
         "wanted": LABELS_WANTED,
         "asked": own_part(challenger, person.name, releases.terms(services)),
     }
-
-
-def _new(challenger: Release, champion: Release) -> list[str]:
-    """Families that the challenger alone knows."""
-    known = champion.candidate.classes
-    return [name for name in challenger.candidate.classes if name not in known]

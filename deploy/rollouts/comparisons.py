@@ -8,8 +8,7 @@ from math import inf, isfinite
 from pydantic import ValidationError
 
 from deploy.rollout_records import Trial
-from detector.records import MAX_COMPARISON_BYTES, Comparison, Said
-from detector.sharing import SIGNATURE, in_share, sign
+from detector.records import MAX_COMPARISON_BYTES, SIGNATURE, Comparison, Said, in_share, sign
 
 _PLACE = re.compile("(.+)-(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
 _AHEAD_S = 60.0

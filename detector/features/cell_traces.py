@@ -122,9 +122,8 @@ def _edges(by_cell: Tensor, reach: int) -> Tensor:
     behind = frames[None] - F.pad(frames + 1, (1, 0))[:, None]
     before_it = ((behind < 0) & (behind >= -reach)).float()
     after_it = ((behind >= 0) & (behind < reach)).float()
-    (mean_before, spread_before), (mean_after, spread_after) = (
-        _moments(by_cell, within) for within in (before_it, after_it)
-    )
+    mean_before, spread_before = _moments(by_cell, before_it)
+    mean_after, spread_after = _moments(by_cell, after_it)
     noise = torch.sqrt((spread_before + spread_after).clamp_min(0) / (1.5 * reach)) + _NOISE
     has_both = (before_it.sum(1) * after_it.sum(1)).clamp(0, 1)
     return (mean_after - mean_before) / noise * has_both[:, None]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from detector.features.local_noise import EdgeDetail, LocalFilters, LocalNoise, NoiseLevels
 from detector.features.spectrum import Spectrum
-from detector.release.manifest import FEATURE_WIDTH
+from detector.release.manifest import FORENSIC_WIDTH
 
 _SQUARE_3 = ((-1, 2, -1), (2, -4, 2), (-1, 2, -1))
 # Residuals of rich models (Fridrich and Kodovsky 2012): free of brightness and of slopes.
@@ -126,7 +126,7 @@ class ForensicFeatures(nn.Module):
         self.local_filters, self.local_noise = LocalFilters(), LocalNoise(crop_px)
         self.noise_levels = NoiseLevels(crop_px - 4)
         self.colour = Colour(crop_px, kernels[1:5, :, 1:4, 1:4])
-        self.width = FEATURE_WIDTH
+        self.width = FORENSIC_WIDTH
 
     def _constant(self, name: str, value: Tensor) -> None:
         # Not in the state dict: they follow from the feature version.

@@ -184,11 +184,8 @@ class EdgeDetail(nn.Module):
     def forward(self, luma: Tensor) -> Tensor:
         """Return log steepnesses and log levels of detail less those."""
         filtered, bands = self.filters(luma).reshape(-1, 16, self.pixels), len(_BANDS)
-        inner, outer, slopes = (
-            filtered[:, :bands],
-            filtered[:, bands : 2 * bands],
-            filtered[:, 2 * bands : -2],
-        )
+        inner, outer = filtered[:, :bands], filtered[:, bands : 2 * bands]
+        slopes = filtered[:, 2 * bands : -2]
         detail, squares = (inner - outer).square(), slopes.square()
         steep = squares[:, ::2] + squares[:, 1::2] + 1e-3
         fine, coarse = steep[:, :1], steep[:, 1:]

@@ -90,25 +90,15 @@ def _radius(side: int) -> Tensor:
 
 def _peaks(side: int) -> tuple[Tensor, Tensor]:
     """Return two float32 [S * (S/2+1), P]: the mean at each repeated frequency, and around it."""
-    half = side // 2 + 1
+    i, j = torch.arange(side)[:, None], torch.arange(side // 2 + 1)
+    ring = torch.ones(1, 1, 9, 9)
+    ring[:, :, 2:-2, 2:-2] = 0
     at, around = [], []
     for period in _PERIODS:
-        step = side // period
-        for kind in ("row", "column", "both"):
-            centre, near = torch.zeros(side, half), torch.zeros(side, half)
-            for i in range(0, side, step):
-                for j in range(0, half, step):
-                    wanted = {"row": i > 0 and j == 0, "column": i == 0 and j > 0, "both": i > 0 and j > 0}[
-                        kind
-                    ]
-                    if not wanted:
-                        continue
-                    centre[i, j] = 1
-                    for di in range(-4, 5):
-                        for dj in range(-4, 5):
-                            row, column = (i + di) % side, j + dj
-                            if max(abs(di), abs(dj)) >= 3 and 0 <= column < half:
-                                near[row, column] = 1
+        repeated = (i % (side // period) == 0) & (j % (side // period) == 0)
+        for along in ((i > 0) & (j == 0), (i == 0) & (j > 0), (i > 0) & (j > 0)):
+            centre = (repeated & along).float()
+            beyond = F.pad(F.pad(centre[None, None], (0, 0, 4, 4), mode="circular"), (4, 4))
             at.append(_mean(centre))
-            around.append(_mean(near))
+            around.append(_mean(F.conv2d(beyond, ring)[0, 0] > 0))
     return torch.stack(at, 1), torch.stack(around, 1)

@@ -133,15 +133,9 @@ def covering(width: int, height: int, crop_px: int) -> tuple[Corners, Box]:
 
     Returns their corners (left, top), multiples of 8 px, and the part of the picture that they cover whole.
     """
-    most = int(MAX_CROPS**0.5)
-    if _count(width, crop_px) * _count(height, crop_px) <= MAX_CROPS:
-        columns, rows = _count(width, crop_px), _count(height, crop_px)
-    elif _count(width, crop_px) < most:
-        columns, rows = _count(width, crop_px), MAX_CROPS // _count(width, crop_px)
-    elif _count(height, crop_px) < most:
-        columns, rows = MAX_CROPS // _count(height, crop_px), _count(height, crop_px)
-    else:
-        columns = rows = most
+    wide, high = _count(width, crop_px), _count(height, crop_px)
+    rows = min(high, MAX_CROPS // min(wide, int(MAX_CROPS**0.5)))
+    columns = min(wide, MAX_CROPS // rows)
     part_width, part_height = min(width, columns * crop_px), min(height, rows * crop_px)
     left, top = _middle(width, part_width), _middle(height, part_height)
     inside = grid(part_width, part_height, crop_px, MAX_CROPS)

@@ -69,7 +69,9 @@ def places_along(
     """
     most = min(most_frames, max(FEWEST, _MOST_PIXELS // (size[0] * size[1])))
     numbers = sample(length, most)
-    corners = corners_along(_faces(regions), numbers, size, crop_px, elsewhere)
+    found = sorted((one for one in regions if one.kind == "face"), key=lambda one: one.box[2] * one.box[3])
+    largest = {face.frame: face.box for face in found}
+    corners = corners_along(largest, numbers, size, crop_px, elsewhere)
     places = (Place(number, *corner) for number, corner in zip(numbers, corners, strict=True))
     return PlacesPlan(crop_px=crop_px, places=tuple(places))
 
@@ -119,9 +121,3 @@ def most_restless(by_place: NDArray[np.float32]) -> int:
     """
     deviation = np.abs(by_place - np.median(by_place, 0))
     return int((deviation / (deviation.mean((0, 1)) + 1e-6)).mean((0, 2)).argmax())
-
-
-def _faces(regions: Iterable[Region | RegionPrediction]) -> dict[int, Box]:
-    """Return the largest face of each frame in which the first look found one."""
-    faces = [region for region in regions if region.kind == "face"]
-    return {face.frame: face.box for face in sorted(faces, key=lambda face: face.box[2] * face.box[3])}

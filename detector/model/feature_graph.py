@@ -1,13 +1,15 @@
-"""The forensic features alone as an ONNX graph: the memory and deploy compute them without torch.
+"""The features alone as an ONNX graph: the memory and deploy compute them without torch.
 
-Of crops of the usual side the graph lies beside this module, since no process without torch could make it;
-`python -m detector.model.feature_graph` writes it anew. Of others torch makes it, where it is installed.
+Of crops of the usual side the graph lies beside this module, without the texture features' weights, since no
+process without torch could make it; `python -m detector.model.feature_graph` writes it anew. Of others torch
+makes it, where it is installed.
 """
 
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from detector.features.texture_weights import emptied, filled
 from detector.release.manifest import FEATURE_VERSION
 from ingest.records import CropPlan
 
@@ -21,7 +23,7 @@ def feature_graph(crop_px: int) -> bytes:
     where torch is not installed.
     """
     if crop_px == STORED_PX:
-        return stored().read_bytes()
+        return filled(stored().read_bytes())
     try:
         return make(crop_px)
     except ModuleNotFoundError as error:
@@ -37,17 +39,17 @@ def stored() -> Path:
 
 
 def make(crop_px: int) -> bytes:
-    """Export the graph from `ForensicFeatures`. Raises ValueError as there, and ModuleNotFoundError."""
+    """Export the graph from `CropFeatures`. Raises ValueError as there, and ModuleNotFoundError."""
     from torch import Tensor, nn
 
-    from detector.features.forensics import ForensicFeatures
+    from detector.features.texture import CropFeatures
     from detector.model.export import write_onnx
     from detector.release.tensors import ROWS, TensorSpec
 
     class OfCrops(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.features = ForensicFeatures(crop_px)
+            self.features = CropFeatures(crop_px)
 
         def forward(self, crops: Tensor) -> dict[str, Tensor]:
             return {"features": self.features(crops.permute(0, 3, 1, 2).float())}
@@ -60,5 +62,5 @@ def make(crop_px: int) -> bytes:
 
 
 if __name__ == "__main__":
-    stored().write_bytes(make(STORED_PX))
+    stored().write_bytes(emptied(make(STORED_PX)))
     sys.stderr.write(f"{stored()}\n")

@@ -4,13 +4,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from detector.features.forensics import ForensicFeatures, residual_kernels
+from detector.features.forensics import residual_kernels
+from detector.features.texture import CropFeatures
 from detector.model.backbone import make_backbone
 from detector.model.scores import NetworkOutput
 from detector.release.manifest import Architecture as Architecture
 from detector.release.manifest import Channels
 
 _WHITENED_CLIP = 6.0
+SCALED_CLIP = 3.0
+"""of frozen features, in units of their scales"""
 _COSINE_SCALE = 10.0
 _IMAGENET: tuple[Channels, Channels] = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 _MIDDLE: Channels = (127.5, 127.5, 127.5)
@@ -84,6 +87,8 @@ class Network(nn.Module):
 
     feature_mean: Tensor
     feature_whitening: Tensor
+    feature_scale: Tensor
+    """of a network of frozen features, float32 [F]: by which a feature is multiplied once its mean is gone"""
 
     def __init__(self, architecture: Architecture, classes: int) -> None:
         super().__init__()
@@ -96,11 +101,15 @@ class Network(nn.Module):
         if seen:
             self.project = nn.Sequential(nn.Linear(seen, width), nn.LayerNorm(width), nn.GELU())
             self.embedding_size += width
-        self.forensics: ForensicFeatures | None = None
+        self.forensics: CropFeatures | None = None
         if architecture.forensic:
-            self.forensics = ForensicFeatures(size)
+            self.forensics = CropFeatures(size)
             count = self.forensics.width
             self.register_buffer("feature_mean", torch.zeros(count))
+        if self.forensics is not None and architecture.frozen:
+            self.register_buffer("feature_scale", torch.ones(count))
+            self.embedding_size += count
+        elif self.forensics is not None:
             self.register_buffer("feature_whitening", torch.eye(count))
             self.branch = nn.Sequential(
                 nn.Linear(count, 2 * width),
@@ -142,7 +151,15 @@ class Network(nn.Module):
         return torch.cat(parts, 1)
 
     def evidence(self, features: Tensor) -> Tensor:
-        """Return the forensic part of the embedding from raw features [M, F], float32 [M, width]."""
+        """Return the forensic part of the embedding from raw features [M, F], float32 [M, width].
+
+        Of a network of frozen features it is these, scaled and clipped, float32 [M, F]. Rows that are longer
+        than usual are shortened, to a root mean square of 1: else linear logits of what is far from all that
+        is known would be the surest of all.
+        """
+        if self.architecture.frozen:
+            scaled = ((features - self.feature_mean) * self.feature_scale).clamp(-SCALED_CLIP, SCALED_CLIP)
+            return scaled / scaled.square().mean(1, keepdim=True).sqrt().clamp_min(1.0)
         whitened = (features - self.feature_mean) @ self.feature_whitening
         part: Tensor = self.branch(whitened.clamp(-_WHITENED_CLIP, _WHITENED_CLIP))
         return part

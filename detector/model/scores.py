@@ -58,15 +58,6 @@ def own_distance(reference: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
     return own.clamp_min(0.2 * float(own.median())).clamp_min(1e-6)
 
 
-def own_novelty(reference: Tensor, neighbours: int = NEIGHBOURS) -> Tensor:
-    """Return each reference row's novelty among all others, float32 [R], from [R, F].
-
-    Raises ValueError where R <= neighbours. Not for the exported graph.
-    """
-    index, distance = nearest_rows(reference, reference, neighbours + 1)
-    return distance[:, 1:].mean(1) / own_distance(reference, neighbours)[index[:, 1:]].mean(1)
-
-
 def search_of(
     mean: NDArray[np.float32], whitening: NDArray[np.float32], reference: NDArray[np.float32]
 ) -> Callable[[Tensor], Nearest]:
@@ -116,9 +107,6 @@ Fit = Callable[[Reference | None], Score | None]
 """Makes a score from the reference set, or None where it needs one and there is none. Raises ValueError
 where the set is too small."""
 
-Own = Callable[[Reference], Tensor]
-"""The scores of the reference set's own rows, each among all others, float32 [R]."""
-
 
 def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     """Return the free energy of each row of logits [M, K], [M], in nats.
@@ -127,11 +115,6 @@ def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
     out-of-distribution detection", eq. 4; T = 1 there and in the gate. pytorch-ood's EnergyBased agrees.
     """
     return -temperature * torch.logsumexp(logits / temperature, dim=-1)
-
-
-def fit_energy(_reference: Reference | None) -> Score:
-    """Nothing is fitted."""
-    return lambda output: energy(output.logits)
 
 
 def fit_pseudo(_reference: Reference | None) -> Score:
@@ -186,8 +169,9 @@ def fit_trace_novelty(reference: Reference | None) -> Score | None:
         return None
     mean = torch.from_numpy(reference.mean).float()
     whitening = torch.from_numpy(reference.trace_whitening).float()
-    known = [(group, own_distance(group)) for group in _groups(reference)]
-    widths = [group.shape[1] for group, _ in known]
+    widths = reference.trace_widths.tolist()
+    groups = torch.split(torch.from_numpy(reference.traces).float(), widths, 1)
+    known = [(group, own_distance(group)) for group in groups]
 
     def score(output: NetworkOutput) -> Tensor:
         traced = torch.split((output.features - mean) @ whitening, widths, 1)
@@ -228,9 +212,8 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
     forged = np.array([reference.forged[families == name][0] for name in names])
     direction = means[forged].mean(0) - means[~forged].mean(0)
     median, high = np.quantile(reference.features[~reference.forged] @ direction, [0.5, 0.84])
-    towards, centre = (
-        torch.from_numpy(part).float() for part in (reference.whitening @ direction, reference.mean)
-    )
+    towards = torch.from_numpy(reference.whitening @ direction).float()
+    centre = torch.from_numpy(reference.mean).float()
 
     def score(output: NetworkOutput) -> Tensor:
         z = ((output.features - centre) @ towards - float(median)) / max(float(high - median), 1e-6)
@@ -239,39 +222,22 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
     return score
 
 
-def _groups(reference: Reference) -> tuple[Tensor, ...]:
-    widths = [int(width) for width in reference.trace_widths]
-    return torch.split(torch.from_numpy(reference.traces).float(), widths, 1)
-
-
 @dataclass(frozen=True)
 class Entry:
     """A score as calibration takes it into a new gate."""
 
     fit: Fit
     weight: float
-    own: Own | None = None
-    """of a score that measures a distance to the reference set"""
     standard: bool = False
     """whether it is in units of reals already, and so a term as it is"""
 
 
 SCORES: dict[str, Entry] = {
-    "energy": Entry(fit_energy, weight=1.0),
+    "energy": Entry(lambda _: lambda output: energy(output.logits), weight=1.0),
     "pseudo": Entry(fit_pseudo, weight=1.0),
-    "novelty": Entry(
-        fit_novelty, weight=2.0, own=lambda known: own_novelty(torch.from_numpy(known.features).float())
-    ),
-    "embedding_novelty": Entry(
-        fit_embedding_novelty,
-        weight=2.0,
-        own=lambda known: own_novelty(torch.from_numpy(known.embeddings).float()),
-    ),
-    "trace_novelty": Entry(
-        fit_trace_novelty,
-        weight=3.0,
-        own=lambda known: torch.stack([own_novelty(group) for group in _groups(known)]).mean(0),
-    ),
+    "novelty": Entry(fit_novelty, weight=2.0),
+    "embedding_novelty": Entry(fit_embedding_novelty, weight=2.0),
+    "trace_novelty": Entry(fit_trace_novelty, weight=3.0),
     "discriminant": Entry(fit_discriminant, weight=2.0, standard=True),
 }
 """The scores of the gate by name."""
@@ -285,8 +251,6 @@ def fitted(reference: Reference | None) -> dict[str, Score]:
 
 def fused(scores: Mapping[str, Tensor], gate: GateParameters) -> Tensor:
     """Return the sum of the gate's terms, float32 [M]: weight * clip((s - median) / scale).
-
-    An unknown score is this less the level around the item (`detector/model/graph.py`).
 
     scores: float32 [M] of every term of the gate, by its name; more are left alone. Raises KeyError where
     one is missing.

@@ -22,6 +22,9 @@ EVALUATION_PAGE = "evaluation.md"
 """The evaluation for the eye; no artifact needs it."""
 SNAPSHOT = "snapshot.jsonl.gz"
 """The exemplars that the release was made of (updater/candidate/snapshot.py); older artifacts have none."""
+STATISTICS = "sums.safetensors"
+"""The sums that a release's discriminants were solved from (updater/training/sums.py); a release whose
+network is trained by steps has none."""
 SIGNATURE = "model.sig"
 """The signature of all other files (release/signature.py). No manifest names it: it can be made anew."""
 
@@ -55,7 +58,7 @@ SCANNER = Graph("scanner", "scanner.onnx", "scanner_probe.safetensors", "scanner
 GRAPHS = (DETECTOR, LOCALIZER, SCANNER)
 
 FILES = frozenset(
-    {MANIFEST, REFERENCE, EVALUATION, EVALUATION_PAGE, MODEL_CARD, SNAPSHOT}.union(
+    {MANIFEST, REFERENCE, EVALUATION, EVALUATION_PAGE, MODEL_CARD, SNAPSHOT, STATISTICS}.union(
         *(graph.files for graph in GRAPHS)
     )
 )

@@ -9,19 +9,18 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from detector.release.tensors import (
     CROPS,
     MOST_CROPS,
     ROWS,
+    GraphContract,
     ModelOutput,
     Request,
     Run,
     TensorsError,
     TensorSpec,
-    differences,
-    tolerance,
 )
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Region
 
@@ -87,7 +86,7 @@ _NEEDED = {
 }
 
 
-class Contract(BaseModel):
+class Contract(GraphContract):
     """All inputs and outputs of a model.
 
     One input is called crops and is cut by a CropPlan: that is what the memory keeps. Each view has one
@@ -97,8 +96,6 @@ class Contract(BaseModel):
     whitened units. A network without forensic features has F = 0, n = 0 and novelty 0. The others are for
     proofs and probes: a release that gives a score of its gate by name is held to it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     inputs: tuple[Input, ...]
     outputs: tuple[TensorSpec, ...]
@@ -130,16 +127,6 @@ class Contract(BaseModel):
         return MediaPlan(crops=self.crop_plan, pictures=pictures)
 
     @property
-    def file_inputs(self) -> tuple[Input, ...]:
-        """The file takes what a request has."""
-        return self.inputs
-
-    @property
-    def file_outputs(self) -> tuple[TensorSpec, ...]:
-        """The file gives what an answer has."""
-        return self.outputs
-
-    @property
     def most_of_item(self) -> int:
         """As many rows as an item has of a view by the plan, and MOST_CROPS at least."""
         plan = self.crop_plan
@@ -168,14 +155,6 @@ class Contract(BaseModel):
         columns = zip(names, zip(*parts, strict=True), strict=True)
         return {name: np.concatenate(of_runs)[order] for name, of_runs in columns}
 
-    def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
-        """Return the worst |a - b| / (1 + |b|), as `detector.release.tensors.differences` says."""
-        return differences(a, b)
-
-    def tolerance(self, name: str) -> float:
-        """Return what `detector.release.tensors.tolerance` says."""
-        return tolerance(name)
-
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
         names = Counter(spec.name for spec in (*self.inputs, *self.outputs))
@@ -198,19 +177,20 @@ class Contract(BaseModel):
 
 def crops_and_pooling(plan: CropPlan) -> tuple[Input, ...]:
     """Return the inputs of a model that sees crops alone, as uint8."""
-    shape = (CROPS, plan.crop_px, plan.crop_px, 3)
-    return (
-        MediaInput(name=CROPS, dtype="uint8", shape=shape, view=plan),
-        PoolingInput(name="pooling", dtype="float32", shape=(ROWS, CROPS), pools=CROPS),
-    )
+    return _view_and_pooling(CROPS, CROPS, "pooling", plan, (plan.crop_px, plan.crop_px))
 
 
 def picture_and_pooling(plan: PicturePlan) -> tuple[Input, ...]:
     """Return what a model takes beside the crops that also sees the whole picture, as uint8."""
-    shape = ("pictures", plan.height_px, plan.width_px, 3)
+    return _view_and_pooling(PICTURE, "pictures", "picture_pooling", plan, (plan.height_px, plan.width_px))
+
+
+def _view_and_pooling(
+    name: str, axis: str, pooling: str, plan: CropPlan | PicturePlan, sides: tuple[int, int]
+) -> tuple[Input, ...]:
     return (
-        MediaInput(name=PICTURE, dtype="uint8", shape=shape, view=plan),
-        PoolingInput(name="picture_pooling", dtype="float32", shape=(ROWS, "pictures"), pools=PICTURE),
+        MediaInput(name=name, dtype="uint8", shape=(axis, *sides, 3), view=plan),
+        PoolingInput(name=pooling, dtype="float32", shape=(ROWS, axis), pools=name),
     )
 
 

@@ -4,16 +4,16 @@ The localizer's says where a picture is forged, as cells of each crop. The scann
 frame of a clip is forged, seen beside the others.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from detector.release.tensors import (
     CROPS,
     MOST_CROPS,
     ROWS,
+    GraphContract,
     ModelOutput,
     Request,
     Run,
@@ -34,14 +34,12 @@ _PART = 4
 """crops at a time: more do not fit the processor's cache (96 at once took twice as long)"""
 
 
-class CropGraph(BaseModel):
+class CropGraph(GraphContract):
     """A graph beside the detector: from crops to probabilities, which a threshold reads.
 
     Two answers are equal where no probability differs by more than 2/255: what a map as a picture of 8 bits
     hardly shows.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     crop_px: int
     threshold: float = Field(gt=0, le=1)
@@ -55,38 +53,9 @@ class CropGraph(BaseModel):
         """The crops, uint8 RGB, with what else a request has."""
         return (TensorSpec(name=CROPS, dtype="uint8", shape=(ROWS, self.crop_px, self.crop_px, 3)),)
 
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """The probabilities; each graph has its own."""
-        raise NotImplementedError
-
-    @property
-    def file_inputs(self) -> tuple[TensorSpec, ...]:
-        """As a request, unless the file takes more."""
-        return self.inputs
-
-    @property
-    def file_outputs(self) -> tuple[TensorSpec, ...]:
-        """As an answer, unless the file gives more."""
-        return self.outputs
-
-    def answered(self, run: Run, request: Request) -> ModelOutput:
-        """Answer a request; each graph has its own way."""
-        raise NotImplementedError
-
-    def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
-        """Return the largest difference of a probability; infinite as `GraphContract.differences` says."""
-        return {name: _largest(a.get(name), value) for name, value in b.items()}
-
     def tolerance(self, _name: str) -> float:
-        """Return the same for each output."""
-        return 2 / 255
-
-
-def _largest(a: NDArray[Any] | None, b: NDArray[Any]) -> float:
-    if a is None or a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return float("inf")
-    return float(np.abs(a - b).max(initial=0.0))
+        """Return the same for each output, |a - b| / (1 + |b|) of probabilities."""
+        return 1 / 255
 
 
 MAX_REALS_MARKED = 0.05

@@ -7,25 +7,30 @@ detector's graph, so that a release that carries experts is asked and answers li
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from detector.release.contract import PICTURE
-from detector.release.tensors import CROPS, ROWS, ModelOutput, Request, Run, TensorSpec
+from detector.release.tensors import (
+    CROPS,
+    ROWS,
+    GraphContract,
+    ModelOutput,
+    Request,
+    Run,
+    TensorSpec,
+)
 
 PICTURES, LOGIT = "pictures", "logit"
 _ROWS_A_RUN = 8
 """as many as the detector's graph looks at in one run"""
 
 
-class ExpertContract(BaseModel):
+class ExpertContract(GraphContract):
     """What an expert takes and gives, whose it is, and under what licence.
 
     pictures: uint8 (rows, S, S, 3), RGB: a release's own native crops, or whole pictures resized to that
     square; logit: float32 (rows), positive means fake. No row changes another's logit.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,29}$")
     input: Literal["crop", "resize"] = Field(description="native crops, or the whole picture, resized")
@@ -43,16 +48,6 @@ class ExpertContract(BaseModel):
     def outputs(self) -> tuple[TensorSpec, ...]:
         """The logit."""
         return (TensorSpec(name=LOGIT, dtype="float32", shape=(ROWS,)),)
-
-    @property
-    def file_inputs(self) -> tuple[TensorSpec, ...]:
-        """As a request."""
-        return self.inputs
-
-    @property
-    def file_outputs(self) -> tuple[TensorSpec, ...]:
-        """As an answer."""
-        return self.outputs
 
     @property
     def view(self) -> str:
@@ -75,20 +70,6 @@ class ExpertContract(BaseModel):
         pictures = request[PICTURES]
         parts = np.split(pictures, range(_ROWS_A_RUN, len(pictures), _ROWS_A_RUN))
         return {LOGIT: np.concatenate([run([LOGIT], {PICTURES: part})[0] for part in parts])}
-
-    def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
-        """Return the worst |a - b| / (1 + |b|); infinite as `GraphContract.differences` says."""
-        return {LOGIT: _worst(a.get(LOGIT), b[LOGIT])}
-
-    def tolerance(self, _name: str) -> float:
-        """Return what kernels that sum in another order do not reach."""
-        return 1e-3
-
-
-def _worst(a: NDArray[np.float32] | None, b: NDArray[np.float32]) -> float:
-    if a is None or a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return float("inf")
-    return float((np.abs(a - b) / (1 + np.abs(b))).max(initial=0.0))
 
 
 class CarriedExpert(ExpertContract):

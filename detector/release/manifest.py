@@ -16,8 +16,8 @@ from detector.release.crop_graphs import MapContract, ScanContract
 from detector.release.experts import CarriedExpert
 from detector.release.tensors import ROWS
 
-FEATURE_VERSION = "2"
-"""Of the forensic features: raise it with every change after which old rows mean something else."""
+FEATURE_VERSION = "3"
+"""Of the features: raise it with every change after which old rows mean something else."""
 
 _WIDTHS = {
     "residuals": 42,
@@ -28,9 +28,11 @@ _WIDTHS = {
     "local noise": 18,
     "edges": 18,
     "colour": 42,
+    "texture": 320,
 }
 """Of the groups of features, in their order."""
 FEATURE_WIDTH = sum(_WIDTHS.values())
+FORENSIC_WIDTH = FEATURE_WIDTH - _WIDTHS["texture"]
 _TRACES = ("residuals", "spectrum", "local noise", "edges")
 _ENDS = dict(zip(_WIDTHS, itertools.accumulate(_WIDTHS.values()), strict=True))
 TRACE_COLUMNS: tuple[slice, ...] = tuple(slice(_ENDS[name] - _WIDTHS[name], _ENDS[name]) for name in _TRACES)
@@ -54,6 +56,11 @@ class Architecture(BaseModel):
     crop_px: int = Field(128, description="side of a crop in pixels")
     forensic: bool = Field(
         True, description="residual front end and forensic branch; without, the backbone sees plain RGB"
+    )
+    frozen: bool = Field(
+        False,
+        description="whether the head reads the forensic features themselves, scaled and clipped: nothing but"
+        " the head is learnt, in closed form",
     )
     width: int = Field(
         64, gt=0, description="of the backbone's part of the embedding, and of the forensic part"
@@ -80,6 +87,8 @@ class Architecture(BaseModel):
     def _reads_something(self) -> Self:
         if self.backbone == NO_BACKBONE and not self.forensic:
             raise ValueError("a network needs a backbone or forensic features")
+        if self.frozen and (self.backbone != NO_BACKBONE or self.head != "linear"):
+            raise ValueError("a network of frozen features has no backbone, and a linear head")
         return self
 
 
@@ -107,12 +116,25 @@ class SourceThresholds(BaseModel):
     fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
 
 
+class FirstSight(BaseModel):
+    """What the items of a source are judged by of which the release knows no reals: by fakeness.
+
+    How far an item lies from all that is known says that its source is new, and hardly that it is forged.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    fake_threshold: float = Field(
+        ge=0, le=1, description="not real above this fake probability; set on sources that were left out"
+    )
+    sources: tuple[str, ...] = Field(description="whose reals are known: these are judged by the other ones")
+
+
 class GateParameters(BaseModel):
     """Everything between a network's outputs and a label.
 
     The unknown score is the sum over the terms, each of them a score by its name in
-    `detector/model/scores.py`; higher means less familiar. Where the gate knows the item's
-    surroundings (`detector/model/graph.py`), it is less the level around the item.
+    `detector/model/scores.py`; higher means less familiar.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -124,9 +146,13 @@ class GateParameters(BaseModel):
     video_unknown_threshold: float | None = Field(
         None, description="of videos, no lower; None: the pictures', for too few real videos were held back"
     )
-    surroundings: bool = Field(False, description="whether an item's nearest known items shift its bounds")
+    surroundings: bool = Field(False, description="of older releases: their graph subtracts what is no term")
     sources: dict[str, SourceThresholds] = Field(
         {}, description="by the item's source; a source that is not here is judged by the pooled thresholds"
+    )
+
+    first_sight: FirstSight | None = Field(
+        None, description="None: all sources are judged alike, for too few were known to leave some out"
     )
 
     @model_validator(mode="after")
@@ -155,8 +181,14 @@ class GateParameters(BaseModel):
 
     def fake_above(self, source: str) -> float:
         """Return the fake probability above which an item of a source is fake."""
+        if self.is_first_sight(source) and self.first_sight is not None:
+            return self.first_sight.fake_threshold
         own = self.sources.get(source)
         return self.fake_threshold if own is None else own.fake_threshold
+
+    def is_first_sight(self, source: str) -> bool:
+        """Whether no reals of a source are known, and its items are judged by fakeness."""
+        return self.first_sight is not None and source not in self.first_sight.sources
 
 
 def decide(
@@ -169,11 +201,14 @@ def decide(
 ) -> Label:
     """Return "unknown", else "fake", else "real"; a score equal to its threshold is below it.
 
-    By the thresholds of the item's source, where it has its own. A video that would be unknown by the
+    By the thresholds of the item's source, where it has its own. At first sight of a source nothing is
+    unknown that is not fake: novelty only says which of the two it is. A video that would be unknown by the
     threshold of pictures is not called fake: what is that far from all that is known is told from its reals
     no better than from its forgeries.
     """
     fake = fake_probability > gate.fake_above(source)
+    if gate.is_first_sight(source) and not fake:
+        return "real"
     if unknown_score > gate.unknown_above(video=video, source=source):
         return "unknown"
     if not fake:

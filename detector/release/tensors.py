@@ -8,7 +8,7 @@ further graph is a `GraphContract` in `crop_graphs.py`, a field of the manifest 
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,11 @@ MOST_CROPS = 256
 """Of one request and of one run of a graph, unless one item has more. A run of 128 px takes 4 MB a crop."""
 
 _CLOSE, _FAR = 1e-3, 1e-2
-_CLOSE_OUTPUTS = frozenset({"logits", "pseudo_logit", "embedding", "features", "energy"})
+_WITHOUT_TIES = frozenset({"cells", "frame_score", "logit"})
+"""what the graphs beside the detector give, and experts"""
+_CLOSE_OUTPUTS = frozenset({"logits", "pseudo_logit", "embedding", "features", "energy", *_WITHOUT_TIES})
 _NETWORKS_OWN = _CLOSE_OUTPUTS - {"logits"}
-"""what no neighbour has a say in; logits are told with an item's surroundings"""
+"""what no neighbour has a say in; in older releases they have one in logits"""
 _TIED, _TIED_SHARE = 0.5, 1 / 4
 
 
@@ -92,7 +94,7 @@ def differences(a: ModelOutput, b: ModelOutput) -> dict[str, float]:
     have a say in, a quarter of the rows is left out, unless they are off by a half and more.
     """
     return {
-        name: _worst(a.get(name), value, ties=name not in _NETWORKS_OWN)
+        name: worst_difference(a.get(name), value, ties=name not in _NETWORKS_OWN)
         for name, value in b.items()
         if value.dtype.kind == "f"
     }
@@ -107,7 +109,8 @@ def beyond_tolerance(worst: Mapping[str, float], allowed: Callable[[str], float]
     ]
 
 
-def _worst(a: NDArray[Any] | None, b: NDArray[Any], *, ties: bool) -> float:
+def worst_difference(a: NDArray[Any] | None, b: NDArray[Any], *, ties: bool) -> float:
+    """Return the worst |a - b| / (1 + |b|) of rows, without a quarter of them where ties are allowed."""
     if a is None or a.shape != b.shape or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     rows = np.sort((np.abs(a - b) / (1 + np.abs(b))).reshape(len(b), -1).max(1, initial=0.0))
@@ -139,36 +142,44 @@ class TensorSpec(BaseModel):
         return f"{self.dtype} ({', '.join(map(str, self.shape))})"
 
 
-class GraphContract(Protocol):
-    """The declaration of one graph of a release."""
+class GraphContract(BaseModel):
+    """The declaration of one graph of a release; each kind has its `inputs`, `outputs` and `answered`."""
 
-    @property
-    def inputs(self) -> Sequence[TensorSpec]:
-        """What a request has."""
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    @property
-    def outputs(self) -> Sequence[TensorSpec]:
-        """What an answer has, by rows."""
+    if TYPE_CHECKING:  # pydantic takes no field in the place of a property
+
+        @property
+        def inputs(self) -> Sequence[TensorSpec]:
+            """What a request has."""
+            raise NotImplementedError
+
+        @property
+        def outputs(self) -> Sequence[TensorSpec]:
+            """What an answer has, by rows."""
+            raise NotImplementedError
 
     @property
     def file_inputs(self) -> Sequence[TensorSpec]:
         """What one run of the ONNX file takes."""
+        return self.inputs
 
     @property
     def file_outputs(self) -> Sequence[TensorSpec]:
         """What one run of the ONNX file gives."""
+        return self.outputs
 
     def answered(self, run: Run, request: Request) -> ModelOutput:
         """Answer a request by runs of the file; the request is as `inputs` say, and has rows."""
+        raise NotImplementedError
 
     def differences(self, a: ModelOutput, b: ModelOutput) -> dict[str, float]:
-        """Return how far apart two answers are, of each output of floating point in b.
-
-        Infinite where a has it not, the shapes differ or a value is not finite.
-        """
+        """Return how far apart two answers are, as `detector.release.tensors.differences` says."""
+        return differences(a, b)
 
     def tolerance(self, name: str) -> float:
         """Return the largest difference of an output with which two answers count as equal."""
+        return tolerance(name)
 
 
 def conform(

@@ -93,9 +93,10 @@ class Holdings:
             if path == self._path:
                 continue
             with path.open() as file:
-                if _is_free(file.fileno()):
-                    path.unlink(missing_ok=True)
-                else:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink(missing_ok=True)  # its process ended
+                except BlockingIOError:
                     held |= set(json.load(file))
         return held
 
@@ -104,14 +105,6 @@ class Holdings:
         with (self._folder / _LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-def _is_free(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import structlog
 
 from detector import metrics
-from detector.records import Rollout
+from detector.records import Rollout, in_share
 from detector.release.artifact import Artifact, version_of
 from detector.serving.loading import Loader, Settled
 from detector.serving.rollout_source import (
@@ -26,7 +26,6 @@ from detector.serving.rollout_source import (
 )
 from detector.serving.torchserve import ProbeError, StartError, TorchServeError
 from detector.settings import DetectorSettings
-from detector.sharing import in_share
 
 _MOST_STARTS = 3
 """After so many starts that failed, whatever else failed between, it is the release that does not start."""
@@ -236,9 +235,10 @@ class Serving:
         if stable is None:
             return
         canary = at_hand.get(rollout.canary or "") if rollout.canary not in self._out else None
+        fault = self._faults.get(rollout.canary or "")
         self.route = Route(
             *(stable, canary, rollout.canary_share, rollout.shared_share),
-            refused=None if canary else self._fault(rollout.canary),
+            refused=None if canary or not fault else (rollout.canary or "", fault),
             trial=rollout.trial,
             missing=None if canary else rollout.canary,
         )
@@ -260,10 +260,6 @@ class Serving:
             if digest not in self.in_use:
                 del self._leaving[digest]
                 metrics.forget_release(version_of(digest))
-
-    def _fault(self, digest: str | None) -> tuple[str, str] | None:
-        """Why a release cannot be brought, where that is its own fault and not for want of deploy."""
-        return (digest, self._faults[digest]) if digest is not None and digest in self._faults else None
 
     def _tell(self, rollout: Rollout) -> None:
         """Show since when a slot does not serve what it should."""

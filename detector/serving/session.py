@@ -42,9 +42,8 @@ class Session(Generic[C]):
         outputs have other names.
         """
         self.contract, self._deadline_s = contract, deadline_s
-        takes, gives = (
-            {spec.name for spec in specs} for specs in (contract.file_inputs, contract.file_outputs)
-        )
+        takes = {spec.name for spec in contract.file_inputs}
+        gives = {spec.name for spec in contract.file_outputs}
         self._session = open_graph(model, takes, gives, threads, gpu)
 
     def score(self, request: Request) -> ModelOutput:

@@ -48,8 +48,12 @@ class SharedRequests:
     def __init__(self, folder: Path | None) -> None:
         """Take out what killed workers left in the folder; None: nothing is shared."""
         self._folder = folder
-        if folder is not None:
-            _sweep(folder)
+        # Nobody holds the lock of what killed workers left. A worker locks its file just after it made it.
+        for path in folder.glob("*.safetensors") if folder is not None else ():
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - path.stat().st_mtime > _LEFT_BEHIND_S:
+                    path.unlink()
 
     def give_up(self, problem: str) -> None:
         """Share nothing any more: TorchServe does not see what is put there, or nothing can be."""
@@ -113,13 +117,3 @@ def read_shared(body: bytes, folder: Path | None) -> bytes:
 
 def _is_own(found: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
     return is_kind(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
-def _sweep(folder: Path) -> None:
-    """Take out what workers that were killed left: nobody holds its lock any more."""
-    for path in folder.glob("*.safetensors"):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A worker locks its file just after it made it.
-            if time.time() - path.stat().st_mtime > _LEFT_BEHIND_S:
-                path.unlink()

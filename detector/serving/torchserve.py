@@ -98,14 +98,12 @@ class TorchServe:
         )
         self._shared = SharedRequests(shared_folder(settings))
         address = settings.torchserve_management_url
-        if address.startswith("unix:"):
-            self._management = httpx.Client(
-                base_url="http://torchserve",
-                transport=httpx.HTTPTransport(uds=address.removeprefix("unix:")),
-                timeout=_MANAGEMENT_TIMEOUT_S,
-            )
-        else:
-            self._management = httpx.Client(base_url=address, timeout=_MANAGEMENT_TIMEOUT_S, trust_env=False)
+        socket = address.removeprefix("unix:") if address.startswith("unix:") else None
+        self._management = httpx.Client(
+            base_url=address if socket is None else "http://torchserve",
+            transport=httpx.HTTPTransport(uds=socket, trust_env=False),
+            timeout=_MANAGEMENT_TIMEOUT_S,
+        )
 
     def __enter__(self) -> Self:
         return self

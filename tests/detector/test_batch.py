@@ -17,6 +17,7 @@ from detector.batch import (
     Batch,
     BatchAbandonedError,
     Judged,
+    Opened,
     Ready,
     RequestFailedError,
     judge,
@@ -295,7 +296,7 @@ def test_what_a_closed_sandbox_cancels_makes_no_dead_letter(untrained_artifact):
     batch = opened(1, Route(untrained_artifact))
     cancelled: Future[Decoded] = Future()
     cancelled.cancel()
-    object.__setattr__(batch.opened[0], "decoding", cancelled)
+    object.__setattr__(batch[0], "decoding", cancelled)
     with pytest.raises(BatchAbandonedError):
         judge(batch, Model(untrained_artifact), DetectorSettings(), 900_000)
 
@@ -314,8 +315,9 @@ def test_shared_items_are_asked_about_apart_and_the_stable_release_scores_all(un
 
 def ready(artifact: Artifact, counts: list[int]) -> list[Ready]:
     record = InRecord("media", 0, 0, 0, None, PNG, ())
-    item: Any = None
-    return [Ready(i, record, artifact, item, decoded(i, n), 0.0, lambda: b"") for i, n in enumerate(counts)]
+    none: Any = None
+    opened = Opened(record, artifact, none, none, 0.0)
+    return [Ready(i, opened, none, decoded(i, n), 0.0) for i, n in enumerate(counts)]
 
 
 @given(
@@ -335,7 +337,7 @@ def test_requests_hold_all_items_in_order_within_both_limits(
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=12))
 def test_a_request_has_at_most_the_bytes_that_are_reckoned(untrained_artifact, counts):
     items = ready(untrained_artifact, counts)
-    request = request_for([item.decoded for item in items], items[0].artifact.manifest.contract)
+    request = request_for([item.decoded for item in items], items[0].opened.artifact.manifest.contract)
     body = len(encode(request))
     assert body <= request_bytes(items) <= body + 512
 

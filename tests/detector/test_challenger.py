@@ -94,7 +94,7 @@ class Scene:
         beside = self.challenger.begin(batch, route, waiting=behind, behind=behind)
         found = judge(batch, self.model.predict, DetectorSettings(), 900_000)
         for place, said in self.challenger.end(beside, 0.0).items():
-            found[place] = compared(found[place], batch.opened[place], said, route)
+            found[place] = compared(found[place], batch[place], said, route)
         return found
 
     def shadow(self, **given: Any) -> list[Comparison]:

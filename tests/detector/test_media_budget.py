@@ -72,7 +72,7 @@ def peak_bytes(sandbox: Sandbox, settings: IngestSettings, batch: list[InRecord]
     ctypes.CDLL(None).malloc_trim(0)  # what earlier tests freed would be taken before any more is asked for
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = status_bytes("VmRSS")
-    for opened in open_batch(batch, route, sandbox, settings).opened:
+    for opened in open_batch(batch, route, sandbox, settings):
         opened.decoding.exception(60)
     return status_bytes("VmHWM") - before
 

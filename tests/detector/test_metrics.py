@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from verdicts import make_item, make_verdict
 
 import ingest.sandbox.sandbox  # noqa: F401 - what it counts
+from detector.answers import count_committed, log_verdict
 from detector.batch import Judged, UnscorableError
 from detector.metrics import (
     ENERGY,
@@ -20,7 +21,6 @@ from detector.metrics import (
     serve_release,
 )
 from detector.records import Label, Scan, Segment
-from detector.verdict_log import count_committed, log_verdict
 from ingest.records import InRecord
 from ingest.sandbox.decode import DecodeError
 from ingest.trace_context import TraceContext
@@ -182,13 +182,10 @@ def test_a_verdict_is_one_line_for_debugging_that_says_of_which_item_and_release
 @pytest.mark.parametrize("level", ["info"], indirect=True)
 def test_a_dead_letter_is_a_line_in_one_printable_piece(level):
     with capture_logs() as lines:
-        log_verdict(
-            Judged.failed(RECORD, "decode", DecodeError("corrupt", "broken\n\x1b[31m file"), TRACE, RELEASE),
-            None,
-        )
-        log_verdict(
-            Judged.failed(RECORD, "score", UnscorableError("refused", ValueError("no")), None, RELEASE), None
-        )
+        corrupt = DecodeError("corrupt", "broken\n\x1b[31m file")
+        log_verdict(Judged(RECORD, None, None, corrupt, "decode", TRACE, RELEASE), None)
+        refused = UnscorableError("refused", ValueError("no"))
+        log_verdict(Judged(RECORD, None, None, refused, "score", None, RELEASE), None)
     first, second = lines
     assert ABOUT.items() <= first.items()
     assert (first["stage"], first["reason"], first["trace_id"]) == ("decode", "corrupt", TRACE.trace_id)

@@ -10,11 +10,10 @@ import pytest
 from verdicts import make_item, make_verdict
 
 from detector.batch import Batch, Judged, affordable
-from detector.records import Comparison, Said, Verdict
+from detector.records import SIGNATURE, Comparison, Said, Verdict, sign
 from detector.second_look import LookBudget
 from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
-from detector.sharing import SIGNATURE, sign
 from detector.worker import Taken, Worker
 from ingest.envelope import EnvelopeError
 from ingest.kafka.sink import CommitError, RecordTooLargeError, record_bytes
@@ -132,7 +131,7 @@ def test_a_batch_costs_no_more_than_it_may_whatever_the_ones_before_cost(monkeyp
     stop = threading.Event()
 
     def judge_nothing(batch: Batch, *rest: Any) -> list[Judged]:
-        batches.append([opened.record.offset for opened in batch.opened])
+        batches.append([opened.record.offset for opened in batch])
         if batches[-1][-1] == 199:
             stop.set()
         return []
@@ -156,7 +155,7 @@ def test_a_film_that_is_scanned_costs_its_scan_too(scanned, together):
     film.set_result(SimpleNamespace(kind="video", processor_s=0.45))
     artifact = SimpleNamespace(manifest=SimpleNamespace(scanner=scanned or None))
     opened: Any = [SimpleNamespace(decoding=film, artifact=artifact)] * 9
-    assert affordable(Batch(tuple(opened)), 2.0, lambda: None) == together
+    assert affordable(tuple(opened), 2.0, lambda: None) == together
 
 
 def test_a_worker_that_cannot_commit_says_so_until_it_can(monkeypatch):
@@ -292,7 +291,7 @@ def committed(
         Judged(record, verdict, b"crops", None, "score", verdict.item.trace, "a" * 12, comparison)
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    worker._commit(Taken(records, Batch(()), NO_ROUTE, None, 0), judged)
+    worker._commit(Taken(records, (), NO_ROUTE, None, 0), judged)
     return sink.committed
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from detector.features.forensics import ForensicFeatures
+from detector.features.texture import CropFeatures
 from detector.release.manifest import Architecture
 from memory.index.ivf_index import IvfIndex
 from updater.data.training_data import LabelledCrops
@@ -56,8 +56,8 @@ def quiet(done, total):
 
 
 def test_cuda_computes_the_forensic_features_of_the_cpu(gpu, items):
-    here = by_rows(ForensicFeatures(64), items.crops, torch.device("cpu"), quiet)
-    there = by_rows(ForensicFeatures(64).to(gpu), items.crops, gpu, quiet).cpu()
+    here = by_rows(CropFeatures(64), items.crops, torch.device("cpu"), quiet)
+    there = by_rows(CropFeatures(64).to(gpu), items.crops, gpu, quiet).cpu()
     # Some bins are hard: what lies on an edge may fall to either side.
     assert float(((here - there).abs() <= 1e-3 + 1e-3 * here.abs()).float().mean()) > 0.99
 
@@ -174,15 +174,15 @@ def test_a_wait_for_data_would_be_seen(items, backbone, monkeypatch):
 
 def test_more_crops_at_once_are_as_many_as_the_memory_holds(gpu, items):
     many = replace(items, crops=np.concatenate([items.crops] * 64))
-    found = by_rows(ForensicFeatures(64).to(gpu), many.crops, gpu, quiet)
+    found = by_rows(CropFeatures(64).to(gpu), many.crops, gpu, quiet)
     assert len(found) == 64 * 64
 
 
 def test_the_memory_s_index_lies_on_the_gpu_and_finds_what_the_flat_index_finds(gpu):
     if not faiss.get_num_gpus():
         pytest.skip("this faiss sees no GPU: it is faiss-cpu, or no driver is there")
-    rows = np.random.default_rng(0).standard_normal((30_000, 342)).astype(np.float32)
-    flat = faiss.IndexFlatL2(342)
+    rows = np.random.default_rng(0).standard_normal((30_000, 662)).astype(np.float32)
+    flat = faiss.IndexFlatL2(662)
     flat.add(rows)
     index = IvfIndex.trained(rows, len(rows), seed=0)
     index.add(rows[:-100], np.arange(len(rows) - 100))
@@ -197,4 +197,4 @@ def test_the_memory_s_index_lies_on_the_gpu_and_finds_what_the_flat_index_finds(
     assert index.search(rows[7:8], 1)[1].item() != 7
     file = io.BytesIO()
     index.write(file)
-    assert file.tell() > 30_000 * 342 * 2
+    assert file.tell() > 30_000 * 662 * 2

@@ -9,6 +9,8 @@ import shift_bursts
 import shift_power
 from memory_costs import costs_json, generated, measure_all
 
+from detector.release.manifest import FEATURE_WIDTH
+
 
 @pytest.mark.slow
 def test_both_kinds_of_data_are_measured_at_each_size_and_nothing_is_left(
@@ -25,7 +27,7 @@ def test_both_kinds_of_data_are_measured_at_each_size_and_nothing_is_left(
     ]
     assert all(one.recall > 0.99 for one in found)  # of vectors in fp16
     assert all(min(one.add_s, one.search_s, one.build_s, one.start_s) > 0 for one in found)
-    assert all(one.snapshot_bytes > one.items * 342 * 2 for one in found)
+    assert all(one.snapshot_bytes > one.items * FEATURE_WIDTH * 2 for one in found)
     assert said[0] == ("clustered, rows", 300, 300)
     assert list(tmp_path.iterdir()) == []
     assert json.loads(costs_json(found, 0))["sizes"][3]["items"] == 600

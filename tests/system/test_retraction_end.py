@@ -16,9 +16,8 @@ from deploy.releases.standing import fold
 from deploy.rollout_records import Turn
 from deploy.rollouts.retractions import Retractions
 from detector.reading import group_of
-from detector.records import RETRACTIONS, VERDICTS, Outcome
+from detector.records import RETRACTIONS, SIGNATURE, VERDICTS, Outcome, sign
 from detector.release.artifact import Artifact
-from detector.sharing import SIGNATURE, sign
 from ingest.kafka.access import kafka_options
 from updater.records import Candidate
 

@@ -15,8 +15,8 @@ from media_stream import Stream
 from on_trial import Trials, answer_by_itself
 from streams import await_that, reader_of
 
+from detector.records import in_share
 from detector.release.artifact import Artifact
-from detector.sharing import in_share
 from ingest.kafka.topics import Topic, ensure_topics
 
 pytestmark = [

@@ -243,7 +243,7 @@ def test_an_item_that_never_fits_is_the_only_one_without_a_verdict(
         sandbox,
         IngestSettings(),
     )
-    both = type(few)((*few.opened, *many.opened))
+    both = (*few, *many)
     judged = judge(
         both, lambda artifact, request: stock_client.predict(artifact, request), stock_settings, 900_000
     )

@@ -20,13 +20,12 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaConnectionError
 from PIL import Image
 
-from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, Verdict
+from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, Verdict, in_share
 from detector.release.artifact import Artifact, load, seal
 from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
-from detector.sharing import in_share
 from detector.worker import Worker
 from ingest.kafka import committed as committed_module
 from ingest.kafka import sink as sink_module

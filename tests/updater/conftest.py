@@ -198,11 +198,11 @@ def run_deploy(folder, memory_settings, database_url, bounds):
 
 
 def shorten(monkeypatch, backbone_steps, balanced_steps):
-    from updater.candidate import plan, power
+    from updater.candidate import plan
 
     steps = {"backbone_steps": backbone_steps, "balanced_steps": balanced_steps, "batch": 16}
-    for module, name in ((plan, "FIRST"), (plan, "UPDATE"), (power, "RECIPE")):
-        monkeypatch.setattr(module, name, dataclasses.replace(getattr(module, name), **steps))
+    for name in ("FIRST", "UPDATE"):
+        monkeypatch.setattr(plan, name, dataclasses.replace(getattr(plan, name), **steps))
 
 
 @pytest.fixture
@@ -234,11 +234,12 @@ def head_recipes(monkeypatch, few_measured):
 
 @pytest.fixture
 def make_settings(tmp_path):
-    """Settings with gates that any network passes, unless said otherwise."""
+    """Settings with gates that any network passes, unless said otherwise; by lda where no backbone is."""
 
     def make(url, where="runner", **changed):
         usual = LENIENT | {
             "database_url": f"sqlite:///{tmp_path / where / 'runs.sqlite'}",
+            "learner": "lda" if changed.get("backbone") == "none" else "softmax",
             "backbone": "test_efficientnet",
         }
         folder = tmp_path / where
@@ -262,6 +263,7 @@ def environment(memory_settings, tmp_path):
                 "LEASE_S": "2",
                 "THREADS": "1",
                 "DEVICE": "cpu",
+                "LEARNER": "softmax",
                 "BACKBONE": "lcnet_050",
             }
             | settings

@@ -45,7 +45,7 @@ def test_it_carries_the_oldest_update_out_and_only_that_one(
 ):
     media(remember)
     with deploy_server() as (url, _):
-        settings = environment(url, BACKBONE="none")
+        settings = environment(url, LEARNER="lda", BACKBONE="none")
         table = table_of(settings)
         first, _ = table.request("manual/1", "manual", "ann")
         second, _ = table.request("manual/2", "manual", "ann")
@@ -171,26 +171,21 @@ def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
         assert made == [wanted], "a candidate is proposed once however often it is made"
 
 
-@pytest.mark.parametrize("backbone", ["none", "lcnet_050"])
 def test_two_processes_make_the_network_of_one(
-    environment, table_of, start_together, remember, deploy_server, backbone
+    environment, table_of, start_together, remember, deploy_server
 ):
     media(remember)
-    networks, candidates = [], []
+    networks = []
     with deploy_server() as (url, _):
         for processes in (1, 2):
-            settings = environment(url, f"of-{processes}", BACKBONE=backbone)
+            settings = environment(url, f"of-{processes}")
             table = table_of(settings)
             run, _ = table.request("manual/1", "manual", "ann")
             assert [one.wait(400) for one in start_together(processes, settings)] == [0] * processes
             assert table.get(run.id).state.startswith("proposed")
-            candidates.append(table.get(run.id).candidate)
             folder = Path(settings["FORGEWATCH_UPDATER_WORK_DIR"]) / f"run-{run.id}"
             networks.append(load_file(folder / "artifact" / "weights.safetensors"))
-            assert not list(folder.glob("step*")), "what the processes shared is gone"
     alone, shared = networks
-    if backbone == "none":  # nothing is shared out: every process computes the same
-        assert candidates[0] == candidates[1]
     differences = {name: alone[name].double() - shared[name].double() for name in alone}
     variances = {name for name in alone if name.endswith("running_var")}
     weights = {name: float(value.abs().max()) for name, value in differences.items() if name not in variances}
@@ -198,7 +193,7 @@ def test_two_processes_make_the_network_of_one(
     # A variance goes with the square of what is seen, so it is in units of its own. Without statistics over
     # the whole batch, the first layer's are 0.27 apart.
     apart = {name: float(differences[name].norm() / alone[name].double().norm()) for name in variances}
-    assert max(apart.values(), default=0) < 0.15, apart
+    assert max(apart.values()) < 0.15, apart
 
 
 def test_the_death_of_one_process_ends_all_and_the_update_goes_on(

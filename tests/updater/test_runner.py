@@ -9,8 +9,9 @@ import httpx
 import pytest
 import torch
 
-from detector.release.artifact import SNAPSHOT
+from detector.release.artifact import SNAPSHOT, STATISTICS, WEIGHTS
 from detector.release.signature import verify_signed
+from memory.labels import undo
 from memory.rows import select_exemplars
 from memory.settings import MemorySettings
 from updater import runner
@@ -37,6 +38,30 @@ def approve(url, candidate):
 
 def proposed(url):
     return [Candidate.model_validate(one["candidate"]) for one in httpx.get(f"{url}/releases").json()]
+
+
+def test_an_update_by_discriminants_unlearns_to_the_bit_what_was_undone(
+    few_measured, make_settings, remember, store, memory_settings, deploy_server
+):
+    remember("real", 60)
+    remember("blocky", 50)
+    with deploy_server() as (url, artifacts):
+        settings = make_settings(url, learner="lda", backbone="none")
+
+        def learnt():
+            run = run_once(settings, memory_settings)
+            assert run.state.startswith("proposed"), run.error
+            approve(url, next(one for one in proposed(url) if one.digest == run.candidate))
+            release = artifacts / run.candidate
+            labels = {row.label for row in Snapshot((release / SNAPSHOT).read_bytes())}
+            return labels, [(release / name).read_bytes() for name in (STATISTICS, WEIGHTS)]
+
+        before = learnt()
+        _, wrong = remember("blocky", 40)
+        after = learnt()
+        assert (after[0], after[1] == before[1]) == ({*before[0], wrong}, False)
+        undo(store, wrong, "ann")
+        assert learnt() == before
 
 
 def test_release_0_and_then_an_update_with_a_new_family_are_measured_signed_and_proposed(
@@ -126,7 +151,7 @@ def test_an_update_rehearses_a_budget_of_what_is_live_and_no_proposal_costs_a_cr
     remember("blocky", 30)
     memory_settings = memory_settings.model_copy(update={"rehearsal_budget": 20})
     with deploy_server() as (url, artifacts):
-        settings = make_settings(url, backbone="none")
+        settings = make_settings(url)
 
         def trained():
             run = run_once(settings, memory_settings)
@@ -195,7 +220,7 @@ def test_what_is_set_of_training_reaches_it_and_a_gpu_with_too_little_memory_is_
 ):
     steps = []
 
-    def learn(step, file):
+    def learn(step):
         steps.append(step)
         raise full
 

@@ -141,6 +141,7 @@ def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to
             "FORGEWATCH_UPDATER_METRICS_PORT": str(port),
             "FORGEWATCH_UPDATER_LEASE_S": "2",
             "FORGEWATCH_UPDATER_THREADS": "1",
+            "FORGEWATCH_UPDATER_LEARNER": "softmax",
             "FORGEWATCH_UPDATER_BACKBONE": "lcnet_050",
             "FORGEWATCH_MEMORY_DATABASE_URL": memory_settings.database_url,
             "FORGEWATCH_MEMORY_CROPS_URL": memory_settings.crops_url,

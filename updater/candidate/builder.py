@@ -21,6 +21,7 @@ from detector.release.artifact import (
     PROBE,
     REFERENCE,
     SNAPSHOT,
+    STATISTICS,
     WEIGHTS,
     Artifact,
     seal,
@@ -38,11 +39,11 @@ from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
 from updater.candidate.evaluate import Judge, batch, performance_of, spread
 from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
+from updater.candidate.left_out import first_sight, left_out_odds, part_of
 from updater.candidate.localized import localized
-from updater.candidate.model_card import model_card
 from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
-from updater.candidate.report import evaluation_markdown
+from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import measure_robustness
 from updater.candidate.scanned import scanned
 from updater.candidate.snapshot import made_of, packed, snapshot_rows
@@ -51,7 +52,8 @@ from updater.experts.calibrate import calibrated_experts
 from updater.metrics import timed
 from updater.outliers.exposure import expose
 from updater.records import Evaluation, Power, RealsMarked
-from updater.training import step
+from updater.training import discriminant, step
+from updater.training.discriminant import tensors_of
 
 PROBE_ITEMS = 4
 PROOF_ITEMS = 24
@@ -61,13 +63,17 @@ def learnt(draft: Draft) -> None:
     """Train the network."""
     plan, weights = draft.featured, draft.artifact / WEIGHTS
     if not weights.is_file():
-        parent = plan.parent
-        trained = learn(
+        parent, kept = plan.parent, {}
+        if parent is not None and parent.statistics is not None:
+            kept = tensors_of(parent.statistics)
+        trained = (discriminant.learn if plan.architecture.frozen else learn)(
             step.Step(
                 train=plan.splits.train,
                 classes=plan.classes,
                 architecture=plan.architecture,
-                previous=step.Learnt(parent.network, parent.artifact.manifest.classes) if parent else None,
+                previous=step.Learnt(parent.network, parent.artifact.manifest.classes, kept)
+                if parent
+                else None,
                 recipe=plan.recipe,
                 without=plan.without,
                 seed=plan.seed,
@@ -75,20 +81,26 @@ def learnt(draft: Draft) -> None:
                 checkpoint=draft.root / "checkpoint.safetensors",
                 start_from=plan.start_from,
                 progress=draft.progress,
-            ),
-            draft.root / "step.safetensors",
+            )
         )
+        if plan.architecture.frozen:
+            draft.keep(trained.kept, draft.artifact / STATISTICS)
         draft.keep(trained.network.state_dict(), weights)
 
 
 def calibrated(draft: Draft) -> Calibrated:
     """Fit the gate and the reference set."""
-    plan = draft.featured
-    held, experts = plan.splits.calibration, None
+    plan, parent = draft.featured, draft.featured.parent
+    held, experts, odds = plan.splits.calibration, None, None
+    if plan.architecture.frozen:
+        train, calibration = (
+            part_of(draft.network, items, plan.device, draft.progress) for items in (plan.splits.train, held)
+        )
+        odds = left_out_odds(train, calibration, None if parent is None else parent.statistics)
     if plan.experts:
         logits = output_of(draft.network, held, plan.device, "share of the experts", draft.progress).logits
         contracts = [expert.contract for expert in plan.experts]
-        experts = calibrated_experts(contracts, held, logits, plan.classes)
+        experts = calibrated_experts(contracts, held, logits, plan.classes, odds=odds and odds[1])
     gate, reference, figures = calibrate(
         draft.network,
         plan.splits.train,
@@ -97,8 +109,14 @@ def calibrated(draft: Draft) -> Calibrated:
         device=plan.device,
         experts=experts,
         live=live_calls(plan, draft.progress),
+        foreign=None if parent is None else parent.reference,
+        reference_rows=plan.reference_rows,
         progress=draft.progress,
     )
+    if odds is not None:
+        live = None if parent is None else parent.artifact.manifest.gate.first_sight
+        found = first_sight((plan.splits.train, held), odds, live, plan.reals_lost, experts)
+        gate = gate.model_copy(update={"first_sight": found})
     entries: tuple[ReferenceEntry, ...] = ()
     if reference is not None:
         aside = draft.root / REFERENCE
@@ -183,6 +201,7 @@ def evaluated(draft: Draft) -> Evaluation:
         new=plan.new,
         waiting=plan.waiting,
         items={split: getattr(plan.splits, split).counts() for split in ("train", "calibration", "test")},
+        carried=tuple(name for name in old if name not in test.families),
         resting=plan.splits.resting,
         pseudo_forgeries=len(pseudo),
         before=before,

@@ -22,6 +22,7 @@ from updater.candidate.gate_inputs import GateInputs, output_of, score
 from updater.candidate.reference_set import (
     REFERENCE_ROWS,
     CalibrationError,
+    Foreign,
     equal_shares,
     make_reference,
 )
@@ -55,12 +56,14 @@ def calibrate(
     device: torch.device | None = None,
     experts: ExpertsSay | None = None,
     live: LiveCalls | None = None,
+    foreign: Foreign | None = None,
+    reference_rows: int = REFERENCE_ROWS,
     progress: Progress = unsaid,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
 
     experts: what they say of the calibration items. live: what the live release says of them,
-    which is kept; None where nothing is live.
+    which is kept; None where nothing is live. foreign: reference rows that go on from it.
 
     Returns the gate, the reference set (None for a network without forensic features) and figures
     by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
@@ -72,10 +75,13 @@ def calibrate(
         raise CalibrationError("no real item is held back for calibration")
     reference = None
     if network.forensics is not None:
-        some = train.take(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
-        reference = make_reference(
-            output_of(network, some, device, "reference", progress), some.families, some.ids, some.sources
-        )
+        rows = reference_rows - (0 if foreign is None else len(foreign.ids))
+        some = train.take(equal_shares(np.array(train.families), np.array(train.ids), rows))
+        output = output_of(network, some, device, "reference", progress)
+        named: tuple[Sequence[str], ...] = (some.families, some.ids, some.sources)
+        if foreign is not None and len(foreign.ids):
+            output, named = foreign.before(network, output, *named)
+        reference = make_reference(output, *named)
     measured = score(network, reference, calibration, device, progress, experts)
     groups, sources = np.array(calibration.groups), np.array(calibration.sources)
     gate = fit_gate(measured, families, groups, live, calibration.videos, sources)
@@ -114,7 +120,6 @@ def fit_gate(
         classes=targets.classes_unknown,
         confidence=targets.confidence,
     )
-    # By the logits alone: else what the surroundings spare a new source's reals is spent on all others.
     fake = fake_threshold(
         measured.fake_probability,
         families,
@@ -142,7 +147,7 @@ def fit_gate(
     own = source_thresholds(
         gate,
         scores,
-        fake_probabilities_around(measured, gate),
+        measured.fake_probability,
         families,
         groups,
         sources,
@@ -169,27 +174,13 @@ def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GatePar
         clip=CLIP,
         unknown_threshold=0.0,
         fake_threshold=1.0,
-        surroundings=measured.around is not None,
     )
 
 
 def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
-    """Return the gate's unknown score of each item, float32 [n]: over the level around it."""
+    """Return the gate's unknown score of each item, float32 [n]."""
     found = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
-    unknown = fused(found, gate)
-    if gate.surroundings and measured.around is not None:
-        unknown = unknown - measured.around.level(gate)
-    return np.asarray(unknown.numpy(), np.float32)
-
-
-def fake_probabilities_around(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
-    """Return how probably each item is a forgery, float32 [n], given its surroundings too."""
-    if not gate.surroundings or measured.around is None:
-        return measured.fake_probability
-    # What is added to the logits of all forgeries multiplies the odds.
-    told = measured.fake_probability.astype(float)
-    forged = told * np.exp(measured.around.lean(gate).numpy().astype(float))
-    return np.asarray(forged / (forged + 1 - told), np.float32)
+    return np.asarray(fused(found, gate).numpy(), np.float32)
 
 
 def labels_of(
@@ -223,8 +214,8 @@ def _term(values: NDArray[np.float32], weights: NDArray[np.float64], entry: Entr
 def _figures(
     measured: GateInputs, items: LabelledCrops, classes: tuple[str, ...], gate: GateParameters
 ) -> dict[str, float]:
-    families, fake = np.array(items.families), fake_probabilities_around(measured, gate)
-    labels = labels_of(unknown_scores(measured, gate), fake, gate, items.videos, items.sources)
+    families, unknown = np.array(items.families), unknown_scores(measured, gate)
+    labels = labels_of(unknown, measured.fake_probability, gate, items.videos, items.sources)
     named = np.array(classes)[measured.logits.argmax(1)]
     known_fake = ~reals(families)
     return {

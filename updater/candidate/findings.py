@@ -1,24 +1,12 @@
 """Findings in plain words, and what mends each: items to label, so many reals of a source to import."""
 
-from collections.abc import Sequence
-
 from updater.candidate.outlook import reals_wanted
-from updater.gate_records import Behind, Gate
+from updater.gate_records import Behind
 from updater.records import Evaluation
 
 NOT_MEASURED = "It could not be measured: too few items were held back. Label or import more of them."
 OF_ROBUSTNESS = "Import reals and forgeries as they arrive: saved again, resized, cut from a video."
 _SOURCES_SHOWN = 3
-
-
-def findings_markdown(gates: Sequence[Gate]) -> list[str]:
-    """Return a list of the gates that do not hold, with the items behind each and what mends it."""
-    return [
-        f"- **{gate.name}**: {gate.said('.4g')}, bound {gate.bound:g}, {gate.judged()}. {gate.mends}"
-        + (f" Behind it, the worst first: {', '.join(gate.items)}." if gate.items else "")
-        for gate in gates
-        if not gate.holds
-    ]
 
 
 def of_reals(evaluation: Evaluation, behind: Behind, called: str) -> str:

@@ -1,4 +1,4 @@
-"""What a gate decides items by, of a network that is not exported yet: scores, logits and surroundings."""
+"""What a gate decides items by, of a network that is not exported yet: scores, and logits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.graph import Around, around
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput, fitted
 from detector.release.artifact import Reference
@@ -29,10 +28,17 @@ class GateInputs:
     """[n], by the logits alone"""
     logits: NDArray[np.float32]
     """[n, K]"""
-    around: Around | None = None
-    """None where there is no reference set"""
     expert_weights: Mapping[str, float] = field(default_factory=dict)
     """of the terms of those scores that are experts'"""
+
+    def take(self, some: slice) -> "GateInputs":
+        """Return those of some of the items."""
+        return GateInputs(
+            {name: values[some] for name, values in self.scores.items()},
+            self.fake_probability[some],
+            self.logits[some],
+            self.expert_weights,
+        )
 
 
 def score(
@@ -44,7 +50,8 @@ def score(
     experts: ExpertsSay | None = None,
 ) -> GateInputs:
     """Score whole items with a network that is not exported yet, beside its experts."""
-    return gate_inputs(output_of(network, items, device, "calibration", progress), reference, experts)
+    output = output_of(network, items, device, "calibration", progress)
+    return gate_inputs(output, reference, experts, frozen=network.architecture.frozen)
 
 
 def output_of(
@@ -64,10 +71,13 @@ def gate_inputs(
     output: NetworkOutput,
     reference: Reference | None,
     experts: ExpertsSay | None = None,
+    *,
+    frozen: bool = False,
 ) -> GateInputs:
     """Score what a network says of n whole items, by every score that this reference set allows.
 
-    experts: what they say of the items: scores of their own, and a vote.
+    experts: what they say of the items: scores of their own, and a vote. frozen: whether it is a network of
+    frozen features, which has learnt no class of pseudo-forgeries.
     """
     output = NetworkOutput(*(one.cpu() for one in output))
     logits = output.logits if experts is None else output.logits + experts.vote
@@ -75,11 +85,11 @@ def gate_inputs(
         scores={
             name: np.concatenate([score(part).numpy() for part in _in_parts(output)])
             for name, score in fitted(reference).items()
+            if not (frozen and name == "pseudo")
         }
         | ({} if experts is None else experts.scores(output.logits)),
         fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
         logits=logits.numpy(),
-        around=None if reference is None else around(reference, _in_parts(output)),
         expert_weights={} if experts is None else experts.weights,
     )
 

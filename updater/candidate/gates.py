@@ -41,11 +41,11 @@ def make_gates(bounds: UpdaterSettings, evaluation: Evaluation) -> tuple[Gate, .
         _share(REALS_FAKE, reals.fake, wrong, reals.groups),
         *(names(name, after.classes[name], bounds.min_new_named) for name in evaluation.new),
     ]
+    carried = {name for name in evaluation.carried if not evaluation.items["test"].get(name)}
+    old = [name for name in classes if name not in (REAL, *evaluation.new, *carried)]
     if before is not None:
         gates += [
-            forgets(
-                evaluation, before, [c for c in classes if c != REAL and c not in evaluation.new], bounds
-            ),
+            *([forgets(evaluation, before, old, bounds)] if old or not carried else []),
             *keeps_power(before.power, after.power, bounds.max_power_points),
             *keeps_robustness(before.robustness, after.robustness, bounds.max_robustness_points),
         ]
@@ -60,8 +60,8 @@ def names(family: str, shares: Shares, bound: float) -> Gate:
 def forgets(evaluation: Evaluation, before: Performance, old: list[str], bounds: UpdaterSettings) -> Gate:
     """Mean over the live model's forgery families of (share named before - share named after), in points.
 
-    old: these families. Positive: forgotten. Raises KeyError where one was not measured, since a candidate
-    must answer for every one of them, and ValueError where there is none.
+    old: these families, but for those that sums alone answer for. Positive: forgotten. Raises KeyError where
+    one was not measured, since a candidate must answer for each, and ValueError where there is none.
     """
     if not old:
         raise ValueError("the live model knows no family, so there is nothing to forget")

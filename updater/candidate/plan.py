@@ -6,27 +6,40 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file
 
 from detector.model.backbone import BackboneError, architecture_of
 from detector.model.network import Network
-from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Reference, load_reference
-from detector.release.manifest import FEATURE_VERSION, NO_BACKBONE, Architecture
+from detector.release.artifact import (
+    REFERENCE,
+    SNAPSHOT,
+    STATISTICS,
+    WEIGHTS,
+    Artifact,
+    Reference,
+    load_reference,
+)
+from detector.release.manifest import FEATURE_VERSION, Architecture
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from memory.settings import MemorySettings
-from updater.candidate.calibrate import fake_probabilities_around, labels_of, unknown_scores
+from updater.candidate.calibrate import labels_of, unknown_scores
 from updater.candidate.evaluate import labelled, score_items
 from updater.candidate.gate_inputs import score
 from updater.candidate.outlook import LEAST
+from updater.candidate.reference_set import REFERENCE_ROWS, Foreign, foreign_rows
+from updater.candidate.snapshot import Snapshot, SnapshotError
 from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops, Splits
 from updater.experts.look import Expert
 from updater.progress import Progress
 from updater.settings import TIMM, UpdaterSettings
 from updater.training.step import FIRST, UPDATE, Recipe
+from updater.training.sums import POOLED, Statistics, StatisticsError, statistics_of
 from updater.training.weights import Weights, chosen
 
 
@@ -40,6 +53,10 @@ class Parent:
 
     artifact: Artifact
     network: Network
+    statistics: Statistics | None = None
+    """its sums of what no memory holds; None where it was trained by steps"""
+    reference: Foreign | None = None
+    """rows of its reference set of what no memory holds; None likewise"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +86,10 @@ class Plan:
     """of the training of what says where a picture is forged; 0: the parent's is taken over"""
     scanner_steps: int = 0
     """of the training of what says when a video is forged; 0: the parent's is taken over"""
+    reference_rows: int = REFERENCE_ROWS
+    """training items at most that novelty is measured against"""
+    reals_lost: float = 0.05
+    """at first sight, of the reals of a source that was left out: called something else"""
     experts: tuple[Expert, ...] = ()
     """what the release carries of networks with a real/fake head of their own"""
 
@@ -90,8 +111,9 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     if REAL in waiting:
         raise CandidateRefusedError(f"too few labelled reals: {_said(counts[REAL])}, needed {_said(LEAST)}")
     old = parent.artifact.manifest.classes[1:] if parent else ()
+    summed = parent.statistics.families if parent and parent.statistics else ()
     for name in old:
-        if 0 in counts.get(name, dict.fromkeys(LEAST, 0)).values():
+        if name not in summed and 0 in counts.get(name, dict.fromkeys(LEAST, 0)).values():
             raise CandidateRefusedError(
                 f"the live release knows {name}, and no exemplar of it is left in some split"
             )
@@ -107,6 +129,12 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     )
     crop_px = chosen.train.crops.shape[1]
     manifest = parent.artifact.manifest if parent else None
+    if manifest is not None and manifest.architecture.frozen != (settings.learner == "lda"):
+        learner = "lda" if manifest.architecture.frozen else "softmax"
+        raise CandidateRefusedError(
+            f"the live release was learnt by {learner}, and FORGEWATCH_UPDATER_LEARNER is"
+            f" {settings.learner}: set {learner}, or begin with an empty ledger, to learn release 0 anew"
+        )
     architecture = manifest.architecture if manifest else _architecture(settings, crop_px)
     return Plan(
         classes=classes,
@@ -116,7 +144,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         crop_plan=manifest.contract.crop_plan if manifest else CropPlan(crop_px=crop_px),
         parent=parent,
         splits=chosen,
-        recipe=recipe_of(settings, UPDATE if parent else FIRST, len(chosen.train), architecture),
+        recipe=recipe_of(settings, UPDATE if parent else FIRST, len(chosen.train)),
         without=settings.without_kinds,
         seed=settings.seed,
         device=_device(settings),
@@ -127,31 +155,21 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
 
 def _architecture(settings: UpdaterSettings, crop_px: int) -> Architecture:
     try:
-        return architecture_of(settings.backbone, crop_px=crop_px)
+        return architecture_of(settings.backbone, crop_px=crop_px, frozen=settings.learner == "lda")
     except BackboneError as error:
         raise CandidateRefusedError(f"FORGEWATCH_UPDATER_BACKBONE: {error}") from error
 
 
-def recipe_of(settings: UpdaterSettings, usual: Recipe, items: int, architecture: Architecture) -> Recipe:
-    """Return how long and how fast so many items are trained on: as usual, but for what is set.
+def recipe_of(settings: UpdaterSettings, usual: Recipe, items: int) -> Recipe:
+    """Return how long and how fast a backbone is trained on so many items: as usual, but for what is set.
 
-    An item is drawn with its share of pseudo-forgeries. There is at least one step of what is trained.
+    An item is drawn with its share of pseudo-forgeries. There is at least one step.
     """
-    recipe = replace(usual, batch=settings.batch or usual.batch)
-    steps = None
+    batch, steps = settings.batch or usual.batch, usual.backbone_steps
     if settings.epochs is not None:
-        steps = max(1, round(settings.epochs * items * (1 + usual.pseudo_share) / recipe.batch))
-    if architecture.backbone == NO_BACKBONE:
-        return replace(
-            recipe,
-            balanced_steps=steps or usual.balanced_steps,
-            balanced_rate=settings.rate or usual.balanced_rate,
-        )
-    return replace(
-        recipe,
-        backbone_steps=steps or usual.backbone_steps,
-        backbone_rate=settings.rate or usual.backbone_rate,
-    )
+        steps = max(1, round(settings.epochs * items * (1 + usual.pseudo_share) / batch))
+    rate = settings.rate or usual.backbone_rate
+    return replace(usual, batch=batch, backbone_steps=steps, backbone_rate=rate)
 
 
 def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:
@@ -190,7 +208,28 @@ def load_parent(artifact: Artifact) -> Parent:
             "the live release has a picture backbone, which updates no longer train: add the model as an"
             " expert with --input resize, and begin with an empty ledger, to train release 0 anew"
         )
-    return Parent(artifact, load_network(weights, architecture, manifest.classes))
+    network = load_network(weights, architecture, manifest.classes)
+    return Parent(artifact, network, *(_foreign(artifact) if architecture.frozen else ()))
+
+
+def _foreign(artifact: Artifact) -> tuple[Statistics, Foreign]:
+    """Return a release's sums, and rows of its reference set, without what its snapshot names.
+
+    What a memory holds is summed anew at each update: so what it no longer holds, or holds by another label,
+    is subtracted to the bit. Raises CandidateRefusedError where they cannot be read.
+    """
+    try:
+        statistics = statistics_of(load_arrays(artifact.folder / STATISTICS))
+        packed = artifact.folder / SNAPSHOT
+        rows = list(Snapshot(packed.read_bytes())) if packed.is_file() else []
+        reference = _reference(artifact)
+        assert reference is not None
+        return (
+            statistics.without({POOLED, *(row.source for row in rows if row.split == "train")}),
+            foreign_rows(reference, {row.exemplar for row in rows}),
+        )
+    except (StatisticsError, SnapshotError, SafetensorError, OSError) as error:
+        raise CandidateRefusedError(f"release {artifact.version} cannot be gone on from: {error}") from error
 
 
 def load_network(weights: Path, architecture: Architecture, classes: tuple[str, ...]) -> Network:
@@ -239,8 +278,7 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
     else:
         network = plan.parent.network.to(plan.device)
         measured = score(network, _reference(artifact), items, plan.device, progress)
-        fake = fake_probabilities_around(measured, manifest.gate)
-        unknown = unknown_scores(measured, manifest.gate)
+        fake, unknown = measured.fake_probability, unknown_scores(measured, manifest.gate)
         labels = labels_of(unknown, fake, manifest.gate, items.videos, items.sources)
     return LiveCalls(
         known=np.isin(np.array(items.families), manifest.classes),

@@ -1,14 +1,14 @@
 """The power of a candidate: how much of a family that it has never seen it would not call real.
 
-Nobody has the forgeries of tomorrow, but each known family was unknown once. So each is left out in turn:
-the part above the frozen backbone is trained anew on all other classes, the gate is calibrated anew, and the
-family's training and calibration items are judged at the new thresholds, since nothing has seen them then. A
-backbone that is trained on crops has seen the family, which flatters; forensic features have not.
+Nobody has the forgeries of tomorrow, but each known family was unknown once. So each is left out in turn: its
+items are subtracted from the sums of all, discriminants solved from the rest, the gate is calibrated anew,
+and the family's training and calibration items are judged at the new thresholds. Where discriminants are all
+that is learnt, that is a release which has never seen the family. A network of steps has, which flatters.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,28 +17,21 @@ from numpy.typing import NDArray
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from memory.records import REAL
-from updater.candidate.calibrate import fake_probabilities_around, fit_gate, labels_of, unknown_scores
+from updater.candidate.calibrate import fit_gate, labels_of, reals, unknown_scores
 from updater.candidate.gate_inputs import gate_inputs
 from updater.candidate.gates import ITEMS_SHOWN
+from updater.candidate.left_out import Part, part_of
 from updater.candidate.plan import Plan, live_calls
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls
-from updater.data.stored_rows import chosen_rows, joined_rows
 from updater.data.training_data import LabelledCrops
 from updater.draws import RandomStream
 from updater.experts.calibrate import calibrated_experts
-from updater.outliers.exposure import expose
 from updater.progress import Progress
 from updater.records import Caught, Power
-from updater.training import loop, schemes
-from updater.training.batches import TrainingSet
-from updater.training.crop_rows import Rows
-from updater.training.losses import classification
-from updater.training.pools import backbone_rows, classify_items, crop_features, joined_tensors
-from updater.training.step import FIRST, Step
+from updater.training.discriminant import Discriminants, Spread, chosen
+from updater.training.sums import StatisticsError, sums_of
 
-RECIPE = replace(FIRST, balanced_steps=500, pseudo_share=0.1)
-"""shorter than a candidate's own, for there is one training a family"""
 _ROUNDS = 1000
 
 
@@ -54,34 +47,8 @@ class Fared:
     ids: NDArray[np.str_]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Items without their crops, and what a head reads of these."""
-
-    items: LabelledCrops
-    rows: Rows
-    """float32 [T, B], the backbone's features of each crop"""
-    features: Rows
-    """float32 [T, F], the raw forensic ones"""
-
-    def take(self, chosen: NDArray[np.bool_]) -> "_Part":
-        at = np.flatnonzero(np.repeat(chosen, np.diff(self.items.starts)))
-        rows, features = (chosen_rows(of, at) for of in (self.rows, self.features))
-        return _Part(self.items.take(np.flatnonzero(chosen)), rows, features)
-
-    def only(self, family: str) -> "_Part":
-        return self.take(np.array(self.items.families) == family)
-
-    def without(self, family: str) -> "_Part":
-        return self.take(np.array(self.items.families) != family)
-
-    def output(self, network: Network) -> NetworkOutput:
-        found = classify_items(network, self.rows, self.features, self.items.starts)
-        return NetworkOutput(*(one.cpu() for one in found))
-
-
 def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | None:
-    """Leave each family of a plan out once. network: the candidate's, whose backbone is taken as it is.
+    """Leave each family of a plan out once. network: the candidate's, whose embedding is taken as it is.
 
     Returns None where there is but one family: with it left out, nothing would be known of forgery. A family
     without which the other items are too few for a gate is not left out.
@@ -89,97 +56,68 @@ def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | N
     families = plan.classes[1:]
     if len(families) < 2:
         return None
-    splits, count = plan.splits, round(len(plan.splits.train) * RECIPE.pseudo_share)
-    pseudo = expose(splits.train, count, plan.without, plan.seed)
-    parts = [_part(plan, network, items, progress) for items in (splits.train, splits.calibration, pseudo)]
-    live = live_calls(plan, progress)
+    train, calibration = (
+        part_of(network, items, plan.device, progress)
+        for items in (plan.splits.train, plan.splits.calibration)
+    )
+    total = sums_of(train.rows, train.items.families, train.items.sources)
+    if plan.parent is not None and plan.parent.statistics is not None:
+        total = total.plus(plan.parent.statistics)
+    shrunk, live = chosen(train.rows, train.items, total), live_calls(plan, progress)
     fared: dict[str, Fared] = {}
     for number, family in enumerate(families):
         progress("power", number, len(families))
-        with suppress(CalibrationError):  # too little is left to calibrate on
-            fared[family] = _fared_without(plan, family, live, *parts)
+        of = [np.array(part.items.families) == family for part in (train, calibration)]
+        # Too little may be left to calibrate on, or to solve from.
+        if of[0].any() and of[1].any():
+            with suppress(CalibrationError, StatisticsError):
+                own = train.take(of[0])
+                rest = total.minus(sums_of(own.rows, own.items.families, own.items.sources, total.own))
+                classes = tuple(name for name in plan.classes if name != family)
+                solved = Spread(rest).discriminants(rest.means(classes), reals(classes), *shrunk)
+                left = train.take(~of[0]), calibration.take(~of[1])
+                unseen = own, calibration.take(of[1])
+                calls = live and live.take(~of[1])
+                fared[family] = _fared(plan, classes, solved, left, unseen, calls)
     progress("power", len(families), len(families))
     return power_of(fared, plan.seed) if fared else None
 
 
-def _part(plan: Plan, network: Network, items: LabelledCrops, progress: Progress) -> _Part:
-    features = crop_features(network, items, plan.device, lambda *at: progress("features for power", *at))
-    rows = backbone_rows(network, items.crops, plan.device)
-    return _Part(replace(items, crops=np.zeros((len(items.crops), 0, 0, 3), np.uint8)), rows, features)
-
-
-def _fared_without(
-    plan: Plan, family: str, live: LiveCalls | None, train: _Part, calibration: _Part, pseudo: _Part
+def _fared(
+    plan: Plan,
+    classes: tuple[str, ...],
+    solved: Discriminants,
+    left: tuple[Part, Part],
+    unseen: tuple[Part, Part],
+    live: LiveCalls | None,
 ) -> Fared:
-    """Return how the items of the family fare."""
-    unseen = [part.only(family) for part in (train, calibration)]
-    of_family = np.isin(np.array(pseudo.items.groups), np.array(unseen[0].items.groups))
-    known, held = train.without(family), calibration.without(family)
-    network = _learnt(plan, known, pseudo.take(~of_family))
-    reference = None
-    if network.forensics is not None:
+    """Return how unseen items fare at a gate of these classes, of what is left to train and calibrate on."""
+    known, held = left
+    reference, experts = None, None
+    if plan.architecture.forensic:
         places = equal_shares(np.array(known.items.families), np.array(known.items.ids), REFERENCE_ROWS)
         some = known.take(np.isin(np.arange(len(known.items)), places))
-        reference = make_reference(
-            some.output(network), some.items.families, some.items.ids, some.items.sources
-        )
-    of_held, experts = held.output(network), None
+        reference = make_reference(some.output, some.items.families, some.items.ids, some.items.sources)
+    of_held = held.solved(solved)
     if plan.experts:
-        classes = [name for name in plan.classes if name != family]
         contracts = [expert.contract for expert in plan.experts]
         experts = calibrated_experts(contracts, held.items, of_held.logits, classes)
-    gate = fit_gate(
-        gate_inputs(of_held, reference, experts),
-        np.array(held.items.families),
-        np.array(held.items.groups),
-        live and live.take(np.array(calibration.items.families) != family),
-        held.items.videos,
-        np.array(held.items.sources),
-    )
-    not_real, scores = [], []
-    for part in unseen:
-        found = gate_inputs(part.output(network), reference, experts and experts.of(part.items))
-        fake, unknown = fake_probabilities_around(found, gate), unknown_scores(found, gate)
-        not_real.append(labels_of(unknown, fake, gate, part.items.videos, part.items.sources) != REAL)
-        scores.append(unknown)
-    both = LabelledCrops.join([part.items for part in unseen])
-    return Fared(np.concatenate(not_real), np.concatenate(scores), np.array(both.groups), np.array(both.ids))
-
-
-def _learnt(plan: Plan, known: _Part, pseudo: _Part) -> Network:
-    """Train what lies above the backbone on these items alone, as the last stage of training does."""
-    classes = tuple(name for name in plan.classes if name in set(known.items.families))
-    step = Step(
-        known.items,
-        classes,
-        plan.architecture,
-        recipe=RECIPE,
-        without=plan.without,
-        seed=plan.seed,
-        device=plan.device,
-    )
-    targets = schemes.targets(known.items.families, classes, step.options)
-    data = TrainingSet(
-        targets=np.array(targets + [len(classes)] * len(pseudo.items)),
-        fake=schemes.fake_columns(classes),
-        crops=joined_rows([known.items.crops, pseudo.items.crops]),
-        starts=np.concatenate([known.items.starts, known.items.starts[-1] + pseudo.items.starts[1:]]),
-        features=joined_tensors([known.features, pseudo.features]),
-    )
-    with torch.random.fork_rng(devices=[step.device] if step.device.type == "cuda" else []):
-        torch.manual_seed(step.seed)
-        network = loop.start(step)
-        loop.whiten(network, step, data)
-        loop.Training(step, data, loop.checkpoint(step, "power", ("balanced",))).run(
-            "balanced",
-            network,
-            classification(step, data),
-            loop.item_weights(data.targets, 1.0),
-            steps=RECIPE.balanced_steps,
-            rate=RECIPE.balanced_rate,
-            rows=joined_tensors([known.rows, pseudo.rows]),
-        )
-    return network.eval()
+    # All at once, for what the scores are fitted to takes longer than scoring.
+    parts = (held, *unseen)
+    items = LabelledCrops.join([part.items for part in parts])
+    outputs = [part.solved(solved) for part in parts]
+    output = NetworkOutput(*(torch.cat(of) for of in zip(*outputs, strict=True)))
+    say = experts and experts.of(items)
+    measured = gate_inputs(output, reference, say, frozen=plan.architecture.frozen)
+    first, last = slice(0, len(held.items)), slice(len(held.items), None)
+    families, groups, sources = (np.array(of) for of in (items.families, items.groups, items.sources))
+    at_held = measured.take(first), families[first], groups[first], live
+    gate = fit_gate(*at_held, held.items.videos, sources[first])
+    found = measured.take(last)
+    unknown = unknown_scores(found, gate)
+    videos = None if items.videos is None else items.videos[last]
+    labels = labels_of(unknown, found.fake_probability, gate, videos, sources[last])
+    return Fared(labels != REAL, unknown, groups[last], np.array(items.ids)[last])
 
 
 def power_of(fared: Mapping[str, Fared], seed: int) -> Power:

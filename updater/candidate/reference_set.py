@@ -2,11 +2,14 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from detector.release.artifact import Reference
 from detector.release.manifest import FEATURE_WIDTH, TRACE_COLUMNS
@@ -59,6 +62,39 @@ def make_reference(
         trace_whitening=trace_whitening,
         trace_widths=np.array([block.shape[1] for block in blocks]),
     )
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Rows of a release's reference set whose exemplars no memory holds."""
+
+    features: NDArray[np.float32]
+    """[R, F], raw"""
+    ids: tuple[str, ...]
+    families: tuple[str, ...]
+
+    def before(
+        self, network: Network, output: NetworkOutput, *named: Sequence[str]
+    ) -> tuple[NetworkOutput, tuple[Sequence[str], ...]]:
+        """Return them with what a network says of them, and then that of others, with their names.
+
+        named: families, ids and sources of the others. A network of frozen features alone.
+        """
+        with torch.no_grad():
+            own = network.cpu().classify(torch.zeros(len(self.ids), 0), torch.from_numpy(self.features))
+        joined = NetworkOutput(*(torch.cat(pair) for pair in zip(own, output, strict=True)))
+        first = self.families, self.ids, ("",) * len(self.ids)
+        return joined, tuple([*one, *other] for one, other in zip(first, named, strict=True))
+
+
+def foreign_rows(reference: Reference, held: Collection[str]) -> Foreign:
+    """Return rows of a reference set whose exemplars are none of these ids, half of its room at most."""
+    at = np.flatnonzero(~np.isin(np.array(reference.ids, str), list(held)))
+    families, ids = np.array(reference.families, str)[at], np.array(reference.ids, str)[at]
+    at = at[equal_shares(families, ids, REFERENCE_ROWS // 2)]
+    raw = reference.features[at].astype(np.float64) @ np.linalg.pinv(reference.whitening.astype(np.float64))
+    names = (tuple(of[i] for i in at) for of in (reference.ids, reference.families))
+    return Foreign((raw + reference.mean).astype(np.float32), *names)
 
 
 def _strata(families: Sequence[str], sources: Sequence[str]) -> NDArray[np.str_]:

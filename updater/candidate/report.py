@@ -1,14 +1,27 @@
-"""The evidence that an operator approves by: evaluation.json, and the same for the eye in Markdown."""
+"""The evidence that an operator approves by: evaluation.json, the same for the eye, and the model card."""
 
 import math
 from collections.abc import Collection, Mapping
 from statistics import fmean
+from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from detector.release.manifest import NO_BACKBONE
 from memory.records import REAL
-from updater.candidate.findings import findings_markdown
-from updater.candidate.source_thresholds import said_of_sources
+from updater.candidate.outlook import thresholds_rest_on
 from updater.evaluation_parts import Measure
-from updater.records import Evaluation, Robustness, ScannerFound
+from updater.records import Evaluation, Robustness
+
+_MISTAKEN_SHOWN = 5
+_PAGES = Environment(
+    loader=PackageLoader("updater.candidate", "."),
+    autoescape=False,  # noqa: S701 - Markdown
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 def figures(evaluation: Evaluation) -> dict[Measure, float]:
@@ -56,187 +69,54 @@ def _mean(values: list[float]) -> float:
     return fmean(values) if values else math.nan
 
 
+_PAGES.globals.update(accuracy=accuracy, under_distortions=under_distortions, under_half=under_half)
+
+
 def evaluation_markdown(evaluation: Evaluation) -> str:
     """The evaluation as a page: the gates, then what each class was called before and after."""
-    listed = findings_markdown(evaluation.gates)
-    lines = [
-        f"# Update {evaluation.update}: {'proposed with findings' if listed else 'all gates hold'}",
-        "",
-        f"Compared with {release_name(evaluation.parent)} on the same held-back items.",
-        "",
-        "| gate | value | bound | state |",
-        "|---|---:|---:|---|",
-        *(
-            f"| {gate.name} | {gate.said('.3f')} | {gate.bound:.3f} | {gate.judged()} |"
-            for gate in evaluation.gates
-        ),
-        "",
-        *(["What is broken or not shown to hold, and what mends it:", "", *listed, ""] if listed else []),
-        "Shares of each class in %, before → after. `named` is the share that got its very name"
-        " (for reals: that was called real).",
-        "",
-        "| class | measured on | named | real | fake | unknown |",
-        "|---|---:|---:|---:|---:|---:|",
-        *(_row(name, evaluation) for name in evaluation.classes),
-        "",
-        f"Rejection, AUROC in % of {evaluation.pseudo_forgeries} pseudo-forgeries (positive) of held-back"
-        f" items against held-back items of the classes that both know: {_rejection(evaluation)}.",
-        "",
-        said_of_power(evaluation),
-        "",
-        said_of_sources(evaluation.sources),
+    return _PAGES.get_template("evaluation.md.j2").render(_told(evaluation))
+
+
+def model_card(evaluation: Evaluation) -> str:
+    """Who the model is for, what it was trained on, how well it does, and what it does not do."""
+    classes, confusion = evaluation.after.classes, evaluation.after.confusion or {}
+    mistaken = [
+        (count / sum(called.values()), count, sum(called.values()), what, name)
+        for what, called in confusion.items()
+        for name, count in called.items()
+        if name != what
     ]
-    if power := evaluation.after.power:
-        before = evaluation.before.power.families if evaluation.before and evaluation.before.power else {}
-        lines += [
-            "",
-            "| family left out | its items | not called real, % |",
-            "|---|---:|---:|",
-            *(
-                f"| {name} | {one.items} | "
-                + (f"{100 * before[name].share:.1f} → " if name in before else "")
-                + f"{100 * one.share:.1f} |"
-                for name, one in power.families.items()
-            ),
-        ]
-    if evaluation.after.robustness:
-        lines += ["", said_of_robustness(evaluation), "", *distortions_table(evaluation)]
-    if evaluation.reals_marked:
-        lines += ["", said_of_maps(evaluation)]
-    if evaluation.scanner:
-        lines += ["", said_of_scanner(evaluation)]
-    if evaluation.waiting:
-        lines += ["", "Labelled, but with too few items to be learnt yet:", ""]
-        for name, of in evaluation.waiting.items():
-            lines.append(f"- {name}: {', '.join(f'{n} {split}' for split, n in of.items())}")
-    return "\n".join(lines) + "\n"
-
-
-def said_of_power(evaluation: Evaluation) -> str:
-    """What may be expected of a family that the release has never seen, in one sentence."""
-    power = evaluation.after.power
-    if power is None:
-        return (
-            "What it would make of a family that it has never seen was not measured: that takes two families,"
-            " of which one can be left out."
-        )
-    low, share, high = (round(100 * value) for value in (power.low, power.share, power.high))
-    return (
-        f"Of a family that it has never seen, about {share} % [{low} to {high}] would not be called real, at"
-        f" these thresholds: each of its {len(power.families)} families was left out once."
+    weakest = min(
+        (name for name in evaluation.classes if name not in (REAL, *evaluation.carried)),
+        key=lambda name: classes[name].named,
+    )
+    return _PAGES.get_template("model_card.md.j2").render(
+        _told(evaluation),
+        bare=evaluation.backbone == NO_BACKBONE,
+        mistaken=sorted(mistaken, reverse=True)[:_MISTAKEN_SHOWN],
+        weakest=weakest,
+        thresholds_rest_on=thresholds_rest_on,
     )
 
 
-def said_of_robustness(evaluation: Evaluation) -> str:
-    """What distortions cost, or that it was not measured."""
-    found = evaluation.after.robustness
-    if found is None:
-        return "What distortions cost was not measured."
-    under, plain = 100 * under_distortions(found), 100 * accuracy(found.undistorted)
-    count, lost = sum(found.items.values()), found.lost
-    worst = "; ".join(
-        f"{name} under {step} {100 * share:.0f} %" for step, name, share in under_half(found)[:5]
-    )
-    fails = f" It fails at these, the share that is right: {worst}." if worst else ""
-    against = (
-        f" Against the live release, on the classes that both know, it fell by {100 * lost.share:.1f} points"
-        f" [{100 * lost.low:.1f} to {100 * lost.high:.1f}, 95 % confidence in either end] on"
-        f" {lost.reals} real and {lost.forgeries} forged items."
-        if lost
-        else ""
-    )
-    return (
-        f"Under DeeperForensics' seven distortions at levels 1 and 3 its accuracy is {under:.1f} % on"
-        f" average, and on the same {count} held-back items undistorted {plain:.1f} %; 50 % is chance. It is"
-        " the mean of the share of reals called real and of the share of forgeries called fake or unknown."
-        f"{against}{fails} An item is at most two of its crops here."
-    )
+def _told(evaluation: Evaluation) -> dict[str, Any]:
+    """Return what both pages are made from."""
+    return {
+        "of": evaluation,
+        "shown": [name for name in evaluation.classes if name not in evaluation.carried],
+        "findings": [gate for gate in evaluation.gates if not gate.holds],
+        "distortions": accuracies(evaluation),
+    }
 
 
-def said_of_maps(evaluation: Evaluation) -> str:
-    """How often a real picture is marked in part, or that there are no maps."""
-    found = evaluation.reals_marked
-    if found is None:
-        return "It does not say where a picture is forged."
-    return (
-        f"Its maps mark {100 * found.share:.1f} % of {found.reals} real pictures, on more than 2 %"
-        " of their cells; nothing was fitted on these."
-    )
-
-
-def said_of_scanner(evaluation: Evaluation) -> str:
-    """How well it says when a video is forged, or that it does not."""
-    found = evaluation.scanner
-    if found is None:
-        return "It does not say when a video is forged: it has no scanner."
-    return (
-        f"Of {found.reals} real clips, simulated from held-back real pictures, a forged stretch is told in"
-        f" {100 * found.reals_told:.1f} %. Of the {found.stretches} stretches of {found.forged} such clips"
-        f" with pseudo-forgeries, {100 * found.found:.1f} % are told with a tIoU of at least 0.5, and ap_0.5"
-        f" is {found.ap_50:.3f}. {_said_of_library(found)} Videos of cameras, and forgeries of software, may"
-        " fare otherwise."
-    )
-
-
-def _said_of_library(found: ScannerFound) -> str:
-    """On how many real videos of the library it was trained, calibrated and tested, and how it did there."""
-    threshold = (
-        f"its threshold was set on {found.held_library} real videos too, of which at most 5 % are told"
-        if found.held_library
-        else "its threshold was set on simulated clips alone, for too few real videos were held back"
-    )
-    said = f"It learnt from {found.learnt_library} clips of real videos of the library, and {threshold}."
-    if (of := found.library) is None:
-        return f"{said} No real video was left to test it on."
-    return (
-        f"{said} Of {of.reals} real videos of the test split, a stretch is told in"
-        f" {100 * of.reals_told:.1f} %; of {of.stretches} pseudo-forged stretches in them"
-        f" {100 * of.found:.1f} % are told."
-    )
-
-
-def distortions_table(evaluation: Evaluation) -> list[str]:
-    """Return a table: accuracy in % by distortion and level; before → after of the classes of before."""
-    found = evaluation.after.robustness
-    if found is None:
-        return []
-    before = evaluation.before.robustness if evaluation.before else None
+def accuracies(evaluation: Evaluation) -> dict[str, dict[str, str]]:
+    """Return the accuracy in % by distortion, then level; before → after of the classes of before."""
+    found, before = evaluation.after.robustness, evaluation.before and evaluation.before.robustness
     old = [name for name in evaluation.classes if name not in evaluation.new] if before else None
-    names = list(dict.fromkeys(step.partition(":")[0] for step in found.distorted))
-    levels = list(dict.fromkeys(step.partition(":")[2] for step in found.distorted))
-
-    def cell(step: str) -> str:
+    cells: dict[str, dict[str, str]] = {}
+    for step, right in found.distorted.items() if found else ():
+        name, _, level = step.partition(":")
         earlier = before.distorted.get(step) if before else None
         told = f"{100 * accuracy(earlier, old):.1f} → " if earlier else ""
-        return f"{told}{100 * accuracy(found.distorted[step], old):.1f}"
-
-    return [
-        "| accuracy, % | " + " | ".join(f"level {level}" for level in levels) + " |",
-        "|---|" + "---:|" * len(levels),
-        *(f"| {name} | " + " | ".join(cell(f"{name}:{level}") for level in levels) + " |" for name in names),
-    ]
-
-
-def _row(name: str, evaluation: Evaluation) -> str:
-    after = evaluation.after.classes[name]
-    before = evaluation.before.classes[name] if evaluation.before else None
-    cells = [
-        " → ".join(f"{100 * getattr(of, field):.1f}" for of in (before, after) if of)
-        for field in ("named", "real", "fake", "unknown")
-    ]
-    shown = f"{name} (new)" if name in evaluation.new else name
-    resting = evaluation.resting.get("test", {}).get(name, 0)
-    measured = f"{after.items} of {after.items + resting}" if resting else str(after.items)
-    return f"| {shown} | {measured} | {' | '.join(cells)} |"
-
-
-def _rejection(evaluation: Evaluation) -> str:
-    both = (evaluation.before, evaluation.after) if evaluation.before else (evaluation.after,)
-    fused = " → ".join(f"{100 * one.rejection_auroc:.1f}" for one in both)
-    energy = evaluation.after.rejection_energy_auroc
-    return fused if energy is None else f"{fused}; by the energy alone {100 * energy:.1f}"
-
-
-def release_name(digest: str | None) -> str:
-    """Return how a release is called in a text; None is that nothing was live."""
-    return "nothing, it is the first" if digest is None else f"release {digest[:12]}"
+        cells.setdefault(name, {})[level] = f"{told}{100 * accuracy(right, old):.1f}"
+    return cells

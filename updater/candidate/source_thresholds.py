@@ -8,8 +8,6 @@ Two thresholds that keep 95 % of the reals each would together turn a tenth of t
 threshold takes what the fake one has left of the twentieth that a source may lose.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,7 +36,7 @@ def source_thresholds(
     """Return the thresholds of each source with at least 20 groups of reals among n calibration items.
 
     pooled: the gate with the thresholds of all sources. unknown, fake_probability: as the items will be
-    judged by, their surroundings included, float32 [n]. families, groups, sources: of each, str [n]; an empty
+    judged by, float32 [n]. families, groups, sources: of each, str [n]; an empty
     source is not known, and has none. real: whether each is, bool [n]. live: what the live release says of
     them, which is kept for the source's own items. targets: of the reals that are fake, and of the classes.
 
@@ -76,17 +74,3 @@ def source_thresholds(
 def _exceeded_by(values: NDArray[np.float32], share: float) -> float:
     """Return the lowest of the values that at most this share of them exceed."""
     return float(np.sort(values)[::-1][int(share * len(values))])
-
-
-def said_of_sources(sources: Mapping[str, SourceThresholds]) -> str:
-    """Which sources are judged by thresholds of their own, and what these rest on."""
-    if not sources:
-        return (
-            "Every source is judged by the same thresholds: of none were 20 groups of reals held back for"
-            " calibration."
-        )
-    own = ", ".join(f"{name} ({one.groups} groups of reals)" for name, one in sources.items())
-    return (
-        f"Judged by thresholds of their own: {own}. At most 5 % of these sources' reals are"
-        " to be called unknown or fake. Every other source is judged by the pooled thresholds."
-    )

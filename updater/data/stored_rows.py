@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,6 @@ class StoredRows:
         """Return the same choice of rows from other shards, each of which has as many as its own."""
         return StoredRows(shards, self._places)
 
-    def described(self) -> tuple[list[dict[str, Any]], NDArray[np.int64]]:
-        """Return, for JSON, where the shards lie, and the places in them: what `described_rows` takes."""
-        shards = [
-            {name: value for name, value in vars(shard).items() if name != "held"}
-            | {"path": str(shard.path), "dtype": shard.dtype.str}
-            for shard in self.shards
-        ]
-        return shards, self._places
-
     @property
     def digest(self) -> str:
         """SHA-256, hexadecimal, that says which rows these are."""
@@ -119,23 +110,6 @@ def rows_of_items(
     counts = np.diff(starts)[items]
     own = np.cumsum([0, *counts]).astype(np.int64)
     return np.arange(own[-1]) + np.repeat(starts[items] - own[:-1], counts), own
-
-
-def described_rows(shards: Sequence[Mapping[str, Any]], places: NDArray[np.int64]) -> StoredRows:
-    """Return the rows that `StoredRows.described` told of; nothing is read."""
-    found = [
-        Shard(
-            Path(shard["path"]),
-            shard["offset"],
-            shard["count"],
-            tuple(shard["row"]),
-            np.dtype(shard["dtype"]),
-            shard["digest"],
-            tuple(shard["stamp"]),
-        )
-        for shard in shards
-    ]
-    return StoredRows(found, places)
 
 
 class Scratch:

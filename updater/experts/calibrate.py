@@ -53,9 +53,14 @@ class ExpertsSay:
         return replace(self, logits=self.logits[some])
 
     @property
+    def lean(self) -> Tensor:
+        """What is added to the logit of each forgery, float32 [n]."""
+        return expert_lean(self.experts, self.logits.unbind(1))
+
+    @property
     def vote(self) -> Tensor:
         """What is added to the network's logits, float32 [n, K]."""
-        return expert_lean(self.experts, self.logits.unbind(1))[:, None] * self.fake
+        return self.lean[:, None] * self.fake
 
     def scores(self, network_logits: Tensor) -> dict[str, NDArray[np.float32]]:
         """Return each expert's score for the gate, [n], beside the network's own logits, float32 [n, K]."""
@@ -70,23 +75,32 @@ def calibrated_experts(
     logits: Tensor,
     classes: Sequence[str],
     options: Options = Options(),  # noqa: B008 - frozen
+    odds: NDArray[np.float64] | None = None,
 ) -> ExpertsSay:
     """Fit what experts count for to held-back items with their logits; return what they say of these.
 
     logits: float32 [n, K], of the network for these items. classes: of the network, which with `options` name
-    its logits. The share of each vote beside the network is fitted, one expert after the other. Raises
-    ValueError where no item is real.
+    its logits. The share of each vote beside the network is fitted, one expert after the other. odds: the log
+    odds of fake of these items where their source was left out, [n], by which it is fitted then: beside a
+    network that knows an item's source an expert looks worth nothing. No number: the item's was not; None:
+    none was. Raises ValueError where no item is real.
     """
     assert items.expert_logits is not None
     names = schemes.columns(classes, options)
     fake = schemes.fake_columns(names)
     families = [names[at] for at in schemes.targets(items.families, classes, options)]
     weights = balanced_weights(np.array(families), np.array(items.groups))
-    logits, carried, terms = logits.cpu(), [], {}
+    logits, votes, carried, terms = logits.cpu(), fake, [], {}
+    if odds is not None and (left := np.isfinite(odds)).any():
+        names, votes = ("real", "fake"), torch.tensor([False, True])
+        families = [names[int(not is_real(family))] for family in items.families]
+        sides = [f"{source}/{side}" for source, side in zip(items.sources, families, strict=True)]
+        weights = balanced_weights(np.array(sides), np.array(items.groups)) * left
+        logits = torch.from_numpy(np.stack([np.zeros(len(odds)), np.where(left, odds, 0)], 1)).float()
     for contract, own in zip(experts, items.expert_logits.T, strict=True):
         median, scale, sources = scale_of_reals(own, items)
         slope, offset = log_odds(own, items)
-        vote = torch.from_numpy((slope * own + offset).astype(np.float32))[:, None] * fake
+        vote = torch.from_numpy((slope * own + offset).astype(np.float32))[:, None] * votes
         share = share_of_vote(logits, vote, families, names, weights) if slope else 0.0
         logits = logits + share * vote
         terms[contract.score] = term_weight(own, items) / len(experts)

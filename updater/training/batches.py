@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
@@ -197,11 +196,11 @@ def ready_rows(step: Step, data: TrainingSet, drawn: Drawn, rows: Rows) -> Ready
     return Ready(drawn, (rows_at(rows, at),), (rows_at(data.features, at),))
 
 
-def passed(step: Step, data: TrainingSet, network: Network, ready: Ready, pieces: int) -> Batch:
-    """Pass a batch through the network: crops all at once or in so many pieces, rows above the backbone."""
+def passed(step: Step, data: TrainingSet, network: Network, ready: Ready) -> Batch:
+    """Pass a batch through the network: crops from its beginning, rows above the backbone."""
     seen = ready.parts
     if ready.images:
-        rows = _backbone(network, torch.cat(ready.parts), pieces)
+        rows = _backbone(network, torch.cat(ready.parts))
         seen = torch.split(rows, [len(part) for part in ready.parts])
     output, *outliers = (network.classify(*pair) for pair in zip(seen, ready.features, strict=True))
     drawn = ready.drawn
@@ -214,7 +213,7 @@ def passed(step: Step, data: TrainingSet, network: Network, ready: Ready, pieces
     )
 
 
-def _backbone(network: Network, images: Tensor, pieces: int) -> Tensor:
+def _backbone(network: Network, images: Tensor) -> Tensor:
     """Return the backbone's features of images, float32 [N, B], for training it."""
 
     def features(own: Tensor) -> Tensor:
@@ -224,20 +223,4 @@ def _backbone(network: Network, images: Tensor, pieces: int) -> Tensor:
             found: Tensor = network.backbone(front)
         return found.float()
 
-    return by_share(lambda own: in_pieces(features, own, pieces), images)
-
-
-def in_pieces(function: Callable[[Tensor], Tensor], rows: Tensor, pieces: int) -> Tensor:
-    """Return function(rows), which has a row for each of them, computed in so many pieces.
-
-    A piece passes forwards alone, and once more going back: only its result is kept (Chen et al. 2016,
-    "Training deep nets with sublinear memory cost"). The loss is computed on the results of all pieces. So a
-    step is that of the whole batch, whatever the loss is over: pairs, means over some items, extrema. Batch
-    normalisation in training is the exception: its statistics are of a piece, and its running ones move each
-    time that a piece passes. What a backbone draws at random by itself (dropout, drop path) is drawn for
-    each piece.
-    """
-    if pieces == 1:
-        return function(rows)
-    made = [checkpoint(function, piece, use_reentrant=False) for piece in rows.tensor_split(pieces)]
-    return torch.cat(made)
+    return by_share(features, images)

@@ -1,7 +1,7 @@
 """The loop of training, whatever is trained: batches, a loss, a rate that changes, and a checkpoint.
 
-A step on one device, on a share of a batch beside other processes, in half precision, or in as many pieces as
-the memory allows is the same loop: what differs is in the loss and in the `Descent`.
+A step on one device, on a share of a batch beside other processes, or in half precision is the same loop:
+what differs is in the loss and in the `Descent`.
 """
 
 import ctypes
@@ -22,8 +22,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from ingest.durable import file_aside
 from updater.progress import Steps, uncounted
 from updater.training import processes
-from updater.training.crop_rows import DeviceMemoryError
-from updater.training.precision import unscale
 
 B = TypeVar("B")
 
@@ -121,8 +119,6 @@ class Descent:
     """called with the number of each step, from 0, before it: sets the optimiser's rates"""
     longest: float | None = None
     """gradients are scaled down to this norm; None: never"""
-    scale: float = 1.0
-    """what the loss is multiplied by on its way back, and the gradients divided by: for float16"""
     shared: Sequence[nn.Parameter] = ()
     """whose gradients are of this process's share of a batch, and are added up"""
     update: Callable[[torch.optim.Optimizer], object] = lambda optimiser: optimiser.step()
@@ -143,15 +139,12 @@ def fit(
     descent: Descent,
     stage: Stage | None = None,
     progress: Steps = uncounted,
-    *,
-    compute: Callable[[B, Callable[[], None]], None] = lambda batch, gradients: gradients(),
 ) -> None:
     """Train a module in place, behind what its checkpoint holds. Its mode stays as it is.
 
     batches: yields those of some steps in order. loss: of one batch, a scalar. stage: None for a training of
-    this process alone that begins anew each time. compute: calls its second argument, which computes the
-    gradients of a batch in the place of any there are, again until it comes through. progress gets (steps
-    done, of how many). A step whose gradients are not finite at a scale is left out. Raises DivergedError.
+    this process alone that begins anew each time. progress gets (steps done, of how many). Raises
+    DivergedError.
     """
     if next(module.parameters()).device.type == "cpu":
         keep_freed_memory()
@@ -166,12 +159,12 @@ def fit(
     with closing(batches(range(done, descent.steps))) as ready:
         for number, batch in enumerate(ready, done):
             descent.set_rate(number)
-            compute(batch, functools.partial(_gradients, descent, loss, batch))
+            descent.optimiser.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss(batch))
             processes.add_gradients(descent.shared)
-            if unscale([value.grad for value in parameters if value.grad is not None], descent.scale):
-                if descent.longest is not None:
-                    nn.utils.clip_grad_norm_(parameters, descent.longest)
-                descent.update(descent.optimiser)
+            if descent.longest is not None:
+                nn.utils.clip_grad_norm_(parameters, descent.longest)
+            descent.update(descent.optimiser)
             progress(number + 1, descent.steps)
             if (number + 1) % SAVE_EVERY == 0 or number + 1 == descent.steps:
                 if not all(bool(torch.isfinite(value).all()) for value in parameters):
@@ -180,42 +173,6 @@ def fit(
                     stage.checkpoint.save(stage.name, number + 1, module, descent.optimiser)
     if stage is not None:
         processes.agree(module)
-
-
-@dataclass
-class Pieces:
-    """In how many pieces a batch passes: more as soon as the device's memory asks for them."""
-
-    device: torch.device
-    items: int
-    """of a batch, for what is told"""
-    count: int = 1
-
-    def as_memory_allows(self, rows: int, gradients: Callable[[], None]) -> None:
-        """Compute the gradients of a batch, in as many pieces as it takes.
-
-        rows: of the batch, of which a piece has at least two (one alone has no statistics). gradients: reads
-        `count`, and does anew what it left undone. Raises DeviceMemoryError where the memory is too small.
-        """
-        while True:
-            try:
-                gradients()
-                return
-            except torch.OutOfMemoryError as error:
-                if rows < 4 * self.count:
-                    raise DeviceMemoryError(
-                        f"{self.device} has too little memory to train on {self.items} items at a time: end"
-                        " what else runs on it, or choose a smaller batch, backbone or crop"
-                    ) from error
-            # Out of the handler, where what was computed so far is let go of.
-            torch.cuda.empty_cache()
-            self.count *= 2
-            _log.warning("device memory full", device=str(self.device), pieces=self.count)
-
-
-def _gradients(descent: Descent, loss: Callable[[B], Tensor], batch: B) -> None:
-    descent.optimiser.zero_grad(set_to_none=True)
-    torch.autograd.backward(loss(batch) * descent.scale)
 
 
 def by_schedule(schedule: LRScheduler, every: int = 1) -> Callable[[int], None]:

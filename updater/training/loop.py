@@ -19,7 +19,7 @@ from updater import draws
 from updater.data.stored_rows import StoredRows, joined_rows
 from updater.measures import part_whitening
 from updater.outliers.exposure import Exposure, expose
-from updater.training import processes, schemes
+from updater.training import schemes
 from updater.training.batches import Batch as Batch
 from updater.training.batches import (
     Ready,
@@ -32,9 +32,9 @@ from updater.training.batches import (
 )
 from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.crop_rows import Rows
-from updater.training.fit import Checkpoint, Descent, Pieces, Stage, fit
+from updater.training.fit import Checkpoint, Descent, Stage, fit
 from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
-from updater.training.precision import loss_scale, one_thread, seed_draws
+from updater.training.precision import one_thread, seed_draws
 from updater.training.step import SCHEDULES, Recipe, Step, trained
 from updater.training.weights import put
 
@@ -104,7 +104,7 @@ class Training:
         optimiser = optimiser_of(
             recipe, rate, [{"params": own, "share": share} for own, share in groups if own]
         )
-        share_of_peak, pieces = SCHEDULES[recipe.schedule], Pieces(step.device, recipe.batch)
+        share_of_peak = SCHEDULES[recipe.schedule]
 
         def set_rate(number: int) -> None:
             for group in optimiser.param_groups:
@@ -113,7 +113,7 @@ class Training:
         def loss_of(ready: Ready) -> Tensor:
             # Every step has its own random state, so that a resumed run repeats an unbroken one.
             seed_draws(ready.drawn.torch_seed, step.device)
-            return loss(passed(step, self.data, network, ready, pieces.count))
+            return loss(passed(step, self.data, network, ready))
 
         network.train()
         if rows is not None:
@@ -128,13 +128,11 @@ class Training:
                     steps,
                     set_rate,
                     longest=5.0,
-                    scale=loss_scale(step.device) if rows is None else 1.0,
                     shared=inside if rows is None else (),
                     update=partial(update, network),
                 ),
                 Stage(self.saved, stage),
                 partial(step.progress, stage),
-                compute=lambda ready, gradients: pieces.as_memory_allows(_divisible(ready), gradients),
             )
 
     def batches(
@@ -152,11 +150,6 @@ class Training:
             numbers,
             step.device.type == "cuda",
         )
-
-
-def _divisible(ready: Ready) -> int:
-    """Return how many rows a batch has that may pass in pieces; of several processes one alone may not."""
-    return ready.images if processes.count() == 1 else 1
 
 
 def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

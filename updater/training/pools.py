@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from detector.features.forensics import ForensicFeatures
+from detector.features.texture import CropFeatures
 from detector.model.backbone import NoBackbone
 from detector.model.feature_graph import STORED_PX
 from detector.model.network import Network
@@ -51,7 +51,7 @@ def joined_tensors(parts: Sequence[Rows]) -> Rows:
     return held
 
 
-def forensics_on(device: torch.device, forensics: ForensicFeatures, side: int) -> Callable[[Tensor], Tensor]:
+def forensics_on(device: torch.device, forensics: CropFeatures, side: int) -> Callable[[Tensor], Tensor]:
     """Return what computes forensics on a device, of images float32 [N, 3, S, S] of whole levels, S = side.
 
     On a CPU that is the graph that detectors run, where it is at hand: it takes half of torch's time. The
@@ -116,7 +116,7 @@ def with_crop_features(
     """Return the items with every crop's forensic features; those that have them as they are."""
     if items.crop_features is not None:
         return items
-    forensics = ForensicFeatures(items.crops.shape[1]).to(device)
+    forensics = CropFeatures(items.crops.shape[1]).to(device)
     rows: Rows = torch.zeros(0, forensics.width)
     if len(items):
         rows = by_rows(forensics_on(device, forensics, items.crops.shape[1]), items.crops, device, progress)

@@ -8,34 +8,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
-
-_FLOAT16_SCALE = 4096.0
 
 
 def half_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Return the context in which a backbone is trained: bfloat16, or float16 on a GPU without it."""
-    if device.type != "cuda":
+    """Return the context in which a backbone is trained: bfloat16 on a GPU that has it."""
+    if device.type != "cuda" or not torch.cuda.is_bf16_supported():
         return nullcontext()
-    return torch.autocast("cuda", dtype=torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16)
-
-
-def loss_scale(device: torch.device) -> float:
-    """Return what the loss is multiplied by, lest small gradients vanish in float16; otherwise 1.
-
-    It is fixed, so that a resumed run needs nothing but the network and the optimiser: a batch whose
-    gradients overflow is left out instead.
-    """
-    return _FLOAT16_SCALE if device.type == "cuda" and not torch.cuda.is_bf16_supported() else 1.0
-
-
-def unscale(gradients: list[Tensor], scale: float) -> bool:
-    """Divide gradients by the loss's scale in place; return whether all of them are finite."""
-    if scale == 1:
-        return True
-    for one in gradients:
-        one.div_(scale)
-    return all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+    return torch.autocast("cuda", dtype=torch.bfloat16)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ torchrun starts the processes; each draws the same batch and passes its own shar
 backbone, which is where the time goes. The backbone's features, a short row a crop, are then gathered, and
 what lies above them, the loss with it, is computed by every process on the whole batch. So no loss has to
 be a mean over items: pairs of items, means over some of them and extrema come out as in one process. Going
-back, a process follows its own rows; the sum of all backbone gradients is that of the whole batch. Batch
+back, a process follows its own rows; the mean of all backbone gradients is that of the whole batch. Batch
 normalisation takes its statistics over all shares. What a backbone draws at random by itself (dropout, drop
 path: timm's defaults have none) it draws for its share alone, and that differs with the number of processes.
 
@@ -106,16 +106,13 @@ def wait() -> None:
             dist.barrier()
 
 
-def first_ones(value: Tensor) -> Tensor:
-    """Return the first process's value of a tensor that all have computed: rounding may differ on GPUs."""
-    if count() == 1:
-        return value
-    # NCCL takes tensors of the GPU alone.
-    device = torch.device("cuda") if dist.get_backend() == "nccl" else value.device
-    shared = value.detach().clone().to(device)
-    with with_peers():
-        dist.broadcast(shared, 0)
-    return shared.to(value.device)
+def from_first(value: object) -> Any:
+    """Return the first process's object, which is pickled on its way: on GPUs rounding may differ."""
+    values = [value]
+    if count() > 1:
+        with with_peers():
+            dist.broadcast_object_list(values, 0)
+    return values[0]
 
 
 def agree(network: nn.Module) -> None:
@@ -127,11 +124,15 @@ def agree(network: nn.Module) -> None:
 
 
 def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace the gradients of what saw only a share of the batch by their sum over all shares."""
+    """Replace the gradients of what saw only a share of the batch by those of the whole batch.
+
+    On their way back through `by_share` they were added up over the processes, each of which had the whole
+    loss: so theirs is the mean.
+    """
     found = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if count() == 1 or not found:
         return
-    flat = torch.cat([one.flatten() for one in found])
+    flat = torch.cat([one.flatten() for one in found]) / count()
     _add(flat)
     for one, part in zip(found, torch.split(flat, [one.numel() for one in found]), strict=True):
         one.copy_(part.view_as(one))
@@ -151,7 +152,9 @@ def by_share(function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     first, end = total * rank // count(), total * (rank + 1) // count()
     with _WholeBatchStatistics():
         own = function(images[first:end])
-    return cast(Tensor, _Gathered.apply(own, first, total))
+    whole = own.new_zeros(total, *own.shape[1:])
+    whole[first:end] = own
+    return _sum(whole)
 
 
 def from_all(own: Callable[[slice], Tensor], ends: Sequence[int], most: int) -> Iterator[Tensor]:
@@ -173,36 +176,18 @@ def from_all(own: Callable[[slice], Tensor], ends: Sequence[int], most: int) -> 
             yield part
 
 
-class _Gathered(torch.autograd.Function):
-    """Own rows [n, B] to those of all processes [N, B]; going back, the own part of the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, own: Tensor, first: int, total: int) -> Tensor:
-        ctx.place = slice(first, first + len(own))
-        whole = own.new_zeros(total, *own.shape[1:])
-        whole[ctx.place] = own
-        _add(whole)
-        return whole
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gradient[ctx.place], None, None
-
-
 class _Summed(torch.autograd.Function):
     """The sum over processes; each of them reads it, so going back the gradients are summed too."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> Tensor:
-        whole = own.clone()
+        whole = own.contiguous().clone()
         _add(whole)
         return whole
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        whole = gradient.contiguous().clone()
-        _add(whole)
-        return whole
+        return _Summed.forward(ctx, gradient)
 
 
 class _WholeBatchStatistics(TorchFunctionMode):

@@ -1,6 +1,7 @@
 """The operator against a real server, and whose settings the updater works by while release 0 is made."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -109,19 +110,21 @@ def test_a_release_0_that_an_earlier_run_kept_is_brought_back_whole_or_not_at_al
 ) -> None:
     for name in ("memory", "updater", "deploy"):
         (tmp_path / "kept" / name).mkdir(parents=True)
-    copied, copy = list[str](), release_zero._copy
+        (tmp_path / "kept" / name / "state").touch()
+    copied, copy = list[Path](), shutil.copy2
 
     def interrupt(source: Path, target: Path) -> None:
         if interrupted and copied:
             raise KeyboardInterrupt
-        copied.append(source.name)
+        copied.append(source)
         copy(source, target)
 
     monkeypatch.setattr(release_zero, "_kept", lambda _: tmp_path / "kept")
-    monkeypatch.setattr(release_zero, "_copy", interrupt)
+    monkeypatch.setattr(shutil, "copy2", interrupt)
     with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
         assert release_zero.restore(plan.Library(0, plan.DEFAULT_UNSEEN), tmp_path / "run")
-    assert (tmp_path / "run" / "deploy").exists() == (tmp_path / "run").exists() == (not interrupted)
+    run = tmp_path / "run"
+    assert (run / "deploy" / "state").exists() == run.exists() == (not interrupted)
 
 
 def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(

@@ -24,9 +24,9 @@ from deploy.rollouts import conductor
 from deploy.server import releases
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.records import Comparison, Said
+from detector.records import Comparison, Said, in_share
 from detector.release.artifact import MANIFEST, Artifact
-from detector.sharing import in_share
+from detector.release.manifest import FEATURE_VERSION
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters
@@ -222,4 +222,4 @@ def _row(services: Services, name: str, source: str, rng: np.random.Generator) -
         unknown_score=4.2,
         received_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
-    return NewRow(exemplar, 1, rng.normal(size=8).astype(np.float32), "2", None, None)
+    return NewRow(exemplar, 1, rng.normal(size=8).astype(np.float32), FEATURE_VERSION, None, None)

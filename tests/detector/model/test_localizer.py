@@ -61,7 +61,7 @@ def test_an_export_that_says_something_else_is_refused(graph, tmp_path, monkeypa
     monkeypatch.setattr(
         "detector.model.export.run", lambda graph, request: {CELLS: run(graph, request)[CELLS] + 0.02}
     )
-    with pytest.raises(ExportError, match=r"cells differs by 0\.02, allowed 0\.0078"):
+    with pytest.raises(ExportError, match=r"cells differs by 0\.02, allowed 0\.0039"):
         export_proven(graph, DECLARED, tmp_path / "x.onnx", [_request(3, 1), _request(1)])
 
 

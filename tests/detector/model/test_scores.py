@@ -203,37 +203,6 @@ def test_without_a_real_or_without_a_forgery_there_is_no_discriminant(names):
     assert fit_discriminant(Reference(**made)) is None
 
 
-def test_an_exemplars_own_score_is_that_among_all_others():
-    made = reference()
-    for name, entry in SCORES.items():
-        if entry.own is None:
-            continue
-        own = entry.own(made)
-        assert own.shape == (20,)
-        known = {"embedding_novelty": made.embeddings}.get(name, made.features)
-        rows = torch.from_numpy(known)
-        others = torch.cat([rows[:3], rows[4:]])
-        widths = [2, 3] if name == "trace_novelty" else [known.shape[1]]
-        by_hand = torch.stack(
-            [
-                torch.cdist(one[3:4], other).topk(5, largest=False).values.mean()
-                for one, other in zip(
-                    torch.split(rows, widths, 1), torch.split(others, widths, 1), strict=True
-                )
-            ]
-        )
-        # The numerator is that among the others; the others' own distances are those in the whole set.
-        wholes = [own_distance(part) for part in torch.split(rows, widths, 1)]
-        places = [
-            torch.cdist(part[3:4], part).topk(6, largest=False).indices[0, 1:]
-            for part in torch.split(rows, widths, 1)
-        ]
-        expected = torch.stack(
-            [far / of[place].mean() for far, of, place in zip(by_hand, wholes, places, strict=True)]
-        ).mean()
-        assert float(own[3]) == pytest.approx(float(expected), rel=1e-4)
-
-
 def test_a_small_distance_among_large_values_keeps_its_digits():
     generator = torch.Generator().manual_seed(0)
     reference = 30 * torch.randn(50, 300, generator=generator)

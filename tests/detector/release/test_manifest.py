@@ -10,6 +10,7 @@ from detector.release.artifact import MANIFEST
 from detector.release.manifest import (
     FORMAT,
     DamagedArtifactError,
+    FirstSight,
     GateParameters,
     SourceThresholds,
     Term,
@@ -130,6 +131,23 @@ def test_a_video_that_is_less_familiar_than_a_picture_may_be_is_not_called_fake(
     assert decide(4.0, 1.0, own, video=True) == "fake"
     assert decide(4.1, 1.0, own, video=True) == "unknown"
     assert decide(4.1, 0.0, own, video=True) == "real"
+
+
+@pytest.mark.parametrize(
+    ("unknown_score", "fake_probability", "known", "new"),
+    [
+        (9, 0.0, "unknown", "real"),
+        (9, 0.9, "unknown", "unknown"),
+        (0, 0.7, "fake", "real"),
+        (0, 0.9, "fake", "fake"),
+    ],
+)
+def test_at_first_sight_of_a_source_novelty_alone_calls_nothing_unknown(
+    unknown_score, fake_probability, known, new
+):
+    gate = GATE.model_copy(update={"first_sight": FirstSight(fake_threshold=0.8, sources=("camera",))})
+    assert decide(unknown_score, fake_probability, gate, source="camera") == known
+    assert decide(unknown_score, fake_probability, gate, source="stranger") == new
 
 
 STRICT = SourceThresholds(groups=20, unknown_threshold=1, fake_threshold=0.2)

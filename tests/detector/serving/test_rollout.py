@@ -15,7 +15,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from detector.records import Rollout
+from detector.records import Rollout, in_share
 from detector.serving import rollout as rollout_module
 from detector.serving import rollout_source
 from detector.serving.rollout import Route, Serving
@@ -29,7 +29,6 @@ from detector.serving.rollout_source import (
 )
 from detector.serving.torchserve import StartError
 from detector.settings import DetectorSettings
-from detector.sharing import in_share
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 OURS, THEIRS = "0" * 32, "f" * 32

@@ -11,6 +11,7 @@ from memory.clusters.labelling import label_cluster
 from memory.clusters.pages import Order, facts_of, ordered, page_of, views_of
 from memory.clusters.review import list_clusters
 from memory.crops.crop_store import CropsMissingError
+from memory.features import WIDTH
 from memory.labels import label
 from memory.rows import UnknownExemplarError, drop, now_ms
 from memory.schema import clusters, exemplars
@@ -85,7 +86,7 @@ def large(store: Store) -> str:
         "group": "g",
         "shelf": "unknown",
         "received_ms": 1,
-        "features": bytes(4 * 342),
+        "features": bytes(4 * WIDTH),
         "feature_version": "1",
         "verdict": "{}",
         "revision": 1,

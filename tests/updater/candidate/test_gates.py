@@ -3,7 +3,7 @@ import json
 import pytest
 
 from updater.candidate import gates
-from updater.candidate.findings import findings_markdown
+from updater.candidate.report import evaluation_markdown
 from updater.gate_records import Behind, Forgotten, Gate
 from updater.records import Candidate, Caught, Evaluation, Lost, Power, Robustness, Shares
 from updater.settings import UpdaterSettings
@@ -111,6 +111,20 @@ def test_a_candidate_that_no_longer_knows_an_old_family_is_an_error_and_no_pass(
     after = evaluation.after.model_copy(update={"classes": classes})
     with pytest.raises(KeyError):
         gates.make_gates(BOUNDS, evaluation.model_copy(update={"after": after}))
+
+
+def test_a_family_that_sums_alone_answer_for_is_not_measured_and_none_with_held_back_items_is_excused(judged):
+    evaluation = judged((0.90, 0.80), (0.80, 0.84), carried=("noise",))
+    after = {name: of for name, of in evaluation.after.classes.items() if name != "noise"}
+    lacking = evaluation.after.model_copy(update={"classes": after})
+    for held, found in ((0, 10.0), (3, None)):
+        items = {"train": {}, "calibration": {}, "test": {"noise": held}}
+        one = evaluation.model_copy(update={"items": items, "after": lacking})
+        if found is None:
+            with pytest.raises(KeyError, match="noise"):
+                gates.make_gates(BOUNDS, one)
+        else:
+            assert gate_of(one, gates.FORGOTTEN).value == pytest.approx(found)
 
 
 def test_no_old_family_is_an_error_and_no_pass(judged):
@@ -237,7 +251,8 @@ def test_a_finding_says_value_interval_n_bound_the_worst_items_behind_it_and_wha
     assert "noise lost most (60 points)" in found[gates.POWER].mends
     assert found[gates.POWER].items == ("passed-1", "passed-1")
     assert found[gates.ROBUSTNESS].items == ("blurred",)
-    listed = findings_markdown(made)
+    page = evaluation_markdown(evaluation.model_copy(update={"gates": made}))
+    listed = [line for line in page.splitlines() if line.startswith("- **")]
     assert len(listed) == len(found)
     for gate, line in zip(candidate.findings, listed, strict=True):
         assert all(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from detector.release.experts import ExpertContract
-from detector.release.manifest import Architecture, SourceThresholds, decide
+from detector.release.manifest import SourceThresholds, decide
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from memory.settings import MemorySettings
@@ -26,9 +26,7 @@ from updater.experts.look import Expert
 from updater.settings import UpdaterSettings
 from updater.training.step import FIRST, UPDATE
 
-SETTINGS = UpdaterSettings(device="cpu", backbone="lcnet_050")
-BARE = Architecture(backbone="none", crop_px=96)
-WITH_A_BACKBONE = Architecture(backbone="lcnet_050", crop_px=96)
+SETTINGS = UpdaterSettings(device="cpu", learner="softmax", backbone="lcnet_050")
 
 
 def splits(**counts):
@@ -97,19 +95,18 @@ def test_an_empty_memory_is_refused():
 
 
 @pytest.mark.parametrize("usual", [FIRST, UPDATE])
-@pytest.mark.parametrize("architecture", [BARE, WITH_A_BACKBONE])
-def test_where_nothing_is_set_an_update_trains_as_usual(usual, architecture):
-    assert recipe_of(UpdaterSettings(), usual, 1000, architecture) == usual
+def test_where_nothing_is_set_an_update_trains_as_usual(usual):
+    assert recipe_of(SETTINGS, usual, 1000) == usual
 
 
-def test_epochs_and_rate_are_those_of_a_backbone_or_without_one_of_the_head():
-    # 640 items and half as many pseudo-forgeries are 30 batches of 32, and 15 of 64.
-    given = UpdaterSettings(epochs=2, rate=0.01, batch=32)
+def test_epochs_and_rate_are_those_of_a_backbone_which_softmax_needs():
+    # 640 items and half as many pseudo-forgeries are 30 batches of 32.
+    given = SETTINGS.model_copy(update={"epochs": 2, "rate": 0.01, "batch": 32})
     made = replace(UPDATE, backbone_steps=60, backbone_rate=0.01, batch=32)
-    assert recipe_of(given, UPDATE, 640, WITH_A_BACKBONE) == made
-    made = replace(UPDATE, balanced_steps=30, balanced_rate=0.01)
-    assert recipe_of(UpdaterSettings(epochs=2, rate=0.01), UPDATE, 640, BARE) == made
-    assert recipe_of(UpdaterSettings(epochs=0.01), FIRST, 8, WITH_A_BACKBONE).backbone_steps == 1
+    assert recipe_of(given, UPDATE, 640) == made
+    assert recipe_of(SETTINGS.model_copy(update={"epochs": 0.01}), FIRST, 8).backbone_steps == 1
+    with pytest.raises(ValueError, match="LEARNER=softmax trains a backbone: name a timm model"):
+        UpdaterSettings(learner="softmax")
 
 
 @pytest.mark.parametrize(("name", "value"), [("EPOCHS", "0"), ("RATE", "nan"), ("BATCH", "0")])

@@ -3,8 +3,7 @@ import math
 import pytest
 
 from detector.release.manifest import SourceThresholds
-from updater.candidate.model_card import model_card
-from updater.candidate.report import accuracy, evaluation_markdown, figures
+from updater.candidate.report import accuracy, evaluation_markdown, figures, model_card
 from updater.records import Caught, FoundStretches, Lost, Power, RealsMarked, Robustness, ScannerFound
 
 

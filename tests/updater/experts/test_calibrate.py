@@ -78,9 +78,9 @@ def test_log_odds_are_those_of_two_normal_distributions(held, rng):
 def said(held, contract):
     """What an expert of these logits says of the held-back items beside a network's logits."""
 
-    def said(logits, network):
+    def said(logits, network, odds=None):
         items = replace(held, expert_logits=logits.astype(np.float32)[:, None])
-        return calibrated_experts([contract], items, network, CLASSES)
+        return calibrated_experts([contract], items, network, CLASSES, odds=odds)
 
     return said
 
@@ -99,6 +99,15 @@ def test_one_that_knows_them_votes_beside_a_network_that_does_not(held, said, rn
     votes = found.vote
     assert (votes[:, 0] == 0).all()
     assert ((votes[:, 1] > 0).numpy() == ~reals_of(held)).mean() > 0.9
+
+
+def test_its_share_is_what_it_adds_where_sources_were_left_out(held, said, rng):
+    logits = rng.normal(0, 1, 100) + 4 * ~reals_of(held)
+    sure = torch.stack([torch.zeros(100), torch.from_numpy(np.where(reals_of(held), -20.0, 20.0))], 1).float()
+    odds = np.where(np.arange(100) % 2, 0.0, np.nan)
+    alone, left_out = (said(logits, sure, of).experts[0].slope for of in (None, odds))
+    assert alone == 0
+    assert left_out == pytest.approx(said(logits, torch.zeros(100, 2)).experts[0].slope, rel=0.5)
 
 
 def test_a_forgery_that_the_network_knows_is_no_surprise(held, said, rng):

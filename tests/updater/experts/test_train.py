@@ -5,11 +5,10 @@ import pytest
 from safetensors.torch import load_file
 
 from updater.experts import train
-from updater.experts.augment import augmented
 from updater.experts.build import Recipe, expert_network
 from updater.experts.check import ExpertError
 from updater.experts.folders import families_in, split_families
-from updater.experts.train import Training, train_expert
+from updater.experts.train import Training, augmented, train_expert
 
 SHORT = Training("test_efficientnet", 8, batch=4, side_px=64, hold=("b",))
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from detector.serving.session import Session
+from updater.experts import look
 from updater.experts import worth as measuring
 from updater.experts.build import Recipe, build
 from updater.experts.check import ExpertError
@@ -34,7 +36,49 @@ def test_an_items_logit_is_the_mean_of_its_crops(expert, labelled, tmp_path):
     ]
     assert each[:2] == pytest.approx([np.mean(alone[:2]), np.mean(alone[2:])], abs=2e-3)
     assert np.array_equal(logits_of(expert, items, tmp_path / "kept"), each)
-    assert np.array_equal(logits_of(expert, items, tmp_path / "kept"), each)
+
+
+def test_each_picture_is_looked_at_once_ever_but_for_what_is_damaged_or_another_experts(
+    expert, labelled, tmp_path, monkeypatch
+):
+    looked, score = [], Session.score
+    monkeypatch.setattr(
+        Session, "score", lambda own, asked: looked.append(len(asked["pictures"])) or score(own, asked)
+    )
+    monkeypatch.setattr(look, "_AT_ONCE", 3)
+    monkeypatch.setattr(look, "_WRITTEN_AFTER", 3)
+    items, kept = labelled({"real": 3, "blocky": 2}), tmp_path / "kept"
+
+    def stop(done, total):
+        if done >= 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        logits_of(expert, items, kept, stop)
+    each = logits_of(expert, items, kept)
+    assert sum(looked) == len(items.crops)
+    assert np.array_equal(logits_of(expert, items, kept), each)
+    assert sum(looked) == len(items.crops)
+    (file,) = kept.iterdir()
+    whole = file.read_bytes()
+    other = replace(expert, contract=expert.contract.model_copy(update={"digest": "b" * 64}))
+    (kept / ("b" * 32)).write_bytes(whole)
+    for of, broken in (
+        (expert, whole[:-1] + bytes([whole[-1] ^ 1])),
+        (expert, whole[:50]),
+        (expert, b""),
+        (other, whole),
+    ):
+        (kept / of.contract.digest[:32]).write_bytes(broken)
+        looked.clear()
+        assert np.array_equal(logits_of(of, items, kept), each)
+        assert sum(looked) == len(items.crops)
+
+
+def test_a_logit_that_is_no_number_is_one_line(expert, labelled, monkeypatch):
+    monkeypatch.setattr(Session, "score", lambda *_: {"logit": np.full(4, np.inf, np.float32)})
+    with pytest.raises(ExpertError, match="gives a logit that is no number: remove it"):
+        logits_of(expert, labelled({"real": 2}))
 
 
 def test_each_source_is_told_for_itself(expert, labelled, no_cost, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from detector.features.forensics import ForensicFeatures
+from detector.features.texture import CropFeatures
 from detector.release.manifest import Architecture
 from updater.benchmark.learners.methods import LEARNERS
 from updater.data import stored_rows
@@ -23,7 +23,7 @@ def test_the_features_of_the_graph_are_those_of_torch_within_rounding() -> None:
     rng = np.random.default_rng(0)
     crops = rng.integers(0, 256, (5, 128, 128, 3)).astype(np.uint8)
     crops[1] = 128  # all of one colour
-    forensics = ForensicFeatures(128)
+    forensics = CropFeatures(128)
     fast = forensics_on(CPU, forensics, 128)
     assert fast is not forensics
     found, expected = (
@@ -33,7 +33,7 @@ def test_the_features_of_the_graph_are_those_of_torch_within_rounding() -> None:
 
 
 def test_crops_of_another_side_are_left_to_torch() -> None:
-    forensics = ForensicFeatures(64)
+    forensics = CropFeatures(64)
     assert forensics_on(CPU, forensics, 64) is forensics
 
 

@@ -30,7 +30,7 @@ from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
 from updater.progress import Progress
 from updater.training import schemes, step
-from updater.training.processes import first_ones, is_first
+from updater.training.processes import from_first, is_first
 from updater.training.step import Learnt
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -93,7 +93,8 @@ class Continual:
         with timed(self._seconds_file(number)):
             learnt = LEARNERS[setup.learner](
                 step.Step(
-                    train,
+                    # What is in its sums must not come again.
+                    self.stream.tasks[number].train if setup.learner == "lda" else train,
                     names,
                     setup.architecture,
                     previous=previous,
@@ -121,7 +122,7 @@ class Continual:
     def _remember(self, learnt: Learnt, train: LabelledCrops) -> None:
         """Herd the new classes' exemplars, and cut the old ones' to their share of the budget."""
         families = np.array(train.families)
-        features = first_ones(herding_features(learnt, train, self.setup.torch_device)).numpy()
+        features = from_first(herding_features(learnt, train, self.setup.torch_device).cpu()).numpy()
         counts = {name: len(kept) for name, kept in self.memory.items()} | train.counts()
         # As the papers share it: the same for every class, and what one cannot fill stays empty.
         places = {name: min(self.setup.memory // len(counts), n) for name, n in counts.items()}

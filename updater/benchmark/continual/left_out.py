@@ -180,7 +180,7 @@ def _plain_energies(
     """Return the energies of the tests and of the unseen items by a network of pixels and classes alone."""
     name = setup.architecture.backbone
     backbone = PLAIN_BACKBONE if name == NO_BACKBONE else name
-    plain = setup.architecture.model_copy(update={"backbone": backbone, "forensic": False})
+    plain = setup.architecture.model_copy(update={"backbone": backbone, "forensic": False, "frozen": False})
     bare = replace(
         setup, learner="joint", options=Options(exposure="none"), architecture=plain, start_from=None
     )

@@ -9,6 +9,7 @@ with them. Both releases are made and asked by what serves them: the builder, th
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +100,10 @@ def newcomer_benchmark(
             library = load_library(reader, "train", reals, each)
             fresh = load_library(reader, "after", reals // 4, each // 4)
         parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
-        return Media(**{name: _featured(name, items, progress) for name, items in parts.items()})
+        cpu = torch.device("cpu")
+        return Media(
+            **{k: with_crop_features(v, cpu, partial(progress, f"features of {k}")) for k, v in parts.items()}
+        )
 
     return Benchmark(
         "newcomer",
@@ -216,10 +220,6 @@ def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Valu
                 drawn = tuple(aurocs(values[chosen], values[of], counts[:, chosen], counts[:, of]).tolist())
                 found[name] = Value(value=auroc(values[chosen], values[of]), n=n, drawn=drawn)
     return found
-
-
-def _featured(name: str, items: LabelledCrops, progress: Progress) -> LabelledCrops:
-    return with_crop_features(items, torch.device("cpu"), lambda *at: progress(f"features of {name}", *at))
 
 
 def _dealt(parts: Sequence[LabelledCrops], seed: Seed) -> Splits:

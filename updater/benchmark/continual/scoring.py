@@ -14,7 +14,6 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import (
     common_scales,
-    fake_probabilities_around,
     fit_gate,
     labels_of,
     reals,
@@ -131,7 +130,8 @@ class Judge:
     def _judged(
         self, output: NetworkOutput, experts: ExpertsSay | None, items: LabelledCrops, some: slice
     ) -> JudgedItems:
-        measured = _measured(output, self.reference, self.fake, experts)
+        frozen = self.learnt.network.architecture.frozen
+        measured = _measured(output, self.reference, self.fake, experts, frozen)
         logits = torch.from_numpy(measured.logits)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
@@ -139,7 +139,7 @@ class Judge:
             groups=np.array(items.groups[some], str),
             column=np.asarray(logits.argmax(1).numpy()),
             right=_right(self.learnt, self.setup, logits, items.families[some]),
-            fake_probability=fake_probabilities_around(measured, self.gate),
+            fake_probability=measured.fake_probability,
             fake_by_maxima=schemes.fake_by_maxima(logits, self.fake).numpy(),
             energy=measured.scores["energy"],
             unknown_score=unknown_scores(measured, self.gate),
@@ -193,7 +193,7 @@ def calibrated(
     if setup.experts:
         contracts = [expert.contract for expert in setup.experts]
         experts = calibrated_experts(contracts, calibration, held.logits, learnt.classes, setup.options)
-    measured = _measured(held, reference, fake, experts)
+    measured = _measured(held, reference, fake, experts, learnt.network.architecture.frozen)
     gate = _gate(measured, calibration)
     evidence = known_of(
         learnt.network,
@@ -277,16 +277,16 @@ def _measured(
     reference: Reference | None,
     fake: torch.Tensor,
     experts: ExpertsSay | None,
+    frozen: bool,
 ) -> GateInputs:
     """Return the gate's scores, with the mass on all fake logits: a release has one real class alone."""
-    measured = gate_inputs(output, reference, experts)
+    measured = gate_inputs(output, reference, experts, frozen=frozen)
     probability = schemes.fake_probability(torch.from_numpy(measured.logits), fake).numpy()
     return replace(measured, fake_probability=probability)
 
 
 def _labels(measured: GateInputs, gate: GateParameters, sources: Sequence[str]) -> NDArray[np.str_]:
-    fake = fake_probabilities_around(measured, gate)
-    return labels_of(unknown_scores(measured, gate), fake, gate, sources=sources)
+    return labels_of(unknown_scores(measured, gate), measured.fake_probability, gate, sources=sources)
 
 
 def energy_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:

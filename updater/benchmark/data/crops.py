@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 from torch import Tensor
 
-from detector.features.forensics import ForensicFeatures
+from detector.features.texture import CropFeatures
 from detector.release.contract import PICTURE
 from detector.release.manifest import FEATURE_VERSION
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
@@ -240,7 +240,7 @@ def stored_features(
     What they lack is computed, each file by one of the processes that run at once. progress gets crops of
     all files, and how many there are. Raises CacheError.
     """
-    forensics, total = ForensicFeatures(crops.shape[1]).to(device), sum(one.count for one in crops.shards)
+    forensics, total = CropFeatures(crops.shape[1]).to(device), sum(one.count for one in crops.shards)
     found: dict[int, Shard | None] = {}
     done = 0
     for wait in (False, True):  # what another process is at is come back to
@@ -253,7 +253,7 @@ def stored_features(
     return crops.onto([one for _, one in sorted(found.items()) if one is not None])
 
 
-def _features(shard: Shard, forensics: ForensicFeatures, device: torch.device, *, wait: bool) -> Shard | None:
+def _features(shard: Shard, forensics: CropFeatures, device: torch.device, *, wait: bool) -> Shard | None:
     path = shard.path.with_name(f"{shard.digest}.features-{FEATURE_VERSION}-{device.type}.safetensors")
 
     def read() -> Shard | None:

@@ -88,15 +88,11 @@ def with_unseen_families(stream: Stream, folder: Path, reader: CropReader, seed:
     later = [OutlierSet(t.name, t.test, until_step=step) for step, t in enumerate(stream.tasks) if step]
     known = {task.name for task in stream.tasks}
     never = [
-        OutlierSet(name, shuffled(_test_items(folder, name, reader), seed))
+        OutlierSet(name, shuffled(reader.read(f"read {name}/val", name, _files(folder, name, "val")), seed))
         for name in tasks_in(folder)
         if name not in known
     ]
     return replace(stream, outliers=(*stream.outliers, *later, *never))
-
-
-def _test_items(folder: Path, name: str, reader: CropReader) -> LabelledCrops:
-    return reader.read(f"read {name}/val", name, _files(folder, name, "val"))
 
 
 def _files(folder: Path, task: str, part: str) -> list[MediaFile]:

@@ -48,11 +48,6 @@ def with_own_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(replace(entry, family=names.get(entry.family, entry.family)) for entry in entries)
 
 
-def classes_offered(kinds: Kinds) -> tuple[int, int, int]:
-    """Return how many classes may be told apart: two, three, and each family by itself."""
-    return 2, 3, 1 + len(kinds)
-
-
 def class_of(family: str, kinds: Kinds, classes: int) -> int:
     """Return the number of a family's class of so many; 0 is real. Raises KeyError for an unknown family."""
     if family == REAL:
@@ -167,7 +162,8 @@ def checked(choices: Choices, kinds: Kinds) -> Choices:
         ("protocol", Protocol),
     ):
         _one_of(name, getattr(choices, name), get_args(offered))
-    _one_of("classes", choices.classes, classes_offered(kinds))
+    # Two, three, and each family by itself.
+    _one_of("classes", choices.classes, (2, 3, 1 + len(kinds)))
     usual = Choices.usual(choices.task, choices.model, synthetic=choices.synthetic)
     for name in _without_effect(choices):
         if getattr(choices, name) != getattr(usual, name):

@@ -98,7 +98,7 @@ def _training_crop(one: Shown, choices: Choices, px: int, rng: np.random.Generat
         picture, truth = resized(picture, side, side), _resized_map(truth, side)
     height, width = truth.shape
     corner = int(rng.integers(max(0, width - px) + 1)), int(rng.integers(max(0, height - px) + 1))
-    (crop,), (piece,) = cut(picture, (corner,), px), cut(_as_picture(truth), (corner,), px)
+    (crop,), (piece,) = cut(picture, (corner,), px), cut(truth[..., None].repeat(3, 2), (corner,), px)
     if rng.random() < 0.5:
         crop, piece = crop[:, ::-1], piece[:, ::-1]
     return np.ascontiguousarray(crop), np.asarray(piece[..., 0] / np.float32(255), np.float32)
@@ -135,7 +135,3 @@ def _asked(network: nn.Module, crops: Picture, job: Job) -> NDArray[np.float32]:
 
 def _resized_map(truth: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return np.asarray(Image.fromarray(truth).resize((side, side), Image.Resampling.BILINEAR))
-
-
-def _as_picture(truth: NDArray[np.uint8]) -> Picture:
-    return np.repeat(truth[..., None], 3, axis=2)

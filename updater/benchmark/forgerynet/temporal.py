@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save
 from detector.features.cell_traces import CELL_VERSION
 from detector.looks.scan_look import best_score
 from detector.looks.scan_places import corners_along, most_restless
-from detector.release.manifest import FEATURE_VERSION, FEATURE_WIDTH
+from detector.release.manifest import FEATURE_VERSION, FORENSIC_WIDTH
 from detector.verdicts import Corner
 from ingest.durable import write_durably
 from ingest.sandbox.crops import Box, cut, grid
@@ -261,6 +261,6 @@ def _most_restless(pictures: list[Picture], features: SeenFrames) -> Corner:
     height, width = looked[0].shape[:2]
     corners = grid(width, height, CROP_PX, _PLACES)
     found = features(np.concatenate([cut(picture, corners, CROP_PX) for picture in looked]))[
-        :, :FEATURE_WIDTH
+        :, :FORENSIC_WIDTH
     ]
     return corners[most_restless(found.reshape(len(looked), len(corners), -1))]

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from updater.benchmark.forgerynet.choices import Choices
 from updater.data.layouts.forgerynet import Medium
 from updater.training.fit import Checkpoint, Descent, Stage, fit
-from updater.training.precision import half_precision, loss_scale
+from updater.training.precision import half_precision
 from updater.training.processes import by_share, count, number
 
 MOMENTUM = 0.9
@@ -173,7 +173,7 @@ def train(
             network,
             lambda steps: drawn(source, recipe.batch, steps, seed),
             loss_of,
-            Descent(optimiser, recipe.steps, set_rate, scale=loss_scale(device), shared=parameters),
+            Descent(optimiser, recipe.steps, set_rate, shared=parameters),
             Stage(Checkpoint(checkpoint, identity, (_STAGE,)), _STAGE),
             progress,
         )

@@ -186,7 +186,10 @@ def boosting_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tenso
 
     def total(batch: Batch) -> Tensor:
         known = batch.target < len(data.fake)
-        value = aligned(_aligned(batch, weight))
+        told = replace(batch, output=aligned_output(batch.output, weight))
+        if batch.outliers is not None:
+            told = replace(told, outliers=aligned_output(batch.outliers, weight))
+        value = aligned(told)
         if known.any():
             alone = boosted.auxiliary_logits(batch.output)[known]
             value = value + F.cross_entropy(alone, batch.target[known])
@@ -198,14 +201,6 @@ def boosting_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tenso
         return value
 
     return total
-
-
-def _aligned(batch: Batch, weight: Tensor) -> Batch:
-    return replace(
-        batch,
-        output=aligned_output(batch.output, weight),
-        outliers=None if batch.outliers is None else aligned_output(batch.outliers, weight),
-    )
 
 
 def aligned_output(output: NetworkOutput, weight: Tensor) -> NetworkOutput:

@@ -8,7 +8,7 @@ have no exemplars and no distillation.
 from dataclasses import replace
 
 from updater.benchmark.learners import bias_correction, dytox, foster, icarl, lrcil, lucir, nscil
-from updater.training import two_stages
+from updater.training import discriminant, two_stages
 from updater.training.losses import classification
 from updater.training.step import Learner, Learnt, Step
 
@@ -31,6 +31,8 @@ def learn_jointly(step: Step) -> Learnt:
     Raises ValueError where a class has none of them: it would be a logit that nothing trained.
     """
     step = replace(step, previous=None)
+    if step.architecture.frozen:
+        return discriminant.learn(step)
     trained = two_stages.train(step, "joint", lambda network, data: classification(step, data))
     return Learnt(trained.network, step.classes)
 
@@ -39,6 +41,7 @@ LEARNERS: dict[str, Learner] = {
     "fine-tuning": fine_tune,
     "joint": learn_jointly,
     "softmax-rehearsal": two_stages.learn,
+    "lda": discriminant.learn,
     "icarl": icarl.learn,
     "lucir": lucir.learn,
     "bic": bias_correction.learn_bic,

@@ -96,11 +96,10 @@ def fit_fused(known: Known) -> Score:
     """Fused: the gate of a release.
 
     s(x) = sum over the gate's scores of weight * z(score), with z(v) = (v - median) / (q84 - median) cut to
-    -6..6, both quantiles of calibration items, every class weighing the same; less the level around the item
-    (detector/model/graph.py). Scores, weights and the sum are those of detector/model/scores.py, the
-    scales and the reference set those of updater/candidate, so that a benchmark measures what a stream uses;
-    only here every calibration item is its own group. Without forensic features the scores that search the
-    reference set are not among them.
+    -6..6, both quantiles of calibration items, every class weighing the same. Scores, weights and the sum are
+    those of detector/model/scores.py, the scales and the reference set those of updater/candidate, so that a
+    benchmark measures what a stream uses; only here every calibration item is its own group. Without forensic
+    features the scores that search the reference set are not among them.
 
     Fit the reference set on the training items and the scales on the calibration items.
 

@@ -31,29 +31,6 @@ def heat_map(runs: Sequence[Run]) -> str:
     return _shaded_table(mean, tasks, tasks, labels, span=(lowest, 100), digits=0)
 
 
-def cross_map(table: Mapping[str, Mapping[str, Figures]], name: str) -> str:
-    """A figure of what was trained on (rows) at what was tested on (columns)."""
-    return _shaded_cells(table, name, ("tested on", "trained on", name))
-
-
-def distortion_map(single: Mapping[str, Figures], name: str) -> str:
-    """A figure by distortion (rows) and level (columns); single: by TYPE:LEVEL."""
-    return _shaded_cells(_by_level(single), name, ("level", "", name))
-
-
-def distortion_curves(single: Mapping[str, Figures], name: str) -> str:
-    """The same as a curve for each distortion."""
-    figure, axes = _new_figure(5.4, 3.6)
-    for distortion, levels in _by_level(single).items():
-        means = [of[name].mean if name in of else None for of in levels.values()]
-        heights = [np.nan if mean is None else mean for mean in means]
-        axes.plot(list(levels), heights, marker="o", markersize=3, label=distortion)
-    axes.axhline(0.5, color="#a0aec0", linewidth=0.8, linestyle=":")
-    axes.set(xlabel="level", ylabel=name)
-    axes.legend(frameon=False, ncols=2)
-    return svg(figure)
-
-
 class MapBeside(NamedTuple):
     """A picture, where it is forged, and where it is said to be."""
 
@@ -81,15 +58,8 @@ def maps_beside_truths(shown: Sequence[MapBeside]) -> str:
     return svg(figure)
 
 
-def _by_level(single: Mapping[str, Figures]) -> dict[str, dict[str, Figures]]:
-    found: dict[str, dict[str, Figures]] = {}
-    for step, figures in single.items():
-        distortion, _, level = step.partition(":")
-        found.setdefault(distortion, {})[level] = figures
-    return found
-
-
-def _shaded_cells(table: Mapping[str, Mapping[str, Figures]], name: str, labels: tuple[str, str, str]) -> str:
+def figure_map(table: Mapping[str, Mapping[str, Figures]], name: str, across: str, down: str) -> str:
+    """A figure of rows and columns, which these words tell."""
     columns = list(dict.fromkeys(column for of in table.values() for column in of))
     cells = np.full((len(table), len(columns)), np.nan)
     for row, of in enumerate(table.values()):
@@ -97,7 +67,7 @@ def _shaded_cells(table: Mapping[str, Mapping[str, Figures]], name: str, labels:
             figure = of.get(tested, {}).get(name)
             if figure is not None and figure.mean is not None:
                 cells[row, column] = figure.mean
-    return _shaded_table(cells, list(table), columns, labels, span=(0.5, 1.0), digits=2)
+    return _shaded_table(cells, list(table), columns, (across, down, name), span=(0.5, 1.0), digits=2)
 
 
 def _shaded_table(

@@ -1,16 +1,19 @@
 """What a benchmark hands over: tables on the terminal, and the same as JSON, Markdown and an HTML page."""
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
 from pydantic import JsonValue
 from rich.console import Console
 
 from ingest.durable import write_durably
-from updater.benchmark.report import results
+from updater.benchmark.report import plots, results
 from updater.benchmark.report.outcome import (
     Figures,
     Values,
@@ -18,10 +21,18 @@ from updater.benchmark.report.outcome import (
     over_seeds,
     table_over_seeds,
 )
-from updater.benchmark.report.page import facts_of, report_page, title_of
 from updater.benchmark.report.run_folder import Run, load_runs, load_scores
 from updater.benchmark.report.table import Grid, comparison_grid, grids
 
+Scores = Sequence[Mapping[str, results.RejectionScores]]
+"""of each run, its scores of rejection by name"""
+
+_PAGES = Environment(
+    loader=PackageLoader("updater.benchmark.report", "."),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 _OF_EACH = ("rejection", "rejection_source_known", "rejection_within_source")
 
 
@@ -78,6 +89,71 @@ def report_markdown(runs: Sequence[Run]) -> str:
     tables = "\n".join(f"## {grid.title}\n\n{grid.markdown()}" for grid in grids(runs))
     facts = "\n".join(f"- {name}: `{value.replace('`', ' ')}`" for name, value in facts_of(runs).items())
     return f"# {title_of(runs)}\n\n{tables}\n## To repeat it\n\n{facts}\n"
+
+
+def report_page(runs: Sequence[Run], scores: Scores) -> str:
+    """Return the page with tables and pictures; without scores of rejection it has no ROC."""
+    return _PAGES.get_template("report.html.j2").render(
+        title=title_of(runs),
+        newcomers=runs[0].benchmark == "newcomer",
+        stream=runs[0].outcome.matrix,
+        grids=grids(runs),
+        pictures=[
+            # A data URI: the ids in one SVG cannot meet those in another.
+            ("data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode(), caption)
+            for svg, caption in _pictures(runs, scores)
+        ],
+        facts=facts_of(runs),
+    )
+
+
+def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
+    """Yield each picture of the page, an SVG, and what it shows."""
+    outcomes = [run.outcome for run in runs]
+    yield from ((shown.svg, shown.caption) for outcome in outcomes for shown in outcome.shown)
+    if outcomes[0].matrix:
+        yield plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."
+        yield plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."
+    if rejection := [s for of in scores for s in of.values() if len(s.known) and len(s.unknown)]:
+        yield plots.roc(rejection), "Rejection of what was never trained on; the line is at 5 %."
+        yield plots.energy_histograms(rejection), "Energy and the gate's score of known and unknown."
+    if table := table_over_seeds([outcome.table for outcome in outcomes]):
+        for name in ("auc", "acc"):
+            caption = f"{name} by what was trained on (rows) and tested on (columns)."
+            yield plots.figure_map(table, name, "tested on", "trained on"), caption
+    if single := nested_over_seeds([outcome.by_distortion for outcome in outcomes]):
+        trained = outcomes[0].about.get("by_distortion_trained_on")
+        by_level: dict[str, dict[str, Figures]] = {}
+        for step, figures in single.items():
+            distortion, _, level = step.partition(":")
+            by_level.setdefault(distortion, {})[level] = figures
+        for name in ("auc", "acc"):
+            caption = f"{name} by distortion and level, trained on {trained}, one distortion at a time."
+            yield plots.figure_map(by_level, name, "level", ""), caption
+
+
+def title_of(runs: Sequence[Run]) -> str:
+    """Return what a report is headed by."""
+    first, tasks = runs[0], len(runs[0].outcome.tasks)
+    task = f" --task {first.task}" if first.task else ""
+    return f"forgewatch benchmark {first.benchmark}{task}: {first.data}" + (
+        f", {tasks} tasks" if tasks else ""
+    )
+
+
+def facts_of(runs: Sequence[Run]) -> dict[str, str]:
+    """Return what to repeat the runs by, by name."""
+    first = runs[0]
+    facts = {
+        "command": shlex.join(first.command),
+        "seeds": ", ".join(str(run.seed) for run in runs),
+        "data": f"{first.data} {first.data_digest}",
+        "device": first.device,
+        "seconds a run": ", ".join(f"{run.seconds:.0f}" for run in runs),
+    }
+    told = {"options": first.options, "versions": first.versions, "about": first.outcome.about}
+    told["left out"] = list(first.outcome.notes)
+    return facts | {name: json.dumps(value, sort_keys=True) for name, value in told.items() if value}
 
 
 def _of_stream(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from makers import make_run
 from detector.release.manifest import GateParameters, Term
 from updater.benchmark.continual.newcomer import Judged, draws_of, outcome
 from updater.benchmark.data.tasks import hold_back
-from updater.benchmark.report.page import report_page
-from updater.benchmark.report.report import report_json
+from updater.benchmark.report.report import report_json, report_page
 from updater.benchmark.report.results import Figures
 from updater.benchmark.report.run_folder import Run
 

@@ -139,7 +139,7 @@ def test_the_new_family_is_learnt_and_the_old_one_kept(labelled):
     bare = TINY.model_copy(update={"backbone": "none", "width": 32})
     recipe = replace(FIRST, balanced_steps=300, batch=32)
     first = foster.learn(Step(labelled(dict.fromkeys(OLD, 30)), OLD, bare, recipe=recipe, seed=1))
-    counts = {"a/real": 8, "a/blocky": 8, "b/real": 30, "b/striped": 30}
+    counts = {"a/real": 16, "a/blocky": 16, "b/real": 30, "b/striped": 30}
     learnt = foster.learn(Step(labelled(counts, seed=1), CLASSES, bare, first, recipe=recipe, seed=2))
     fresh = labelled({"a/blocky": 15, "b/striped": 15}, seed=2)
     rows, features = torch.zeros(60, 0), forensic_rows(learnt.network, fresh.crops, torch.device("cpu"))

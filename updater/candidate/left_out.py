@@ -1,0 +1,106 @@
+"""Items with what the network says of them, from which sources or families are left out; and first sight."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from detector.model.network import SCALED_CLIP, Network
+from detector.model.scores import NetworkOutput
+from detector.release.manifest import FirstSight
+from updater.candidate.calibrate import reals
+from updater.candidate.gate_inputs import output_of
+from updater.data.training_data import LabelledCrops
+from updater.experts.calibrate import ExpertsSay
+from updater.measures import balanced_weights, weighted_quantile
+from updater.progress import Progress
+from updater.training.discriminant import Discriminants, chosen, fake_odds, remainders, rows_of
+from updater.training.step import is_real
+from updater.training.sums import Statistics, on_grid, sums_of
+
+LEAST_SOURCES = 3
+"""of reals, of which some can be left out"""
+KNOWN_REALS = 5
+"""reals of a source among the training items, from which they are known"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """n items, and what the network says of them."""
+
+    items: LabelledCrops
+    output: NetworkOutput
+    rows: NDArray[np.float64]
+    """what a head reads, [n, D], on the grid"""
+
+    def take(self, chosen: NDArray[np.bool_]) -> "Part":
+        """Return these items, bool [n]."""
+        at = np.flatnonzero(chosen)
+        output = NetworkOutput(*(one[torch.from_numpy(at)] for one in self.output))
+        return Part(self.items.take(at), output, self.rows[at])
+
+    def solved(self, discriminants: Discriminants) -> NetworkOutput:
+        """Return the output with other logits."""
+        logits = self.rows @ discriminants.weight.T + discriminants.bias
+        return self.output._replace(logits=torch.from_numpy(logits).float())
+
+
+def part_of(network: Network, items: LabelledCrops, device: torch.device, progress: Progress) -> Part:
+    """Return items with what a network says of them."""
+    output = output_of(network, items, device, "left out", progress)
+    if network.architecture.frozen:
+        return Part(items, output, rows_of(network, output.features.numpy()))
+    return Part(items, output, on_grid(output.embedding.numpy().clip(-SCALED_CLIP, SCALED_CLIP)))
+
+
+def left_out_odds(
+    train: Part, calibration: Part, foreign: Statistics | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return each item's log odds of fake by discriminants without its source, float64 [n] of both parts.
+
+    train, calibration: a candidate's items, with what its network says of them. foreign: sums of what no
+    memory holds. Sources are left out in turn, with their sums. No number where a source cannot be left out.
+    """
+    total = sums_of(train.rows, train.items.families, train.items.sources)
+    total = total if foreign is None else total.plus(foreign)
+    shrunk = chosen(train.rows, train.items, total)
+    found = np.full(len(train.items), np.nan), np.full(len(calibration.items), np.nan)
+    for out, spread, means, real in remainders(train.rows, train.items, total):
+        solved = spread.discriminants(means, real, *shrunk)
+        gone = np.isin(np.array(calibration.items.sources), np.array(train.items.sources)[out])
+        for part, some, odds in zip((train, calibration), (out, gone), found, strict=True):
+            odds[some] = fake_odds(part.rows[some] @ solved.weight.T + solved.bias, real)
+    return found
+
+
+def first_sight(
+    parts: Sequence[LabelledCrops],
+    odds: Sequence[NDArray[np.float64]],
+    live: FirstSight | None,
+    lost: float,
+    experts: ExpertsSay | None = None,
+) -> FirstSight | None:
+    """Return what sources that are new to a candidate are judged by; None where too few are known.
+
+    parts: the items to train and to calibrate on. odds: of each, as `left_out_odds` returns them; experts add
+    their vote. The share `lost` of reals lies above the threshold, each source weighing the same. live: what
+    the live release has, which stays where too few sources are known here.
+    """
+    pairs = zip(parts[0].sources, parts[0].families, strict=True)
+    counts = Counter(source for source, family in pairs if is_real(family) and source)
+    known = {name for name, count in counts.items() if count >= KNOWN_REALS}
+    known |= set() if live is None else set(live.sources)
+    if len(counts) < LEAST_SOURCES:
+        return live and live.model_copy(update={"sources": tuple(sorted(known))})
+    votes = [0.0 if experts is None else experts.of(items).lean.numpy() for items in parts]
+    told = np.concatenate([own + vote for own, vote in zip(odds, votes, strict=True)])
+    sources = np.concatenate([items.sources for items in parts])
+    left = np.isfinite(told) & np.concatenate([reals(items.families) for items in parts])
+    if not left.any():
+        return live
+    threshold = weighted_quantile(expit(told[left]), balanced_weights(sources[left]), 1 - lost)
+    return FirstSight(fake_threshold=min(threshold, 1.0), sources=tuple(sorted(known)))
