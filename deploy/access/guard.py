@@ -65,6 +65,15 @@ class Access:
         settings = self.settings
         return is_loopback(settings.host) and not settings.proxy_addresses and not self.tokens.for_people()
 
+    def given(self) -> tuple[tuple[str, str], ...] | None:
+        """Of each token that ever was, who gave it and to whom; None where nobody is told from another.
+
+        Raises SQLAlchemyError.
+        """
+        if self.open_to_all():
+            return None
+        return tuple((entry.made_by, entry.name) for entry in self.tokens.entries())
+
     def whoever(self, request: Request) -> Person:
         """Who asks. Raises HTTPException, 401 where nobody says so, and AccessError."""
         with answering():

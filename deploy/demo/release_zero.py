@@ -224,7 +224,6 @@ def up(home: Path = HOME) -> None:
         story.console.print("The stack runs on without a release: `forgewatch up` goes on, `down` ends it.")
         raise
     await_verdicts(settings, story.console)
-    commands.tell(home, story.console)
 
 
 def _propose_shipped(run: Path, settings: Mapping[str, str]) -> None:

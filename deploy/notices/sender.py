@@ -88,7 +88,9 @@ class Sender:
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                     log.exception("a notice is not sent", webhook=self._number)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), pause_s)
+                    # wait_for would lose a cancellation that comes as it is woken (Python 3.11).
+                    async with asyncio.timeout(pause_s):
+                        await self._woken.wait()
                 self._woken.clear()
         finally:
             with suppress(RecordError):

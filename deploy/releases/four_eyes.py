@@ -4,9 +4,10 @@ Four eyes: whoever asked for a release's update, or proposed it themselves, appr
 whoever gave them a token, or got one from them, over any number of hands: they may be one person.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import combinations
 from typing import Any
 
 from deploy.access.roles import givers_of, identity_of
@@ -105,7 +106,7 @@ def objection(release: Release, actor: str, labelled: int, terms: Terms, now: da
         return f"{problem}: another person must approve it"
     if labelled and not terms.labellers:
         name = release.digest[:12]
-        return f"release {name} learnt from labels of {actor}, whom a setting keeps from approving it"
+        return f"release {name} learnt from labels of {actor}, or of one tied to them by tokens: a setting keeps them out"
     return None
 
 
@@ -118,17 +119,9 @@ def own_part(release: Release, actor: str, terms: Terms, approved: Sequence[Appr
         return None
     parts = [(release.requested_by, "asked for the update that made"), (release.proposed_by, "proposed")]
     parts += [(each.actor, "approved") for each in approved if not same_person(each.actor, actor)]
-    above = givers_of(actor, terms.given)
     for name, did in parts:
-        if not name:
-            continue
-        part = f"{name} {did} release {release.digest[:12]}"
-        if same_person(name, actor):
-            return part
-        if identity_of(name) in above:
-            return f"{part}, and {actor} has a token by way of {name}"
-        if identity_of(actor) in givers_of(name, terms.given):
-            return f"{part}, and has a token by way of {actor}"
+        if name and (tie := tie_of(name, actor, terms.given)) is not None:
+            return f"{name} {did} release {release.digest[:12]}{tie}"
     return None
 
 
@@ -141,6 +134,23 @@ def _token_by(release: Release, actor: str, terms: Terms) -> str | None:
 def same_person(one: str, other: str) -> bool:
     """Whether two names mean one person."""
     return identity_of(one) == identity_of(other)
+
+
+def tie_of(name: str, other: str, given: Collection[tuple[str, str]]) -> str | None:
+    """Why two names may be one hand, as a sentence ends; empty of the same person, None of two people.
+
+    given: of each token that ever was, who gave it and to whom.
+    """
+    for above, below in ((name, other), (other, name)):
+        if identity_of(above) in givers_of(below, given):
+            return f", and {below} has a token by way of {above}"
+    return "" if same_person(name, other) else None
+
+
+def by_one_hand(judges: Mapping[str, Sequence[str]], given: Collection[tuple[str, str]]) -> frozenset[str]:
+    """Items that nobody judged but people of whom each has a tie with each other."""
+    pairs = {id: combinations(names, 2) for id, names in judges.items()}
+    return frozenset(id for id in pairs if all(tie_of(*pair, given) is not None for pair in pairs[id]))
 
 
 def counting(release: Release, now: datetime) -> tuple[Approval, ...]:

@@ -20,7 +20,7 @@ from deploy.releases import approval
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import Evidence as Stored
 from deploy.releases.evidence import EvidenceError
-from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.four_eyes import ApprovalError, by_one_hand
 from deploy.releases.ledger import Ledger, LedgerError
 from deploy.releases.moving import make_moves
 from deploy.releases.publish import Publisher
@@ -75,16 +75,17 @@ class Conductor:
         ingest: IngestSettings,
         keys: Sequence[bytes],
         known: Callable[[datetime], Sequence[str]],
-        four_eyes: Callable[[], bool],
+        given: Callable[[], tuple[tuple[str, str], ...] | None],
         interval_s: float = INTERVAL_S,
     ) -> None:
         """stored: what lies in the store of artifacts, by digest. keys: what comparisons are signed with.
 
-        known: sources with a history before a time, the largest first. four_eyes: whether there are people.
+        known: sources with a history before a time, the largest first. given: who gave whom a token,
+        as `Access.given`.
         """
         self._ledger, self._publisher, self._stored = ledger, publisher, stored
         self._ingest, self._keys, self._interval_s = ingest, keys, interval_s
-        self._known, self._four_eyes = known, four_eyes
+        self._known, self._given = known, given
         self._reading: _Reading | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -124,9 +125,9 @@ class Conductor:
             )
 
     def _by_one(self, trial: Trial) -> frozenset[str]:
-        """Items of which one person alone said what they are; none where nobody is told from another."""
-        alone = (id for id, judges in trial.judges.items() if len(judges) < 2)
-        return frozenset(alone) if self._four_eyes() else frozenset()
+        """Items of which one hand alone said what they are; none where nobody is told from another."""
+        given = self._given() if trial.judges else None
+        return frozenset() if given is None else by_one_hand(trial.judges, given)
 
     def items(self, champion: str, challenger: str) -> list[Disagreement]:
         """The newest shared items of which the one said this and the other that."""

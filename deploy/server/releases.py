@@ -15,7 +15,7 @@ from deploy.access.roles import PEOPLE, least
 from deploy.record.acts import Act
 from deploy.release_records import Approve, Because, LedgerEntry, Release, ReleaseDetail, TakeOut
 from deploy.releases import approval, metrics
-from deploy.releases.four_eyes import ApprovalError, Terms, lacking, same_person
+from deploy.releases.four_eyes import ApprovalError, Terms, lacking, same_person, tie_of
 from deploy.releases.ledger import Decide, Event, Move
 from deploy.releases.moving import make_moves
 from deploy.releases.standing import fold
@@ -169,15 +169,14 @@ def terms(services: Services) -> Terms:
     """On which terms releases are approved here. Raises AccessError."""
     settings = services.access.settings
     with answering():
-        open_to_all = services.access.open_to_all()
-        given = tuple((entry.made_by, entry.name) for entry in services.access.tokens.entries())
+        given = services.access.given()
     return Terms(
-        four_eyes=not open_to_all,
+        four_eyes=given is not None,
         needed=settings.approvals,
         labellers=settings.labellers_may_approve,
         lasts=timedelta(days=settings.approval_days),
         plan=settings.plan_of(None),
-        given=given,
+        given=given or (),
     )
 
 
@@ -189,17 +188,17 @@ def _plan(services: Services, text: str | None) -> Plan:
 
 
 def labelled_by(services: Services, release: Release, actor: str) -> int:
-    """How many labels of this person a release learnt from.
+    """How many labels a release learnt from of this person, or of one above or below them by tokens.
 
     Raises StoreError, EvidenceError and StoreUnavailableError.
     """
     made_of = services.evaluations.of(release).made_of
     if made_of is None:
         return 0
+    given = terms(services).given
     with services.memory.read() as connection:
-        names = [
-            name for name in connection.scalars(select(labels.c.actor).distinct()) if same_person(name, actor)
-        ]
+        actors = list(connection.scalars(select(labels.c.actor).distinct()))
+        names = [name for name in actors if tie_of(name, actor, given) is not None]
         theirs = connection.scalars(select(labels.c.id).where(labels.c.actor.in_(names)))
         return sum(label in made_of.labels for label in theirs)
 

@@ -164,7 +164,7 @@ class Scene:
             self.ingest,
             [key],
             lambda _: [],
-            lambda: True,
+            lambda: (),
             interval_s=0.1,
         ) as conductor:
             yield conductor

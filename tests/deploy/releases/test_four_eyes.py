@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.releases.four_eyes import ApprovalError, counting
+from deploy.releases.four_eyes import ApprovalError, by_one_hand, counting
 from deploy.releases.ledger import Move
 from deploy.releases.standing import fold
 
@@ -68,6 +68,18 @@ def test_who_is_one_person_with_who_asked_or_stands_above_or_below_them_by_token
     (move,) = history.approve(A, actor)
     # Nobody can tell these apart from one person with two tokens of root's: it stands beside the approval.
     assert move.bound.token_by == ("root" if actor == "bea" else None)
+
+
+def test_a_second_token_of_ones_own_is_no_second_judge() -> None:
+    judges = {
+        "m-0-1": ("ada",),
+        "m-0-2": ("ada", "zed"),
+        "m-0-3": ("ada", "zed", "bob"),
+        "m-0-4": ("bob", "cem"),
+    }
+    tokens = [("root", "ada"), ("Ada", "zed"), ("root", "bob")]
+    assert by_one_hand(judges, tokens) == {"m-0-1", "m-0-2"}
+    assert by_one_hand(judges, []) == {"m-0-1"}
 
 
 def test_two_approvals_are_not_of_one_person_by_another_name(history: Any) -> None:

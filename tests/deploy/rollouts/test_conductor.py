@@ -125,7 +125,7 @@ def begin(ledger: Ledger, topic: Topic) -> None:
 
 
 def new(ledger: Ledger, found: Callable[[str], Stored] = stored) -> Conductor:
-    return Conductor(ledger, PUBLISHER, found, IngestSettings(), (), lambda before: SOURCES, lambda: True)
+    return Conductor(ledger, PUBLISHER, found, IngestSettings(), (), lambda before: SOURCES, lambda: ())
 
 
 def standing(ledger: Ledger) -> Standing:

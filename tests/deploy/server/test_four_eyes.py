@@ -173,6 +173,10 @@ def test_two_people_approve_where_a_setting_asks_for_two_and_labellers_may_be_ke
     with under(settings, services, approvals=2, labellers_may_approve=False) as http:
         kept_out = http.post(f"{path}/approve", json=wanted, headers=bearer["bea"])
         assert (kept_out.status_code, "labels of bea" in kept_out.text) == (409, True)
+        wanted_by = Person("bea", frozenset({"admin"}), "token")
+        other = services.access.tokens.add(TokenRequest(name="bea2", role="approver", days=1), wanted_by)
+        hers = http.post(f"{path}/approve", json=wanted, headers={"Authorization": f"Bearer {other.token}"})
+        assert (hers.status_code, "labels of bea" in hers.text) == (409, True)
         first = http.post(f"{path}/approve", json=wanted, headers=bearer["cem"]).json()
         assert (first["state"], first["lacking"]) == ("approved", 1)
         alone = http.post(f"{path}/promote", headers=bearer["cem"])
