@@ -44,7 +44,6 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
         ("lcnet_05", None, "FORGEWATCH_UPDATER_BACKBONE: lcnet_05 is no model that timm knows: lcnet_0"),
         ("inception_v3", None, "cannot be made for images of 64 px"),
         ("test_efficientnet", "test_vit", "does not fit the network: it lacks"),
-        ("none", "test_vit", "is of a backbone, and the network has none"),
         ("lcnet_050", "absent", "absent.safetensors cannot be read"),
     ],
 )
