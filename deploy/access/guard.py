@@ -70,9 +70,8 @@ class Access:
 
         Raises SQLAlchemyError.
         """
-        if self.open_to_all():
-            return None
-        return tuple((entry.made_by, entry.name) for entry in self.tokens.entries())
+        entries = self.tokens.entries()
+        return None if self.open_to_all() else tuple((entry.made_by, entry.name) for entry in entries)
 
     def whoever(self, request: Request) -> Person:
         """Who asks. Raises HTTPException, 401 where nobody says so, and AccessError."""

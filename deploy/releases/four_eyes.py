@@ -106,7 +106,7 @@ def objection(release: Release, actor: str, labelled: int, terms: Terms, now: da
         return f"{problem}: another person must approve it"
     if labelled and not terms.labellers:
         name = release.digest[:12]
-        return f"release {name} learnt from labels of {actor}, or of one tied to them by tokens: a setting keeps them out"
+        return f"release {name} learnt from labels of {actor}, whom a setting keeps from approving it"
     return None
 
 

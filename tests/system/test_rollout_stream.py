@@ -157,16 +157,8 @@ class Scene:
     @contextmanager
     def conductor(self, key: bytes = KEY) -> Iterator[Conductor]:
         publisher: Any = SimpleNamespace(wake=lambda: None)
-        with Conductor(
-            self.ledger,
-            publisher,
-            self._stored,
-            self.ingest,
-            [key],
-            lambda _: [],
-            lambda: (),
-            interval_s=0.1,
-        ) as conductor:
+        known = (self.ledger, publisher, self._stored, self.ingest, [key])
+        with Conductor(*known, lambda _: [], lambda: (), interval_s=0.1) as conductor:
             yield conductor
 
     @staticmethod
