@@ -26,7 +26,7 @@ TEST_LINES = 70153
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
-    "README.md": 2801,
+    "README.md": 2756,
     "CONTRIBUTING.md": 1040,
     "SECURITY.md": 905,
     "deploy/README.md": 2329,
@@ -46,7 +46,7 @@ WORDS = {
     "updater/README.md": 1937,
     "updater/benchmark/LOG.md": 2390,
     "updater/benchmark/README.md": 2326,
-    "updater/benchmark/RESULTS.md": 3762,
+    "updater/benchmark/RESULTS.md": 3760,
 }
 """Words of each page, without its generated parts."""
 
