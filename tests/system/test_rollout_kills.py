@@ -37,10 +37,7 @@ def kills(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def plan_tuning(kills: int) -> dict[str, str]:
     """Steps that last as long as their kills take."""
-    return {
-        "FORGEWATCH_DEPLOY_PLAN_STEP_MINUTES": str(kills / 8),
-        "FORGEWATCH_DEPLOY_PLAN_STEP_ANSWERS": "5",
-    }
+    return {"FORGEWATCH_DEPLOY_PLAN_STEP_MINUTES": str(kills / 8), "FORGEWATCH_DEPLOY_PLAN_STEP_ANSWERS": "5"}
 
 
 def recovered(trials: Trials, stream: Stream, killed_s: float) -> bool:
