@@ -24,7 +24,7 @@ from updater.records import UpdateRun
 
 _IMPORT_S, _SCORE_S = 0.2, 0.3
 """about what a picture takes on two cores"""
-_USUAL_UPDATE = "5 to 15 minutes on two cores"
+_USUAL_UPDATE = "a minute or two on two cores"
 _MOST_SHOWN = 150
 """pictures that are scored before and after"""
 _DIGESTS_AT_ONCE = 500
