@@ -16,7 +16,7 @@ PACKAGES = {
     "ingest": (3631, 38),
     "detector": (5209, 56),
     "memory": (5538, 87),
-    "updater": (9364, 113),
+    "updater": (9363, 113),
     "updater/benchmark": (7823, 88),
     "deploy": (14811, 209),
     "helm": (917, 9),
@@ -26,7 +26,7 @@ TEST_LINES = 70153
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
-    "README.md": 2756,
+    "README.md": 2760,
     "CONTRIBUTING.md": 1040,
     "SECURITY.md": 905,
     "deploy/README.md": 2329,

@@ -34,7 +34,7 @@ Report = Annotated[Path | None, typer.Option("--report", help="write the results
 
 
 def up(
-    empty: Annotated[bool, typer.Option("--empty", help="without the demonstration's release 0")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="without the release that ships")] = False,
 ) -> None:
     """Start broker, TorchServe, detector, memory, updater and server here, and leave them running."""
     from deploy.local import commands

@@ -103,14 +103,13 @@ class Statistics:
         count = round(weight * _FULL)
         counts = np.maximum(of, 1)
         moment = covariance * (counts.sum() - len(names)) + (means.T * counts) @ means
-        merged = Statistics(
+        return Statistics(
             tuple((name, source) for name in names),
             counts,
             of * count // max(int(of.max()), 1),
             means * counts[:, None],
             moment[np.triu_indices(self.width)][None],
         )
-        return merged
 
     def means(self, classes: Sequence[str]) -> NDArray[np.float64]:
         """Return the mean of each of these classes, float64 [K, D]: every source of it weighs the same."""
