@@ -108,11 +108,11 @@ def test_another_status_at_once_is_tried_again(
 
 
 def test_the_environment_is_supervisords_own_or_the_given_one_alone(
-    supervisor: Supervisor, launch: Callable[..., int]
+    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path
 ) -> None:
     own, given = launch(SLEEP, "own"), launch(SLEEP, "given", environment={"A": "b 'c' \"d\" 5%"})
-    for pid in (own, given):
-        awaited(supervisor, lambda _, pid=pid: "run" not in psutil.Process(pid).cmdline())
+    for pid, path in ((own, tmp_path / "own.py"), (given, tmp_path / "given.py")):  # after `run` and `env`
+        awaited(supervisor, lambda _, pid=pid, path=path: psutil.Process(pid).cmdline()[1:] == [str(path)])
     assert psutil.Process(own).environ()["FORGEWATCH_OF_ALL"] == "quoted \"and\" % and 'more'"
     environment = psutil.Process(given).environ()
     assert environment.pop("LC_CTYPE", None) in (None, "C.UTF-8")  # python's own
