@@ -46,7 +46,7 @@ def try_(
     with client(actor) as api:
         api.status()  # nobody answers: the error says how to start a stack
         files = _looked_at(folder)
-        _step(1, "Take them into the memory, called as their folders say", _seconds(len(files), _IMPORT_S))
+        _step(1, "Import them, labelled by folder name", _seconds(len(files), _IMPORT_S))
         import_(folder, layout=None, source=source, actor=actor, as_json=False)
         source = source or f"import:{folder.resolve().name}"
         _step(2, "What an update will and will not know", "a second")

@@ -7,7 +7,7 @@ import typer
 
 from deploy.cli.output import CommandError, JsonFlag, client, print_json, say, show_list
 
-app = typer.Typer(help="Read the record of every act, and prove it.")
+app = typer.Typer(help="Read the audit log of every act, and verify it.")
 
 
 @app.command("list")

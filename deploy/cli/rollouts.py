@@ -99,13 +99,13 @@ def hold(reason: Reason, actor: ActorOption = None) -> None:
 
 @app.command()
 def resume(reason: Reason, actor: ActorOption = None) -> None:
-    """Let it go on."""
+    """Resume it."""
     _turn("resume", reason, actor)
 
 
 @app.command()
 def back(reason: Reason, actor: ActorOption = None) -> None:
-    """Take it back to shadow: none of its answers goes out any more."""
+    """Return it to shadow: its verdicts are no longer published."""
     _turn("back to shadow", reason, actor)
 
 

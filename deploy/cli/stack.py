@@ -226,10 +226,10 @@ def _show_alerts(alerts: list[Alert] | str | None) -> None:
 
 def _show_kept(kept: list[Kept] | str) -> None:
     if isinstance(kept, str):
-        say(f"what is kept alive here is not known: {kept}")
+        say(f"the supervised processes are not known: {kept}")
     elif kept:
         names = {name: name for name in ("state", "since", "restarts", "last_end", "why")}
-        print_rows("kept alive here", kept, process="name", **names)
+        print_rows("supervised processes", kept, process="name", **names)
 
 
 def _waiting(release: Release) -> str:
@@ -242,7 +242,7 @@ def _waiting(release: Release) -> str:
 def _state(process: ProcessHealth) -> str:
     if not process.alive:
         return "DOWN"
-    return "TROUBLED" if process.problem else "alive"
+    return "NOT READY" if process.problem else "alive"
 
 
 def _headline(found: Status) -> None:

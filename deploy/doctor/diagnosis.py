@@ -26,7 +26,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "releases topic": rollout.topic,
     "TorchServe": stack.torchserve,
     "processes": stack.processes,
-    "kept alive": stack.kept,
+    "supervisor": stack.kept,
     "served release": rollout.served,
     "lag": stack.lag,
     "alerts": stack.alerts,

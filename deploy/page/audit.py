@@ -85,4 +85,4 @@ def _audit(
         "family": "",
         **(typed or {}),
     }
-    return show(request, services, "audit.html.j2", "Audit", context, status)
+    return show(request, services, "audit.html.j2", "Quality sample", context, status)

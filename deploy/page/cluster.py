@@ -110,7 +110,7 @@ def show_cluster(
         request,
         services,
         "cluster.html.j2",
-        "Clusters",
+        "Review queue",
         context | _acts(services) | _ways(listed, name) | _looks(look, pages),
         kept.status,
     )

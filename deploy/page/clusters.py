@@ -40,7 +40,7 @@ def get_clusters(request: Request, services: Opened, page: Page = 1) -> HTMLResp
         "freshness": freshness(services.memory),
         "last_label": labels[0] if labels else None,
     }
-    return show(request, services, "clusters.html.j2", "Clusters", context)
+    return show(request, services, "clusters.html.j2", "Review queue", context)
 
 
 @router.get("/page/clusters/{cluster}", response_class=HTMLResponse, openapi_extra=least("viewer"))

@@ -62,7 +62,7 @@ def get_now(request: Request, services: Opened) -> HTMLResponse:
         "publish_problem": services.publisher.problem,
         "record_problem": services.heads.problem,
     }
-    return show(request, services, "now.html.j2", "Now", context)
+    return show(request, services, "now.html.j2", "Overview", context)
 
 
 @router.get("/page/static/{digest}/{name}", response_class=Response, openapi_extra=anyone())

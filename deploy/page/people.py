@@ -48,4 +48,4 @@ def _people(
     status: int = 200,
 ) -> HTMLResponse:
     context = {"tokens": api.list_tokens(request), "made": made, "error": error}
-    return show(request, services, "people.html.j2", "People", context, status)
+    return show(request, services, "people.html.j2", "Users and tokens", context, status)

@@ -36,4 +36,4 @@ def get_record(
         "published": services.heads.newest,
         "problem": services.heads.problem,
     }
-    return show(request, services, "record.html.j2", "Record", context)
+    return show(request, services, "record.html.j2", "Audit log", context)

@@ -17,7 +17,7 @@ from deploy.server.services import Services
 from memory.estimate.audits import count_waiting
 from memory.schema import exemplars
 
-_OF_LOOPBACK = "everybody here: no tokens are set"
+_OF_LOOPBACK = "no sign-in configured"
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def frame(request: Request, services: Services) -> Frame:
         person,
         (
             (
-                "Look",
+                "Monitor",
                 (
-                    Entry("Now", "/"),
+                    Entry("Overview", "/"),
                     Entry("Verdicts", "/page/verdicts"),
                     Entry("Sources", "/page/sources"),
                     Entry("Accuracy", "/page/accuracy"),
@@ -104,20 +104,20 @@ def frame(request: Request, services: Services) -> Frame:
                 ),
             ),
             (
-                "Decide",
+                "Review and release",
                 (
-                    Entry("Clusters", "/page/clusters", unknown),
-                    *([Entry("Audit", "/page/audit", drawn)] if person.may_review else []),
+                    Entry("Review queue", "/page/clusters", unknown),
+                    *([Entry("Quality sample", "/page/audit", drawn)] if person.may_review else []),
                     Entry("Updates", "/page/updates", running),
                     Entry("Releases", "/page/releases", undecided),
                     Entry("Rollout", "/page/rollout", int(needed)),
                 ),
             ),
             (
-                "Prove",
+                "Administration",
                 (
-                    Entry("Record", "/page/record"),
-                    *([Entry("People", "/page/people")] if person.may_admit else []),
+                    Entry("Audit log", "/page/record"),
+                    *([Entry("Users and tokens", "/page/people")] if person.may_admit else []),
                 ),
             ),
         ),

@@ -31,7 +31,7 @@ class Surroundings:
     """What they said last. A problem says why one is not known; alerts are None without a Prometheus."""
 
     lag: tuple[PartitionLag, ...] = ()
-    lag_problem: str | None = "asking"
+    lag_problem: str | None = "loading"
     alerts: tuple[Alert, ...] | None = None
     alerts_problem: str | None = None
     since_s: float = 0.0
@@ -91,7 +91,7 @@ class Watch:
 
     def __init__(self, ask: Callable[[], Surroundings], kept_s: float = _KEPT_S) -> None:
         self._ask, self._kept_s = ask, kept_s
-        self._last, self._asked_at = Surroundings(alerts_problem="asking"), float("-inf")
+        self._last, self._asked_at = Surroundings(alerts_problem="loading"), float("-inf")
         self._asking = threading.Lock()
 
     def last(self) -> Surroundings:

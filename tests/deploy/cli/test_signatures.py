@@ -134,10 +134,10 @@ def test_the_doctor_finds_nothing_wrong_with_what_only_others_know_the_address_o
     nothing_set: pytest.MonkeyPatch,
 ) -> None:
     nothing_set.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_ports().deploy}")
-    found = {name: examine(name) for name in OF_DEPLOY | OF_OTHERS | {"kept alive", "alerts"}}
+    found = {name: examine(name) for name in OF_DEPLOY | OF_OTHERS | {"supervisor", "alerts"}}
     assert {name for name, each in found.items() if each.said == "WRONG"} == OF_DEPLOY
     # A stack of this machine may have the default addresses of the others.
-    assert {"databases", "kept alive", "alerts"} <= {name for name, each in found.items() if not each.here}
+    assert {"databases", "supervisor", "alerts"} <= {name for name, each in found.items() if not each.here}
     assert found["databases"].found == "FORGEWATCH_DEPLOY_DATABASE_URL is not set"
 
 

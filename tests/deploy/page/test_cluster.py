@@ -82,7 +82,7 @@ def test_an_index_that_is_being_read_keeps_no_cluster_from_being_looked_at(
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 0.01)
     monkeypatch.setattr("memory.index.shared_index.Index.open", slowly)
     shown = page.get("/page/clusters/fmvr4m")
-    assert (shown.status_code, "The index is being read" in shown.text) == (200, True)
+    assert (shown.status_code, "The index is loading" in shown.text) == (200, True)
     assert page.get("/clusters/fmvr4m/nearest").status_code == 503
     refused = page.get(f"/page/clusters/fmvr4m?order=alike&like={ids[0]}")
     assert (refused.status_code, "try again in some seconds" in refused.text) == (503, True)

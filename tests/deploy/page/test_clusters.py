@@ -28,7 +28,7 @@ def shelves(services: Services) -> dict[tuple[str, str | None], int]:
 
 def test_an_empty_memory_says_what_will_come(page: Any) -> None:
     shown = page.get("/page/clusters")
-    assert (shown.status_code, "Nothing waits" in shown.text) == (200, True)
+    assert (shown.status_code, "The queue is empty" in shown.text) == (200, True)
 
 
 def test_each_cluster_is_listed_with_its_pictures(page: Any, fill: Fill) -> None:
@@ -165,7 +165,7 @@ def test_a_cluster_stands_beside_the_known_that_it_is_nearest_to(
     page: Any, fill: Fill, services: Services
 ) -> None:
     ids, known = fill("fmvr4m", 3), fill("hk2b9z", 4, place=1)
-    assert "Nothing has a name yet" in page.get("/page/clusters/fmvr4m").text
+    assert "No labelled item to compare with" in page.get("/page/clusters/fmvr4m").text
     label(services.memory, known[:2], "blended", "ada")
     text = page.get("/page/clusters/fmvr4m").text
     near = text.partition('id="near"')[2].partition("</div>")[0]

@@ -58,7 +58,7 @@ def test_the_newest_verdicts_are_shown_newest_first_each_with_a_link(page: Any, 
 def test_a_broker_that_is_away_holds_no_view_and_says_so_soon(page: Any) -> None:
     first = page.get("/").text
     # On a slow machine its answer is there by then.
-    assert first.count("not known: <bdi>asking") == 2 or "no broker answers" in first
+    assert first.count("<bdi>loading") == 2 or "no broker answers" in first
     await_that(lambda: "no broker answers" in page.get("/").text, 20)
 
 
@@ -98,7 +98,7 @@ def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_
         return Surroundings(lag_problem=None)
 
     watch = Watch(ask, kept_s=0)
-    assert [watch.last().lag_problem for _ in range(5)] == ["asking"] * 5
+    assert [watch.last().lag_problem for _ in range(5)] == ["loading"] * 5
     assert len(asked) == 1
     let_go.set()
     await_that(lambda: watch.last().lag_problem is None, 20)
@@ -140,7 +140,7 @@ def test_a_source_has_its_verdicts_its_exemplars_and_its_alarms_and_its_name_doe
 
 
 def test_a_source_of_which_nothing_is_kept_says_so(page: Any) -> None:
-    assert "keeps none of its items" in page.get("/page/source", params={"name": "nobody"}).text
+    assert "stores none of its items" in page.get("/page/source", params={"name": "nobody"}).text
 
 
 def test_dead_letters_that_cannot_be_read_say_why_and_a_mistyped_place_is_one_line(page: Any) -> None:

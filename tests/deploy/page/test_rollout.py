@@ -47,7 +47,7 @@ def test_without_a_rollout_one_sentence_says_so(page: Any) -> None:
 
 
 def test_a_rollout_is_shown_with_its_steps_its_checks_and_both_verdicts(page: Any, on_trial: Any) -> None:
-    assert "No item was scored by both yet." in page.get("/page/rollout").text
+    assert "Both have scored no item yet." in page.get("/page/rollout").text
     on_trial.compare("real", "real", 150)
     on_trial.compare("real", "unknown", 2)
     on_trial.compare("blend", "resampled", 40)
@@ -56,7 +56,7 @@ def test_a_rollout_is_shown_with_its_steps_its_checks_and_both_verdicts(page: An
     assert ("Shadow 25 %" in shown, "Canary 5 %" in shown, 'aria-current="step"' in shown) == (True,) * 3
     assert "is on trial, scores 25%, answers 0%: It waits for evidence on" in page.get("/").text
     assert ">2</a>" in shown
-    assert "of 193 items that both scored" in shown
+    assert "on 193 items that both scored" in shown
     for check in ("real → unknown or a known fake", "sure blend → real", "could not score, net"):
         assert check in shown
     assert '<span class="tag ok">passed</span>' in shown
@@ -97,7 +97,7 @@ def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(
     assert submit(ids=items[19], called="real").status_code == 200
     labels = trial(services).labels
     assert sorted(labels.values()) == ["real", *["resampled"] * 19]
-    assert "called <b>" in page.get(LOOK).text
+    assert "labelled <b>" in page.get(LOOK).text
     services.conductor.tick()
     assert 'class="note"' not in page.get("/page/rollout").text
 
@@ -133,9 +133,9 @@ def test_hold_resume_and_roll_back_take_a_reason_and_the_release_that_was_seen(
     assert other.status_code == 409
     assert 'value="&lt;b&gt;too slow&lt;/b&gt;"' in other.text  # what was typed stays
     held = page.submit("/page/rollout", do="hold", digest=digest, reason="holiday")
-    assert ("Let it go on" in held.text, "holiday" in held.text) == (True, True)
+    assert ("Resume" in held.text, "holiday" in held.text) == (True, True)
     assert trial(services).held
-    assert "Hold here" in page.submit("/page/rollout", do="resume", digest=digest, reason="back").text
+    assert ">Hold<" in page.submit("/page/rollout", do="resume", digest=digest, reason="back").text
     gone = page.submit("/page/rollout", do="roll back", digest=digest, reason="<i>worse</i>")
     assert "No release is on trial." in gone.text
     assert ("taken out" in gone.text, "&lt;i&gt;worse&lt;/i&gt;" in gone.text) == (True, True)
@@ -163,7 +163,7 @@ def test_an_inconclusive_rollout_offers_its_ways_on(page: Any, on_trial: Any, se
     undecided(services, "no traffic")
     services.conductor.tick()
     shown = page.get("/page/rollout").text
-    assert ("Ways on" in shown, 'class="note" role="status"' in shown) == (True, True)
+    assert ("Options" in shown, 'class="note" role="status"' in shown) == (True, True)
     assert 'Rollout <span class="n wait">1' in page.get("/").text
     digest, check = on_trial.challenger.digest, "over twice as slow, net"
     waived = page.submit("/page/rollout", do="waive", digest=digest, reason="another machine", check=check)
@@ -176,7 +176,7 @@ def test_an_inconclusive_rollout_offers_its_ways_on(page: Any, on_trial: Any, se
     page.submit("/page/rollout", do="extend", digest=digest, reason="a quiet day")
     undecided(services, "none at all")
     shown = page.get("/page/rollout").text
-    assert ("Ways on" in shown, "Give it more time" in shown) == (True, False)
+    assert ("Options" in shown, "Give it more time" in shown) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -253,10 +253,10 @@ def test_a_release_that_is_taken_back_stands_in_the_view_with_what_it_waits_for(
     approve(services, champion)
     bad = proposed(parent=champion)
     approve(services, bad, plan="now")
-    assert "Taken back" not in page.get("/page/rollout").text
+    assert "Retractions" not in page.get("/page/rollout").text
     shown = page.submit(f"/page/releases/{bad.digest}", do="roll back", reason="worse")
     assert shown.status_code == 200
-    taken_back = page.get("/page/rollout").text.partition("<h2>Taken back</h2>")[2].partition("</table>")[0]
+    taken_back = page.get("/page/rollout").text.partition("<h2>Retractions</h2>")[2].partition("</table>")[0]
     assert bad.digest[:12] in taken_back
     assert '<span class="tag wait">waiting</span> <small><bdi>It waits until its outcomes' in taken_back
 
@@ -283,7 +283,7 @@ def test_before_anybody_approves_the_expected_shares_stand_beside_the_bounds(
     assert "Its rollout checks" not in page.get(view).text  # by the plan now, there is none
     monkeypatch.setattr(approvals, "terms", lambda opened: replace(terms(opened), plan=Plan()))
     shown = page.get(view).text
-    over = shown.partition("Expected over its bound:")[2].partition("</p>")[0]
+    over = shown.partition("Expected beyond its bound:")[2].partition("</p>")[0]
     assert ("real → unknown or a known fake" in over, "5.0 %" in over, "blend" in over) == (True, True, False)
     assert ("most likely take it out" in shown, '<span class="tag bad">never</span>' in shown) == (True, True)
     assert "2.5 %<small>1 of 40</small>" in shown

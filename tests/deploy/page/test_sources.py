@@ -24,6 +24,6 @@ def test_the_newest_drifts_are_told_with_their_source_statistic_and_direction(
             connection.execute(insert(drift_alarms).values(found=drift.model_dump_json(), announced=False))
     shown = http.get("/page/sources").text
     _, over_all, of_source = shown.split("<h2>Drift</h2>")[1].split("<tr><th>", 3)[-3:]
-    assert 'all together</th><td data-label="statistic">embedding novelty</td>' in over_all
+    assert 'all sources</th><td data-label="statistic">embedding novelty</td>' in over_all
     assert "&lt;b&gt;door&lt;/b&gt;" in of_source
-    assert '>energy</td><td data-label="now">lower</td>' in of_source
+    assert '>energy</td><td data-label="change">lower</td>' in of_source

@@ -103,4 +103,4 @@ def test_what_could_not_be_scanned_is_told_and_why(
         monkeypatch.setattr(back, "read_verdict", lambda *_, said=verdict: said)
         shown = page.get(f"/page/verdicts/{topic}-0-{offset}").text
         assert ("93 more frames" in shown) == (offset == 7)
-        assert ("its &lt;processor&gt; time</bdi>: so it is not called real" in shown) == (offset == 8)
+        assert ("its &lt;processor&gt; time</bdi>: it is therefore not judged real" in shown) == (offset == 8)

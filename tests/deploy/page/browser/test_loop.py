@@ -122,7 +122,7 @@ def test_unknown_items_become_a_live_release_that_a_second_person_approved(
     ann, bea = (way(open_page(java_script_enabled=way.script)) for _ in range(2))
 
     _enter(ann, token_of("ann", "approver"))
-    _go(ann, "Clusters")
+    _go(ann, "Review queue")
     ann.press(ann.page.locator(".cards a"))
     expect(ann.page.get_by_role("heading", level=1)).to_contain_text("9 items")
     ann.select(4)
@@ -139,7 +139,7 @@ def test_unknown_items_become_a_live_release_that_a_second_person_approved(
     ]
 
     _go(ann, "Updates")
-    ann.press(ann.page.get_by_role("button", name="Ask for an update"))
+    ann.press(ann.page.get_by_role("button", name="Train a new model"))
     expect(ann.page.get_by_role("heading", level=1)).to_contain_text("Update 1 queued")
     _carry_out(services, updater, artifact, candidate_of(artifact))
     _look_at_release(ann, artifact)
@@ -159,7 +159,7 @@ def _enter(visitor: ByMouse, token: str) -> None:
     visitor.page.goto("/")
     visitor.write(visitor.page.get_by_label("Your token"), token)
     visitor.press(visitor.page.get_by_role("button", name="Sign in"))
-    expect(visitor.page.get_by_role("heading", level=1)).to_have_text("Now")
+    expect(visitor.page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
 def _go(visitor: ByMouse, view: str) -> None:
