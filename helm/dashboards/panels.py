@@ -10,9 +10,11 @@ from grafana_foundation_sdk.builders.dashboard import (
     DashboardLink,
     DatasourceVariable,
     QueryVariable,
+    Row,
     ThresholdsConfig,
 )
 from grafana_foundation_sdk.models import common
+from grafana_foundation_sdk.models.dashboard import Dashboard as DashboardModel
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DashboardLinkType,
@@ -35,9 +37,17 @@ _HIGH, _LOW = 8, 4
 _ALL = VariableOption(selected=True, text="All", value="$__all")
 
 
-def dashboard(uid: str, title: str, description: str) -> Dashboard:
-    """A dashboard with its variables, its annotations and its links to the two others, and no panel yet."""
-    return (
+Panel = timeseries.Panel | stat.Panel | heatmap.Panel
+
+
+def dashboard(
+    uid: str, title: str, description: str, *panels: Row | Panel, by_release: bool = False
+) -> DashboardModel:
+    """A dashboard of these rows and panels, with its variables, annotations and links to the two others.
+
+    by_release adds the variable `release`: which releases to show.
+    """
+    board = (
         Dashboard(title)
         .uid(f"forgewatch-{uid}")
         .description(description)
@@ -64,12 +74,15 @@ def dashboard(uid: str, title: str, description: str) -> Dashboard:
             .include_vars(True)
         )
     )
-
-
-def choice_of_release() -> QueryVariable:
-    """The variable `release`: which releases to show."""
-    query = "label_values(forgewatch_detector_verdicts_total{%s}, release)"
-    return _choice("release", "Release", query % HERE)
+    if by_release:
+        query = "label_values(forgewatch_detector_verdicts_total{%s}, release)"
+        board.with_variable(_choice("release", "Release", query % HERE))
+    for panel in panels:
+        if isinstance(panel, Row):
+            board.with_row(panel)
+        else:
+            board.with_panel(panel)
+    return board.build()
 
 
 def _choice(name: str, label: str, query: str) -> QueryVariable:

@@ -24,7 +24,6 @@ grep -q '^memory	[1-9]' /proc/cgroups || { echo "chart-e2e needs the control gro
 "$here/build_kubernetes.sh" "$BIN" "$cache/build"
 FORGEWATCH_IMAGE_TAG=$("$here/images.sh" "$cache/cluster/images")
 export FORGEWATCH_IMAGE_TAG
-"$here/release_zero.sh" "$cache/release-0" "$python_bin"
 (cd "$root" && "$python_bin/python" -c 'from deploy.local import broker; broker.kafka_jars(broker.CACHE)')
 
 trap '"$here/cluster.sh" down "$cache/cluster"' EXIT

@@ -1,8 +1,6 @@
-"""The chart comes up under the profile `restricted`, takes release 0, and a photograph gets its verdict."""
+"""The chart comes up under `restricted`, takes the release that ships, and a photograph gets its verdict."""
 
-import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +8,12 @@ import pytest
 import skimage
 
 from deploy.demo.operator import Operator
-from detector.release.artifact import EVALUATION, load
+from deploy.demo.release_zero import shipped
+from detector.release.artifact import EVALUATION
 from detector.release.signature import sign
-from updater.deploy_client import DeployClient
-from updater.records import Candidate, Evaluation
+from updater.candidate.gates import make_gates
+from updater.deploy_client import DeployClient, candidate_of
+from updater.records import Evaluation
 from updater.settings import UpdaterSettings
 
 pytestmark = pytest.mark.cluster
@@ -45,26 +45,17 @@ def test_each_pod_is_closed_by_a_network_policy_that_the_api_took(chart: Any) ->
         assert any(policy["podSelector"]["matchLabels"].items() <= labels for policy in closing)
 
 
-def test_release_zero_is_approved_and_a_photograph_gets_its_verdict(
-    chart: Any, stream: Any, operator: Operator, secrets: dict[str, dict[str, str]], signer: Any
+def test_the_release_that_ships_is_approved_and_a_photograph_gets_its_verdict(
+    chart: Any, stream: Any, operator: Operator, secrets: Any, signer: Any, tmp_path: Path
 ) -> None:
-    (folder,) = (Path(os.environ["FORGEWATCH_CLUSTER"]) / "release-0").glob("*/")
-    artifact = load(folder)
+    artifact = shipped(tmp_path / "release")
     sign(artifact, signer.key)
-    judged = (folder / EVALUATION).read_bytes()
-    evaluation = Evaluation.model_validate_json(judged)
-    candidate = Candidate(
-        digest=artifact.digest,
-        evaluation_digest=hashlib.sha256(judged).hexdigest(),
-        parent=evaluation.parent,
-        update=evaluation.update,
-        classes=evaluation.classes,
-        gates=evaluation.gates,
-    )
+    evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
     deploy_url, its_own = operator.settings["FORGEWATCH_DEPLOY_URL"], secrets["deploy-token"]["updater"]
-    with DeployClient(UpdaterSettings(deploy_url=deploy_url, deploy_token=its_own)) as updater:
+    bounds = UpdaterSettings(deploy_url=deploy_url, deploy_token=its_own)
+    with DeployClient(bounds) as updater:
         updater.put(artifact)
-        updater.propose(candidate)
+        updater.propose(candidate_of(artifact, 0, make_gates(bounds, evaluation)))
     assert operator.approve_newest() == artifact.digest
     chart.upgrade("detector.replicas=1")
     position = operator.ask("send", str(PHOTOGRAPH))["id"]

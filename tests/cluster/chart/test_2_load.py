@@ -29,14 +29,11 @@ def other_values(chart: Any) -> None:
 
 def other_image(chart: Any) -> None:
     """The same images under another tag, as far as the pods can tell another version: each is made anew."""
-    (pod,) = chart.pods("detector")
-    for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
-        name = container["image"]
-        ctr("images", "tag", "--force", name, name.rpartition(":")[0] + ":next")
-    for component in ("deploy", "updater", "memory"):
+    for component in ("detector", "deploy", "updater", "memory"):
         (pod,) = chart.pods(component)
-        name = pod["spec"]["containers"][0]["image"]
-        ctr("images", "tag", "--force", name, name.rpartition(":")[0] + ":next")
+        for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
+            name = container["image"]
+            ctr("images", "tag", "--force", name, name.rpartition(":")[0] + ":next")
     chart.upgrade("image.tag=next")
     assert {image(pod).rpartition(":")[2] for pod in chart.pods("detector")} == {"next"}
 

