@@ -11,7 +11,6 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -114,14 +113,12 @@ def train_expert(
     best = _best(out, identity)
 
     def set_rate(step: int) -> None:
-        done = step / training.steps
-        rises, falls = done / _WARM_UP, 0.5 * (1 + math.cos(math.pi * done))
+        falls = 0.5 * (1 + math.cos(math.pi * step / training.steps))
         for group in optimiser.param_groups:
-            group["lr"] = rate * min(rises, falls)
+            group["lr"] = rate * min(step / training.steps / _WARM_UP, falls)
 
     def loss(batch: tuple[Tensor, Tensor]) -> Tensor:
-        crops, targets = batch
-        return F.binary_cross_entropy_with_logits(network(crops), targets)
+        return F.binary_cross_entropy_with_logits(network(batch[0]), batch[1])
 
     for end in [*range(MEASURED_EVERY, training.steps, MEASURED_EVERY), training.steps]:
         descent = Descent(optimiser, end, set_rate, longest=1.0)
@@ -182,9 +179,9 @@ def _identity(folder: Path, families: Sequence[Family], training: Training, begu
         for kind in family.files
         for path in kind
     ]
-    made: dict[str, Any] = {name: v for name, v in vars(training).items() if name != "device"}
-    said = json.dumps([made, files, begun and begun.digest], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    made = {name: v for name, v in vars(training).items() if name != "device"}
+    follows = [made, files, begun and begun.digest]
+    return hashlib.sha256(json.dumps(follows, sort_keys=True).encode()).hexdigest()
 
 
 def _best(out: Path, identity: str) -> Trained | None:
@@ -196,17 +193,17 @@ def _best(out: Path, identity: str) -> Trained | None:
         return None
     if about.get("identity") != identity:
         return None
-    step, aucs = json.loads(about["held_back"])
-    return Trained(step, aucs)
+    return Trained(*json.loads(about["held_back"]))
 
 
 _RESIZED, _SCALES = 0.25, (0.5, 1.25)
 _BLURRED, _SIGMA = 0.1, 3.0
+_NOISED, _GRAIN = 0.1, 6.0
 _SAVED, _QUALITIES = 0.5, (30, 100)
 
 
 def augmented(rng: np.random.Generator, pixels: NDArray[np.uint8], side_px: int) -> NDArray[np.uint8]:
-    """Return a random crop of a picture, uint8 [H, W, 3] → [S, S, 3], resized, blurred or saved by chance.
+    """Return a random crop of a picture, uint8 [H, W, 3] → [S, S, 3], changed by chance.
 
     Blur of sigma 0 to 3, JPEG of quality 30 to 100, a random crop and a flip: Wang et al. 2020,
     "CNN-generated images are surprisingly easy to spot... for now", section 3.2, with its chances of .1 for
@@ -221,11 +218,13 @@ def augmented(rng: np.random.Generator, pixels: NDArray[np.uint8], side_px: int)
     left, top = (int(rng.integers(max(side - side_px, 0) + 1)) for side in picture.size)
     crop = np.asarray(picture)[top : top + side_px, left : left + side_px]
     lacking = [(0, side_px - side) for side in crop.shape[:2]]
-    if any(end for _, end in lacking):
-        crop = np.pad(crop, (*lacking, (0, 0)), "symmetric")
+    crop = np.pad(crop, (*lacking, (0, 0)), "symmetric")
     if rng.random() < _BLURRED:
         blur = ImageFilter.GaussianBlur(rng.uniform(0, _SIGMA))
         crop = np.asarray(Image.fromarray(crop).filter(blur))
+    if rng.random() < _NOISED:
+        grain = rng.normal(0, rng.uniform(0, _GRAIN), crop.shape)
+        crop = np.rint(crop + grain).clip(0, 255).astype(np.uint8)
     if rng.random() < _SAVED:
         crop = compressed(crop, int(rng.integers(_QUALITIES[0], _QUALITIES[1] + 1)))
     return np.ascontiguousarray(crop[:, ::-1] if rng.random() < 0.5 else crop)
