@@ -19,7 +19,7 @@ from deploy.access.roles import anyone
 from deploy.access.tokens import TokenError, UnknownTokenError
 from deploy.access.too_large import TooLargeSaid
 from deploy.lineage.onward import UnknownLineageError
-from deploy.page.app import add_page, is_page, refused
+from deploy.page.app import add_page, is_page, refuse
 from deploy.page.render import Secured
 from deploy.record.chain import BrokenChainError
 from deploy.record.heads import DifferenceChangedError, HeadsDifferError
@@ -35,7 +35,7 @@ from deploy.releases.artifacts import (
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import LedgerError
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server import (
     accuracy,
     clusters,
@@ -50,7 +50,7 @@ from deploy.server import (
     status,
 )
 from deploy.server.services import Services
-from deploy.server.surroundings import Watch, ask
+from deploy.server.surroundings import ContextCache, ask
 from deploy.settings import DeploySettings
 from ingest.kafka.compacted import TopicError
 from ingest.sandbox.sandbox import SandboxUnavailableError
@@ -151,7 +151,7 @@ def create_app(settings: DeploySettings, services: Services) -> FastAPI:
     app.state.settings = settings
     app.state.services = services
     app.state.access = services.access
-    app.state.surroundings = Watch(partial(ask, settings, services, deque(maxlen=20_000)))
+    app.state.surroundings = ContextCache(partial(ask, settings, services, deque(maxlen=20_000)))
     for router in _ROUTERS:
         app.include_router(router, dependencies=[Depends(_described)])
     add_page(app)
@@ -172,7 +172,7 @@ def _answer(status: int) -> Callable[[Request, Exception], Response]:
 
 def _refusal(request: Request, reason: str, status: int) -> Response:
     if is_page(request):
-        return refused(request, reason, status)
+        return refuse(request, reason, status)
     return JSONResponse({"detail": reason}, status)
 
 
@@ -221,7 +221,7 @@ def prove_some(services: Services, rows: int = _PROOF_ROWS) -> None:
 def collect(services: Services) -> None:
     """Remove from the artifact store what is old and named by no release of the ledger."""
     try:
-        removed = services.artifacts.collect(fold(services.ledger.events()).releases)
+        removed = services.artifacts.collect(replay(services.ledger.events()).releases)
     except (LedgerError, ArtifactsUnavailableError, OSError) as error:
         log.warning("artifacts not collected", error=str(error))
         return

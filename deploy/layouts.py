@@ -32,7 +32,7 @@ from updater.runs import open_runs
 from updater.settings import UpdaterSettings
 
 
-class LayoutError(Exception):
+class DatabaseLayoutError(Exception):
     """A database could not be brought to today's layout; it is as it was."""
 
 
@@ -58,16 +58,16 @@ def migrate_all() -> Iterator[str]:
         setting = f"FORGEWATCH_{room.name.upper()}_DATABASE_URL"
         require_openable(setting, room.url)
         try:
-            before, after = _migrated(room)
+            before, after = _migrate_room(room)
             room.open()
         except _FAILURES as error:
-            raise LayoutError(f"{setting}: {cause_of(error)}") from error
+            raise DatabaseLayoutError(f"{setting}: {cause_of(error)}") from error
         at = show_url(room.url)
         done = "is there already" if before == after else f"made from {before or 'an empty database'}"
         yield f"{room.name}: layout {after} {done} ({at})"
 
 
-def _migrated(room: _Room) -> tuple[str | None, str]:
+def _migrate_room(room: _Room) -> tuple[str | None, str]:
     engine = open_engine(room.url)
     try:
         with engine.begin() as connection:

@@ -70,13 +70,13 @@ def work(process: Process) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
-            http=Bounded,
+            http=BoundedProtocol,
             backlog=_BACKLOG,
             proxy_headers=False,  # else whoever connects from loopback says which address they come from
             timeout_graceful_shutdown=_FAREWELL_S,
         )
         server = Server(config)
-        process.started(health=address, api=settings.url, port=listener.getsockname()[1])
+        process.report_started(health=address, api=settings.url, port=listener.getsockname()[1])
         asyncio.run(serve(server, listener, process))
 
 
@@ -99,14 +99,14 @@ def hindrance(server: uvicorn.Server, services: Services) -> str | None:
     return services.artifacts.hindrance() or services.crops.hindrance()
 
 
-class Bounded(H11Protocol):
+class BoundedProtocol(H11Protocol):
     """uvicorn's protocol for a connection that a peer cannot keep by saying or reading nothing.
 
     Within each _PATIENCE_S one that waits for its peer must get on: a request's head, 16 KiB of its body, or
     a byte of the answer taken. Where too many are open, the one that has been silent for longest makes room.
     """
 
-    connections: set["Bounded"]  # type: ignore[assignment]
+    connections: set["BoundedProtocol"]  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch it."""

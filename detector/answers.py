@@ -13,11 +13,11 @@ import structlog
 
 from detector import metrics
 from detector.batch import Judged, UnscorableError
-from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, signed
+from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, signature_headers
 from detector.release.artifact import version_of
 from detector.settings import DetectorSettings
 from detector.verdicts import verdict_headers
-from ingest.dead_letters import about, dead_letter, told
+from ingest.dead_letters import dead_letter, log_fields, printable
 from ingest.kafka.sink import CommitError, RecordTooLargeError
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
@@ -49,7 +49,7 @@ class Answers:
         begin = self.spans.begin if self.spans else lambda *_: None
         return [self._answer(each, begin(each.record, each.trace, began_ns)) for each in judged]
 
-    def lessened(self, answer: Answer, error: RecordTooLargeError) -> Answer:
+    def shrink_to_fit(self, answer: Answer, error: RecordTooLargeError) -> Answer:
         """Put a dead letter, which always fits, in place of an item's answer that is too large.
 
         A comparison that is too large is left out: it costs no answer. Raises CommitError where a topic is
@@ -71,7 +71,7 @@ class Answers:
         if judged.comparison is not None:
             value, key = judged.comparison.model_dump_json().encode(), self.settings.signing_key
             topic, name = self.ingest.topic(COMPARISONS), judged.comparison.id.encode()
-            records.append(OutRecord(topic, name, value, signed(key, value)))
+            records.append(OutRecord(topic, name, value, signature_headers(key, value)))
         if judged.verdict is None:
             assert judged.error is not None
             records.append(dead_letter(judged.record, judged.stage, judged.error, self.ingest))
@@ -129,8 +129,8 @@ def log_verdict(judged: Judged, span: Span | None) -> None:
             "item became a dead letter",
             stage=judged.stage,
             reason=reason,
-            error=told(judged.error),
-            **about(record, release=judged.release, trace=trace),
+            error=printable(judged.error),
+            **log_fields(record, release=judged.release, trace=trace),
         )
         if span is not None:
             span.end({"forgewatch.item": record.id, "forgewatch.stage": judged.stage}, reason)
@@ -141,7 +141,7 @@ def log_verdict(judged: Judged, span: Span | None) -> None:
             label=verdict.label,
             family=verdict.family,
             unknown_score=verdict.unknown_score,
-            **about(record, release=judged.release, trace=trace),
+            **log_fields(record, release=judged.release, trace=trace),
         )
     if span is not None:
         attributes: dict[str, str | float] = {

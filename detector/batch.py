@@ -14,25 +14,25 @@ from dataclasses import dataclass
 
 import structlog
 
-from detector.looks.scan_places import clips, judged_apart
 from detector.records import Comparison, Reason, Stage, Timings, Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import PICTURE, body_bytes, request_for
 from detector.release.tensors import MOST_CROPS, ModelOutput, Request
+from detector.second_pass.scan_places import clips, frame_crops_of_videos
 from detector.serving.rollout import Route
 from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedError
 from detector.settings import DetectorSettings
 from detector.unknowns import encode
 from detector.verdicts import JudgedItem, Origin, build, evidence_of, not_finite
-from ingest.dead_letters import about
+from ingest.dead_letters import log_fields
 from ingest.envelope import open_envelope, trace_of
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
-from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError, awaited
+from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError, wait_decoded
 from ingest.settings import IngestSettings
 from ingest.trace_context import TraceContext
 
 Score = Callable[[Artifact, Request], ModelOutput]
-Again = Callable[[Artifact, Sequence[JudgedItem]], Sequence[JudgedItem]]
+SecondPass = Callable[[Artifact, Sequence[JudgedItem]], Sequence[JudgedItem]]
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
@@ -57,7 +57,7 @@ class BatchAbandonedError(Exception):
     """A batch is left unscored through no fault of its items: its records stay uncommitted. Retryable."""
 
 
-class Media:
+class RecordMedia:
     """The media of one record, which is opened, and fetched where the record only refers to it, when called.
 
     Until then it costs nothing: small records may name large files, as many as a batch has.
@@ -79,7 +79,7 @@ class Opened:
 
     record: InRecord
     artifact: Artifact
-    media: Media
+    media: RecordMedia
     decoding: "Future[Decoded]"
     since: float
     shared: bool = False
@@ -111,12 +111,12 @@ def open_batch(
 ) -> Batch:
     """Have the sandbox open each record's envelope and decode its media; returns while that goes on."""
 
-    def opened(record: InRecord) -> Opened:
-        media, plan = Media(record, settings), route.stable.manifest.contract.media_plan
+    def open_one_record(record: InRecord) -> Opened:
+        media, plan = RecordMedia(record, settings), route.stable.manifest.contract.media_plan
         decoding = sandbox.submit(media, plan)
         return Opened(record, route.stable, media, decoding, time.perf_counter(), route.shares(record.id))
 
-    return tuple(opened(record) for record in records)
+    return tuple(open_one_record(record) for record in records)
 
 
 def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
@@ -128,7 +128,7 @@ def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
     for number, opened in enumerate(batch):
         began, cost_s = time.monotonic(), 0.0
         with contextlib.suppress(Exception):  # of which the judging makes a dead letter
-            decoded = awaited(opened.decoding, beat)
+            decoded = wait_decoded(opened.decoding, beat)
             scanned = decoded.kind == "video" and opened.artifact.manifest.scanner is not None
             cost_s = decoded.processor_s * (1 + _SCAN_COST * scanned)
         spent_s += max(cost_s, time.monotonic() - began)
@@ -138,7 +138,7 @@ def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
 
 
 @dataclass(frozen=True)
-class Ready:
+class PendingItem:
     """An item that waits for its scores: its place in the batch, its record, and what it is."""
 
     place: int
@@ -148,13 +148,13 @@ class Ready:
     decode_s: float
 
 
-def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator[list[Ready]]:
+def requests(ready: Sequence[PendingItem], max_crops: int, max_bytes: int) -> Iterator[list[PendingItem]]:
     """Split items into requests within both limits, or of a single item; the items of each stay in order.
 
     Shared items go in requests of their own: both releases are asked the same, so their seconds compare.
     """
     for shared in dict.fromkeys(item.opened.shared for item in ready):
-        part: list[Ready] = []
+        part: list[PendingItem] = []
         for item in (item for item in ready if item.opened.shared == shared):
             longer = [*part, item]
             crops = sum(len(each.decoded.crops) for each in longer)
@@ -165,7 +165,7 @@ def requests(ready: Sequence[Ready], max_crops: int, max_bytes: int) -> Iterator
         yield part
 
 
-def request_bytes(part: Sequence[Ready]) -> int:
+def request_bytes(part: Sequence[PendingItem]) -> int:
     """Bound from above the body of a request, bytes."""
     return body_bytes([item.decoded for item in part], part[0].opened.artifact.manifest.contract)
 
@@ -176,7 +176,7 @@ def judge(
     settings: DetectorSettings,
     unknown_bytes: int,
     beat: Callable[[], None] = lambda: None,
-    again: Again = lambda _artifact, items: items,
+    again: SecondPass = lambda _artifact, items: items,
 ) -> list[Judged]:
     """Wait for the decoding, score in requests within the settings' limits, and build the verdicts.
 
@@ -185,31 +185,31 @@ def judge(
     BatchAbandonedError as `score` does, ingest's SandboxUnavailableError, and what is the host's fault
     and no item's: MemoryError, an OSError of full disks.
     """
-    ready: list[Ready] = []
+    ready: list[PendingItem] = []
     judged: dict[int, Judged] = {}
     for place, opened in enumerate(batch):
         try:
-            decoded = awaited(opened.decoding, beat)
+            decoded = wait_decoded(opened.decoding, beat)
         except CancelledError as error:
             raise BatchAbandonedError("the sandbox was closed") from error
         except Exception as error:
             stage: Stage = "envelope" if opened.media.item is None else "decode"
             trace = opened.media.item.trace if opened.media.item else trace_of(opened.record.headers)
             release = opened.artifact.version
-            fields = about(opened.record, release=release, trace=trace)
-            reason = error if isinstance(error, MediaError) else _unexpected(error, fields)
+            fields = log_fields(opened.record, release=release, trace=trace)
+            reason = error if isinstance(error, MediaError) else _as_unscorable(error, fields)
             judged[place] = Judged(opened.record, None, None, reason, stage, trace, release)
         else:
             item, decode_s = opened.media.item, time.perf_counter() - opened.since
             assert item is not None
-            ready.append(Ready(place, opened, item, decoded, decode_s))
+            ready.append(PendingItem(place, opened, item, decoded, decode_s))
     for part in requests(ready, MOST_CROPS, settings.max_request_bytes):
         judged |= _judge_apart(part, score, again, unknown_bytes)
     return [judged[place] for place in range(len(batch))]
 
 
 def _judge_apart(
-    part: list[Ready], score: Score, again: Again, unknown_bytes: int, tries: int = 2
+    part: list[PendingItem], score: Score, again: SecondPass, unknown_bytes: int, tries: int = 2
 ) -> dict[int, Judged]:
     """Judge one request's items; those of one that fails go into smaller ones, down to one item each.
 
@@ -234,7 +234,7 @@ def _judge_apart(
     except TorchServeRefusedError as error:
         apart, failed = [[waiting] for waiting in part], UnscorableError("refused", error)
     except Exception as error:
-        apart, failed = [[waiting] for waiting in part], _unexpected(error, _about(part))
+        apart, failed = [[waiting] for waiting in part], _as_unscorable(error, _about(part))
     if len(part) == 1:
         (alone,) = part
         record, release = alone.opened.record, alone.opened.artifact.version
@@ -245,15 +245,15 @@ def _judge_apart(
     return judged
 
 
-def _about(part: list[Ready]) -> dict[str, object]:
+def _about(part: list[PendingItem]) -> dict[str, object]:
     """The log's fields about the items of one request."""
     first, release = part[0], part[0].opened.artifact.version
     if len(part) == 1:
-        return about(first.opened.record, release=release, trace=first.item.trace)
+        return log_fields(first.opened.record, release=release, trace=first.item.trace)
     return {"items": [waiting.opened.record.id for waiting in part], "release": release}
 
 
-def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
+def _as_unscorable(error: Exception, fields: dict[str, object]) -> UnscorableError:
     """What a dead letter says of an error that nobody foresaw; raised on where it is no item's fault."""
     host = isinstance(error, OSError) and error.errno in _HOST_ERRNOS
     if host or isinstance(error, MemoryError | BatchAbandonedError | SandboxUnavailableError):
@@ -268,9 +268,9 @@ def _unexpected(error: Exception, fields: dict[str, object]) -> UnscorableError:
     return UnscorableError("unexpected", error)
 
 
-def _judge(part: list[Ready], score: Score, again: Again, unknown_bytes: int) -> dict[int, Judged]:
+def _judge(part: list[PendingItem], score: Score, again: SecondPass, unknown_bytes: int) -> dict[int, Judged]:
     artifact, items = part[0].opened.artifact, [waiting.decoded for waiting in part]
-    apart = judged_apart(items, artifact.manifest)
+    apart = frame_crops_of_videos(items, artifact.manifest)
     request = request_for(items, artifact.manifest.contract, apart)
     started = time.perf_counter()
     output = score(artifact, request)

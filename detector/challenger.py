@@ -15,11 +15,11 @@ from typing import TypeVar
 import structlog
 
 from detector import metrics
-from detector.batch import Batch, Judged, Media, Opened, judge
-from detector.comparison import Challenged, LeftOut
+from detector.batch import Batch, Judged, Opened, RecordMedia, judge
+from detector.comparison import Challenged, SkippedItem
 from detector.release.artifact import Artifact
 from detector.scoring import leave, score
-from detector.second_look import LookBudget, looked_again, second_looks
+from detector.second_look import LookBudget, run_second_pass, second_looks
 from detector.serving.rollout import Route, Serving
 from detector.serving.torchserve import TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
@@ -36,14 +36,14 @@ _EXCUSE_S = 60.0
 # and once in ten, for a challenger may be what takes TorchServe down.
 _EXCUSED_EVERY_S = 600.0
 
-_NOT_LOADED = LeftOut("the challenger is not loaded yet")
-_EXCUSED = LeftOut("TorchServe did not answer the champion either")
+_NOT_LOADED = SkippedItem("the challenger is not loaded yet")
+_EXCUSED = SkippedItem("TorchServe did not answer the champion either")
 
 log = structlog.get_logger()
 
 
 @dataclass
-class Beside:
+class ChallengerBatch:
     """The shared items of one batch while the challenger scores them."""
 
     places: tuple[int, ...]
@@ -70,28 +70,28 @@ class Challenger:
     _excuses: bool = False
     """of this batch: an outage is one, however long it lasts"""
 
-    def begin(self, batch: Batch, route: Route, *, waiting: bool, behind: bool) -> Beside:
+    def begin(self, batch: Batch, route: Route, *, waiting: bool, behind: bool) -> ChallengerBatch:
         """Have the challenger score the batch's shared items; returns at once.
 
         waiting: more records wait. behind: so long that none of them is shared.
         """
         places = tuple(place for place, opened in enumerate(batch) if opened.shared)
-        beside, self._excuses = Beside(places), False
+        beside, self._excuses = ChallengerBatch(places), False
         if not places:
             return beside
         if behind:
-            beside.why_not = LeftOut("the stream was behind")
+            beside.why_not = SkippedItem("the stream was behind")
         elif route.canary is None:
             beside.why_not = route.refused[1] if route.refused else beside.why_not
         elif self._under_way is not None and not self._under_way.done():
             beside.why_not = self._fault("it is still scoring earlier items")
         else:
-            shared = tuple(self._opened(batch[place], route.canary) for place in places)
+            shared = tuple(self._open_for_challenger(batch[place], route.canary) for place in places)
             work = partial(self._judge, shared, route, waiting=waiting)
             beside.scoring = self._under_way = in_thread(work, "challenger")
         return beside
 
-    def end(self, beside: Beside, took_s: float) -> dict[int, Challenged]:
+    def end(self, beside: ChallengerBatch, took_s: float) -> dict[int, Challenged]:
         """Return by its place what became of each shared item that is compared.
 
         took_s: how long the champion took, seconds.
@@ -105,7 +105,7 @@ class Challenger:
                 return dict(zip(beside.places, beside.scoring.result(), strict=True))
             else:
                 beside.why_not = _EXCUSED if self._fell_for_both() else self._fault(f"{error}")
-        if isinstance(beside.why_not, LeftOut):
+        if isinstance(beside.why_not, SkippedItem):
             metrics.SHARED.labels("left_out").inc(len(beside.places))
         return dict.fromkeys(beside.places, beside.why_not)
 
@@ -126,19 +126,19 @@ class Challenger:
         except TorchServeUnavailableError:
             return True
 
-    def _fault(self, why: str) -> LeftOut | str:
+    def _fault(self, why: str) -> SkippedItem | str:
         """What is said of the challenger where it does not answer, or that it is excused."""
         if time.monotonic() < self._excused_until:
             return _EXCUSED
         log.warning("the challenger does not answer", error=why)
         return why
 
-    def _opened(self, opened: Opened, canary: Artifact) -> Opened:
+    def _open_for_challenger(self, opened: Opened, canary: Artifact) -> Opened:
         """The same record for the challenger; decoded anew only where its plan differs."""
         plan = canary.manifest.contract.media_plan
         if plan == opened.artifact.manifest.contract.media_plan:
             return replace(opened, artifact=canary)
-        media = Media(opened.record, self.ingest)
+        media = RecordMedia(opened.record, self.ingest)
         return Opened(opened.record, canary, media, self.sandbox.submit(media, plan), opened.since, True)
 
     def _judge(self, batch: Batch, route: Route, *, waiting: bool) -> list[Judged]:
@@ -156,8 +156,8 @@ class Challenger:
             max_request_bytes=self.settings.max_request_bytes,
         )
         seconds = self._budget.seconds(waiting=waiting)
-        again = looked_again(items, looks, self.sandbox.submit, seconds=seconds)
-        self._budget.spent()
+        again = run_second_pass(items, looks, self.sandbox.submit, seconds=seconds)
+        self._budget.charge()
         return again
 
 

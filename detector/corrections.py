@@ -16,10 +16,10 @@ from detector.records import (
     Retraction,
     Verdict,
     Withdrawal,
-    signed,
+    signature_headers,
 )
 from detector.verdicts import VERDICT_TYPE, event_headers, source_of
-from ingest.dead_letters import told
+from ingest.dead_letters import printable
 from ingest.records import InRecord, OutRecord
 from ingest.settings import IngestSettings
 
@@ -29,7 +29,7 @@ class ForgedVerdictError(Exception):
 
 
 @dataclass(frozen=True)
-class Listed:
+class RetractedVerdict:
     """A verdict that is taken back, and the record that holds it."""
 
     record: InRecord
@@ -37,15 +37,17 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Settled:
+class Correction:
     """What became of a listed verdict, and all that is sent for it: the outcome, and what corrects it."""
 
-    listed: Listed
+    listed: RetractedVerdict
     outcome: Outcome
     sent: tuple[OutRecord, ...]
 
 
-def listed(record: InRecord, retraction: Retraction, ingest: IngestSettings) -> Listed | None:
+def parse_retracted(
+    record: InRecord, retraction: Retraction, ingest: IngestSettings
+) -> RetractedVerdict | None:
     """Return the verdict of the release that a record holds; None of any other. Raises ForgedVerdictError.
 
     A correction bears the header of the release that made it, so that it is listed only once that is taken
@@ -70,7 +72,7 @@ def listed(record: InRecord, retraction: Retraction, ingest: IngestSettings) -> 
         raise ForgedVerdictError(f"its id is {verdict.id}, and its item lies elsewhere")
     if headers.get("ce_id") != verdict.id.encode():
         raise ForgedVerdictError(f"its body has the id {verdict.id}")
-    return Listed(record, verdict)
+    return RetractedVerdict(record, verdict)
 
 
 @dataclass(frozen=True)
@@ -81,24 +83,24 @@ class Corrections:
     ingest: IngestSettings
     key: bytes | None
 
-    def settle(self, listed: Listed, judged: Judged | None) -> Settled:
+    def correct(self, listed: RetractedVerdict, judged: Judged | None) -> Correction:
         """Return what becomes of a verdict whose media was judged anew; None: its topic has that no more."""
         before = listed.verdict
         if judged is None:
-            return self.withdrawn(listed, "the topic has the media no more")
+            return self.withdraw(listed, "the topic has the media no more")
         if judged.verdict is None:
             assert judged.error is not None
-            return self.withdrawn(listed, f"{judged.error.reason}: {told(judged.error)}")
+            return self.withdraw(listed, f"{judged.error.reason}: {printable(judged.error)}")
         if judged.verdict.item.digest != before.item.digest:
-            return self.withdrawn(listed, "other media lies in its place")
+            return self.withdraw(listed, "other media lies in its place")
         # Scores are of each release's own scale, and are not compared.
         if (before.label, before.family) == (judged.verdict.label, judged.verdict.family):
-            return self._settled(listed, "same", judged.verdict)
+            return self._build_correction(listed, "same", judged.verdict)
         after = judged.verdict.model_copy(update={"supersedes": before.release})
         sent = verdict_records(replace(judged, verdict=after), listed.record.key, judged.trace, self.ingest)
-        return self._settled(listed, "corrected", after, *sent)
+        return self._build_correction(listed, "corrected", after, *sent)
 
-    def withdrawn(self, listed: Listed, reason: str) -> Settled:
+    def withdraw(self, listed: RetractedVerdict, reason: str) -> Correction:
         """Return what becomes of a verdict that cannot be scored anew, for a reason in one line."""
         before = listed.verdict
         withdrawal = Withdrawal(id=before.id, item=before.item, release=before.release, reason=reason)
@@ -108,9 +110,11 @@ class Corrections:
         headers.append(("ce_time", datetime.now(UTC).isoformat().encode()))
         data = withdrawal.model_dump_json().encode()
         sent = OutRecord(self.ingest.topic(VERDICTS), listed.record.key, data, tuple(headers))
-        return self._settled(listed, "withdrawn", None, sent)
+        return self._build_correction(listed, "withdrawn", None, sent)
 
-    def _settled(self, listed: Listed, what: OutcomeKind, after: Verdict | None, *sent: OutRecord) -> Settled:
+    def _build_correction(
+        self, listed: RetractedVerdict, what: OutcomeKind, after: Verdict | None, *sent: OutRecord
+    ) -> Correction:
         before = listed.verdict
         outcome = Outcome(
             retraction=self.retraction.number,
@@ -121,5 +125,7 @@ class Corrections:
             after=None if after is None else after.label,
         )
         data = outcome.model_dump_json().encode()
-        record = OutRecord(self.ingest.topic(RETRACTIONS), before.id.encode(), data, signed(self.key, data))
-        return Settled(listed, outcome, (*sent, record))
+        record = OutRecord(
+            self.ingest.topic(RETRACTIONS), before.id.encode(), data, signature_headers(self.key, data)
+        )
+        return Correction(listed, outcome, (*sent, record))

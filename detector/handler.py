@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detector.looks.scan_places import clips, judged_apart
 from detector.records import Timings
 from detector.release.artifact import verify
 from detector.release.contract import request_for
 from detector.release.tensors import REQUEST_TYPE, TensorsError, decode, encode
-from detector.second_look import looked_again, second_looks
+from detector.second_look import run_second_pass, second_looks
+from detector.second_pass.scan_places import clips, frame_crops_of_videos
 from detector.serving.session import DeadlineError, ReleaseSession
 from detector.serving.shared_request import SHARED_TYPE, SharedRequestError, read_shared, shared_folder
 from detector.serving.torchserve import DEADLINE_S, RELEASE_HEADER
@@ -96,7 +96,7 @@ class Handler:
         contract = manifest.contract
         decoded = self._sandbox.submit(data, contract.media_plan).result()
         decoded_at = time.perf_counter()
-        apart = judged_apart([decoded], manifest)
+        apart = frame_crops_of_videos([decoded], manifest)
         output = self._session.score(request_for([decoded], contract, apart))
         timings = Timings(decode_s=decoded_at - started, model_s=time.perf_counter() - decoded_at)
         item = MediaItem(
@@ -113,7 +113,7 @@ class Handler:
         (evidence,) = evidence_of([decoded], output)
         judged = JudgedItem(verdict, evidence, lambda: data, clip, decoded.processor_s)
         looks = second_looks(self._artifact, self._session.score)
-        (judged,) = looked_again([judged], looks, self._sandbox.submit)
+        (judged,) = run_second_pass([judged], looks, self._sandbox.submit)
         return judged.verdict.model_dump_json(indent=1, exclude=_FROM_KAFKA_ALONE).encode() + b"\n"
 
 

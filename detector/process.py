@@ -11,11 +11,11 @@ from detector import metrics
 from detector.retraction import Retracting
 from detector.serving.loading import Holdings, Loader
 from detector.serving.rollout import Serving
-from detector.serving.rollout_source import ReleaseFollower, Wanted
+from detector.serving.rollout_source import ReleaseFollower, RolloutClient
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
 from detector.worker import Worker
-from ingest.kafka.access import REQUEST_TIMEOUT_S, absent, kafka_options, own_transactional_id, require_entry
+from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, outage, own_transactional_id, require_entry
 from ingest.kafka.sink import CommitError, SinkRefusedError, TransactionalSink
 from ingest.kafka.source import Source
 from ingest.process.frame import Process, failing_on
@@ -47,7 +47,7 @@ def work(process: Process) -> None:
         torchserve = parts.enter_context(TorchServe(settings))
         follower = parts.enter_context(ReleaseFollower(ingest))
         holdings = parts.enter_context(closing(Holdings(settings.model_store_dir)))
-        wanted = Wanted(settings)
+        wanted = RolloutClient(settings)
         loader = Loader(settings, torchserve, holdings, wanted)
         serving = parts.enter_context(Serving(settings, loader, follower, wanted))
         sandbox = parts.enter_context(Sandbox(ingest))
@@ -63,7 +63,7 @@ def work(process: Process) -> None:
         REGISTRY.register(
             Disks({"model_store": settings.model_store_dir, "tmp": Path(tempfile.gettempdir())})
         )
-        process.started(health=address, group=settings.group_id, transactional_id=transactional_id)
+        process.report_started(health=address, group=settings.group_id, transactional_id=transactional_id)
         beat, stop = process.heartbeat, process.stop
         worker = Worker(source, sandbox, torchserve, serving, sink, ingest, settings, stop, beat, spans)
         own_id = f"{transactional_id}-retraction"
@@ -74,7 +74,7 @@ def work(process: Process) -> None:
 
 def hindrance(ingest: IngestSettings, torchserve: TorchServe, serving: Serving) -> str | None:
     """Give in one line why a file would get no verdict now though the loop goes on; None: it would."""
-    return absent(kafka_options(ingest), _PROBE_TIMEOUT_S) or unready(torchserve, serving)
+    return outage(kafka_options(ingest), _PROBE_TIMEOUT_S) or unready(torchserve, serving)
 
 
 def unready(torchserve: TorchServe, serving: Serving, timeout_s: float | None = None) -> str | None:

@@ -222,7 +222,7 @@ class Outcome(BaseModel):
     after: Label | None = Field(description="None where it was withdrawn")
 
 
-class Said(BaseModel):
+class ReleaseVerdict(BaseModel):
     """What one of two releases said of a shared item; None throughout, but for why, where it could not."""
 
     model_config = ConfigDict(frozen=True)
@@ -249,8 +249,8 @@ class Comparison(BaseModel):
     source: str
     digest: str = Field(description="SHA-256 of the media")
     rollout: int | None = Field(None, description="of which rollout: Rollout.trial")
-    champion: Said
-    challenger: Said
+    champion: ReleaseVerdict
+    challenger: ReleaseVerdict
     answered: Literal["champion", "challenger"] = Field(description="whose word went out")
     left_out: str | None = Field(None, description="why the challenger was not asked: nothing is compared")
 
@@ -338,6 +338,6 @@ def sign(key: bytes, value: bytes) -> bytes:
     return hmac.new(key, value, "sha256").hexdigest().encode()
 
 
-def signed(key: bytes | None, value: bytes) -> tuple[tuple[str, bytes], ...]:
+def signature_headers(key: bytes | None, value: bytes) -> tuple[tuple[str, bytes], ...]:
     """Return the headers of a comparison or an outcome; None: nothing signs it."""
     return () if key is None else ((SIGNATURE, sign(key, value)),)

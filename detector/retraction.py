@@ -16,20 +16,26 @@ import structlog
 
 from detector import metrics
 from detector.batch import BatchAbandonedError, judge, open_batch
-from detector.corrections import Corrections, ForgedVerdictError, Listed, Settled, listed
+from detector.corrections import (
+    Correction,
+    Corrections,
+    ForgedVerdictError,
+    RetractedVerdict,
+    parse_retracted,
+)
 from detector.reading import CLOCKS_APART_MS, group_of
 from detector.records import VERDICTS, Retraction
 from detector.release.artifact import Artifact, version_of
 from detector.scoring import leave, score
-from detector.second_look import looked_again, second_looks
+from detector.second_look import run_second_pass, second_looks
 from detector.serving.rollout import Route, Serving
 from detector.serving.torchserve import BrokenOffError, FailedError, TorchServe, TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdicts import JudgedItem
-from ingest.dead_letters import about
+from ingest.dead_letters import log_fields
 from ingest.kafka.sink import RecordTooLargeError, TransactionalSink
-from ingest.kafka.source import Past, Source
+from ingest.kafka.source import ReplayRange, Source
 from ingest.records import InRecord, Position
 from ingest.reread import MediaReader
 from ingest.sandbox.sandbox import Sandbox
@@ -126,7 +132,7 @@ class Retracting:
             for retraction in due:
                 if retraction not in under_way:
                     since_ms = max(0, retraction.since_ms - CLOCKS_APART_MS)
-                    past = Past(self._ingest.topic(VERDICTS), since_ms, metrics.RETRACTION_LOST)
+                    past = ReplayRange(self._ingest.topic(VERDICTS), since_ms, metrics.RETRACTION_LOST)
                     source = Source(self._ingest, group_of(self._settings.group_id, retraction), past)
                     under_way[retraction] = _Progress(sources.enter_context(source))
                     log.info(
@@ -145,25 +151,27 @@ class Retracting:
         source = progress.source
         records = source.poll(self._most, _POLL_TIMEOUT_S)
         position, membership = source.position(), source.group_metadata()
-        found = (self._listed(record, retraction) for record in records)
+        found = (self._parse_retracted(record, retraction) for record in records)
         verdicts = [verdict for verdict in found if verdict is not None]
-        settled = self._settled(verdicts, retraction, media) if verdicts else []
+        settled = self._judge_again(verdicts, retraction, media) if verdicts else []
         late = time.monotonic() > progress.at_s + _COMMIT_INTERVAL_S
         if settled or (late and position and position != progress.committed):
             self._commit(settled, retraction, sink, position, membership)
             progress.committed, progress.at_s = position, time.monotonic()
 
-    def _listed(self, record: InRecord, retraction: Retraction) -> Listed | None:
+    def _parse_retracted(self, record: InRecord, retraction: Retraction) -> RetractedVerdict | None:
         try:
-            return listed(record, retraction, self._ingest)
+            return parse_retracted(record, retraction, self._ingest)
         except ForgedVerdictError as error:
             metrics.RETRACTED.labels("forged").inc()
-            log.warning("a verdict is not the release's that it names", error=str(error), **about(record))
+            log.warning(
+                "a verdict is not the release's that it names", error=str(error), **log_fields(record)
+            )
             return None
 
-    def _settled(
-        self, verdicts: Sequence[Listed], retraction: Retraction, media: MediaReader
-    ) -> list[Settled]:
+    def _judge_again(
+        self, verdicts: Sequence[RetractedVerdict], retraction: Retraction, media: MediaReader
+    ) -> list[Correction]:
         """Judge the media of these verdicts anew, once the stream leaves room for it."""
         self._idle.wait(self._rest_s)
         route = self._serving.route
@@ -182,7 +190,7 @@ class Retracting:
         self._rest_s = min(_LONGEST_REST_S, _SHARE * took_s)
         anew = dict(zip(found, judged, strict=True))
         corrections = self._corrections(retraction)
-        return [corrections.settle(each, anew.get(each.verdict.item)) for each in verdicts]
+        return [corrections.correct(each, anew.get(each.verdict.item)) for each in verdicts]
 
     def _corrections(self, retraction: Retraction) -> Corrections:
         return Corrections(retraction, self._ingest, self._settings.signing_key)
@@ -195,11 +203,11 @@ class Retracting:
     def _look_again(self, artifact: Artifact, items: Sequence[JudgedItem]) -> Sequence[JudgedItem]:
         ask = partial(self._torchserve.predict, artifact)
         looks = second_looks(artifact, ask, max_request_bytes=self._settings.max_request_bytes)
-        return looked_again(items, looks, self._sandbox.submit)
+        return run_second_pass(items, looks, self._sandbox.submit)
 
     def _commit(
         self,
-        settled: Sequence[Settled],
+        settled: Sequence[Correction],
         retraction: Retraction,
         sink: TransactionalSink,
         position: dict[tuple[str, int], Position],
@@ -215,7 +223,7 @@ class Retracting:
                 ):
                     raise
                 settled = [
-                    self._corrections(retraction).withdrawn(each.listed, f"record_too_large: {error}")
+                    self._corrections(retraction).withdraw(each.listed, f"record_too_large: {error}")
                     if any(record is error.record for record in each.sent)
                     else each
                     for each in settled

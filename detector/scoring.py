@@ -37,7 +37,7 @@ def score(
             with metrics.MODEL.time():
                 return torchserve.predict(artifact, request)
         except TorchServeUnavailableError as error:
-            serving.heal(artifact)
+            serving.request_reload(artifact)
             pause(error)
             if isinstance(error, FailedError | BrokenOffError) and answers_probe(torchserve, artifact):
                 failures += _MOST_FAILURES if isinstance(error, OutlastedError) else 1

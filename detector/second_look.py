@@ -16,15 +16,15 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from detector.looks.map_look import MAX_REQUEST_BYTES, MapLook
-from detector.looks.scan_look import ScanLook, StretchLook
 from detector.release.artifact import Artifact
 from detector.release.crop_graphs import map_problem
+from detector.second_pass.map_look import MAX_REQUEST_BYTES, MapLook
+from detector.second_pass.scan_look import ScanLook, StretchLook
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.verdicts import Ask, JudgedItem
 from ingest.records import Decoded, Plan
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.sandbox import SandboxUnavailableError, awaited
+from ingest.sandbox.sandbox import SandboxUnavailableError, wait_decoded
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class SecondLook(Protocol):
         """What it adds to a verdict, for the log; so many seconds it took by the timings' field `…_s`."""
 
     @property
-    def bounded(self) -> bool:
+    def is_optional(self) -> bool:
         """Whether it may be left out while records wait."""
 
     @property
@@ -50,13 +50,13 @@ class SecondLook(Protocol):
     def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is looked at."""
 
-    def missed(self, item: JudgedItem) -> bool:
+    def was_missed(self, item: JudgedItem) -> bool:
         """Whether an item goes out without what this look alone could have said against its being real."""
 
     def plan(self, item: JudgedItem) -> Plan:
         """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
 
-    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+    def add_results(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
         """Return the items with what was seen there. Raises whatever goes wrong with any of them."""
 
 
@@ -83,7 +83,7 @@ class LookBudget:
         self._left_s, self._since_s = min(_CREDIT_S, earned_s) if waiting else _CREDIT_S, now_s
         return max(0.0, self._left_s) if waiting else math.inf
 
-    def spent(self) -> None:
+    def charge(self) -> None:
         """Take the time since `seconds` from what is left."""
         now_s = time.monotonic()
         self._left_s, self._since_s = self._left_s - (now_s - self._since_s), now_s
@@ -112,7 +112,7 @@ def second_looks(
     return looks
 
 
-def looked_again(
+def run_second_pass(
     items: Sequence[JudgedItem],
     looks: Sequence[SecondLook],
     look: Look,
@@ -129,10 +129,10 @@ def looked_again(
     now, until = list(items), time.monotonic() + seconds
     why: dict[int, str] = {}
     for again in looks:
-        if not _Pass(again, now, beat, until if again.bounded else math.inf, why).done(look):
+        if not _Pass(again, now, beat, until if again.is_optional else math.inf, why).run_look(look):
             break
     for place, item in enumerate(now):
-        if any(again.missed(item) for again in looks):
+        if any(again.was_missed(item) for again in looks):
             update = {"unscanned": why.get(place, "nobody was there to scan it")}
             update |= {"label": "unknown"} if item.verdict.label == "real" else {}
             now[place] = replace(item, verdict=item.verdict.model_copy(update=update))
@@ -158,35 +158,35 @@ class _Pass:
     why: dict[int, str]
     """what failed first of an item, by its place"""
 
-    def done(self, look: Look) -> bool:
+    def run_look(self, look: Look) -> bool:
         """Look; False as soon as nobody is there to ask."""
-        queue = self._queued(look)
+        queue = self._queue_items(look)
         together: list[_Shown] = []
         there = True
         while there and queue and time.monotonic() < self.until:
             place, decoding = queue.popleft()
             began = time.perf_counter()
             try:
-                shown = _Shown(place, awaited(decoding, self.beat), time.perf_counter() - began)
+                shown = _Shown(place, wait_decoded(decoding, self.beat), time.perf_counter() - began)
             except Exception as error:
                 if isinstance(error, DecodeError) and error.reason == "timeout":
                     self.items[place] = replace(self.items[place], processor_s=math.inf)
-                there = self._logged(error, place)
+                there = self._log_failure(error, place)
                 continue
             if together and _crops([*together, shown]) > self.again.most_crops:
-                there, together = self._asked(together), []
+                there, together = self._ask_model(together), []
             together.append(shown)
             if there and _crops(together) >= self.again.most_crops:
                 # What was decoded is let go of once it was looked at.
-                there, together = self._asked(together), []
-        there = there and self._asked(together)
+                there, together = self._ask_model(together), []
+        there = there and self._ask_model(together)
         for place, decoding in queue:
             decoding.cancel()
             if there:
                 self._leave_out(place)
         return there
 
-    def _queued(self, look: Look) -> "deque[tuple[int, Future[Decoded]]]":
+    def _queue_items(self, look: Look) -> "deque[tuple[int, Future[Decoded]]]":
         queue: deque[tuple[int, Future[Decoded]]] = deque()
         for place, item in enumerate(self.items):
             if not self.again.looks_at(item):
@@ -195,23 +195,23 @@ class _Pass:
                 self._leave_out(place)
                 continue
             try:
-                decoding = look(partial(_unchanged, item), self.again.plan(item), item.processor_s)
+                decoding = look(partial(_read_unchanged, item), self.again.plan(item), item.processor_s)
                 queue.append((place, decoding))
             except Exception as error:
-                self._logged(error, place)
+                self._log_failure(error, place)
         return queue
 
-    def _asked(self, together: Sequence[_Shown]) -> bool:
+    def _ask_model(self, together: Sequence[_Shown]) -> bool:
         """Put what was seen of these items into their places; where that fails of several, of each alone."""
         items = [self.items[shown.place] for shown in together]
         decoded = [shown.decoded for shown in together]
         began = time.perf_counter()
         try:
-            added = self.again.added(items, decoded) if together else []
+            added = self.again.add_results(items, decoded) if together else []
         except Exception as error:
             if len(together) > 1 and not isinstance(error, TorchServeUnavailableError | MemoryError):
-                return all(self._asked([shown]) for shown in together)
-            logged = [self._logged(error, shown.place) for shown in together]
+                return all(self._ask_model([shown]) for shown in together)
+            logged = [self._log_failure(error, shown.place) for shown in together]
             return all(logged)
         for shown, item in zip(together, added, strict=True):
             took_s = shown.waited_s + (time.perf_counter() - began) / len(together)
@@ -225,7 +225,7 @@ class _Pass:
         left_out = {"left_out": (*verdict.left_out, self.again.adds)}
         self.items[place] = replace(self.items[place], verdict=verdict.model_copy(update=left_out))
 
-    def _logged(self, error: Exception, place: int) -> bool:
+    def _log_failure(self, error: Exception, place: int) -> bool:
         """Log what failed of an item, but raise want of memory; False where nobody is there to ask."""
         if isinstance(error, MemoryError):
             raise error
@@ -241,7 +241,7 @@ def _crops(together: Sequence[_Shown]) -> int:
     return sum(len(shown.decoded.crops) for shown in together)
 
 
-def _unchanged(item: JudgedItem) -> bytes:
+def _read_unchanged(item: JudgedItem) -> bytes:
     """Open the media again. Raises ValueError where a claim check's file is another one now."""
     data = item.media()
     if hashlib.sha256(data).hexdigest() != item.verdict.item.digest:

@@ -26,7 +26,7 @@ Ask = Callable[[Request], ModelOutput]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ItemEvidence:
     """What a label was said of: the media as it was decoded, and the model's rows of that as a whole.
 
     features float32 (F,), raw forensic features; embedding float32 (D,). Where the label is unknown, this is
@@ -38,14 +38,14 @@ class Evidence:
     embedding: NDArray[np.float32]
 
 
-def evidence_of(items: Sequence[Decoded], output: ModelOutput) -> list[Evidence]:
+def evidence_of(items: Sequence[Decoded], output: ModelOutput) -> list[ItemEvidence]:
     """Return the evidence of each of a request's items, whose rows are the output's first."""
     rows = zip(items, output["features"], output["embedding"], strict=False)
-    return [Evidence(*row) for row in rows]
+    return [ItemEvidence(*row) for row in rows]
 
 
 @dataclass(frozen=True)
-class Clip:
+class VideoClip:
     """What the first look knows of a video beside its verdict."""
 
     length: int
@@ -61,9 +61,9 @@ class JudgedItem:
     """An item after a look: what is said of it and by what, and its media to decode again."""
 
     verdict: Verdict
-    evidence: Evidence
+    evidence: ItemEvidence
     media: Callable[[], bytes]
-    clip: Clip | None = None
+    clip: VideoClip | None = None
     """None: no video, or the release has no scanner"""
     processor_s: float = 0.0
     """what the looks at it took of a processor so far: a further one has the rest"""

@@ -23,12 +23,12 @@ from detector.batch import (
     open_batch,
 )
 from detector.challenger import Challenger, in_thread
-from detector.comparison import compared
+from detector.comparison import attach_comparison
 from detector.records import NO_RELEASE
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request
 from detector.scoring import answers_probe, score
-from detector.second_look import LookBudget, looked_again, second_looks
+from detector.second_look import LookBudget, run_second_pass, second_looks
 from detector.serving.rollout import Route, Serving
 from detector.serving.rollout_source import FIRST_PAUSE_S
 from detector.serving.torchserve import OutlastedError, TorchServe, TorchServeUnavailableError
@@ -56,7 +56,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Taken:
+class InFlightBatch:
     """A batch with what the broker needs to accept its offsets: those, and the membership of its round.
 
     began_ns is when it was taken, Unix time in nanoseconds.
@@ -68,11 +68,11 @@ class Taken:
     group_metadata: Any
     began_ns: int
 
-    def first(self, count: int) -> "Taken":
+    def first(self, count: int) -> "InFlightBatch":
         """So many of the first records; of each partition the others are later ones."""
         return replace(self, records=self.records[:count], batch=self.batch[:count])
 
-    def without(self, count: int) -> "Taken":
+    def without(self, count: int) -> "InFlightBatch":
         """The others."""
         return replace(self, records=self.records[count:], batch=self.batch[count:])
 
@@ -110,8 +110,8 @@ class Worker:
         and a batch that costs more than it may is cut; the rest of it is the next one.
         This thread alone has the consumer, and stays a member of its group while others judge and commit.
         """
-        ahead: Taken | None = None
-        rest: Taken | None = None
+        ahead: InFlightBatch | None = None
+        rest: InFlightBatch | None = None
         most = 1
         committing: Future[None] | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="commit") as committer:
@@ -161,7 +161,7 @@ class Worker:
     def _hindrance(self) -> str | None:
         if self.serving.route is None:
             return NO_RELEASE
-        return None if self.source.joined() else "the consumer group has not let this worker in yet"
+        return None if self.source.is_member() else "the consumer group has not let this worker in yet"
 
     def _most_items(self, item_s: float) -> int:
         """How many items that take item_s seconds each make a batch."""
@@ -169,7 +169,7 @@ class Worker:
             1, min(self.settings.max_batch_items, int(self.settings.max_batch_duration_s / max(item_s, 1e-6)))
         )
 
-    def _take(self, most: int, *, wait: bool) -> Taken | None:
+    def _take(self, most: int, *, wait: bool) -> InFlightBatch | None:
         records = self.source.poll(most, _POLL_TIMEOUT_S if wait else 0.0)
         if not records:
             return None
@@ -177,9 +177,9 @@ class Worker:
         assert self.serving.route is not None
         route = self.serving.route
         batch = open_batch(records, route, self.sandbox, self.ingest)
-        return Taken(records, batch, route, self.source.group_metadata(), began_ns)
+        return InFlightBatch(records, batch, route, self.source.group_metadata(), began_ns)
 
-    def _judge(self, taken: Taken, *, waiting: bool) -> tuple[int, list[Judged]]:
+    def _judge(self, taken: InFlightBatch, *, waiting: bool) -> tuple[int, list[Judged]]:
         """Judge as many of the first items as a batch may cost; give their number, too."""
         began = time.monotonic()
         count = affordable(taken.batch, self.settings.max_batch_duration_s, self.heartbeat.beat)
@@ -192,7 +192,7 @@ class Worker:
             if isinstance(each.error, RequestFailedError):
                 self.serving.blame(each.release, str(each.error))
         for place, said in self.challenger.end(beside, time.monotonic() - began).items():
-            judged[place] = compared(judged[place], batch[place], said, taken.route)
+            judged[place] = attach_comparison(judged[place], batch[place], said, taken.route)
         return count, judged
 
     def _unknown_bytes(self) -> int:
@@ -209,8 +209,10 @@ class Worker:
             return items
         seconds = self.budget.seconds(waiting=waiting)
         with metrics.SECOND_LOOK.time():
-            again = looked_again(items, looks, self.sandbox.submit, beat=self.heartbeat.beat, seconds=seconds)
-        self.budget.spent()
+            again = run_second_pass(
+                items, looks, self.sandbox.submit, beat=self.heartbeat.beat, seconds=seconds
+            )
+        self.budget.charge()
         metrics.count_second_looks([look.adds for look in looks], [item.verdict for item in again])
         return again
 
@@ -240,7 +242,7 @@ class Worker:
 
         return score(self.torchserve, self.serving, artifact, request, pause)
 
-    def _commit(self, taken: Taken, judged: Sequence[Judged]) -> None:
+    def _commit(self, taken: InFlightBatch, judged: Sequence[Judged]) -> None:
         offsets = self.source.offsets_after(taken.records)
         making = Answers(self.ingest, self.settings, self.spans)
         answers = making.of(judged, taken.began_ns)
@@ -250,7 +252,7 @@ class Worker:
             try:
                 self.sink.commit(records, offsets, taken.group_metadata)
             except RecordTooLargeError as error:
-                answers = [making.lessened(answer, error) for answer in answers]
+                answers = [making.shrink_to_fit(answer, error) for answer in answers]
             else:
                 break
         count_committed([answer.judged for answer in answers], came)
@@ -296,6 +298,6 @@ class Worker:
             raise BatchAbandonedError("told to stop")
 
 
-def _releases(*batches: Taken | None) -> set[str]:
+def _releases(*batches: InFlightBatch | None) -> set[str]:
     """Digests of the releases that are to score these batches."""
     return {digest for taken in batches if taken for digest in taken.route.releases}

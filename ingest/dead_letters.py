@@ -35,11 +35,11 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
         "reason": reason,
         "message": str(error),
     }
-    added = [(PREFIX + name, _cut(text)) for name, text in facts.items()]
+    added = [(PREFIX + name, _clip_text(text)) for name, text in facts.items()]
     came = as_it_came(record.headers)
     nulls = [name for name, raw in came if raw is None]
     if nulls:
-        added.append((PREFIX + "null_headers", _cut(",".join(nulls))))
+        added.append((PREFIX + "null_headers", _clip_text(",".join(nulls))))
     headers = [(name, raw or b"") for name, raw in came]
     sizes = {
         "value": len(record.value or b""),
@@ -66,14 +66,14 @@ def as_it_came(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, b
     return [(name, raw) for name, raw in headers if not name.lower().startswith(PREFIX)]
 
 
-def _cut(text: str) -> bytes:
+def _clip_text(text: str) -> bytes:
     return text.encode("utf-8", "replace")[:_MOST_TEXT_BYTES].decode("utf-8", "ignore").encode()
 
 
 _MAX_TOLD_CHARS = 300
 
 
-def about(
+def log_fields(
     record: InRecord,
     *,
     item: str | None = None,
@@ -97,6 +97,6 @@ def about(
     return fields
 
 
-def told(error: Exception | str) -> str:
+def printable(error: Exception | str) -> str:
     """An error's text in one printable line: it may quote what a stranger sent."""
     return str(error)[:_MAX_TOLD_CHARS].encode("unicode_escape").decode()

@@ -12,7 +12,7 @@ from cloudevents.core.base import BaseCloudEvent
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event, from_structured_event
 
 from ingest import claim_check
-from ingest.dead_letters import told
+from ingest.dead_letters import printable
 from ingest.records import InRecord, MediaError, MediaItem, Unreadable
 from ingest.settings import IngestSettings
 from ingest.trace_context import TRACEPARENT, TRACESTATE, TraceContext, of_headers, trace_context
@@ -69,12 +69,12 @@ def open_envelope(record: InRecord, settings: IngestSettings) -> tuple[MediaItem
     named = _event_headers(headers)
     content_type = named.get("content-type")
     if content_type is not None and content_type.lower().startswith(_STRUCTURED):
-        event, media = _structured(content_type.lower().partition(";")[0].strip(), value)
+        event, media = _read_structured(content_type.lower().partition(";")[0].strip(), value)
         content_type = None
     elif any(name.startswith("ce_") for name in named):
         event, media = _binary(named), value
     elif _looks_structured(value):
-        event, media = _structured(_JSON, value)
+        event, media = _read_structured(_JSON, value)
     else:
         event, media = None, value
     if event is None:
@@ -151,7 +151,7 @@ def _binary(named: dict[str, str]) -> BaseCloudEvent:
         return from_binary_event(KafkaMessage(headers=raw, key=None, value=b""))
     # Here and below: attributes of the wrong type make the library fail in more ways than it names.
     except Exception as error:
-        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {told(error)}") from error
+        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {printable(error)}") from error
 
 
 def _looks_structured(value: bytes | None) -> bool:
@@ -159,7 +159,7 @@ def _looks_structured(value: bytes | None) -> bool:
     return value is not None and value[:64].lstrip().startswith(b"{") and b'"specversion"' in value
 
 
-def _structured(essence: str, value: bytes | None) -> tuple[BaseCloudEvent, bytes | None]:
+def _read_structured(essence: str, value: bytes | None) -> tuple[BaseCloudEvent, bytes | None]:
     if essence not in (_STRUCTURED, _JSON):
         raise EnvelopeError(
             "unsupported_format", f"no CloudEvents in {essence[:64]!r}, only in JSON, one by one"
@@ -169,7 +169,7 @@ def _structured(essence: str, value: bytes | None) -> tuple[BaseCloudEvent, byte
     try:
         document = json.loads(value.decode())
     except (ValueError, RecursionError) as error:
-        raise EnvelopeError("bad_event", f"the value is no JSON document: {told(error)}") from error
+        raise EnvelopeError("bad_event", f"the value is no JSON document: {printable(error)}") from error
     if not isinstance(document, dict):
         raise EnvelopeError("bad_event", "the value is no JSON object")
     # The format allows null for what is not set; the library does not.
@@ -183,7 +183,7 @@ def _structured(essence: str, value: bytes | None) -> tuple[BaseCloudEvent, byte
         text = value if len(given) == len(document) else json.dumps(given).encode()
         event = from_structured_event(KafkaMessage(headers={}, key=None, value=text))
     except Exception as error:
-        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {told(error)}") from error
+        raise EnvelopeError("bad_event", f"not a valid CloudEvent: {printable(error)}") from error
     media = event.get_data()
     if media is not None and not isinstance(media, bytes):
         raise EnvelopeError("no_media", "a structured event carries its media in data_base64")

@@ -104,7 +104,7 @@ class Lag(Collector):
         self._partitions: dict[Place, _Partition] | None = None
         registry.register(self)
 
-    def assigned(self, places: Iterable[Place]) -> None:
+    def on_assignment(self, places: Iterable[Place]) -> None:
         """These partitions are this member's; others answer what it had of the rest."""
         now = self._clock()
         with self._lock:
@@ -113,7 +113,7 @@ class Lag(Collector):
             for partition in self._partitions.values():
                 partition.given_anew = True
 
-    def polled(self, records: Sequence[InRecord], reached: Mapping[Place, Reach]) -> None:
+    def on_poll(self, records: Sequence[InRecord], reached: Mapping[Place, Reach]) -> None:
         """These records were read, which may be a second time; `reaches` says what is left."""
         now = self._clock()
         with self._lock:
@@ -145,7 +145,7 @@ class Lag(Collector):
             known = partition and partition.unanswered.get(record.offset)
         return known or self._clock()
 
-    def answered(self, offsets: Mapping[Place, int]) -> None:
+    def on_answers(self, offsets: Mapping[Place, int]) -> None:
         """All before these offsets, each the next to read of its partition, has its answer."""
         with self._lock:
             for place, offset in offsets.items():

@@ -45,7 +45,7 @@ def picture_hashes(picture: NDArray[np.uint8]) -> bytes:
     return b"".join(np.packbits(spectrum > 0).tobytes() for spectrum in (whole, *inner))
 
 
-def mirrored(hashes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def mirror_hashes(hashes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the hashes, (n, HASH_BYTES), of the same pictures with left and right exchanged."""
     # The signs of the odd horizontal frequencies, every second of a row.
     return hashes ^ np.uint8(0b01010101)

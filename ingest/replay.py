@@ -36,7 +36,7 @@ def is_cut(letter: InRecord) -> bool:
     return any(name.startswith(PREFIX) and name.endswith(_OMITTED) for name, _ in letter.headers)
 
 
-def replayed(letter: InRecord, record: InRecord) -> OutRecord:
+def build_replay(letter: InRecord, record: InRecord) -> OutRecord:
     """Give the record as it came, for the topic that it came on, marked as a replay.
 
     record: the letter itself, or, where that is cut, the original. Kafka-python cannot write a header

@@ -20,7 +20,7 @@ class Annotation:
 
 
 @dataclass
-class Taken:
+class AnnotationOutcome:
     """What became of annotations. labels are the numbers of new labels, by annotator and what.
 
     already: exemplars that are called the same. left_out: a line on each that was not labelled.
@@ -32,14 +32,16 @@ class Taken:
     left_out: list[str] = field(default_factory=list)
 
 
-def take(store: Store, annotations: Sequence[Annotation], importer: str, *, dry: bool = False) -> Taken:
+def take(
+    store: Store, annotations: Sequence[Annotation], importer: str, *, dry: bool = False
+) -> AnnotationOutcome:
     """Label what waits as its annotators called it, one label for each of them and class; all or nothing.
 
     The importer gives the labels; the annotator stands beside each on record: nobody proved who it was.
     What bears a label stays as it is, so that twice is once, and a person's word here counts. At most one
     annotation an exemplar. dry: only say what would be done. Raises LabelError, StoreUnavailableError.
     """
-    done, wanted = Taken(), {one.exemplar: one for one in annotations}
+    done, wanted = AnnotationOutcome(), {one.exemplar: one for one in annotations}
     by_label: dict[tuple[str, str], list[str]] = defaultdict(list)
     with store.write() as connection:
         known = media_of(connection, list(wanted))
@@ -61,7 +63,12 @@ def take(store: Store, annotations: Sequence[Annotation], importer: str, *, dry:
         for (annotator, family), ids in by_label.items():
             number = open_label(connection, family, importer)
             extend_label(connection, number, ids)
-            details = {"label": number, "what": family, "annotator_claimed": annotator, **acts.about(ids)}
+            details = {
+                "label": number,
+                "what": family,
+                "annotator_claimed": annotator,
+                **acts.act_fields(ids),
+            }
             acts.append(connection, importer, "import label", f"label {number}", details)
             done.labels[annotator, family] = number
     return done

@@ -105,9 +105,9 @@ def open_engine(database_url: str) -> Engine:
     if url.get_backend_name() != "sqlite":
         engine = create_engine(url, connect_args=options, pool_pre_ping=True)
         if engine.driver == "psycopg":
-            from memory.postgresql import bound
+            from memory.postgresql import bound_waits
 
-            bound(engine, READS)
+            bound_waits(engine, READS)
         return engine
     if url.database in (None, "", ":memory:"):
         raise ArgumentError("an SQLite file is needed: several processes open it")
@@ -188,9 +188,9 @@ def migrate(connection: Connection, package: str, first_table: str) -> tuple[str
         command.stamp(config, revision := _FIRST)
     hurry: AbstractContextManager[None] = nullcontext()
     if connection.dialect.driver == "psycopg":
-        from memory.postgresql import unhurried
+        from memory.postgresql import without_statement_timeout
 
-        hurry = unhurried(connection)
+        hurry = without_statement_timeout(connection)
     with hurry:
         command.upgrade(config, "head")
     return revision, head

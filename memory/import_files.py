@@ -19,7 +19,7 @@ from memory import acts
 from memory.blocked import SourceBlockedError, blocked_among
 from memory.contradictions import near_duplicates
 from memory.crops.crop_store import CropStore
-from memory.crops.scans import Measure, RealVideo, is_scanned, measured, scans
+from memory.crops.scans import Measure, RealVideo, is_scanned, measure_features, scans
 from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, conflict, extend_label, open_label, place, reopen_label
@@ -136,7 +136,7 @@ def prepare(
         except DecodeError as error:
             done.skipped.append(Skipped(file.path, f"{error.reason}: {error}"))
     scanned = [is_scanned(decoding[digest][1], item) for digest, item in decoded.items()]
-    rows = dict(zip(decoded, measured(list(decoded.values()), measure, scanned), strict=True))
+    rows = dict(zip(decoded, measure_features(list(decoded.values()), measure, scanned), strict=True))
     videos = {
         digest: RealVideo(decoding[digest][0].path, decoding[digest][0].data, decoded[digest], rows[digest])
         for digest, is_video in zip(decoded, scanned, strict=True)
@@ -192,7 +192,7 @@ def write(
                 opened[family] = open_label(connection, family, actor)
             extend_label(connection, opened[family], ids)
             source = arrivals[ids[0]][2].source
-            details = {"label": opened[family], "what": family, "source": source, **acts.about(ids)}
+            details = {"label": opened[family], "what": family, "source": source, **acts.act_fields(ids)}
             acts.append(connection, actor, "import", f"label {opened[family]}", details)
         for family, ids in by_family.items():
             done.contradicted += near_duplicates(connection, ids, family)

@@ -115,7 +115,7 @@ def remember(
     a purge came between. At most once a transaction: the index must not see rows that may yet be
     rolled back. Raises UnfitItemError for features of another width, CropsUnavailableError.
     """
-    arrivals = _told_apart(connection, arrivals)
+    arrivals = disambiguate_ids(connection, arrivals)
     digest_of = {a.id: digest for a, digest in zip(arrivals, crops_digests, strict=True)}
     blocked = blocked_among(connection, {a.source for a in arrivals})
     came, arrivals = len(arrivals), [a for a in arrivals if a.source not in blocked]
@@ -166,7 +166,7 @@ def remember(
     return Remembered(tuple(a.id for a, _ in kept), known_ids, joined, left, alike)
 
 
-def _told_apart(connection: Connection, arrivals: Sequence[Arrival]) -> list[Arrival]:
+def disambiguate_ids(connection: Connection, arrivals: Sequence[Arrival]) -> list[Arrival]:
     """Give each arrival whose id other media bears an id of its own.
 
     An id is a topic's name, a partition and an offset, and a topic that was made anew counts from 0 again.
@@ -212,7 +212,7 @@ def _groups(
     nearest = [matches[0] if matches else None for matches in index.search(features, 1)]
     likes = sorted({m.id for m in nearest if m is not None and m.distance < near}.union(filter(None, shown)))
     group_of = {e.id: e.group for e in exemplars_of(connection, likes)}
-    scaled = index.scaled(features)
+    scaled = index.scale(features)
     groups: list[str] = []
     # The items of one batch are not in the index yet: they are compared among themselves.
     batch = PictureIndex()

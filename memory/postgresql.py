@@ -32,7 +32,7 @@ _UNACKNOWLEDGED_MS = 30_000
 T = TypeVar("T")
 
 
-class Bounded(psycopg.Connection[Any]):
+class BoundedConnection(psycopg.Connection[Any]):
     """A connection that is closed once its server has said nothing for silent_s seconds; None: never."""
 
     silent_s: float | None = None
@@ -40,12 +40,12 @@ class Bounded(psycopg.Connection[Any]):
     def wait(self, gen: PQGen[T], *arguments: Any, **options: Any) -> T:
         """Wait as psycopg does, which alone would wait for ever. Raises psycopg.OperationalError."""
         try:
-            return super().wait(self._heard(gen), *arguments, **options)
+            return super().wait(self._wait(gen), *arguments, **options)
         except psycopg.errors.IdleInTransactionSessionTimeout as error:
             # An internal error to psycopg, and to whoever uses the connection one that is gone.
             raise psycopg.OperationalError(str(error)) from error
 
-    def _heard(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
+    def _wait(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
         heard, ready = monotonic(), None
         while True:
             try:
@@ -61,17 +61,17 @@ class Bounded(psycopg.Connection[Any]):
                 raise psycopg.OperationalError(f"the server has said nothing for {self.silent_s:g} s")
 
 
-def bound(engine: Engine, reads: str) -> None:
+def bound_waits(engine: Engine, reads: str) -> None:
     """Bound every wait of an engine whose driver is psycopg; reads is the option of what only reads."""
     event.listen(engine, "do_connect", _connect)
     event.listen(engine, "begin", partial(_begin, reads))
 
 
 @contextmanager
-def unhurried(connection: Connection) -> Iterator[None]:
+def without_statement_timeout(connection: Connection) -> Iterator[None]:
     """Let the statements of the connection's transaction take as long as they do, until its end."""
     driver = connection.connection.driver_connection
-    if not isinstance(driver, Bounded):
+    if not isinstance(driver, BoundedConnection):
         yield
         return
     connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
@@ -82,10 +82,12 @@ def unhurried(connection: Connection) -> Iterator[None]:
         driver.silent_s = before
 
 
-def _connect(_dialect: Dialect, _record: object, arguments: Any, parameters: dict[str, Any]) -> Bounded:
+def _connect(
+    _dialect: Dialect, _record: object, arguments: Any, parameters: dict[str, Any]
+) -> BoundedConnection:
     bounds = {"connect_timeout": CONNECT_S, "tcp_user_timeout": _UNACKNOWLEDGED_MS} | _KEEPALIVES
     # A pooler gives each transaction another connection to the server, which knows no statement of the last.
-    connection = Bounded.connect(*arguments, prepare_threshold=None, **bounds | parameters)
+    connection = BoundedConnection.connect(*arguments, prepare_threshold=None, **bounds | parameters)
     connection.silent_s = SILENT_S
     return connection
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from ingest.kafka.access import REQUEST_TIMEOUT_S, BrokerRefusedError, absent, kafka_options, require_entry
+from ingest.kafka.access import REQUEST_TIMEOUT_S, BrokerRefusedError, kafka_options, outage, require_entry
 from ingest.kafka.sink import SinkError
 from ingest.process.frame import Process, failing_on
 from ingest.process.health import Disks, serve_health
@@ -51,7 +51,7 @@ def work(process: Process) -> None:
         )
         spans = parts.enter_context(exporting("memory", settings.group_id))
         require_entry(kafka_options(ingest), REQUEST_TIMEOUT_S)
-        process.started(health=address, group=settings.group_id)
+        process.report_started(health=address, group=settings.group_id)
         run(ingest, settings, process.stop, process.heartbeat, spans)
 
 
@@ -70,7 +70,7 @@ def hindrance(ingest: IngestSettings, store: Store, crops: CropStore) -> str | N
         store.revision()
     except StoreUnavailableError as error:
         return str(error)
-    return crops.hindrance() or absent(kafka_options(ingest), _PROBE_TIMEOUT_S)
+    return crops.hindrance() or outage(kafka_options(ingest), _PROBE_TIMEOUT_S)
 
 
 def _folders(settings: MemorySettings) -> dict[str, Path | None]:

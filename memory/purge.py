@@ -40,7 +40,7 @@ class Holding:
     blocked: bool
 
     @property
-    def labelled(self) -> int:
+    def labelled_count(self) -> int:
         """Exemplars that updates learn from or are measured on."""
         return sum(self.shelves.get(shelf, 0) for shelf in LABELLED)
 
@@ -73,7 +73,7 @@ def begin(connection: Connection, found: Holding, actor: str, *, blocks: bool) -
                 connection.execute(update(alarms).where(here).values(suspects="[]", others="[]"))
 
 
-def go_on(store: Store, crops: CropStore, source: str, most: int) -> tuple[int, int]:
+def purge_batch(store: Store, crops: CropStore, source: str, most: int) -> tuple[int, int]:
     """Empty up to `most` rows of a source; return how many, and how many are left.
 
     Their crops are gone on return, but for those that another source's item shares. Killed anywhere, the next

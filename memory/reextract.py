@@ -42,7 +42,7 @@ def reextract(store: Store, crops: CropStore, stop: Event, beat: Callable[[str],
         if stop.is_set():
             break
         beat("features are computed anew")
-        computed = _computed(crops, waiting[start : start + _BATCH_ITEMS])
+        computed = _compute_features(crops, waiting[start : start + _BATCH_ITEMS])
         if computed:
             with store.write() as connection:
                 renewed += renew_features(connection, computed, FEATURE_VERSION)
@@ -66,7 +66,7 @@ def _waiting(store: Store) -> list[tuple[str, str]]:
         return [(row.id, row.crops_digest) for row in rows]
 
 
-def _computed(crops: CropStore, items: Sequence[tuple[str, str]]) -> dict[str, NDArray[np.float32]]:
+def _compute_features(crops: CropStore, items: Sequence[tuple[str, str]]) -> dict[str, NDArray[np.float32]]:
     """Return the features of those items whose crops can be read, by id."""
     found = {}
     for item, digest in items:

@@ -151,7 +151,7 @@ def shares(available: Mapping[str, int], budget: int) -> dict[str, int]:
 
 
 def choose_resting(store: Store, budget: int) -> frozenset[str]:
-    """Return the ids of held-back exemplars that `measured` leaves out, of calibration and of test each.
+    """Return the ids of held-back exemplars that `ids_to_measure` leaves out, of calibration and test each.
 
     Raises StoreUnavailableError.
     """
@@ -159,7 +159,7 @@ def choose_resting(store: Store, budget: int) -> frozenset[str]:
         return frozenset().union(*(_over(connection, split, budget) for split in MEASURED))
 
 
-def measured(shelf: Sequence[Exemplar], budget: int) -> set[str]:
+def ids_to_measure(shelf: Sequence[Exemplar], budget: int) -> set[str]:
     """Return the ids of at most `budget` of labelled exemplars to measure on.
 
     Half of the places are for reals, since the gates bound shares of them, and half for families, to each
@@ -185,7 +185,7 @@ def measured(shelf: Sequence[Exemplar], budget: int) -> set[str]:
 
 def _over(connection: Connection, split: Split, budget: int) -> set[str]:
     shelf = [e for e in select_exemplars(connection, shelf="held-back", split=split) if e.family is not None]
-    return {e.id for e in shelf} - measured(shelf, budget)
+    return {e.id for e in shelf} - ids_to_measure(shelf, budget)
 
 
 def _in_turn(items: Sequence[Exemplar]) -> list[Exemplar]:

@@ -45,7 +45,7 @@ class Retention:
         """
         with store.read() as connection:
             before = self._present_ms(connection) - round(self.days * _DAY_MS)
-            ids = _expired(connection, before)
+            ids = _expired_ids(connection, before)
         if not ids:
             return 0
         with store.write() as connection:
@@ -102,7 +102,7 @@ def _can_be_purged() -> ColumnElement[bool]:
     return exemplars.c.shelf.in_(("unknown", "ignored"))
 
 
-def _expired(connection: Connection, before_ms: int) -> Sequence[str]:
+def _expired_ids(connection: Connection, before_ms: int) -> Sequence[str]:
     count = connection.scalar(select(func.count()).where(_can_be_purged())) or 0
     most = max(1, int(MAX_PURGED_SHARE * count))
     old = select(exemplars.c.id).where(_can_be_purged(), exemplars.c.received_ms < before_ms)

@@ -14,9 +14,9 @@ from kafka.errors import (
 from prometheus_client import Counter, Gauge
 
 from detector.records import UNKNOWNS
-from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
+from ingest.kafka.access import REQUEST_TIMEOUT_S, as_connection_error, kafka_options
 from ingest.kafka.committed import FETCH_BYTES, committed_reader, in_records
-from ingest.kafka.positions import fresh_topic_id, read_on
+from ingest.kafka.positions import fresh_topic_id, seek_past_gap
 from ingest.metrics import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Reading:
+class TopicReading:
     """Which topic is read as whom, how many records at once, and where it is told how far."""
 
     topic: str
@@ -44,9 +44,9 @@ class Reading:
     lost: Counter
 
 
-def unknowns(ingest: IngestSettings, settings: MemorySettings) -> Reading:
+def unknowns(ingest: IngestSettings, settings: MemorySettings) -> TopicReading:
     """What the memory remembers."""
-    return Reading(
+    return TopicReading(
         ingest.topic(UNKNOWNS),
         settings.group_id,
         settings.max_batch_messages,
@@ -64,7 +64,7 @@ class StoredSource:
     is stored, the offsets to read on from are stored: so that is counted once.
     """
 
-    def __init__(self, ingest: IngestSettings, reading: Reading, store: Store) -> None:
+    def __init__(self, ingest: IngestSettings, reading: TopicReading, store: Store) -> None:
         """Join the group. Raises kafka.errors.KafkaError."""
         self._store, self._options = store, kafka_options(ingest)
         self._timeout_ms = int(_POLL_TIMEOUT_S * 1000)
@@ -91,7 +91,7 @@ class StoredSource:
         try:
             polled = self._consumer.poll(timeout_ms=self._timeout_ms, max_records=self._reading.max_records)
         except AuthorizationError as error:
-            raise refused(error, self._options) from error
+            raise as_connection_error(error, self._options) from error
         except NoOffsetForPartitionError:
             self._misplaced = True  # Kafka keeps none
         except (OffsetOutOfRangeError, LogTruncationError) as error:
@@ -108,7 +108,7 @@ class StoredSource:
         reached = reaches(self._consumer)
         records = in_records(polled, reached)
         self._reading.lag.set(records_behind(reached))
-        self._reading.lag_seconds.polled(records, reached)
+        self._reading.lag_seconds.on_poll(records, reached)
         return records
 
     def beginnings(self) -> dict[int, int]:
@@ -123,7 +123,7 @@ class StoredSource:
         """
         self._misplaced = True
         self.topic_id = self._current_id()
-        stored = self._stored()
+        stored = self._stored_positions()
         for partition in self._consumer.assignment():
             position = stored.get((partition.topic, partition.partition))
             if position is None:
@@ -136,15 +136,15 @@ class StoredSource:
         self._misplaced = False
 
     def _step_over(self, error: OffsetOutOfRangeError | LogTruncationError) -> None:
-        stored = self._stored()
+        stored = self._stored_positions()
         positions = {at: stored.get((at.topic, at.partition)) for at in self._consumer.assignment()}
         kept = {at: None if position is None else position.offset for at, position in positions.items()}
-        steps = read_on(self._consumer, error, kept, self._reading.lost)
+        steps = seek_past_gap(self._consumer, error, kept, self._reading.lost)
         after = {(at.topic, at.partition): end for at, (_, end) in steps.items()}
-        with self._store.note() as connection:
+        with self._store.write_unversioned() as connection:
             save_offsets(connection, after, self.topic_id)
 
-    def _stored(self) -> dict[tuple[str, int], Position]:
+    def _stored_positions(self) -> dict[tuple[str, int], Position]:
         with self._store.read() as connection:
             return load_positions(connection)
 
@@ -153,7 +153,7 @@ class StoredSource:
         # While the topic is gone, it is still the old one.
         return self.topic_id if found is None else str(found)
 
-    def joined(self) -> bool:
+    def is_member(self) -> bool:
         """Whether the group has let this member in, be it with partitions or as one in reserve."""
         return bool(self._consumer.group_metadata().generation_id >= 0)
 
@@ -169,6 +169,6 @@ class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._source._misplaced = True
-        self._source._reading.lag_seconds.assigned(
+        self._source._reading.lag_seconds.on_assignment(
             (partition.topic, partition.partition) for partition in assigned
         )

@@ -16,7 +16,7 @@ _ALARMS = 1000
 
 
 @dataclass
-class Source:
+class MediaSource:
     """One source, by the name that the stream has for it."""
 
     name: str
@@ -33,12 +33,12 @@ class Source:
         return sum(self.said.values())
 
 
-def list_sources(connection: Connection) -> list[Source]:
+def list_sources(connection: Connection) -> list[MediaSource]:
     """Return every source, those with alarms first, then those with most unknown items."""
-    found: dict[str, Source] = {}
+    found: dict[str, MediaSource] = {}
 
-    def of(name: str) -> Source:
-        return found.setdefault(name, Source(name))
+    def of(name: str) -> MediaSource:
+        return found.setdefault(name, MediaSource(name))
 
     for name, shelf, count in _by_shelf(connection):
         of(name).shelves[shelf] = count
@@ -72,5 +72,5 @@ def _by_shelf(connection: Connection) -> Iterator[tuple[str, str, int]]:
         yield from ((name, shelf, count) for name, count in connection.execute(whole))
 
 
-def _most_to_see(source: Source) -> tuple[int, int, str]:
+def _most_to_see(source: MediaSource) -> tuple[int, int, str]:
     return -len(source.alarms), -source.shelves.get("unknown", 0), source.name

@@ -88,7 +88,7 @@ class Store:
             yield connection
 
     @contextmanager
-    def note(self) -> Iterator[Connection]:
+    def write_unversioned(self) -> Iterator[Connection]:
         """Yield a connection as `write` does, for what no reader of the revision looks at: it stays."""
         with self._connection(writes=True) as connection:
             # The lock that puts writers in a queue; on SQLite they are in one already.

@@ -19,7 +19,7 @@ ACTOR = "retraction"
 log = structlog.get_logger()
 
 
-def ignore_taken_back(connection: Connection, ids: Sequence[str]) -> int:
+def ignore_retracted(connection: Connection, ids: Sequence[str]) -> int:
     """Ignore those of these exemplars that wait, and whose verdict is superseded by none that says unknown.
 
     In the caller's transaction (`Store.write`), whichever of the exemplar and the correction came first.
@@ -29,7 +29,7 @@ def ignore_taken_back(connection: Connection, ids: Sequence[str]) -> int:
     if found:
         number = open_label(connection, IGNORE, ACTOR)
         extend_label(connection, number, found)
-        details = {"label": number, "what": IGNORE, **acts.about(found)}
+        details = {"label": number, "what": IGNORE, **acts.act_fields(found)}
         acts.append(connection, ACTOR, "label", f"label {number}", details)
         log.info("unknowns whose verdicts were taken back are ignored", items=len(found), label=number)
     return len(found)

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 
 from detector.release.artifact import version_of
 from detector.unknowns import UnknownMessageError, decode
-from ingest.dead_letters import about, dead_letter, told
+from ingest.dead_letters import dead_letter, log_fields, printable
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord
@@ -36,7 +36,7 @@ from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
 from memory.source import RETRY_INTERVAL_S, StoredSource, unknowns
 from memory.store import RefusedRowError, Store, StoreUnavailableError, save_offsets
-from memory.taken_back import ignore_taken_back
+from memory.taken_back import ignore_retracted
 
 RETRYABLE = (
     StoreUnavailableError,
@@ -76,13 +76,13 @@ def run(
     while not stop.is_set():
         try:
             with ExitStack() as stack:
-                worker = Worker(
+                worker = MemoryWorker(
                     ingest, settings, stack, spans, lambda: heartbeat.beat("the index is being opened")
                 )
                 worker.renew(stop, heartbeat)
                 source = stack.enter_context(StoredSource(ingest, unknowns(ingest, settings), worker.store))
                 while not stop.is_set():
-                    heartbeat.beat(None if source.joined() else "the consumer group has not let it in yet")
+                    heartbeat.beat(None if source.is_member() else "the consumer group has not let it in yet")
                     worker.take(records := source.poll(), source.topic_id)
                     if records or not metrics.LAG_SECONDS.seconds():
                         heartbeat.standing = None
@@ -96,7 +96,7 @@ def run(
             stop.wait(RETRY_INTERVAL_S)
 
 
-class Worker:
+class MemoryWorker:
     """What one memory process works on: database, crops, index, and where bad messages go."""
 
     def __init__(
@@ -173,10 +173,10 @@ class Worker:
         digests = self._crops.put_all([arrival.views for arrival in arrivals])
         with metrics.TRANSACTION_SECONDS.time(), self.store.write() as connection:
             done = remember(connection, self._crops, self._index, arrivals, digests, most_alike=MOST_ALIKE)
-            ignore_taken_back(connection, done.new)
+            ignore_retracted(connection, done.new)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
-        metrics.LAG_SECONDS.answered(after)
+        metrics.LAG_SECONDS.on_answers(after)
         metrics.CONSUMED.inc(len(records))
         metrics.BATCH_MESSAGES.observe(len(records))
         metrics.REMEMBERED.inc(len(done.new))
@@ -190,7 +190,7 @@ class Worker:
                 "unknown remembered"
                 if arrival.id in done.new
                 else "unknown was known, blocked, or one of many alike",
-                **about(record, item=arrival.id, release=release, trace=arrival.trace),
+                **log_fields(record, item=arrival.id, release=release, trace=arrival.trace),
             )
             if self._spans is not None:
                 span = self._spans.begin(record, arrival.trace, began_ns)
@@ -207,8 +207,8 @@ class Worker:
             log.warning(
                 "message became a dead letter",
                 reason=reason,
-                error=told(error),
-                **about(record, trace=trace),
+                error=printable(error),
+                **log_fields(record, trace=trace),
             )
             if self._spans is not None:
                 self._spans.begin(record, trace, began_ns).end({}, reason)

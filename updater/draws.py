@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class RandomStream(Enum):
+class SeedPurpose(Enum):
     """Random numbers for one purpose: they stay the same whatever is drawn for another.
 
     A stream is its number beside the seed. Those of two rooms may share a number, as they were first drawn.

@@ -50,14 +50,14 @@ class Gate(BaseModel):
             return "holds"
         return "not shown to hold" if self.bound in (low, high) else "broken"
 
-    def judged(self) -> str:
+    def state_text(self) -> str:
         """Return the state for a person, with the number of groups that would decide it."""
         if self.state != "not shown to hold" or self.value is None:
             return self.state
         by = f"about {self.decides} more held-back groups" if self.decides else "no number of items"
         return f"{self.state}: {by} would decide it"
 
-    def said(self, number: str) -> str:
+    def format(self, number: str) -> str:
         """Return the value for a person with its interval and n, its numbers formatted so."""
         if self.value is None:
             return "not measured"
@@ -92,5 +92,5 @@ class Behind(BaseModel):
 def said_of_findings(findings: Sequence[Gate]) -> str:
     """Return the findings for a person: each gate with its value, interval, n, bound and state."""
     return "; ".join(
-        f"{gate.name}: {gate.said('.4g')}, bound {gate.bound:.4g}, {gate.judged()}" for gate in findings
+        f"{gate.name}: {gate.format('.4g')}, bound {gate.bound:.4g}, {gate.state_text()}" for gate in findings
     )

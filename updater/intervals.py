@@ -38,7 +38,7 @@ def groups_to_decide(share: float, bound: float) -> int | None:
     return None
 
 
-def lost_interval(
+def difference_interval(
     before: Sequence[tuple[float, int]], after: Sequence[tuple[float, int]]
 ) -> tuple[float, float]:
     """Return the ends of an interval of the mean of (before - after), -1..1, over pairs of shares.

@@ -55,7 +55,7 @@ class Jobs:
         try:
             run = self._table.claimable()
             self._show_progress()
-            problem = self._rehearsed() if run is None else self._looked_after(run)
+            problem = self._rehearse() if run is None else self._looked_after(run)
         except KubernetesError as error:
             problem = str(error)
         if problem and problem != self._said:
@@ -69,9 +69,9 @@ class Jobs:
 
     def _looked_after(self, run: UpdateRun) -> str | None:
         jobs = self._kubernetes.jobs(labels(run))
-        if alive := [job for job in jobs if ended(job) is None]:
+        if alive := [job for job in jobs if end_reason(job) is None]:
             return self._waiting(run, alive[0])
-        over, name = {job["metadata"]["name"]: ended(job) for job in jobs}, name_of(self._template, run)
+        over, name = {job["metadata"]["name"]: end_reason(job) for job in jobs}, name_of(self._template, run)
         if name in over:
             # Else its name would be an earlier one: to claim the run is the first thing that a pod does.
             self._give_up(run, name, over[name])
@@ -97,7 +97,7 @@ class Jobs:
             self._table.explain(run, problem)
         return problem
 
-    def _rehearsed(self) -> str | None:
+    def _rehearse(self) -> str | None:
         if time.monotonic() >= self._rehearse_at:
             rehearsal = rehearsal_of(self._kubernetes.cron_job(self._template))
             self._kubernetes.create_job(rehearsal, rehearse=True)
@@ -125,15 +125,15 @@ def labels(run: UpdateRun) -> dict[str, str]:
 
 def name_of(template: str, run: UpdateRun) -> str:
     """Return the name of the Job of a run that was claimed so often: the same wherever it is asked for."""
-    return _named(template, f"{run.id}-{labels(run)[REQUEST]}-{run.token}")
+    return _job_name(template, f"{run.id}-{labels(run)[REQUEST]}-{run.token}")
 
 
 def rehearsal_of(template: Object) -> Object:
     """Return a Job that is only rehearsed, of no run."""
-    return job_of(template, _named(template["metadata"]["name"], "rehearsal"), {})
+    return job_of(template, _job_name(template["metadata"]["name"], "rehearsal"), {})
 
 
-def _named(template: str, end: str) -> str:
+def _job_name(template: str, end: str) -> str:
     return f"{template[: NAME_CHARACTERS - 1 - len(end)].rstrip('-.')}-{end}"
 
 
@@ -166,7 +166,7 @@ def job_of(template: Object, name: str, labels: dict[str, str]) -> Object:
     }
 
 
-def ended(job: Object) -> str | None:
+def end_reason(job: Object) -> str | None:
     """Return in which way a Job has ended, and why; None where its controller still makes pods."""
     for condition in job.get("status", {}).get("conditions", []):
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":

@@ -83,7 +83,7 @@ class Runs(Collector):
 
 
 @contextmanager
-def timed(stage: str) -> Iterator[None]:
+def time_stage(stage: str) -> Iterator[None]:
     """Set a stage's duration when it ends well."""
     started = time.monotonic()
     yield

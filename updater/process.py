@@ -20,7 +20,7 @@ from updater.jobs import carrying_as_jobs
 from updater.progress import terminal
 from updater.runs import Lease, utc_now
 from updater.schedule import labelled_since, newest_drift, suspects_labelled_since
-from updater.services import Services, open_services
+from updater.services import UpdaterServices, open_services
 from updater.settings import UpdaterSettings
 from updater.worker import POLL_S, carry_out, carrying_here, run, run_once, runner_name
 
@@ -37,7 +37,7 @@ def work(process: Process) -> None:
     """
     settings, memory = _settings()
     with failing_on(*_ERRORS), ExitStack() as opened:
-        services, address = _opened(opened, process, settings, memory)
+        services, address = _open_services(opened, process, settings, memory)
         if (trigger := schedule.build_trigger(settings)) is not None:
             metrics.DUE.set_function(lambda: _due(trigger))
         if settings.job_template:
@@ -53,7 +53,7 @@ def work(process: Process) -> None:
             lambda: newest_drift(services.store),
         )
         opened.callback(scheduler.shutdown)
-        process.started(health=address)
+        process.report_started(health=address)
         run(services, process.stop, process.heartbeat, carry)
 
 
@@ -65,10 +65,10 @@ def work_next(process: Process) -> int:
     """
     settings, memory = _settings()
     with failing_on(*_ERRORS), ExitStack() as opened:
-        services, address = _opened(opened, process, settings, memory)
+        services, address = _open_services(opened, process, settings, memory)
         _show_gpus()
-        process.started(health=address)
-        lease = _awaited(services, process)
+        process.report_started(health=address)
+        lease = _await_lease(services, process)
         if lease is None:
             waiting = {"queued", "running"} & services.table.count_by_state().keys()
             log.info("no update to carry out", others=sorted(waiting))
@@ -83,9 +83,9 @@ def work_next(process: Process) -> int:
         return FAILED if ended.state in ("queued", "running") else DONE
 
 
-def _opened(
+def _open_services(
     opened: ExitStack, process: Process, settings: UpdaterSettings, memory: MemorySettings
-) -> tuple[Services, str]:
+) -> tuple[UpdaterServices, str]:
     """Open the services, with the health before them; returns its address too."""
     address = opened.enter_context(
         serve_health(
@@ -109,7 +109,7 @@ def _show_gpus() -> None:
         metrics.REGISTRY.register(collector)
 
 
-def _awaited(services: Services, process: Process) -> Lease | None:
+def _await_lease(services: UpdaterServices, process: Process) -> Lease | None:
     """Claim the run that is next, if need be once the lease of a runner that died has run out.
 
     None where there is nothing to claim, where another runner lives, or where the process was told to stop.
@@ -132,7 +132,7 @@ def work_once(process: Process) -> int:
     """
     settings, memory = _settings()
     with failing_on(*_ERRORS):
-        process.started()
+        process.report_started()
         last = run_once(settings, memory, process.stop)
     if last is None:
         log.error("another runner holds the update that runs now")
@@ -141,7 +141,7 @@ def work_once(process: Process) -> int:
     return DONE if last.state in ("proposed", "proposed with findings") else FAILED
 
 
-def hindrance(services: Services) -> str | None:
+def hindrance(services: UpdaterServices) -> str | None:
     """Give in one line why no update would be begun now though the loop goes on; None: one would be."""
     try:
         services.table.count_by_state()

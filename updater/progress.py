@@ -19,11 +19,11 @@ Steps = Callable[[int, int], None]
 log = structlog.get_logger()
 
 
-def unsaid(stage: str, done: int, total: int) -> None:
+def no_progress(stage: str, done: int, total: int) -> None:
     """Progress that nobody follows."""
 
 
-def uncounted(done: int, total: int) -> None:
+def no_steps(done: int, total: int) -> None:
     """Steps that nobody follows."""
 
 

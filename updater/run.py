@@ -24,22 +24,22 @@ def main() -> int:
 
 def _work(process: Process) -> int:
     # What takes long to load is loaded once signals are met.
-    from updater.candidate.together import dismiss, follow
+    from updater.candidate.distributed import run_follower, stop_followers
     from updater.process import work_next
     from updater.training import processes
 
-    if processes.started() == 1 and (gpus := processes.gpus(UpdaterSettings().device)) > 1:
+    if processes.process_count() == 1 and (gpus := processes.gpus(UpdaterSettings().device)) > 1:
         os.execve(sys.executable, torchrun(gpus), ON_LOOPBACK | os.environ)  # noqa: S606 - it is ourselves
     with failing_on(processes.PeerLostError):
         if not processes.starts_first():
-            process.started(waits_for="the first process")
+            process.report_started(waits_for="the first process")
             with failing_on(OSError):
-                follow()
+                run_follower()
             return DONE
         try:
             return work_next(process)
         finally:
-            dismiss()
+            stop_followers()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from memory.crops.crop_store import CropsUnavailableError
 from memory.database import cause_of
 from memory.rehearsal import choose_rehearsal, choose_resting
 from memory.store import StoreUnavailableError
-from updater.candidate.builder import build, sealed
+from updater.candidate.builder import build, seal_artifact
 from updater.candidate.draft import Draft
 from updater.candidate.plan import (
     CandidateRefusedError,
@@ -37,12 +37,12 @@ from updater.deploy_client import DeployUnavailableError, candidate_of
 from updater.experts.check import ExpertError
 from updater.experts.registry import ExpertRegistry
 from updater.gate_records import said_of_findings
-from updater.metrics import PROGRESS, timed
+from updater.metrics import PROGRESS, time_stage
 from updater.progress import Progress
 from updater.records import Candidate, Evaluation, RunState, UpdateRun
 from updater.runs import Lease, LeaseLostError, RunTable
 from updater.schedule import known_label, labelled_since, newest_label
-from updater.services import Services
+from updater.services import UpdaterServices
 from updater.training.crop_rows import DeviceMemoryError
 from updater.training.processes import PeerLostError
 from updater.training.weights import WeightsError
@@ -131,7 +131,7 @@ class LeaseHeartbeat:
                 log.warning("lease not renewed, trying again", run=self._lease.run, error=cause_of(error))
 
 
-def work(services: Services, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
+def work(services: UpdaterServices, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
     """Carry a claimed run to its end, or as far as it goes; returns its row as it is then.
 
     The row ends as proposed, with findings or without, as refused or failed. It goes back to the queue, with
@@ -177,13 +177,13 @@ def work(services: Services, lease: Lease, stop: threading.Event, show: Progress
     return ended
 
 
-def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> Candidate:
+def _candidate(services: UpdaterServices, lease: Lease, heartbeat: LeaseHeartbeat) -> Candidate:
     settings, report_at = services.settings, heartbeat.report
     torch.set_num_threads(settings.threads)
     if settings.signing_key is not None:
         check_key(settings.signing_key)  # now, and not after hours of training
     _refuse_if_nothing_is_new(services, lease)
-    with timed("load"):
+    with time_stage("load"):
         live = services.deploy.live_digest()
         _forget_old_folders(settings.work_dir, lease.run, live)
         parent = (
@@ -205,12 +205,12 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
         )
     draft = Draft(settings.work_dir / f"run-{lease.run}", plan, settings, report_at, lease.run)
     build(draft)
-    artifact = sealed(draft)
+    artifact = seal_artifact(draft)
     if settings.signing_key is not None:
         sign(artifact, settings.signing_key)
     evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
     candidate = candidate_of(artifact, lease.run, evaluation.gates)
-    with timed("propose"):
+    with time_stage("propose"):
         report_at("propose", 0, 1)
         services.deploy.put(artifact)
         # Deploy knows nothing of leases: a runner that was silent too long must not get this far.
@@ -219,7 +219,7 @@ def _candidate(services: Services, lease: Lease, heartbeat: LeaseHeartbeat) -> C
     return candidate
 
 
-def _refuse_if_nothing_is_new(services: Services, lease: Lease) -> None:
+def _refuse_if_nothing_is_new(services: UpdaterServices, lease: Lease) -> None:
     # Kept before anything else can go wrong: a run that fails must not be asked for again by the
     # same labels.
     learnt = services.table.labels_seen(by=("proposed", "proposed with findings", "refused"))
@@ -229,7 +229,7 @@ def _refuse_if_nothing_is_new(services: Services, lease: Lease) -> None:
         raise CandidateRefusedError("nothing was labelled since the last update")
 
 
-def _resting(services: Services, parent: Parent | None) -> frozenset[str]:
+def _resting(services: UpdaterServices, parent: Parent | None) -> frozenset[str]:
     """Return the ids of what is neither learnt nor measured on for want of a place in a budget.
 
     That is what the live release has learnt and the rehearsal budget has no place for, and held-back items

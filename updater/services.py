@@ -13,7 +13,7 @@ from updater.settings import UpdaterSettings
 
 
 @dataclass(frozen=True)
-class Services:
+class UpdaterServices:
     """Opened once a process."""
 
     settings: UpdaterSettings
@@ -25,7 +25,7 @@ class Services:
 
 
 @contextmanager
-def open_services(settings: UpdaterSettings, memory: MemorySettings) -> Iterator[Services]:
+def open_services(settings: UpdaterSettings, memory: MemorySettings) -> Iterator[UpdaterServices]:
     """Open the databases, the crops and the way to deploy.
 
     Raises ExemplarMemoryError, SQLAlchemyError, OSError or ImportError where a database does not open.
@@ -35,7 +35,7 @@ def open_services(settings: UpdaterSettings, memory: MemorySettings) -> Iterator
         table = open_runs(settings)
         try:
             with DeployClient(settings) as deploy:
-                yield Services(settings, memory, store, CropStore(memory.crops_url), table, deploy)
+                yield UpdaterServices(settings, memory, store, CropStore(memory.crops_url), table, deploy)
         finally:
             table.close()
     finally:

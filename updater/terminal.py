@@ -42,14 +42,14 @@ def print_grid(console: Console, title: str, head: Sequence[str], rows: Sequence
         for column, width in zip(columns, widths, strict=True):
             numbers = all(_NUMBER.fullmatch(row[column].plain) for row in grid)
             table.add_column(
-                Text(wrapped(head[column], width)),
+                Text(wrap_text(head[column], width)),
                 width=width,
                 no_wrap=True,
                 justify="right" if numbers else "left",
             )
         for row in _only(grid, columns):
             cells = zip(row, widths, strict=True)
-            table.add_row(*(Text(wrapped(cell.plain, width), cell.style) for cell, width in cells))
+            table.add_row(*(Text(wrap_text(cell.plain, width), cell.style) for cell, width in cells))
         # Where nobody looks on, the width that rich assumes says nothing.
         before, console.width = console.width, max(console.width, sum(widths) + _GAP * len(widths))
         console.print(table)
@@ -57,7 +57,7 @@ def print_grid(console: Console, title: str, head: Sequence[str], rows: Sequence
         console.print()
 
 
-def wrapped(text: str, width: int) -> str:
+def wrap_text(text: str, width: int) -> str:
     """The text in lines of at most this width, broken between words; what is longer is cut, but no number."""
     lines: list[str] = []
     for paragraph in text.split("\n"):

@@ -44,7 +44,7 @@ def carry_out_next(
     run = table.claimable()
     if run is None:
         return None
-    with _started(count) as processes:
+    with _start_processes(count) as processes:
         seen: tuple[object, ...] = ()
         while processes.poll() is None and not stop.wait(_LOOK_EVERY_S):
             with suppress(SQLAlchemyError):  # they ride it out as well
@@ -63,7 +63,7 @@ def carry_out_next(
 
 
 @contextmanager
-def _started(count: int) -> Iterator["subprocess.Popen[bytes]"]:
+def _start_processes(count: int) -> Iterator["subprocess.Popen[bytes]"]:
     # A session of their own: what a terminal's Ctrl-C sends to all would be their second signal.
     own = {"FORGEWATCH_UPDATER_METRICS_PORT": "0"}
     processes = subprocess.Popen(  # noqa: S603 - it is ourselves

@@ -23,7 +23,7 @@ from updater.progress import Progress, terminal
 from updater.records import UpdateRun
 from updater.runs import Lease, LeaseLostError
 from updater.schedule import labelled_since
-from updater.services import Services, open_services
+from updater.services import UpdaterServices, open_services
 from updater.settings import UpdaterSettings
 
 POLL_S = 1.0
@@ -56,7 +56,7 @@ def run_once(
         return last
 
 
-def run(services: Services, stop: threading.Event, heartbeat: Heartbeat, carry: Carry) -> None:
+def run(services: UpdaterServices, stop: threading.Event, heartbeat: Heartbeat, carry: Carry) -> None:
     """Have the queue worked off, and look for what comes into it, until stop is set."""
     pause_s = POLL_S
     while not stop.is_set():
@@ -72,7 +72,7 @@ def run(services: Services, stop: threading.Event, heartbeat: Heartbeat, carry: 
 
 
 @contextmanager
-def carrying_here(services: Services, stop: threading.Event, heartbeat: Heartbeat) -> Iterator[Carry]:
+def carrying_here(services: UpdaterServices, stop: threading.Event, heartbeat: Heartbeat) -> Iterator[Carry]:
     """Yield what carries a run out in this process, or in one for each GPU where there are several.
 
     Raises ImportError where what trains is not installed.
@@ -95,7 +95,7 @@ def carrying_here(services: Services, stop: threading.Event, heartbeat: Heartbea
 
 
 def _step(
-    services: Services, stop: threading.Event, show: Progress, beat: Callable[[], None]
+    services: UpdaterServices, stop: threading.Event, show: Progress, beat: Callable[[], None]
 ) -> UpdateRun | None:
     """Carry the run that is next as far as it goes; None where there is nothing to claim."""
     from updater.training.processes import gpus
@@ -106,7 +106,7 @@ def _step(
     return None if lease is None else carry_out(services, lease, stop, show)
 
 
-def carry_out(services: Services, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
+def carry_out(services: UpdaterServices, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
     """Carry a claimed run as far as it goes; returns its row as it is then, whoever holds it."""
     from updater.runner import work
 

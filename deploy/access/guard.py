@@ -164,21 +164,21 @@ class GuardedRoute(APIRoute):
         """The endpoint behind its gate. The handler that follows reads the body first of all."""
         handle, rule = super().get_route_handler(), rule_of(self.openapi_extra)
 
-        async def guarded(request: Request) -> Response:
+        async def guard(request: Request) -> Response:
             if ANYONE in rule:
                 return await handle(request)
             access: Access = request.app.state.access
             person = await run_in_threadpool(access.whoever, request)
             request.state.person = person
             if not person.may(rule):
-                raise HTTPException(403, _denied(person, rule))
+                raise HTTPException(403, _denial(person, rule))
             try:
                 await access.require_own_page(request)
                 return await handle(request)
             finally:
                 await request.close()  # a form's files, where they were read here
 
-        return guarded
+        return guard
 
 
 def person_of(request: Request) -> Person:
@@ -259,7 +259,7 @@ def _of_loopback(request: Request) -> Person:
     return Person(name, frozenset({"admin", "detector", "updater"}), "loopback")
 
 
-def _denied(person: Person, rule: frozenset[str]) -> str:
+def _denial(person: Person, rule: frozenset[str]) -> str:
     has = ", ".join(sorted(person.roles)) or "no role here"
     may = " or ".join(role for role in (*PEOPLE, "detector", "updater") if role in rule)
     return f"{person.name} ({has}) may not do this: it takes {may or 'a rule, which this endpoint lacks'}"

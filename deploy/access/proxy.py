@@ -21,7 +21,7 @@ def person_of_proxy(settings: DeploySettings, peer: str | None, headers: Headers
     peer: the address that the connection comes from. Raises HTTPException (400) where the proxy let a header
     of its own client through beside its own, or the name is none.
     """
-    if not _trusted(settings, peer) or USER not in headers:
+    if not _is_trusted(settings, peer) or USER not in headers:
         return None
     if any(len(headers.getlist(name)) > 1 for name in (USER, GROUPS)):
         raise HTTPException(400, f"{USER} and {GROUPS} may come once: the proxy must drop its clients' own")
@@ -38,7 +38,7 @@ def person_of_proxy(settings: DeploySettings, peer: str | None, headers: Headers
     )
 
 
-def _trusted(settings: DeploySettings, peer: str | None) -> bool:
+def _is_trusted(settings: DeploySettings, peer: str | None) -> bool:
     try:
         address = ip_address(peer or "")
     except ValueError:

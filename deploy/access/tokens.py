@@ -113,7 +113,7 @@ class Tokens:
         }
         valid = tokens.c.revoked_at.is_(None) & (tokens.c.expires_at > now)
         with self._engine.begin() as connection:
-            if spelled := _spelled(connection.scalars(select(tokens.c.name).where(valid)), name):
+            if spelled := _same_names(connection.scalars(select(tokens.c.name).where(valid)), name):
                 raise TokenError(f"{spelled[0]} has a token: revoke it first (`forgewatch token revoke`)")
             connection.execute(tokens.insert().values(hash=hash_of(token), **row))
             details = {"role": wanted.role, "expires_at": str(row["expires_at"])}
@@ -131,7 +131,7 @@ class Tokens:
     def revoke(self, name: str, by: str) -> TokenEntry:
         """End the token of this name at once. Raises UnknownTokenError and SQLAlchemyError."""
         with self._engine.begin() as connection:
-            names = _spelled(connection.scalars(select(tokens.c.name).distinct()), name)
+            names = _same_names(connection.scalars(select(tokens.c.name).distinct()), name)
             theirs = tokens.c.name.in_(names) & tokens.c.revoked_at.is_(None)
             ended = connection.execute(
                 update(tokens).where(theirs).values(revoked_at=self._now(), revoked_by=by)
@@ -145,5 +145,5 @@ class Tokens:
             return TokenEntry.model_validate(dict(row))
 
 
-def _spelled(names: Iterable[str], name: str) -> list[str]:
+def _same_names(names: Iterable[str], name: str) -> list[str]:
     return [each for each in names if identity_of(each) == identity_of(name)]

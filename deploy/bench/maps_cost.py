@@ -8,18 +8,18 @@ import numpy as np
 from pydantic import BaseModel
 
 from deploy.bench.model_cost import in_turn, six_crops
-from deploy.bench.rate import await_release, bare, streamed
+from deploy.bench.rate import await_release, bare, measure_rate
 from deploy.bench.stock import go_back, go_live, without_maps
 from deploy.demo import plan
 from deploy.demo.operator import Story
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
-from detector.looks.map_look import MAX_CROPS, PictureMap, forgery_map
 from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import Contract
 from detector.release.crop_graphs import CELL_PX, OF_PICTURE
 from detector.release.tensors import CROPS, Request
+from detector.second_pass.map_look import MAX_CROPS, PictureMap, forgery_map
 from detector.serving.session import ReleaseSession, Session, open_session
 from memory.records import REAL
 from updater.benchmark.synthetic.in_part import make_locals
@@ -80,7 +80,7 @@ def maps_cost(
                 go_live(without, stack.settings) if digest == without.digest else go_back(stack.settings)
                 live = digest
             await_release(story, traffic, samples, digest)
-            rate = streamed(story, traffic, samples, digest)
+            rate = measure_rate(story, traffic, samples, digest)
             rates[digest].append(rate.per_second)
             said = rate.verdicts if digest == artifact.digest else said
         alone.append(bare(session, samples).per_second)

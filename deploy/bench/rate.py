@@ -28,7 +28,7 @@ class Rate(NamedTuple):
     verdicts: list[Verdict]
 
 
-def streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> Rate:
+def measure_rate(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> Rate:
     """Stream the samples once through the release of this digest. Raises TrafficError."""
     started = time.perf_counter()
     sent = traffic.send(samples, "before")
@@ -42,7 +42,7 @@ def streamed(story: Story, traffic: Traffic, samples: Sequence[MediaSample], dig
 
 def await_release(story: Story, traffic: Traffic, samples: Sequence[MediaSample], digest: str) -> None:
     """Stream the first samples until the release of this digest answers them all. Raises TrafficError."""
-    while not streamed(story, traffic, samples[:WARM_UP], digest).per_second:
+    while not measure_rate(story, traffic, samples[:WARM_UP], digest).per_second:
         pass
 
 

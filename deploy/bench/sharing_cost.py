@@ -10,7 +10,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
 
-from deploy.bench.rate import WARM_UP, median_interval, streamed
+from deploy.bench.rate import WARM_UP, measure_rate, median_interval
 from deploy.bench.stock import go_back, go_on_trial, twin
 from deploy.demo.operator import Story
 from deploy.demo.traffic import Traffic, TrafficError
@@ -74,7 +74,7 @@ def sharing_cost(
             on_trial = wanted
             items_before = _await_sharing(story, stack, traffic, artifact, samples, wanted=wanted)
             spent_s = _processor_s(stack)
-            rates[wanted].append(streamed(story, traffic, samples, artifact.digest).per_second)
+            rates[wanted].append(measure_rate(story, traffic, samples, artifact.digest).per_second)
             by_processor[wanted].append(len(samples) / (_processor_s(stack) - spent_s))
             items += _items(stack) - items_before
         story.say(
@@ -85,14 +85,14 @@ def sharing_cost(
     return SharingCost(
         both=statistics.median(rates[True]),
         alone=statistics.median(rates[False]),
-        rate=_paired(rates),
-        by_processor=_paired(by_processor),
+        rate=_compare_rates(rates),
+        by_processor=_compare_rates(by_processor),
         images=rounds * len(samples),
         items=dict(items),
     )
 
 
-def _paired(rates: Mapping[bool, Sequence[float]]) -> Paired:
+def _compare_rates(rates: Mapping[bool, Sequence[float]]) -> Paired:
     ratios = [both / alone for both, alone in zip(rates[True], rates[False], strict=True)]
     low, high = median_interval(ratios)
     return Paired(ratio=statistics.median(ratios), low=low, high=high, ratios=ratios)
@@ -100,7 +100,9 @@ def _paired(rates: Mapping[bool, Sequence[float]]) -> Paired:
 
 def _processor_s(stack: Stack) -> float:
     """Seconds of a processor that detector and TorchServe took so far, with all their processes."""
-    kept = [kept.pid for kept in stack.supervisor.kept() if kept.name in ("detector", "torchserve")]
+    kept = [
+        kept.pid for kept in stack.supervisor.process_statuses() if kept.name in ("detector", "torchserve")
+    ]
     return sum(_processor_s_of(psutil.Process(pid)) for pid in kept)
 
 
@@ -127,7 +129,7 @@ def _await_sharing(
     """
     for _ in range(_MOST_WARM_UPS):
         before = _items(stack)
-        streamed(story, traffic, samples[:WARM_UP], artifact.digest)
+        measure_rate(story, traffic, samples[:WARM_UP], artifact.digest)
         after = _items(stack)
         if (after != before) == wanted:
             return after

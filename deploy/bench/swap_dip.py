@@ -68,7 +68,7 @@ def swap_dip(
             time.sleep(LEAD_S)
             approved_s = time.perf_counter()
             go_live(artifact, stack.settings)
-            while not _spoken(traffic, artifact.digest):
+            while not _has_answered(traffic, artifact.digest):
                 time.sleep(_LOOK_S)
             spoken_s = time.perf_counter()
             time.sleep(TAIL_S)
@@ -100,7 +100,7 @@ def _steady(traffic: Traffic, samples: Sequence[MediaSample], per_second: float)
         sender.join()
 
 
-def _spoken(traffic: Traffic, digest: str) -> bool:
+def _has_answered(traffic: Traffic, digest: str) -> bool:
     newest = itertools.islice(reversed(list(traffic.verdicts.values())), 64)
     return any(verdict.release == digest for verdict in newest)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from deploy.bench.latency import latency
 from deploy.bench.maps_cost import maps_cost
 from deploy.bench.model_cost import model_cost
-from deploy.bench.rate import WARM_UP, await_release, bare, streamed
+from deploy.bench.rate import WARM_UP, await_release, bare, measure_rate
 from deploy.bench.sharing_cost import sharing_cost
 from deploy.bench.stock import go_live_with_stock
 from deploy.bench.swap_dip import swap_dip
@@ -81,7 +81,7 @@ def _measure(story: Story) -> ThroughputReport:
         samples = list(make_many(story.seed, "after", wanted, processes=plan.CORES))
         digest = operator.approve_newest()
         default = _rounds(story, stack, traffic, digest, samples)
-        artifact = _fetched(stack, digest)
+        artifact = _fetch_artifact(stack, digest)
         session = open_session(artifact, THREADS)
         half = statistics.median(default.streamed) / 2
         waited = latency(story, traffic, session, samples, half, ROUNDS)
@@ -114,7 +114,7 @@ def _measure(story: Story) -> ThroughputReport:
     )
 
 
-def _fetched(stack: Stack, digest: str) -> Artifact:
+def _fetch_artifact(stack: Stack, digest: str) -> Artifact:
     url = stack.settings["FORGEWATCH_DEPLOY_URL"]
     return fetch(digest, stack.run / "fetched", DetectorSettings(deploy_url=url))
 
@@ -123,15 +123,15 @@ def _rounds(
     story: Story, stack: Stack, traffic: Traffic, digest: str, samples: Sequence[MediaSample]
 ) -> Measured:
     """Stream and bare in turn, so that a machine whose speed drifts is as slow for one as for the other."""
-    session = open_session(_fetched(stack, digest), THREADS)
+    session = open_session(_fetch_artifact(stack, digest), THREADS)
     # Until the new release answers, and a whole round for the caches and compilers: neither is measured.
     await_release(story, traffic, samples, digest)
-    streamed(story, traffic, samples, digest)
+    measure_rate(story, traffic, samples, digest)
     bare(session, samples[:WARM_UP])
     rates, alone = [], []
     before = _busy(stack)
     for round_ in range(ROUNDS):
-        rates.append(streamed(story, traffic, samples, digest).per_second)
+        rates.append(measure_rate(story, traffic, samples, digest).per_second)
         alone.append(bare(session, samples))
         story.say(f"round {round_ + 1}: streamed {rates[-1]:.1f} images/s, bare {alone[-1].per_second:.1f}")
     busy = {name: seconds - before[name] for name, seconds in _busy(stack).items()}

@@ -21,7 +21,7 @@ _FAILURES = (
 )
 
 
-def complaint(error: Exception) -> tuple[int, Sequence[str], Sequence[str]] | None:
+def format_error(error: Exception) -> tuple[int, Sequence[str], Sequence[str]] | None:
     """The exit code, the lines that say what is wrong, and those before them; None for a fault of our own.
 
     The code is 2 for a wrong command or setting and 1 for what cannot be done.

@@ -16,9 +16,9 @@ from deploy.settings import DeploySettings
 from ingest.settings import IngestSettings
 
 if TYPE_CHECKING:
-    from deploy.dead_letters.finding import Wanted
+    from deploy.dead_letters.finding import LetterFilter
     from deploy.dead_letters.reading import DeadLetter
-    from deploy.dead_letters.replay import Place
+    from deploy.dead_letters.replay import RecordPlace
 
 app = typer.Typer(help="Look at the dead letters, and have them scored once more.")
 
@@ -43,10 +43,10 @@ def list_(
     from deploy.dead_letters.replay import replayed_before
 
     ingest, timeout_s = IngestSettings(), DeploySettings().kafka_timeout_s
-    letters = list(islice(find(ingest, _wanted(reason, stage, source, since), timeout_s), count))
+    letters = list(islice(find(ingest, _letter_filter(reason, stage, source, since), timeout_s), count))
     done = replayed_before(ingest, timeout_s)
     if as_json:
-        return print_json([_told(letter, ingest, done) for letter in letters])
+        return print_json([_letter_fields(letter, ingest, done) for letter in letters])
     print_table(
         "dead letters",
         ["id", "when", "original", "source", "stage", "reason", "what was wrong", "replayed"],
@@ -79,7 +79,7 @@ def show(letter: Id, as_json: JsonFlag = False) -> None:
         found = [record for _, record in reader.records([_place(letter, ingest)])]
     if not found:
         raise CommandError(f"there is no dead letter {letter}: `forgewatch dlq list` has those that are kept")
-    told = _told(read_letter(found[0]), ingest, done)
+    told = _letter_fields(read_letter(found[0]), ingest, done)
     if as_json:
         return print_json(told)
     for name, value in told.items():
@@ -104,7 +104,7 @@ def replay(
 ) -> None:
     """Send records to their topic once more, as they came: each once, and marked as a replay."""
     from deploy.dead_letters.finding import find
-    from deploy.dead_letters.replay import Place
+    from deploy.dead_letters.replay import RecordPlace
     from deploy.dead_letters.replay import replay as replay_them
 
     ingest, timeout_s = IngestSettings(), DeploySettings().kafka_timeout_s
@@ -115,9 +115,9 @@ def replay(
     if letters is not None:
         places = [_place(letter, ingest) for letter in letters]
     else:
-        found = list(find(ingest, _wanted(reason, stage, source, since), timeout_s))
+        found = list(find(ingest, _letter_filter(reason, stage, source, since), timeout_s))
         # The oldest first, so that what has one key keeps its order.
-        places = [Place(topic, letter.partition, letter.offset) for letter in reversed(found)]
+        places = [RecordPlace(topic, letter.partition, letter.offset) for letter in reversed(found)]
     for outcome in replay_them(ingest, places, timeout_s, force=force):
         counted[outcome.why_not is None] += 1
         if as_json:
@@ -130,19 +130,21 @@ def replay(
         raise CommandError(f"{counted[False]} of {counted.total()} dead letters were not replayed")
 
 
-def _wanted(reason: str | None, stage: str | None, source: str | None, since: datetime | None) -> "Wanted":
-    from deploy.dead_letters.finding import Wanted
+def _letter_filter(
+    reason: str | None, stage: str | None, source: str | None, since: datetime | None
+) -> "LetterFilter":
+    from deploy.dead_letters.finding import LetterFilter
 
-    return Wanted(reason, stage, source, since.astimezone() if since else None)
+    return LetterFilter(reason, stage, source, since.astimezone() if since else None)
 
 
-def _place(letter: str, ingest: IngestSettings) -> "Place":
-    from deploy.dead_letters.replay import Place
+def _place(letter: str, ingest: IngestSettings) -> "RecordPlace":
+    from deploy.dead_letters.replay import RecordPlace
 
     found = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,18})", letter)
     if found is None:
         raise UsageError(f"{letter} is no dead letter's id, which is PARTITION-OFFSET, such as 0-15")
-    return Place(ingest.dead_letters_topic, int(found[1]), int(found[2]))
+    return RecordPlace(ingest.dead_letters_topic, int(found[1]), int(found[2]))
 
 
 def _id(letter: "DeadLetter", ingest: IngestSettings) -> str:
@@ -153,7 +155,7 @@ def _original(letter: "DeadLetter") -> str:
     return "-".join(letter.facts.get(name, "?") for name in ("topic", "partition", "offset"))
 
 
-def _told(letter: "DeadLetter", ingest: IngestSettings, done: set[str]) -> dict[str, object]:
+def _letter_fields(letter: "DeadLetter", ingest: IngestSettings, done: set[str]) -> dict[str, object]:
     return {
         "id": f"{letter.partition}-{letter.offset}",
         "at": datetime.fromtimestamp(letter.at_ms / 1000, UTC).isoformat(),

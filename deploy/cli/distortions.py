@@ -96,7 +96,7 @@ def _drawing(kind: str, level: str, mix: int | None) -> "Callable[[np.random.Gen
     """What draws a file's distortions, by the options. Raises UsageError where they name none."""
     from updater.distortions.deeperforensics import DEEPERFORENSICS
     from updater.distortions.distortion import LEVELS, DistortionError
-    from updater.distortions.methods import AUGMENTATIONS, drawn, drawn_by_the_law_of_files, step
+    from updater.distortions.methods import AUGMENTATIONS, draw_steps, drawn_by_the_law_of_files, step
 
     if level != RANDOM and not level.isdecimal():
         raise UsageError(f"--level {level!r} is no level: they are {LEVELS[0]} to {LEVELS[-1]}, and {RANDOM}")
@@ -113,7 +113,7 @@ def _drawing(kind: str, level: str, mix: int | None) -> "Callable[[np.random.Gen
     except DistortionError as error:
         raise UsageError(str(error)) from error
     several = names or (tuple(DEEPERFORENSICS) if kind == RANDOM else (kind,))
-    return lambda rng: drawn(rng, mix or 1, given, several)
+    return lambda rng: draw_steps(rng, mix or 1, given, several)
 
 
 def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path, str]]:

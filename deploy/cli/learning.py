@@ -128,13 +128,13 @@ def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
     _one_of("preset", chosen.preset, PRESETS)
     preset = PRESETS[chosen.preset]
     left: dict[str, Any] = {
-        name: value for name, value in preset.options.items() if not _given(context, name)
+        name: value for name, value in preset.options.items() if not _was_given(context, name)
     }
     say(f"{chosen.preset} is {preset.source}. What still differs: {'; '.join(preset.differs)}.")
     return replace(chosen, **left)
 
 
-def _given(context: typer.Context, option: str) -> bool:
+def _was_given(context: typer.Context, option: str) -> bool:
     source = context.get_parameter_source(option)
     return source is not None and source.name != "DEFAULT"
 
@@ -231,7 +231,7 @@ def with_weights(setup: "Setup", chosen: Learning) -> "Setup":
     """
     from updater.experts.adding import experts_of
     from updater.settings import TIMM, UpdaterSettings
-    from updater.training.weights import chosen as chosen_weights
+    from updater.training.weights import choose_weights as chosen_weights
 
     # It tells of each try to reach the hub; what came of them is told once.
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)

@@ -48,7 +48,7 @@ def lineage(
         case ReleaseLineage():
             _show_release(found)
         case LabelLineage():
-            say(_said(found.label))
+            say(_label_line(found.label))
             _show_learners(found)
         case SourceLineage():
             say(f"source {found.source}: exemplars in the memory: {_counts(found.exemplars)}")
@@ -104,7 +104,7 @@ def _show_exemplar(found: ExemplarLineage) -> None:
 
 def _show_labels(labels: tuple[LabelEntry, ...]) -> None:
     for entry in labels[:_SHOWN]:
-        say(_said(entry))
+        say(_label_line(entry))
     if len(labels) > _SHOWN:
         say(f"and {len(labels) - _SHOWN} labels before these")
 
@@ -119,7 +119,7 @@ def _show_learners(found: Learners) -> None:
         say(f"not known of {len(found.unsaid)} releases from before there were training snapshots")
 
 
-def _said(entry: LabelEntry) -> str:
+def _label_line(entry: LabelEntry) -> str:
     undone = f", undone by {entry.undone_by}" if entry.undone_by else ""
     return f"label {entry.label}: {entry.exemplars} exemplars called {entry.what} by {entry.actor}{undone}"
 

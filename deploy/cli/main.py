@@ -127,9 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0  # the reader of our output has seen enough
     except Exception as error:
         # Only now: a command that works does not wait for what can go wrong elsewhere.
-        from deploy.cli.complaints import complaint
+        from deploy.cli.complaints import format_error
 
-        told = complaint(error)
+        told = format_error(error)
         if told is None:
             raise
         code, lines, before = told

@@ -54,7 +54,7 @@ def clusters(as_json: JsonFlag = False) -> None:
     )
     for one in found:
         if one.alarm is not None:
-            say(f"{one.id}: {_told(one.alarm)}")
+            say(f"{one.id}: {_alarm_line(one.alarm)}")
     if fresh.newer:
         say(f"{fresh.newer} unknowns came since; the memory clusters them in a moment: list again")
     if found:
@@ -262,7 +262,7 @@ def _kind(cluster: ClusterSummary) -> str | None:
     return "unclustered" if cluster.unclustered else cluster.resembles
 
 
-def _told(alarm: ShiftAlarm) -> str:
+def _alarm_line(alarm: ShiftAlarm) -> str:
     """Say an alarm in one line."""
     apart = "" if alarm.cohesion is None else f"; as one kind, p = {alarm.cohesion:.3f}"
     return (

@@ -62,13 +62,13 @@ def try_(
             say("Add to the folders what is missing, and run the same command again.")
             return
         _step(3, "Train a candidate on all that has a label, and measure it", _update_time(api))
-        run = _updated(api)
+        run = _follow_update(api)
         if run.candidate is None:
             raise CommandError(
                 f"update {run.id} {run.state}: {run.error}. Mend that, and run the same command again"
             )
         release = api.release(run.candidate)
-        tested = sorted(_tested(api, files))[:_MOST_SHOWN]
+        tested = sorted(_test_digests(api, files))[:_MOST_SHOWN]
         chosen = {path: family for family, path in (files[digest] for digest in tested)}
         _step(
             4,
@@ -77,7 +77,7 @@ def try_(
         )
         _show_changes(api, release, chosen, source)
         _step(5, "Findings and approval", "as long as you read")
-        if _approved(api, release, asks=asks, yes=yes):
+        if _approve(api, release, asks=asks, yes=yes):
             say(f"Next: forgewatch send --source {quote(source)} FILE, and forgewatch verdicts --follow.")
             say("With 20 groups of reals to calibrate on, a source of this name has thresholds of its own.")
 
@@ -126,7 +126,7 @@ def _update_time(api: Client) -> str:
     return f"the last one took {took[0] / 60:.0f} minutes" if took else _USUAL_UPDATE
 
 
-def _updated(api: Client) -> UpdateRun:
+def _follow_update(api: Client) -> UpdateRun:
     """Follow the update that learns today's labels to its end; ask for it where there is none."""
     newest_label = max((entry.label for entry in api.labels()), default=0)
     latest = next(iter(api.status().updates), None)
@@ -153,7 +153,7 @@ def _still_counts(api: Client, run: UpdateRun, newest_label: int) -> bool:
     return release.state not in ("expired", "rolled back")
 
 
-def _tested(api: Client, digests: Mapping[str, tuple[str, Path]]) -> set[str]:
+def _test_digests(api: Client, digests: Mapping[str, tuple[str, Path]]) -> set[str]:
     """Return which of these were never learnt from nor calibrated on."""
     asked = sorted(digests)
     parts = [asked[start : start + _DIGESTS_AT_ONCE] for start in range(0, len(asked), _DIGESTS_AT_ONCE)]
@@ -216,7 +216,7 @@ def _cell(
     return str(now) if before is None else f"{sum(before.get(path) == label for path in paths)} → {now}"
 
 
-def _approved(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> bool:
+def _approve(api: Client, release: ReleaseDetail, *, asks: bool, yes: bool) -> bool:
     """Take the release live if the person says so; one with findings only with a reason for each."""
     name, findings = short(release.digest), release.candidate.findings
     if release.state != "live":

@@ -50,7 +50,7 @@ def forgerynet(
     ] = False,
 ) -> None:
     """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""
-    from updater.benchmark.forgerynet.choices import Choices, checked, families_of, groups_named
+    from updater.benchmark.forgerynet.choices import Choices, check_choices, families_of, groups_named
     from updater.benchmark.forgerynet.run import TASKS, benchmark, read
     from updater.training.weights import read_weights
 
@@ -66,7 +66,7 @@ def forgerynet(
         of.check(of.model if model is None else model)
         named = (of.small_model if synthetic else of.model) if model is None else model
         usual = Choices.usual(task, named, synthetic=synthetic)
-        choices = checked(
+        choices = check_choices(
             Choices(
                 task=task,
                 model=named,
@@ -117,9 +117,9 @@ def deeperforensics(
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
     from updater.benchmark.deeperforensics import models
-    from updater.benchmark.deeperforensics.media import Reading
-    from updater.benchmark.deeperforensics.run import Choices, benchmark, read
-    from updater.data.layouts.listed import Tally
+    from updater.benchmark.deeperforensics.media import ClipReading
+    from updater.benchmark.deeperforensics.run import RunChoices, benchmark, read
+    from updater.data.layouts.listed import LayoutTally
 
     if (data is None) == (not synthetic):
         raise UsageError("name the folder of DeeperForensics with --data, or say --synthetic, and not both")
@@ -127,11 +127,11 @@ def deeperforensics(
         raise UsageError("--real names FaceForensics++, whose videos are the reals beside --data")
     with one_line():
         models.check(model)
-        choices = Choices.named(train, test, model, synthetic=synthetic)
+        choices = RunChoices.from_names(train, test, model, synthetic=synthetic)
 
     def made(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         tree = read(choices, data, real, hidden, HOME, progress)
-        reading = Reading(tree.plan, HOME, progress, Tally())
+        reading = ClipReading(tree.plan, HOME, progress, LayoutTally())
         network: Any = models.model_of(model, reading, device, synthetic=synthetic)
         return benchmark(choices, tree, network, reading)
 

@@ -45,7 +45,7 @@ def export(
     with client() as api:
         found = api.release(api.full_digest(digest))
         rollout = api.rollout()
-    artifact = _fetched(found.digest, DetectorSettings().trusted_signers)
+    artifact = _fetch_release(found.digest, DetectorSettings().trusted_signers)
     version = write(artifact, mlflow, rollout, found.state)
     say(f"{short(found.digest)} is version {version} of the model {NAME} in {mlflow}")
 
@@ -65,7 +65,7 @@ def sign(
 
     with client() as api:
         # Its signature may be the very thing that is wrong with it.
-        artifact = _fetched(api.full_digest(digest), signers=None)
+        artifact = _fetch_release(api.full_digest(digest), signers=None)
         try:
             write(artifact, key)
         except SigningKeyError as error:
@@ -77,7 +77,7 @@ def sign(
     say(f"{short(artifact.digest)} is signed with {key}")
 
 
-def _fetched(digest: str, signers: Path | None) -> "Artifact":
+def _fetch_release(digest: str, signers: Path | None) -> "Artifact":
     from detector.release.manifest import ArtifactError
     from detector.serving.rollout_source import FetchError, fetch
     from detector.settings import DetectorSettings

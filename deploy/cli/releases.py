@@ -56,11 +56,11 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
     print_table(
         f"gates of {short(detail.digest)} (compared with {short(detail.candidate.parent) or 'nothing'})",
         ["gate", "measured", "bound", "state"],
-        [[g.name, g.said(".3f"), g.bound, g.judged()] for g in detail.candidate.gates],
+        [[g.name, g.format(".3f"), g.bound, g.state_text()] for g in detail.candidate.gates],
     )
     show_findings(detail.candidate.findings)
     if detail.state not in ("live", "retired"):
-        _show_expected(_expected(evaluation))
+        _show_expected(_expected_rollout(evaluation))
     print_table(
         "history",
         ["#", "at", "by", "action", "reason"],
@@ -111,7 +111,7 @@ def approve(
             open_ = [gate.name for gate in detail.candidate.findings if gate.state != "broken"]
             reasons = dict.fromkeys(open_, because) | reasons
         if not as_json and plan != "now":
-            warn_of(_expected(json.loads(api.file(detail.digest, EVALUATION))))
+            warn_of(_expected_rollout(json.loads(api.file(detail.digest, EVALUATION))))
         if sys.stdin.isatty() and not as_json:
             lacking = [finding for finding in detail.candidate.findings if finding.name not in reasons]
             show_findings(lacking)
@@ -166,7 +166,7 @@ def rollback(
     _show(done, as_json)
 
 
-def _expected(evaluation: object) -> Sequence[Expected]:
+def _expected_rollout(evaluation: object) -> Sequence[Expected]:
     """What the rollout of a release may show, by its evaluation; none where that is no evaluation."""
     from pydantic import ValidationError
 
@@ -212,7 +212,10 @@ def warn_of(expected: Sequence[Expected]) -> None:
 def show_findings(findings: Sequence[Gate]) -> None:
     """Print each finding: its value with interval and n, its bound, items behind it, and what mends it."""
     for finding in findings:
-        say(f"finding: {finding.name}: {finding.said('.4g')}, bound {finding.bound:g}, {finding.judged()}")
+        say(
+            f"finding: {finding.name}: {finding.format('.4g')}, bound {finding.bound:g}, "
+            f"{finding.state_text()}"
+        )
         if finding.items:
             say(f"   behind it, the worst first: {' '.join(finding.items)}")
         if finding.mends:

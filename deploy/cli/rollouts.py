@@ -88,7 +88,7 @@ def label(
 ) -> None:
     """Say what shared items are on which the releases differ."""
     with client(actor) as api:
-        _said(api.rollouts.judge(_trial(api.rollouts.view()).release, dict.fromkeys(item, what)))
+        _print_state(api.rollouts.judge(_trial(api.rollouts.view()).release, dict.fromkeys(item, what)))
 
 
 @app.command()
@@ -123,7 +123,7 @@ def waive(
 ) -> None:
     """Take a check away. Whoever asked for the release cannot."""
     with client(actor) as api:
-        _said(api.rollouts.waive(_trial(api.rollouts.view()).release, check, reason))
+        _print_state(api.rollouts.waive(_trial(api.rollouts.view()).release, check, reason))
 
 
 @app.command()
@@ -134,7 +134,7 @@ def leave_out(
 ) -> None:
     """Leave a source out of what is counted. Whoever asked for the release cannot."""
     with client(actor) as api:
-        _said(api.rollouts.waive(_trial(api.rollouts.view()).release, source, reason, of_source=True))
+        _print_state(api.rollouts.waive(_trial(api.rollouts.view()).release, source, reason, of_source=True))
 
 
 def retractions(as_json: JsonFlag = False) -> None:
@@ -164,7 +164,7 @@ def retractions(as_json: JsonFlag = False) -> None:
 
 def _turn(action: str, reason: str, actor: str | None) -> None:
     with client(actor) as api:
-        _said(api.rollouts.turn(_trial(api.rollouts.view()).release, action, reason))
+        _print_state(api.rollouts.turn(_trial(api.rollouts.view()).release, action, reason))
 
 
 def _trial(view: RolloutView) -> Trial:
@@ -173,7 +173,7 @@ def _trial(view: RolloutView) -> Trial:
     return view.trial
 
 
-def _said(done: Release) -> None:
+def _print_state(done: Release) -> None:
     say(f"{short(done.digest)} is in {done.state} (ledger #{done.sequence}, by {done.actor})")
 
 

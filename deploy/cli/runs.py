@@ -48,7 +48,7 @@ def carry_out(
     from updater.benchmark.report.harness import run_seeds
     from updater.benchmark.report.report import compare, show, write_reports
     from updater.benchmark.report.run_folder import load_runs
-    from updater.training.processes import is_first, joined
+    from updater.training.processes import is_first, join_processes
 
     out, others = chosen.out, chosen.compare or []
     with one_line():
@@ -59,7 +59,7 @@ def carry_out(
             writable(file)
         # Where nobody looks on, a bar would only leave an empty line.
         with (
-            joined(device_of(chosen.device)) as own,
+            join_processes(device_of(chosen.device)) as own,
             progress_bar(hidden=not is_first() or not sys.stderr.isatty()) as progress,
         ):
             benchmark = make(own, progress)

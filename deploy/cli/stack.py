@@ -25,7 +25,7 @@ from deploy.client.connection import ClientError
 from deploy.client.prometheus import Alert, PrometheusError, firing_alerts
 from deploy.local.processes import StackError
 from deploy.local.record import kept_alive
-from deploy.local.supervisor import Kept
+from deploy.local.supervisor import ProcessStatus
 from deploy.records import ProcessHealth, Status
 from deploy.release_records import Release
 from deploy.settings import DeploySettings
@@ -58,12 +58,12 @@ def topics(
     from kafka.errors import KafkaError
 
     from deploy.layouts import all_topics, examine_topics
-    from ingest.kafka.access import REQUEST_TIMEOUT_S, barred, kafka_options
+    from ingest.kafka.access import REQUEST_TIMEOUT_S, auth_problem, kafka_options
     from ingest.kafka.topics import ensure_topics
     from ingest.settings import IngestSettings
 
     ingest = IngestSettings()
-    if problem := barred(kafka_options(ingest), REQUEST_TIMEOUT_S):
+    if problem := auth_problem(kafka_options(ingest), REQUEST_TIMEOUT_S):
         raise CommandError(f"{problem}; start a broker, or see the FORGEWATCH_INGEST_… settings")
     wanted = all_topics(ingest, partitions)
     created = ensure_topics(ingest, wanted, replication)
@@ -80,7 +80,7 @@ def topics(
 
 def migrate() -> None:
     """Bring the tables of memory, updater and deploy to today's layout. It may be run again at any time."""
-    from deploy.layouts import LayoutError, migrate_all
+    from deploy.layouts import DatabaseLayoutError, migrate_all
     from ingest.process.frame import WrongSettingError
 
     try:
@@ -88,7 +88,7 @@ def migrate() -> None:
             say(done)
     except WrongSettingError as error:
         raise UsageError(str(error)) from error
-    except LayoutError as error:
+    except DatabaseLayoutError as error:
         raise CommandError(str(error)) from error
 
 
@@ -144,7 +144,7 @@ def throughput(report: Report = None) -> None:
 
 def status(as_json: JsonFlag = False) -> None:
     """Show what is live, what waits for whom, how far each group is behind, who is alive."""
-    kept = _kept()
+    kept = _own_processes()
     try:
         with client() as api:
             found = api.status()
@@ -199,7 +199,7 @@ def doctor(as_json: JsonFlag = False) -> None:
         raise CommandError(f"{len(wrong)} of {len(found)} checks failed: {', '.join(wrong)}")
 
 
-def _kept() -> list[Kept] | str:
+def _own_processes() -> list[ProcessStatus] | str:
     """The processes of this folder's own stack, none where it has none, or why they are not known."""
     try:
         return kept_alive()
@@ -224,7 +224,7 @@ def _show_alerts(alerts: list[Alert] | str | None) -> None:
         print_rows("alerts that fire", alerts, alert="name", severity="severity", **columns)
 
 
-def _show_kept(kept: list[Kept] | str) -> None:
+def _show_kept(kept: list[ProcessStatus] | str) -> None:
     if isinstance(kept, str):
         say(f"the supervised processes are not known: {kept}")
     elif kept:

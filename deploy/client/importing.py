@@ -79,20 +79,20 @@ def _unknown(
                 with path.open("rb") as file:
                     placed.append((name, path, family, hashlib.file_digest(file, "sha256").hexdigest()))
             except LabelError as error:
-                count(_skipped(name, str(error)))
+                count(_skipped_file(name, str(error)))
             except OSError as error:
-                count(_skipped(name, f"cannot be read: {error.strerror}"))
+                count(_skipped_file(name, f"cannot be read: {error.strerror}"))
         known = api.known_media(sorted({digest for *_, digest in placed}))
         for name, path, family, digest in placed:
             if digest not in known:
                 try:
                     yield name, path.read_bytes()
                 except OSError as error:
-                    count(_skipped(name, f"cannot be read: {error.strerror}"))
+                    count(_skipped_file(name, f"cannot be read: {error.strerror}"))
             elif (why := conflict(family, known[digest], f"import-{digest}")) is None:
                 count(ImportDone(already=1))
             else:
-                count(_skipped(name, why))
+                count(_skipped_file(name, why))
 
 
 def _parts(files: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
@@ -117,7 +117,7 @@ def _send(
         if refused.status != httpx.codes.REQUEST_ENTITY_TOO_LARGE:
             raise
         if len(part) == 1:
-            return _skipped(part[0][0], f"too large: {refused}")
+            return _skipped_file(part[0][0], f"too large: {refused}")
     half = len(part) // 2
     first = _send(api, name, source, part[:half], labels)
     return first + _send(api, name, source, part[half:], labels | first.labels)
@@ -133,7 +133,7 @@ def _archive(part: Sequence[tuple[str, bytes]]) -> bytes:
     return archive.getvalue()
 
 
-def _skipped(path: str, reason: str) -> ImportDone:
+def _skipped_file(path: str, reason: str) -> ImportDone:
     # A name that is no text is shown as far as it is one.
     shown = path.encode(errors="replace").decode()
     return ImportDone(skipped=[SkippedFile(path=shown, reason=reason)])

@@ -22,7 +22,7 @@ from deploy.dead_letters.reading import DeadLetter, read_letter
 from detector.reading import parse_record
 from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.durable import write_durably
-from ingest.kafka.access import absent, kafka_options, refused, require_entry
+from ingest.kafka.access import as_connection_error, kafka_options, outage, require_entry
 from ingest.kafka.committed import in_records
 from ingest.kafka.sink import record_bytes
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
@@ -82,7 +82,7 @@ def send_file(
     try:
         sent = producer.send(settings.media_topic, value=media, headers=headers).get(timeout=_WAIT_S)
     except AuthorizationError as error:
-        raise refused(error, kafka_options(settings)) from error
+        raise as_connection_error(error, kafka_options(settings)) from error
     except KafkaError as error:
         raise StreamError(f"{path}: not sent: {error}") from error
     return f"{sent.topic}-{sent.partition}-{sent.offset}"
@@ -121,7 +121,7 @@ def answers(settings: IngestSettings) -> Iterator[Callable[[Iterable[str]], Iter
         def follow(sent: Iterable[str]) -> Iterator[tuple[str, Answer]]:
             waiting, until = set(sent), time.monotonic() + _ANSWER_S
             while waiting and time.monotonic() < until:
-                for id_, answer in _answered(consumer, settings.dead_letters_topic):
+                for id_, answer in _read_answers(consumer, settings.dead_letters_topic):
                     if id_ in waiting:
                         waiting.remove(id_)
                         until = time.monotonic() + _ANSWER_S
@@ -130,7 +130,7 @@ def answers(settings: IngestSettings) -> Iterator[Callable[[Iterable[str]], Iter
         yield follow
 
 
-def _answered(consumer: Any, dead_letters: str) -> Iterator[tuple[str, Answer]]:
+def _read_answers(consumer: Any, dead_letters: str) -> Iterator[tuple[str, Answer]]:
     for part, records in consumer.poll(timeout_ms=200).items():
         for record in in_records({part: records}, {}):
             if part.topic == dead_letters:
@@ -174,7 +174,7 @@ def _verdict_reader(
             consumer.seek(part, max(starts[part], ends[part] - count * _OFFSETS_PER_VERDICT))
         yield consumer, ends
     except AuthorizationError as error:
-        raise refused(error, kafka_options(settings)) from error
+        raise as_connection_error(error, kafka_options(settings)) from error
     except KafkaError as error:
         raise StreamError(f"cannot read {', '.join(topics)}: {error}") from error
     finally:
@@ -183,7 +183,7 @@ def _verdict_reader(
 
 def _require_broker(settings: IngestSettings) -> None:
     options = kafka_options(settings)
-    if problem := absent(options, _WAIT_S):
+    if problem := outage(options, _WAIT_S):
         raise StreamError(f"{problem}; start the stack with `forgewatch up`")
     require_entry(options, _WAIT_S)
 

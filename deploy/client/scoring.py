@@ -19,7 +19,7 @@ from detector.release.artifact import Artifact
 from detector.release.crop_graphs import map_problem
 from detector.release.manifest import ArtifactError
 from detector.release.tensors import ModelOutput, Request
-from detector.second_look import looked_again, second_looks
+from detector.second_look import run_second_pass, second_looks
 from detector.serving.rollout import Route
 from detector.serving.rollout_source import FetchError, fetch
 from detector.serving.session import ReleaseSession
@@ -108,7 +108,7 @@ class Scorer:
 
         Raises DecodeError, and OSError where the file cannot be read.
         """
-        decoded = self._shown(path, verdict, self._artifact.manifest.contract.crop_plan, _SHOWN_PX)
+        decoded = self._decode_for_page(path, verdict, self._artifact.manifest.contract.crop_plan, _SHOWN_PX)
         place = decoded.frame_numbers.index(verdict.map.frame) if verdict.map else 0
         shown: NDArray[np.uint8] = decoded.pictures[_SHOWN][place]
         return shown
@@ -119,9 +119,9 @@ class Scorer:
         Raises as `picture`.
         """
         plan = CropPlan(crop_px=32, patches=1, face_patches=0, frames=_FRAMES)
-        return list(self._shown(path, verdict, plan, _FRAME_PX).pictures[_SHOWN])
+        return list(self._decode_for_page(path, verdict, plan, _FRAME_PX).pictures[_SHOWN])
 
-    def _shown(self, path: Path, verdict: Verdict, crops: CropPlan, most_px: int) -> Decoded:
+    def _decode_for_page(self, path: Path, verdict: Verdict, crops: CropPlan, most_px: int) -> Decoded:
         smaller = min(1.0, most_px / max(verdict.width, verdict.height))
         width_px, height_px = (max(1, round(side * smaller)) for side in (verdict.width, verdict.height))
         plan = MediaPlan(crops=crops, pictures={_SHOWN: PicturePlan(width_px=width_px, height_px=height_px)})
@@ -129,7 +129,7 @@ class Scorer:
 
     def _again(self, artifact: Artifact, seen: Sequence[JudgedItem], *, dense: bool) -> Sequence[JudgedItem]:
         looks = second_looks(artifact, self._session.score, also_real=dense)
-        return looked_again(seen, looks, self._sandbox.submit)
+        return run_second_pass(seen, looks, self._sandbox.submit)
 
     def _model(self, _artifact: Artifact, request: Request) -> ModelOutput:
         return self._session.score(request)

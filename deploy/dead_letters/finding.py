@@ -11,7 +11,7 @@ _PAGE = 500
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LetterFilter:
     """What a letter must be to be found; None: whatever it is."""
 
     reason: str | None = None
@@ -29,7 +29,7 @@ class Wanted:
         )
 
 
-def find(ingest: IngestSettings, wanted: Wanted, timeout_s: float) -> Iterator[DeadLetter]:
+def find(ingest: IngestSettings, wanted: LetterFilter, timeout_s: float) -> Iterator[DeadLetter]:
     """Yield what is wanted, the newest of each page first. Raises TopicError."""
     before: dict[int, int] | None = {}
     while before is not None:

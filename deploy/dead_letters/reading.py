@@ -34,14 +34,14 @@ class DeadLetter:
 
 
 @dataclass(frozen=True)
-class Page:
+class LetterPage:
     """Some of them, the newest first. older: what `before` is for the next page; None at the end."""
 
     letters: tuple[DeadLetter, ...]
     older: Mapping[int, int] | None
 
 
-def read_page(ingest: IngestSettings, before: Mapping[int, int], most: int, timeout_s: float) -> Page:
+def read_page(ingest: IngestSettings, before: Mapping[int, int], most: int, timeout_s: float) -> LetterPage:
     """Read the newest dead letters that lie before an offset of each partition; {}: the newest of all.
 
     Reads at most `most` offsets a partition, so it may hold fewer. Raises TopicError.
@@ -60,7 +60,7 @@ def read_page(ingest: IngestSettings, before: Mapping[int, int], most: int, time
     for letter in letters[most:]:
         older[letter.partition] = max(older[letter.partition], letter.offset + 1)
     more = any(older[part.partition] > begin[part] for part in parts)
-    return Page(tuple(shown), older if more else None)
+    return LetterPage(tuple(shown), older if more else None)
 
 
 def _between(

@@ -14,7 +14,7 @@ from ingest.kafka.access import kafka_options
 from ingest.kafka.compacted import read_all
 from ingest.kafka.sink import RecordTooLargeError, TransactionalSink
 from ingest.records import InRecord, OutRecord
-from ingest.replay import REPLAYS, ReplayError, is_cut, origin, replay_count, replayed
+from ingest.replay import REPLAYS, ReplayError, build_replay, is_cut, origin, replay_count
 from ingest.reread import MediaReader
 from ingest.settings import IngestSettings
 
@@ -24,7 +24,7 @@ _AT_ONCE = 100
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordPlace:
     """Where a record lies: a dead letter, or the original of one."""
 
     topic: str
@@ -39,7 +39,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayOutcome:
     """What became of a letter; why_not is None where it was replayed."""
 
     letter: str
@@ -53,8 +53,8 @@ def replayed_before(ingest: IngestSettings, timeout_s: float) -> set[str]:
 
 
 def replay(
-    ingest: IngestSettings, places: Sequence[Place], timeout_s: float, *, force: bool = False
-) -> Iterator[Outcome]:
+    ingest: IngestSettings, places: Sequence[RecordPlace], timeout_s: float, *, force: bool = False
+) -> Iterator[ReplayOutcome]:
     """Replay the letters at these places, in this order, and yield what became of each once it is committed.
 
     force: those that were replayed, or failed three times, too. Raises TopicError, SinkError,
@@ -71,16 +71,16 @@ def replay(
                 try:
                     if place.id in done and not force:
                         raise ReplayError("it was replayed before")
-                    sent[place.id] = _sent(place, letters.get(place), reader, ingest, force=force)
-                    outcomes.append(Outcome(place.id))
+                    sent[place.id] = _records_to_send(place, letters.get(place), reader, ingest, force=force)
+                    outcomes.append(ReplayOutcome(place.id))
                 except ReplayError as error:
-                    outcomes.append(Outcome(place.id, str(error)))
-            yield from _committed(sink, outcomes, sent)
+                    outcomes.append(ReplayOutcome(place.id, str(error)))
+            yield from _commit_replays(sink, outcomes, sent)
             done |= sent.keys()
 
 
-def _sent(
-    place: Place, letter: InRecord | None, reader: MediaReader, ingest: IngestSettings, *, force: bool
+def _records_to_send(
+    place: RecordPlace, letter: InRecord | None, reader: MediaReader, ingest: IngestSettings, *, force: bool
 ) -> list[OutRecord]:
     if letter is None:
         raise ReplayError("no dead letter lies there any more")
@@ -91,17 +91,17 @@ def _sent(
         raise ReplayError(f"it failed {replay_count(letter) + 1} times: --force tries it once more")
     record: InRecord | None = letter
     if is_cut(letter):
-        original = Place(topic, partition, offset)
+        original = RecordPlace(topic, partition, offset)
         record = dict(reader.records([original])).get(original)
     if record is None:
         raise ReplayError(f"it was too large to be kept whole, and {topic}-{partition}-{offset} is gone")
     mark = json.dumps({"at": datetime.now(UTC).isoformat()}).encode()
-    return [replayed(letter, record), OutRecord(ingest.topic(REPLAYS), place.id.encode(), mark)]
+    return [build_replay(letter, record), OutRecord(ingest.topic(REPLAYS), place.id.encode(), mark)]
 
 
-def _committed(
-    sink: TransactionalSink, outcomes: list[Outcome], sent: dict[str, list[OutRecord]]
-) -> list[Outcome]:
+def _commit_replays(
+    sink: TransactionalSink, outcomes: list[ReplayOutcome], sent: dict[str, list[OutRecord]]
+) -> list[ReplayOutcome]:
     while sent:
         try:
             sink.commit([record for records in sent.values() for record in records], {}, None)
@@ -109,6 +109,6 @@ def _committed(
         except RecordTooLargeError as error:
             in_the_way = next(name for name, records in sent.items() if error.record in records)
             del sent[in_the_way]
-            said = Outcome(in_the_way, f"{error}: send its media by a claim check")
+            said = ReplayOutcome(in_the_way, f"{error}: send its media by a claim check")
             outcomes = [said if each.letter == in_the_way else each for each in outcomes]
     return outcomes

@@ -44,7 +44,7 @@ class Sent:
     """when the producer took it, by time.perf_counter()"""
 
 
-class Shares(BaseModel):
+class LabelShares(BaseModel):
     """Of one family's media: the share per label, and the share that was given that very family; n items."""
 
     n: int
@@ -57,8 +57,8 @@ class Shares(BaseModel):
 class FamilyShares(BaseModel):
     """One family under release 0 and under the release that the operator approved."""
 
-    before: Shares
-    after: Shares
+    before: LabelShares
+    after: LabelShares
 
 
 class DemoReport(BaseModel):
@@ -104,16 +104,16 @@ def delivery(
     return lost, sum(count - 1 for count in answers.values())
 
 
-def shares(family: str, verdicts: list[Verdict]) -> Shares:
+def shares(family: str, verdicts: list[Verdict]) -> LabelShares:
     """The shares of one family's verdicts. A real is named when it is called real."""
     n = len(verdicts)
     counts = Counter(verdict.label for verdict in verdicts)
-    named = sum(_named(family, verdict) for verdict in verdicts)
+    named = sum(_is_named(family, verdict) for verdict in verdicts)
     of_label = {label: counts[label] / max(n, 1) for label in get_args(Label)}
-    return Shares(n=n, named=named / max(n, 1), **of_label)
+    return LabelShares(n=n, named=named / max(n, 1), **of_label)
 
 
-def _named(family: str, verdict: Verdict) -> bool:
+def _is_named(family: str, verdict: Verdict) -> bool:
     if family == REAL:
         return verdict.label == REAL
     return verdict.label == "fake" and verdict.family == family
@@ -149,7 +149,7 @@ def average_accuracy(families: Mapping[str, FamilyShares], unseen: str) -> tuple
     return 100 * sum(before) / max(len(before), 1), 100 * sum(after) / max(len(after), 1)
 
 
-def forgotten(
+def average_forgetting(
     sent: Iterable[Sent], verdicts: Mapping[str, Verdict], first_release: str
 ) -> tuple[float, float, float]:
     """AF and its 95 % interval, in points, over the media that both releases judged; 0 where none is.
@@ -169,7 +169,7 @@ def forgotten(
     for message in messages:
         again = verdicts[message.id]
         if message.phase == "again" and message.family and (first := told.get(again.item.digest)):
-            change = _named(message.family, again) - _named(message.family, first)
+            change = _is_named(message.family, again) - _is_named(message.family, first)
             lost.setdefault(message.family, []).append(change)
     if not lost:
         return 0.0, 0.0, 0.0
@@ -190,7 +190,7 @@ def real_shares(families: Mapping[str, FamilyShares]) -> tuple[int, float, float
     return n, unknown, fake
 
 
-def _of_default(before: Shares) -> dict[str, bool]:
+def _of_default(before: LabelShares) -> dict[str, bool]:
     """What is claimed of the default choice alone: some other families are missed, which the table shows."""
     return {
         f"before: {LEAST_NOT_REAL:.0%} of the unseen fakes are not called real": 1 - before.real
@@ -220,7 +220,7 @@ def report(
     families = family_shares(sent, verdicts, first_release)
     lost, duplicated = delivery(sent, *answers)
     aa_before, aa_after = average_accuracy(families, unseen)
-    af, af_low, af_high = forgotten(sent, verdicts, first_release)
+    af, af_low, af_high = average_forgetting(sent, verdicts, first_release)
     reals, reals_unknown, reals_fake = real_shares(families)
     before, after = families[unseen].before, families[unseen].after
     fresh = [m.id for m in sent if m.family == REAL and m.phase not in _ASIDE and m.id in verdicts]

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from deploy.client.pictures import cells_of_map
-from detector.looks.map_look import cells_of
 from detector.records import ForgeryMap, Verdict
+from detector.second_pass.map_look import cells_of
 from memory.records import REAL
 from updater.localizer.calibrate import FORGED_FROM, MARKED_SHARE
 from updater.scan.clips import Stretch
-from updater.scan.training import MAX_REALS_TOLD, found
+from updater.scan.training import MAX_REALS_TOLD, hits
 
 LEAST_IOU = 0.3
 SMALL_AREA = 0.15
@@ -120,7 +120,7 @@ class AnsweredClip:
     """what of it is forged, in frames; nothing of a real clip"""
 
 
-class Told(BaseModel):
+class LocatedClips(BaseModel):
     """Clips of one kind, and what was told of them.
 
     stretches: how many are forged in them; found: of those, with how many a told one has a temporal IoU of
@@ -141,19 +141,19 @@ class Told(BaseModel):
 class WhenReport(BaseModel):
     """Real clips, all forged clips, and those of each family."""
 
-    reals: Told
-    forged: Told
-    families: dict[str, Told]
+    reals: LocatedClips
+    forged: LocatedClips
+    families: dict[str, LocatedClips]
 
 
 def when_report(clips: Sequence[AnsweredClip]) -> WhenReport:
     """Count what was told of clips, all of one length and some forged."""
     forged = [clip for clip in clips if clip.family != REAL]
     return WhenReport(
-        reals=told([clip for clip in clips if clip.family == REAL]),
-        forged=told(forged),
+        reals=count_located([clip for clip in clips if clip.family == REAL]),
+        forged=count_located(forged),
         families={
-            family: told([one for one in forged if one.family == family])
+            family: count_located([one for one in forged if one.family == family])
             for family in dict.fromkeys(one.family for one in forged)
         },
     )
@@ -175,13 +175,13 @@ def aims(report: WhenReport) -> dict[str, bool]:
     }
 
 
-def told(clips: Sequence[AnsweredClip]) -> Told:
+def count_located(clips: Sequence[AnsweredClip]) -> LocatedClips:
     """Count what was told of clips, all of one length."""
     said = [segments_of(clip.verdict) for clip in clips]
     # Of each pair of clips: what is told of the one, held against the truth of the other.
-    met = [[int(found(segments, clip.truth).sum()) for segments in said] for clip in clips]
+    met = [[int(hits(segments, clip.truth).sum()) for segments in said] for clip in clips]
     others = len(clips) - 1
-    return Told(
+    return LocatedClips(
         clips=len(clips),
         not_real=sum(clip.verdict.label != REAL for clip in clips),
         unknown=sum(clip.verdict.label == "unknown" for clip in clips),

@@ -17,7 +17,7 @@ from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 from memory.records import REAL
 from updater.distortions.clip_writing import RATE
-from updater.scan.training import found
+from updater.scan.training import hits
 
 _TILE_PX, _GAP_PX, _LINE_PX, _TEXT_PX = 256, 8, 22, 14
 _HEADS = ("as it was sent", "forged in truth", "the map of its verdict")
@@ -45,7 +45,7 @@ class ShownPicture:
     answered: Answered
 
     @property
-    def located(self) -> bool:
+    def is_located(self) -> bool:
         """Whether its verdict says where."""
         return self.answered.verdict.map is not None
 
@@ -63,7 +63,7 @@ class ShownClip:
         return self.answered.family
 
     @property
-    def located(self) -> bool:
+    def is_located(self) -> bool:
         """Whether its verdict says when."""
         return bool(self.answered.verdict.segments)
 
@@ -76,7 +76,7 @@ def to_look_at(sent: Sequence[Item]) -> list[Item]:
     chosen = {}
     for family in dict.fromkeys(item.family for item in sent):
         of_it = [item for item in sent if item.family == family]
-        chosen[family] = next((item for item in of_it if item.located), of_it[0])
+        chosen[family] = next((item for item in of_it if item.is_located), of_it[0])
     return list(chosen.values())
 
 
@@ -95,7 +95,7 @@ def map_sheet(pictures: Sequence[ShownPicture]) -> Image.Image:
         tiles = (
             Image.fromarray(pixels),
             _true(pixels, picture.answered.mask),
-            _said(pixels, picture.answered),
+            _draw_verdict(pixels, picture.answered),
         )
         for place, (head, tile) in enumerate(zip(_HEADS, tiles, strict=True)):
             at = left + place * (_TILE_PX + _GAP_PX)
@@ -107,14 +107,14 @@ def map_sheet(pictures: Sequence[ShownPicture]) -> Image.Image:
 def map_caption(picture: ShownPicture) -> str:
     """Say in a line what was forged, and what was said of it."""
     verdict = picture.answered.verdict
-    begin = f"{picture.family}, {picture.answered.area:.0%} of the area: {_called(verdict)}"
+    begin = f"{picture.family}, {picture.answered.area:.0%} of the area: {_verdict_text(verdict)}"
     if verdict.map is None:
         return f"{begin}, no map" if verdict.label != REAL else f"{begin}, so not mapped"
     met = overlap(verdict.map, picture.answered.mask)
     return f"{begin}, {verdict.map.share:.0%} marked, IoU with the truth {met:.2f}"
 
 
-def _called(verdict: Verdict) -> str:
+def _verdict_text(verdict: Verdict) -> str:
     """Say what a verdict calls its item."""
     return f"called {verdict.label}" + (f" ({verdict.family})" if verdict.label == "fake" else "")
 
@@ -128,7 +128,7 @@ def _true(pixels: NDArray[np.uint8], mask: NDArray[np.uint8]) -> Image.Image:
     return Image.fromarray(shown.astype(np.uint8))
 
 
-def _said(pixels: NDArray[np.uint8], answered: Answered) -> Image.Image:
+def _draw_verdict(pixels: NDArray[np.uint8], answered: Answered) -> Image.Image:
     found = answered.verdict.map
     if found is None:
         return Image.new("RGB", (_TILE_PX, _TILE_PX), (225, 225, 225))
@@ -147,7 +147,7 @@ def timeline_sheet(clips: Sequence[ShownClip]) -> Image.Image:
 
     Raises DecodeError.
     """
-    tiles = [(timeline_caption(clip.answered), _drawn(clip)) for clip in clips]
+    tiles = [(timeline_caption(clip.answered), _draw_clip(clip)) for clip in clips]
     width = max((tile.width for _, tile in tiles), default=0) + 2 * _GAP_PX
     height = sum(tile.height + _LINE_PX + _GAP_PX for _, tile in tiles)
     top = len(_TIMELINES_EXPLAINED) * _LINE_PX + 2 * _GAP_PX
@@ -163,7 +163,7 @@ def timeline_sheet(clips: Sequence[ShownClip]) -> Image.Image:
 
 def timeline_caption(clip: AnsweredClip) -> str:
     """Say in a line what was forged, and what was said of it."""
-    verdict, label = clip.verdict, _called(clip.verdict)
+    verdict, label = clip.verdict, _verdict_text(clip.verdict)
     if verdict.scan is None:
         return f"{clip.family}: {label}, not scanned"
     told = len(verdict.segments or ())
@@ -171,11 +171,11 @@ def timeline_caption(clip: AnsweredClip) -> str:
         return (
             f"a real clip: {label}, {told} told as forged" if told else f"a real clip: {label}, nothing told"
         )
-    met = found(segments_of(verdict), clip.truth).sum()
+    met = hits(segments_of(verdict), clip.truth).sum()
     return f"{clip.family}: {label}; stretches: {len(clip.truth)} forged, {told} told, {met} found"
 
 
-def _drawn(clip: ShownClip) -> Image.Image:
+def _draw_clip(clip: ShownClip) -> Image.Image:
     verdict, plan = clip.answered.verdict, CropPlan(crop_px=32, patches=1, face_patches=0, frames=_FRAMES)
     shown = PicturePlan(width_px=_FRAME_PX, height_px=_FRAME_PX)
     decoded = extract(

@@ -32,7 +32,7 @@ HOSTILE: tuple[bytes | None, ...] = (
 )
 """Values that are no media: each must become a dead letter and disturb nothing."""
 
-Wanted = list[tuple[str, int]]
+FamilyIndexes = list[tuple[str, int]]
 """Media by number: (family or "real", index)."""
 
 
@@ -68,49 +68,51 @@ def release_zero_settings(seed: int, unseen: str) -> dict[str, str]:
     }
 
 
-def before(seed: int, unseen: str) -> Wanted:
+def before(seed: int, unseen: str) -> FamilyIndexes:
     """Reals and known fakes, then the unseen family among reals."""
-    known = _shuffled(seed, {REAL: BEFORE_REALS // 2, **dict.fromkeys(_known(unseen), BEFORE_EACH)})
+    known = _shuffle_counts(
+        seed, {REAL: BEFORE_REALS // 2, **dict.fromkeys(_known_families(unseen), BEFORE_EACH)}
+    )
     reals = [(REAL, index) for index in range(BEFORE_REALS // 2, BEFORE_REALS)]
-    return known + _mixed(seed, [*reals, *((unseen, index) for index in range(BEFORE_UNSEEN))])
+    return known + _shuffle(seed, [*reals, *((unseen, index) for index in range(BEFORE_UNSEEN))])
 
 
-def again(seed: int, unseen: str) -> Wanted:
+def again(seed: int, unseen: str) -> FamilyIndexes:
     """The reals and the known fakes of `before`: what two releases say of the same media is compared."""
     return [one for one in before(seed, unseen) if one[0] != unseen]
 
 
-def swap(seed: int, unseen: str) -> Wanted:
+def swap(seed: int, unseen: str) -> FamilyIndexes:
     """What streams while the releases change: numbers that `before` does not use."""
     wanted = [(REAL, BEFORE_REALS + index) for index in range(SWAP_REALS)]
-    wanted += [(name, BEFORE_EACH + index) for name in _known(unseen) for index in range(SWAP_EACH)]
-    return _mixed(seed, wanted + [(unseen, BEFORE_UNSEEN + index) for index in range(SWAP_EACH)])
+    wanted += [(name, BEFORE_EACH + index) for name in _known_families(unseen) for index in range(SWAP_EACH)]
+    return _shuffle(seed, wanted + [(unseen, BEFORE_UNSEEN + index) for index in range(SWAP_EACH)])
 
 
-def after(seed: int, new: str) -> Wanted:
+def after(seed: int, new: str) -> FamilyIndexes:
     """Fresh media of every family, of the new one more: a share of thirty is uncertain by seven points."""
-    return _shuffled(seed, {REAL: AFTER_REALS, **dict.fromkeys(FAMILIES, AFTER_EACH), new: AFTER_NEW})
+    return _shuffle_counts(seed, {REAL: AFTER_REALS, **dict.fromkeys(FAMILIES, AFTER_EACH), new: AFTER_NEW})
 
 
-def in_part() -> Wanted:
+def in_part() -> FamilyIndexes:
     """Pictures of every family that are forged in a part of their area, by turns."""
     return [(family, index) for index in range(IN_PART_EACH) for family in FAMILIES]
 
 
-def clips() -> Wanted:
+def clips() -> FamilyIndexes:
     """Real clips, and clips that are forged in stretches, of each family by turns."""
     forged = [(family, index) for index in range(CLIPS_EACH) for family in IN_CLIPS]
     return [(REAL, index) for index in range(CLIPS_REALS)] + forged
 
 
-def _known(unseen: str) -> list[str]:
+def _known_families(unseen: str) -> list[str]:
     return [family for family in FAMILIES if family != unseen]
 
 
-def _shuffled(seed: int, counts: dict[str, int]) -> Wanted:
-    return _mixed(seed, [(family, index) for family, count in counts.items() for index in range(count)])
+def _shuffle_counts(seed: int, counts: dict[str, int]) -> FamilyIndexes:
+    return _shuffle(seed, [(family, index) for family, count in counts.items() for index in range(count)])
 
 
-def _mixed(seed: int, wanted: Wanted) -> Wanted:
+def _shuffle(seed: int, wanted: FamilyIndexes) -> FamilyIndexes:
     random.Random(seed).shuffle(wanted)  # noqa: S311 - an order, no secret
     return wanted

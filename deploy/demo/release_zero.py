@@ -33,7 +33,7 @@ from deploy.local.processes import StackError
 from deploy.local.record import HOME, read_record
 from deploy.local.stack import await_answer, launch_room, process_address
 from deploy.release_records import PROPOSED
-from detector.features.texture_weights import filled
+from detector.features.texture_weights import fill_weights
 from detector.release.artifact import EVALUATION, MODEL, Artifact, verify
 from detector.release.manifest import ArtifactError
 from ingest.durable import folder_aside
@@ -113,7 +113,7 @@ def make_release_zero(
     ):
         operator.update()
     shutil.rmtree(media)
-    kept = _kept(library)
+    kept = _cache_path(library)
     shutil.rmtree(kept.parent, ignore_errors=True)
     _copy(run, kept)
 
@@ -138,14 +138,14 @@ def updater_by(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
 
 def restore(library: Library, run: Path) -> bool:
     """Bring back what an earlier run kept, whole, before the stack starts; False where nothing fits."""
-    kept = _kept(library)
+    kept = _cache_path(library)
     if not kept.is_dir():
         return False
     _copy(kept, run)
     return True
 
 
-def _kept(library: Library) -> Path:
+def _cache_path(library: Library) -> Path:
     return CACHE / f"release-0-seed-{library.seed}-without-{library.unseen}" / _digest_of_makings(library)
 
 
@@ -189,7 +189,7 @@ SHIPPED_DIGEST = "f9d6e79ad6311f5ec80179c9786dabccb2008a683ac7701834c252331b6829
 _BECAUSE_BROKEN = "it ships: most forgeries of strangers pass until they are named, and its card says so"
 
 
-def shipped(folder: Path, kept: Path = SHIPPED) -> Artifact:
+def copy_shipped(folder: Path, kept: Path = SHIPPED) -> Artifact:
     """Copy the release that ships into a new folder, fill the weights in, and verify each byte.
 
     Raises StackError, of one line, where it is damaged or exchanged, or the weights are not installed.
@@ -197,7 +197,7 @@ def shipped(folder: Path, kept: Path = SHIPPED) -> Artifact:
     try:
         shutil.copytree(kept, folder)
         graph = folder / MODEL
-        graph.write_bytes(filled(graph.read_bytes()))
+        graph.write_bytes(fill_weights(graph.read_bytes()))
         return verify(folder, SHIPPED_DIGEST)
     except (ArtifactError, OSError, ModuleNotFoundError, ValueError) as error:
         raise StackError(
@@ -232,7 +232,7 @@ def _propose_shipped(run: Path, settings: Mapping[str, str]) -> None:
         deploy_token=SecretStr(settings["FORGEWATCH_UPDATER_DEPLOY_TOKEN"]),
     )
     with TemporaryDirectory(dir=run) as aside, DeployClient(bounds) as deploy_server:
-        artifact = shipped(Path(aside, "release"))
+        artifact = copy_shipped(Path(aside, "release"))
         evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
         try:
             deploy_server.put(artifact)

@@ -105,7 +105,7 @@ def _tell(story: Story) -> DemoReport:
         )
 
 
-def _samples(story: Story, split: str, wanted: plan.Wanted) -> Iterator[MediaSample]:
+def _samples(story: Story, split: str, wanted: plan.FamilyIndexes) -> Iterator[MediaSample]:
     return make_many(story.seed, split, wanted, processes=plan.CORES)
 
 

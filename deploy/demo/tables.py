@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from deploy.demo.claims import DemoReport, Shares
+from deploy.demo.claims import DemoReport, LabelShares
 from deploy.demo.located import LEAST_IOU, SMALL_AREA, PlaceReport, WhenReport
 from updater.scan.training import FOUND_FROM
 from updater.terminal import print_grid
@@ -53,7 +53,7 @@ def _families(console: Console, report: DemoReport) -> None:
     print_grid(console, title, ("family", "items", "real", "fake", "unknown", "named"), rows)
 
 
-def _change(before: Shares, after: Shares, field: str) -> str:
+def _change(before: LabelShares, after: LabelShares, field: str) -> str:
     return f"{100 * getattr(before, field):.0f} → {100 * getattr(after, field):.0f}"
 
 

@@ -89,15 +89,15 @@ class Traffic:
             handed_s = time.perf_counter()
             future = self._producer.send(self._topic, sample.data, headers=headers)
             futures.append((sample.family, handed_s, future))
-        return self._sent(futures, phase)
+        return self._record_sent(futures, phase)
 
     def send_hostile(self, values: Iterable[bytes | None]) -> list[Sent]:
         """Send values that are no media, as they are."""
         # With a key, since the client refuses a record that has neither.
         futures = [(None, 0.0, self._producer.send(self._topic, value, key=b"hostile")) for value in values]
-        return self._sent(futures, "hostile")
+        return self._record_sent(futures, "hostile")
 
-    def _sent(self, futures: Sequence[tuple[str | None, float, Any]], phase: Phase) -> list[Sent]:
+    def _record_sent(self, futures: Sequence[tuple[str | None, float, Any]], phase: Phase) -> list[Sent]:
         self._producer.flush()
         sent = []
         for family, handed_s, future in futures:

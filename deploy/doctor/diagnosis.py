@@ -26,8 +26,8 @@ CHECKS: dict[str, Callable[[], str]] = {
     "releases topic": rollout.topic,
     "TorchServe": stack.torchserve,
     "processes": stack.processes,
-    "supervisor": stack.kept,
-    "served release": rollout.served,
+    "supervisor": stack.check_processes,
+    "served release": rollout.check_served,
     "lag": stack.lag,
     "alerts": stack.alerts,
 }

@@ -46,7 +46,8 @@ def topic() -> str:
         raise CheckError(str(error), "bring the broker back and see that the topic exists") from error
     if found.newest != wanted:
         raise CheckError(
-            f"the newest record of the topic names {_said(found.newest)}; the ledger says {_said(wanted)}",
+            f"the newest record of the topic names {_describe_rollout(found.newest)}; "
+            f"the ledger says {_describe_rollout(wanted)}",
             f"wait {RECHECK_INTERVAL_S:g} s for the server to mend it; else see `forgewatch status`",
         )
     if len(raises) > 1:
@@ -73,7 +74,7 @@ def artifacts() -> str:
     return f"{len(wanted)} artifacts are there"
 
 
-def served() -> str:
+def check_served() -> str:
     """The detectors score by the release that the ledger says, and complain of nothing else."""
     with open_api() as api:
         rollout = api.rollout()
@@ -107,7 +108,7 @@ def _scores_by(name: str, address: str) -> set[str]:
         raise CheckError(f"{name} does not say what it scores by: {error}", advice) from error
 
 
-def _said(rollout: Rollout | None) -> str:
+def _describe_rollout(rollout: Rollout | None) -> str:
     if rollout is None:
         return "nothing"
     return (

@@ -21,7 +21,7 @@ from deploy.settings import DeploySettings
 from detector.release.artifact import version_of
 from detector.serving.torchserve import TorchServe, TorchServeError
 from detector.settings import DetectorSettings
-from ingest.kafka.access import barred, kafka_options
+from ingest.kafka.access import auth_problem, kafka_options
 from ingest.settings import IngestSettings
 
 _WATCH_LAG_S = 3.0
@@ -30,7 +30,7 @@ _WATCH_LAG_S = 3.0
 def broker() -> str:
     """Somebody answers at the bootstrap servers."""
     settings = IngestSettings()
-    if problem := barred(kafka_options(settings), DeploySettings().kafka_timeout_s):
+    if problem := auth_problem(kafka_options(settings), DeploySettings().kafka_timeout_s):
         raise CheckError(
             problem, "start it (`forgewatch up`), or see the FORGEWATCH_INGEST_… settings of the broker"
         )
@@ -49,7 +49,7 @@ def broker() -> str:
 def topics() -> str:
     """The topics exist, and are set so that what is written stays, fits and is read."""
     ingest = IngestSettings()
-    if problem := barred(kafka_options(ingest), DeploySettings().kafka_timeout_s):
+    if problem := auth_problem(kafka_options(ingest), DeploySettings().kafka_timeout_s):
         raise CheckError(problem, "see the check of the broker")
     try:
         found = examine_topics(ingest, _timeout_ms())
@@ -109,7 +109,7 @@ def processes() -> str:
     return f"{', '.join(process.name for process in found)} answer"
 
 
-def kept() -> str:
+def check_processes() -> str:
     """What this folder's own stack is made of runs, or is being brought back."""
     try:
         found = kept_alive()

@@ -36,7 +36,7 @@ def of_release(ground: Ground, digest: str) -> ReleaseLineage:
         requested_by = ground.runs.get(release.candidate.update).requested_by
     except KeyError:
         requested_by = None
-    counts, newest = ground.said(digest)
+    counts, newest = ground.verdicts_of(digest)
     return ReleaseLineage(
         release=release,
         history=ground.history.get(digest, ()),
@@ -102,13 +102,15 @@ def _taken_back(ground: Ground, place: VerdictPlace, said: Verdict | Withdrawal 
         older = find_superseded(connection, place)
     before = read_verdict(ground.ingest, older[0], ground.kafka_timeout_s) if older else None
     by = version_of(release_taken_back(said) or "")
-    was = f"{by} said {_called(before)}" if isinstance(before, Verdict) else f"what {by} said is no more"
+    was = (
+        f"{by} said {_verdict_name(before)}" if isinstance(before, Verdict) else f"what {by} said is no more"
+    )
     if isinstance(said, Withdrawal):
         return f"withdrawn: {said.reason}; {was}"
-    return f"corrected: {was}, {version_of(said.release)} says {_called(said)}"
+    return f"corrected: {was}, {version_of(said.release)} says {_verdict_name(said)}"
 
 
-def _called(verdict: Verdict) -> str:
+def _verdict_name(verdict: Verdict) -> str:
     return verdict.family if verdict.label == "fake" and verdict.family else verdict.label
 
 

@@ -71,7 +71,7 @@ class Ground:
             found.append(release := parent)
         return found
 
-    def said(self, digest: str) -> tuple[Mapping[str, int], tuple[VerdictRef, ...]]:
+    def verdicts_of(self, digest: str) -> tuple[Mapping[str, int], tuple[VerdictRef, ...]]:
         """Return how many verdicts of a release the topic has, by label, and the newest of them.
 
         Raises StoreUnavailableError.

@@ -102,7 +102,7 @@ def learners(ground: Ground, items_in: ItemsIn) -> _Found:
         taught = (parent.digest for parent in ground.parents(release) if own[parent.digest].get("train"))
         through = None if own[digest] else next(taught, None)
         if own[digest] or through is not None:
-            counts, newest = ground.said(digest)
+            counts, newest = ground.verdicts_of(digest)
             found.append(
                 Learner(release=release, items=own[digest], through=through, verdicts=counts, newest=newest)
             )

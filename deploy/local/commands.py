@@ -45,10 +45,10 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
     with _alone(home):
         record = read_record(home / "stack.json")
         if record is not None:
-            why = _broken(home, record.supervisor())
+            why = _problem_of_stack(home, record.supervisor())
             if not why:
                 console.print("Forgewatch runs here already.")
-                tell(home, console)
+                print_endpoints(home, console)
                 return
             console.print(f"What was left of a stack is ended first ({why}).")
             _end(home, record)
@@ -66,7 +66,7 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
                 " reaches the stack may do everything, until `forgewatch token add NAME --role admin`."
             )
         await_verdicts(stack.settings, console)
-        tell(home, console)
+        print_endpoints(home, console)
 
 
 def down(home: Path = HOME, console: Console | None = None, *, purge: bool = False) -> None:
@@ -100,12 +100,14 @@ _KEPT = {
 }
 
 
-def _broken(home: Path, supervisor: Supervisor) -> str:
+def _problem_of_stack(home: Path, supervisor: Supervisor) -> str:
     """Why the stack must be started anew; empty where it runs, or is being brought back."""
     if not (home / "stack.env").exists():
         return "it never came up whole"
     try:
-        return ", ".join(f"{kept.name}: {kept.state}" for kept in supervisor.kept() if kept.given_up)
+        return ", ".join(
+            f"{kept.name}: {kept.state}" for kept in supervisor.process_statuses() if kept.given_up
+        )
     except (StackError, OSError):
         return "its supervisord is dead"
 
@@ -121,7 +123,7 @@ def _end(folder: Path, record: StackRecord) -> int:
     return ended
 
 
-def tell(home: Path, console: Console) -> None:
+def print_endpoints(home: Path, console: Console) -> None:
     """Say where everything of the stack in `home` listens and how to use it."""
     settings = read_environment(home / "stack.env")
     command = Path(sys.executable).parent / "forgewatch"

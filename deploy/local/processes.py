@@ -50,7 +50,7 @@ class ProcessNotReadyError(StackError):
 
 
 @dataclass(frozen=True)
-class Child:
+class OwnProcess:
     """A process that this package started, the leader of its own session.
 
     created_s is the start time in seconds since the epoch as the kernel tells it. handle is there
@@ -66,7 +66,7 @@ class Child:
 
 def start(
     name: str, command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str], folder: Path
-) -> Child:
+) -> OwnProcess:
     """Start a command in a session of its own; stdout and stderr are appended to `log`.
 
     `environment` is the child's whole environment and `folder` its working folder. A Ctrl-C in the
@@ -84,7 +84,7 @@ def start(
             start_new_session=True,
         )
     # Until it is waited for, an ended child stays in the process table, so this cannot fail.
-    return Child(name, handle.pid, psutil.Process(handle.pid).create_time(), log, handle)
+    return OwnProcess(name, handle.pid, psutil.Process(handle.pid).create_time(), log, handle)
 
 
 class Launch(Protocol):
@@ -98,25 +98,25 @@ class Launch(Protocol):
         log: Path,
         environment: Mapping[str, str],
         folder: Path,
-    ) -> Child:
+    ) -> OwnProcess:
         """Start a command; see `start`."""
 
 
-def alive(child: Child) -> bool:
+def alive(child: OwnProcess) -> bool:
     """Whether this very process still runs; False for a zombie and for a stranger with its id."""
     if child.handle is not None and child.handle.poll() is not None:
         return False
-    return _running(_identified(child))
+    return _running(_find_process(child))
 
 
-def stop(child: Child, timeout_s: float = 15.0, url: str | None = None) -> None:
+def stop(child: OwnProcess, timeout_s: float = 15.0, url: str | None = None) -> None:
     """End the child and its `session`: SIGTERM to the child, SIGKILL to what is left of them.
 
     The child passes its end on to its own children; those that outlive it or `timeout_s` are
     killed. Does nothing where the child is gone, or where its id belongs to someone else by now.
     """
     members = session(child, url)
-    leader = _identified(child)
+    leader = _find_process(child)
     if leader is not None:
         _signal(leader, signal.SIGTERM)
         _wait(lambda: not alive(child), timeout_s)
@@ -128,13 +128,13 @@ def stop(child: Child, timeout_s: float = 15.0, url: str | None = None) -> None:
         child.handle.wait(timeout_s)
 
 
-def session(child: Child, url: str | None = None) -> set[psutil.Process]:
+def session(child: OwnProcess, url: str | None = None) -> set[psutil.Process]:
     """The child, where it runs, and all that it started, also where it has ended and they have not.
 
     They are known by their session, unless the child's id belongs to a stranger. Those that began a session
     of their own are known by `url`, which supervisord gives to each of its processes. This one is left out.
     """
-    ours = not psutil.pid_exists(child.pid) or _identified(child) is not None
+    ours = not psutil.pid_exists(child.pid) or _find_process(child) is not None
     since, members = child.created_s - _CLOCK_CORRECTION_S, set()
     for process in psutil.process_iter():
         try:
@@ -148,13 +148,13 @@ def session(child: Child, url: str | None = None) -> set[psutil.Process]:
     return members
 
 
-def wait_until(child: Child, ready: Callable[[], bool], timeout_s: float) -> None:
+def wait_until(child: OwnProcess, ready: Callable[[], bool], timeout_s: float) -> None:
     """Wait until `ready()`; raises ProcessDiedError or ProcessNotReadyError with the log's last lines."""
     until = time.monotonic() + timeout_s
     while not ready():
         if not alive(child):
             # Its last words are in the log by the time that it was reaped, whoever's child it is.
-            _wait(lambda: child.handle is not None or _identified(child) is None, _LAST_WORDS_S)
+            _wait(lambda: child.handle is not None or _find_process(child) is None, _LAST_WORDS_S)
             code = "" if child.handle is None else f" with exit status {child.handle.returncode}"
             raise ProcessDiedError(f"{child.name} ended{code} before it was ready.\n{last_lines(child.log)}")
         if time.monotonic() > until:
@@ -211,7 +211,7 @@ def free_port() -> int:
     raise StackError(f"no free TCP port between {_FREE_PORTS[0]} and {_FREE_PORTS[-1]}")
 
 
-def _identified(child: Child) -> psutil.Process | None:
+def _find_process(child: OwnProcess) -> psutil.Process | None:
     try:
         process = psutil.Process(child.pid)
         return process if abs(process.create_time() - child.created_s) < _CLOCK_CORRECTION_S else None

@@ -21,7 +21,7 @@ _SCRAPE_INTERVAL = "5s"
 _ENVIRONMENT = {"GOMAXPROCS": "1"}
 
 
-def installed() -> str | None:
+def program_path() -> str | None:
     """Where the program is; None where it is not installed."""
     return shutil.which("prometheus")
 
@@ -32,7 +32,7 @@ def start_prometheus(folder: Path, port: int, rooms: Mapping[str, int], *, launc
     rooms are the metrics ports of this host's processes, by their names, which become the label `instance`.
     Raises processes.StackError.
     """
-    program = installed()
+    program = program_path()
     assert program is not None
     port = claim_port(port)
     folder = folder.absolute()

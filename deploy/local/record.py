@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rich.console import Console
 
 from deploy.environment import TOKEN
-from deploy.local.processes import Child, StackError, free_port, port_is_free
-from deploy.local.supervisor import Kept, Supervisor
+from deploy.local.processes import OwnProcess, StackError, free_port, port_is_free
+from deploy.local.supervisor import ProcessStatus, Supervisor
 from ingest.durable import write_durably
 
 _DECODERS = 4
@@ -137,7 +137,7 @@ class StackRecord(BaseModel):
     sockets: Path
 
     @classmethod
-    def of(cls, process: Child, folder: Path, sockets: Path) -> Self:
+    def of(cls, process: OwnProcess, folder: Path, sockets: Path) -> Self:
         """The record of a supervisord with its settings in `folder` and its socket in `sockets`."""
         return cls(
             pid=process.pid, created_s=process.created_s, log=process.log, folder=folder, sockets=sockets
@@ -145,7 +145,9 @@ class StackRecord(BaseModel):
 
     def supervisor(self) -> Supervisor:
         """The supervisord, which may have ended."""
-        return Supervisor(Child("supervisord", self.pid, self.created_s, self.log), self.folder, self.sockets)
+        return Supervisor(
+            OwnProcess("supervisord", self.pid, self.created_s, self.log), self.folder, self.sockets
+        )
 
 
 def write_record(path: Path, record: StackRecord) -> None:
@@ -165,10 +167,10 @@ def read_record(path: Path) -> StackRecord | None:
         ) from error
 
 
-def kept_alive(home: Path = HOME) -> list[Kept]:
+def kept_alive(home: Path = HOME) -> list[ProcessStatus]:
     """The processes of the stack in `home`; none where none was started. Raises processes.StackError."""
     record = read_record(home / "stack.json")
-    return [] if record is None else record.supervisor().kept()
+    return [] if record is None else record.supervisor().process_statuses()
 
 
 def write_environment(path: Path, settings: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ from deploy.layouts import all_topics
 from deploy.local import prometheus
 from deploy.local.broker import CACHE, start_broker
 from deploy.local.processes import (
-    Child,
+    OwnProcess,
     PortTakenError,
     StackError,
     answers,
@@ -130,7 +130,7 @@ class Stack:
             self.settings = stack_settings(
                 self.run, self.ports, management_address(self._sockets), model_store(torchserve), self._tuning
             )
-            if prometheus.installed() is not None:  # deploy is told before it runs
+            if prometheus.program_path() is not None:  # deploy is told before it runs
                 port = self.ports.prometheus
                 self.ports = replace(self.ports, prometheus=port if port_is_free(port) else free_port())
                 self.settings[PROMETHEUS_URL] = f"http://127.0.0.1:{self.ports.prometheus}"
@@ -172,7 +172,7 @@ class Stack:
     def _start_supervisor(self, sockets: Path) -> None:
         folder = self.run / "supervisor"
 
-        def write_down(process: Child) -> None:
+        def write_down(process: OwnProcess) -> None:
             self._supervisor = Supervisor(process, folder, sockets)
             write_record(self.record_path, StackRecord.of(process, folder, sockets))
 
@@ -208,7 +208,7 @@ class Stack:
 
     def _start_prometheus(self) -> None:
         """Start it where it is installed; the stack does without it, too."""
-        if prometheus.installed() is None:
+        if prometheus.program_path() is None:
             self._console.print(f"  {'Prometheus':<14}{HOW_TO_HAVE_PROMETHEUS}", highlight=False)
             return
         rooms = {
@@ -232,7 +232,7 @@ class Stack:
             with self._step(name, process_address(port, "metrics")):
                 await_answer(rooms[name], process_address(port, probe))
 
-    def _start_room(self, name: str) -> Child:
+    def _start_room(self, name: str) -> OwnProcess:
         return launch_room(self.supervisor, self.run, name)
 
     @contextmanager
@@ -245,7 +245,7 @@ class Stack:
 
 def launch_room(
     supervisor: Supervisor, run: Path, name: str, settings: Mapping[str, str] | None = None
-) -> Child:
+) -> OwnProcess:
     """Start `python -m NAME`, or start it anew: with the stack's settings, and before them `settings`."""
     folder = run / name
     folder.mkdir(exist_ok=True)
@@ -255,7 +255,7 @@ def launch_room(
     return supervisor.launch(name, command, log=folder / f"{name}.log", folder=folder)
 
 
-def await_answer(child: Child, address: str) -> None:
+def await_answer(child: OwnProcess, address: str) -> None:
     """Wait until a process answers at its HTTP address. Raises StackError."""
     wait_until(child, lambda: answers(address), _READY_TIMEOUT_S)
 

@@ -26,7 +26,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict
 
 from deploy.local.processes import (
-    Child,
+    OwnProcess,
     ProcessDiedError,
     StackError,
     last_lines,
@@ -66,7 +66,7 @@ _STATES: dict[str, State] = {
 }
 
 
-class Kept(BaseModel):
+class ProcessStatus(BaseModel):
     """One process of a stack: its state, and how often it was restarted since the stack came up.
 
     pid is 0 while it does not run. last_end and why tell of the last time that it ended by itself: when,
@@ -98,7 +98,7 @@ class Kept(BaseModel):
 class Supervisor:
     """A supervisord. folder holds its settings and its activity log, sockets its socket."""
 
-    process: Child
+    process: OwnProcess
     folder: Path
     sockets: Path
 
@@ -110,7 +110,7 @@ class Supervisor:
         log: Path,
         environment: Mapping[str, str] | None = None,
         folder: Path,
-    ) -> Child:
+    ) -> OwnProcess:
         """Start a process and keep it alive; one of that name that runs is stopped before.
 
         `environment` is its whole environment, and passes through a command line: nothing in it may be
@@ -152,7 +152,7 @@ class Supervisor:
                 raise StackError(f"there is no {command[0]}")
             self._ask("startProcess", name, False)
             pid = self._ask("getProcessInfo", name)["pid"]
-            return Child(name, pid, psutil.Process(pid).create_time(), log)
+            return OwnProcess(name, pid, psutil.Process(pid).create_time(), log)
         except (StackError, psutil.NoSuchProcess) as error:
             raise ProcessDiedError(
                 f"{name} ended as soon as it was started: {error}.\n{last_lines(log)}"
@@ -163,7 +163,7 @@ class Supervisor:
         if self._ask("getProcessInfo", name)["statename"] in ("RUNNING", "STARTING", "BACKOFF"):
             self._ask("stopProcess", name)
 
-    def kept(self) -> list[Kept]:
+    def process_statuses(self) -> list[ProcessStatus]:
         """The processes in the order of their start. Raises StackError where supervisord does not answer."""
         settings = _read(self.folder)
         found = [process for process in self._ask("getAllProcessInfo") if process["name"] != _LISTENER]
@@ -172,7 +172,10 @@ class Supervisor:
             exits((self.folder / ACTIVITY_LOG).read_text(errors="replace")),
             lack_of_room(self.folder),
         )
-        return [_kept(process, ended, lack if lack and _waits(process["pid"]) else None) for process in found]
+        return [
+            _process_status(process, ended, lack if lack and _waits(process["pid"]) else None)
+            for process in found
+        ]
 
     def answers(self) -> bool:
         """Whether supervisord can be asked."""
@@ -214,7 +217,7 @@ class Supervisor:
 
 
 def start_supervisor(
-    folder: Path, sockets: Path, environment: Mapping[str, str], started: Callable[[Child], None]
+    folder: Path, sockets: Path, environment: Mapping[str, str], started: Callable[[OwnProcess], None]
 ) -> Supervisor:
     """Start a supervisord without any process yet, in a session of its own; `started` is called at once.
 
@@ -263,12 +266,12 @@ def _waits(pid: int) -> bool:
         return False
 
 
-def _kept(process: Mapping[str, Any], ended: Sequence[Exit], lack: str | None) -> Kept:
+def _process_status(process: Mapping[str, Any], ended: Sequence[Exit], lack: str | None) -> ProcessStatus:
     mine = [end for end in ended if end.name == process["name"]]
     last = mine[-1] if mine else None
     wrong = last is not None and last.why == WRONG_SETTING
     state: State = "waits" if lack else _STATES.get(process["statename"], "stopped")
-    return Kept(
+    return ProcessStatus(
         name=process["name"],
         state=state,
         since=datetime.fromtimestamp(process["start"] if process["pid"] else process["stop"], UTC),

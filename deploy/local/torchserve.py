@@ -9,14 +9,14 @@ from pathlib import Path
 import httpx
 
 from deploy.local import processes
-from deploy.local.processes import Child, Launch, claim_port, socket_folder, start, stop, wait_until
+from deploy.local.processes import Launch, OwnProcess, claim_port, socket_folder, start, stop, wait_until
 from detector.serving.torchserve_launch import MANAGEMENT_SOCKET, prepare
 
 _HEAP = "-Xmx512m"
 
 
 @dataclass(frozen=True)
-class TorchServe:
+class LocalTorchServe:
     """A running TorchServe.
 
     management is the address as TorchServe writes it, `unix:PATH`; model_store is where a .mar is
@@ -24,7 +24,7 @@ class TorchServe:
     alone, that holds the sockets and what TorchServe unpacks.
     """
 
-    process: Child
+    process: OwnProcess
     inference_url: str
     management: str
     port: int
@@ -45,7 +45,7 @@ def start_torchserve(
     sockets: Path | None = None,
     timeout_s: float = 60.0,
     launch: Launch = start,
-) -> TorchServe:
+) -> LocalTorchServe:
     """Start TorchServe with its state in `folder` and wait until it answers; a free port if none is given.
 
     Models are put into `model_store(folder)`. Of `environment` it and its workers get what a handler
@@ -71,7 +71,7 @@ def start_torchserve(
     log = folder / "torchserve.log"
     process = launch("torchserve", command.arguments, log=log, environment=command.environment, folder=folder)
     url = f"http://127.0.0.1:{port}"
-    server = TorchServe(process, url, management_address(sockets), port, store, sockets)
+    server = LocalTorchServe(process, url, management_address(sockets), port, store, sockets)
     try:
         wait_until(process, lambda: answers(url, server.management), timeout_s)
     except BaseException:

@@ -31,7 +31,7 @@ def cloud_event(notice: Notice) -> bytes:
     return json.dumps(event).encode()
 
 
-def signed(notice: Notice, body: bytes, key: bytes, now_s: int) -> Mapping[str, str]:
+def sign_headers(notice: Notice, body: bytes, key: bytes, now_s: int) -> Mapping[str, str]:
     """The headers of a CloudEvent that is sent at this Unix time."""
     content = f"{notice.id}.{now_s}.".encode() + body
     signature = base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()

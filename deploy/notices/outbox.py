@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import BigInteger, Column, ColumnElement, Connection, String, Table, func, or_, select, update
 
 from deploy.notice_records import Webhook, WebhookState
-from deploy.notices.telling import TYPES, ToldAct
+from deploy.notices.telling import TYPES, ActMessage
 from deploy.record.acts import record
 from deploy.record.chain import head_of, metadata
 from deploy.record.record import Record
@@ -60,7 +60,7 @@ class Outbox:
         with self._record.read() as connection:
             return _until(connection, self._here)
 
-    def next(self, after: int) -> ToldAct | None:
+    def next(self, after: int) -> ActMessage | None:
         """The first act after this one that the webhook is told of."""
         with self._record.read() as connection:
             return _next(connection, after)
@@ -118,12 +118,12 @@ def _until(connection: Connection, here: ColumnElement[bool]) -> int:
     return int(connection.scalars(select(cursors.c.until).where(here)).one())
 
 
-def _next(connection: Connection, after: int) -> ToldAct | None:
+def _next(connection: Connection, after: int) -> ActMessage | None:
     told = record.c.action.in_(TYPES) & (record.c.sequence > after)
     row = connection.execute(select(record).where(told).order_by(record.c.sequence).limit(1)).first()
     if row is None:
         return None
-    return ToldAct(
+    return ActMessage(
         sequence=row.sequence,
         at=datetime.fromisoformat(row.at).astimezone(UTC),
         actor=row.actor,

@@ -133,7 +133,7 @@ class Sender:
         else:
             assert self._key is not None, "the settings ask for one"
             body = forms.cloud_event(notice)
-            headers = dict(forms.signed(notice, body, self._key, int(time.time())))
+            headers = dict(forms.sign_headers(notice, body, self._key, int(time.time())))
         url = self._webhook.url.get_secret_value()
         try:
             # Of an answer its status alone is read: whatever follows it may be endless.

@@ -51,7 +51,7 @@ _LONGEST = 1000
 
 
 @dataclass(frozen=True)
-class ToldAct:
+class ActMessage:
     """An act of the record that webhooks are told of.
 
     plan: of a step, the one that its rollout began with.
@@ -67,7 +67,7 @@ class ToldAct:
     plan: Plan | None = None
 
 
-def notice_of(act: ToldAct, page_url: str | None = None) -> Notice:
+def notice_of(act: ActMessage, page_url: str | None = None) -> Notice:
     """What webhooks are told of an act, the same however often it is asked for. page_url: of the page."""
     turn = Turn.model_validate(act.details.get("rollout") or {})
     reason, step = act.details.get("reason"), _step(act, turn)
@@ -93,7 +93,7 @@ def notice_of(act: ToldAct, page_url: str | None = None) -> Notice:
     return Notice(id=act.id, type=TYPES[act.action], time=act.at, subject=act.subject, data=data)
 
 
-def _view(act: ToldAct) -> str:
+def _view(act: ActMessage) -> str:
     match act.action:
         case action if action == SHIFT:
             return "/page/clusters"
@@ -105,11 +105,11 @@ def _view(act: ToldAct) -> str:
     return f"/page/releases/{act.subject}"
 
 
-def _source(act: ToldAct) -> str:
+def _source(act: ActMessage) -> str:
     return "all sources" if act.details.get("source", act.subject) is None else f"source {act.subject!r}"
 
 
-def _step(act: ToldAct, turn: Turn) -> str | None:
+def _step(act: ActMessage, turn: Turn) -> str | None:
     match act.action:
         case "begin" | "back to shadow":
             return "shadow"

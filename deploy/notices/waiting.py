@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from deploy.notices.telling import WAITING as ACTION
 from deploy.record.acts import Act
 from deploy.release_records import STATES, WAITING
-from deploy.releases.standing import Standing
+from deploy.releases.standing import LedgerState
 from deploy.rollout_records import RolloutView
-from deploy.rollouts.decide import told
+from deploy.rollouts.decide import describe_check
 
 AFTER = timedelta(hours=24)
 """Whoever was told of a proposal, or of an inconclusive rollout, has a day before they are told again."""
 ACTOR = "deploy server"
 
 
-def waits(ledger: str, standing: Standing, view: RolloutView, now: datetime) -> Iterator[Act]:
+def pending_notice(ledger: str, standing: LedgerState, view: RolloutView, now: datetime) -> Iterator[Act]:
     """The acts that say what waits for a person now. Each has the same origin whenever it is asked for.
 
     ledger is its id. A release waits where it has been proposed, or approved, for a day; a rollout where it
@@ -36,7 +36,7 @@ def waits(ledger: str, standing: Standing, view: RolloutView, now: datetime) -> 
         return
     for check in view.checks:
         if check.state == "look":
-            why = f"it needs a person's labels: {told(check)}"
+            why = f"it needs a person's labels: {describe_check(check)}"
             yield _act(ledger, digest, why, view.trial.began, check.name)
 
 

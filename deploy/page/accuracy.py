@@ -6,7 +6,7 @@ from fastapi.responses import HTMLResponse
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.page.visit import show
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server import accuracy as api
 from deploy.server.services import Opened
 
@@ -21,7 +21,7 @@ def get_accuracy(
     request: Request, services: Opened, release: api.Digest = None, days: api.Days = 7
 ) -> HTMLResponse:
     """How accurate a release was in the last days; of the live one, unless said otherwise."""
-    known = release is not None or fold(services.ledger.events()).live is not None
+    known = release is not None or replay(services.ledger.events()).live is not None
     context = {
         "report": api.get_accuracy(services, release, days) if known else None,
         "days": days,

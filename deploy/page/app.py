@@ -81,7 +81,7 @@ def is_page(request: Request) -> bool:
     return path in ("/", "/login", "/logout") or path.startswith("/page/")
 
 
-def refused(request: Request, reason: str, status: int) -> Response:
+def refuse(request: Request, reason: str, status: int) -> Response:
     """Say why an action was refused where its form was, or a view cannot be shown."""
     again: Again | None = getattr(request.state, "again", None)
     if again is not None:
@@ -100,7 +100,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
         return await http_exception_handler(request, error)
     if error.status_code == 401:
         request.state.kept = await kept.keep(request)
-    return await run_in_threadpool(refused, request, str(error.detail), error.status_code)
+    return await run_in_threadpool(refuse, request, str(error.detail), error.status_code)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -108,4 +108,4 @@ async def _invalid(request: Request, error: Exception) -> Response:
     if not is_page(request):
         return await request_validation_exception_handler(request, error)
     first = error.errors()[0]
-    return await run_in_threadpool(refused, request, f"{first['loc'][-1]}: {first['msg']}", 422)
+    return await run_in_threadpool(refuse, request, f"{first['loc'][-1]}: {first['msg']}", 422)

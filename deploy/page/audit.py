@@ -11,7 +11,7 @@ from deploy.access.roles import least
 from deploy.accuracy_records import AuditLabel
 from deploy.page.releases import given_as
 from deploy.page.visit import show, visitor
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server import accuracy as api
 from deploy.server import pictures
 from deploy.server.services import Opened, Services
@@ -69,7 +69,7 @@ def get_picture(services: Opened, id: Annotated[str, Query(max_length=300)]) -> 
 def _audit(
     request: Request, services: Services, typed: dict[str, Any] | None = None, status: int = 200
 ) -> HTMLResponse:
-    live = fold(services.ledger.events()).live
+    live = replay(services.ledger.events()).live
     with services.memory.read() as connection:
         done = newest_audited(connection, _DONE)
     context = {

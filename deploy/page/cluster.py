@@ -15,9 +15,9 @@ from deploy.server.pictures import View
 from deploy.server.services import Services
 from memory.clusters.edit_history import Edit, edit_history
 from memory.clusters.nearest import nearest_known
-from memory.clusters.pages import Member, facts_of, members, ordered
+from memory.clusters.pages import Member, facts_of, members, order_members
 from memory.clusters.review import cluster_in_list
-from memory.clusters.shown import Shown
+from memory.clusters.shown import ClusterView
 from memory.contradictions import same_bytes
 from memory.index.shared_index import IndexBusyError
 from memory.labels import LabelRecord, history
@@ -37,7 +37,7 @@ TILES, _BESIDE, _ACTS, _NEAR = 24, 40, 5, 6
 
 
 @dataclass(frozen=True)
-class Look:
+class ViewOptions:
     """Where somebody looks. marks: what is marked, of the order by likeness to it."""
 
     order: Order = "typical"
@@ -59,7 +59,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Kept:
+class FormState:
     """What a refused form keeps: the tiles that were selected, the name that was typed, and why."""
 
     chosen: Sequence[str] = ()
@@ -70,7 +70,7 @@ class Kept:
 
 
 def show_cluster(
-    request: Request, services: Services, name: str, look: Look, kept: Kept = Kept()
+    request: Request, services: Services, name: str, look: ViewOptions, kept: FormState = FormState()
 ) -> HTMLResponse:
     """The view of one cluster. Raises UnknownClusterError, NothingMarkedError, IndexBusyError."""
     cluster, listed = cluster_in_list(services.memory, name)
@@ -80,7 +80,7 @@ def show_cluster(
         if kept.error is None:
             raise
         # What was marked is gone, or the index is: that must not hide why the form was refused.
-        look = Look(view=look.view)
+        look = ViewOptions(view=look.view)
         ids = order_of(services, cluster.members, look)
     pages = max(1, -(-len(ids) // TILES))
     look = replace(look, page=min(look.page, pages))
@@ -116,20 +116,20 @@ def show_cluster(
     )
 
 
-def order_of(services: Services, ids: Sequence[str], look: Look) -> Sequence[str]:
+def order_of(services: Services, ids: Sequence[str], look: ViewOptions) -> Sequence[str]:
     """The members of a cluster, by id, as somebody looks at them."""
     if look.order == "same bytes":
         with services.memory.read() as connection:
             twins = {own for own, _, _ in same_bytes(connection, ids)}
         return [one for one in ids if one in twins]
     if look.order != "alike":
-        return ordered(ids, look.order, 0)
-    from memory.clusters.alike import alike  # scikit-learn takes a second to load
+        return order_members(ids, look.order, 0)
+    from memory.clusters.similarity import alike  # scikit-learn takes a second to load
 
     return alike(services.memory, services.shared_index, ids, look.marks)
 
 
-def _ways(listed: Sequence[Shown], name: str) -> dict[str, Any]:
+def _ways(listed: Sequence[ClusterView], name: str) -> dict[str, Any]:
     """The clusters beside one, and those to go to from it."""
     place = next((i for i, cluster in enumerate(listed) if cluster.id == name), None)
     start = max(0, min((place or 0) - _BESIDE // 2, len(listed) - _BESIDE))
@@ -142,7 +142,7 @@ def _ways(listed: Sequence[Shown], name: str) -> dict[str, Any]:
     }
 
 
-def _looks(look: Look, pages: int) -> dict[str, Any]:
+def _looks(look: ViewOptions, pages: int) -> dict[str, Any]:
     """The ways to look at the same cluster."""
     views = [view for view, _ in LOOKS]
     return {
@@ -199,7 +199,7 @@ def _tile(member: Member, view: View, twins: Mapping[str, tuple[str, str]]) -> d
     }
 
 
-def card(cluster: Shown) -> dict[str, Any]:
+def card(cluster: ClusterView) -> dict[str, Any]:
     """A cluster in a list of them."""
     return {
         "id": cluster.id,
@@ -210,7 +210,7 @@ def card(cluster: Shown) -> dict[str, Any]:
     }
 
 
-def _like(cluster: Shown) -> str:
+def _like(cluster: ClusterView) -> str:
     if cluster.alarm is not None:
         return "called real, of a source that shifted"
     if cluster.unclustered:

@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.page.cluster import Kept, Look, Order, card, order_of, show_cluster
+from deploy.page.cluster import FormState, Order, ViewOptions, card, order_of, show_cluster
 from deploy.page.visit import show, visitor
 from deploy.server.clusters import MAX_LABEL_BYTES, MAX_MARKS, ClusterId, Mark
 from deploy.server.pictures import View
@@ -54,7 +54,7 @@ def get_cluster(
     like: Annotated[Sequence[Mark], Query(max_length=MAX_MARKS, description="the marked")] = (),
 ) -> HTMLResponse:
     """One cluster: its items in pages, what is like it, and the forms by which a person decides."""
-    return show_cluster(request, services, cluster, Look(order, view, page, tuple(like)))
+    return show_cluster(request, services, cluster, ViewOptions(order, view, page, tuple(like)))
 
 
 @router.post(
@@ -85,9 +85,9 @@ def act(
 
     What is refused shows the form again as it was.
     """
-    look, to = Look(order, view, page, tuple(like)), cluster
+    look, to = ViewOptions(order, view, page, tuple(like)), cluster
     request.state.again = lambda error, status: show_cluster(
-        request, services, cluster, look, Kept(ids, family, same, error, status)
+        request, services, cluster, look, FormState(ids, family, same, error, status)
     )
     actor = visitor(request).name
     match do:
@@ -107,18 +107,20 @@ def act(
         case "split" | "split first":
             _split(services, cluster, ids, version, actor, look, first if do == "split first" else None)
         case "merge" | "undo edit":
-            to = _edited(services, cluster, version, other.strip(), number, actor)
+            to = _edit_cluster(services, cluster, version, other.strip(), number, actor)
     if all(listed.id != to for listed in list_clusters(services.memory)):
         return RedirectResponse("/page/clusters", 303)
     # What was marked may be gone.
-    back = look if look.order in ("typical", "farthest", "random") and to == cluster else Look(view=view)
+    back = (
+        look if look.order in ("typical", "farthest", "random") and to == cluster else ViewOptions(view=view)
+    )
     return RedirectResponse(f"/page/clusters/{to}?{back.query}", 303)
 
 
-def _alike(look: Look, ids: Sequence[str], seen: Sequence[str]) -> Look:
+def _alike(look: ViewOptions, ids: Sequence[str], seen: Sequence[str]) -> ViewOptions:
     """Return the look at what is like the selected, and like what was marked on other pages."""
     marks = dict.fromkeys([*ids, *(mark for mark in look.marks if mark not in seen)])
-    return Look("alike", look.view, 1, tuple(marks)[:MAX_MARKS])
+    return ViewOptions("alike", look.view, 1, tuple(marks)[:MAX_MARKS])
 
 
 def _split(
@@ -127,7 +129,7 @@ def _split(
     ids: Sequence[str],
     version: str | None,
     actor: str,
-    look: Look,
+    look: ViewOptions,
     first: int | None,
 ) -> None:
     """Split off the selected, or the first so many in the order shown."""
@@ -138,7 +140,7 @@ def _split(
     split(services.memory, cluster, ids, actor, version)
 
 
-def _edited(
+def _edit_cluster(
     services: Services, cluster: str, version: str | None, other: str, number: int, actor: str
 ) -> str:
     """Undo the edit of this number, or without one merge; return the cluster to show then."""

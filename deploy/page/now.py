@@ -8,13 +8,13 @@ from fastapi.responses import HTMLResponse
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import anyone, least
-from deploy.page.render import counted, duration, percent, static_files
+from deploy.page.render import duration, format_count, percent, static_files
 from deploy.page.visit import show
 from deploy.release_records import WAITING
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.services import Opened
 from deploy.server.status import under_way
-from deploy.server.surroundings import Surroundings, Watch
+from deploy.server.surroundings import ContextCache, ServerContext
 from memory.clusters.review import list_clusters
 from memory.verdict_index import WITHDRAWN, corrected_among, item_id, newest_verdicts
 
@@ -33,13 +33,13 @@ _LABELS = (("real", "f-ok"), ("unknown", "f-wait"), ("fake", "f-bad"))
 @router.get("/", response_class=HTMLResponse, openapi_extra=least("viewer"))
 def get_now(request: Request, services: Opened) -> HTMLResponse:
     """The state of the whole loop at one look."""
-    standing = fold(services.ledger.events())
+    standing = replay(services.ledger.events())
     clusters = list_clusters(services.memory)
     runs = services.runs.newest(5)
     with services.memory.read() as connection:
         newest = newest_verdicts(connection, _SHOWN)
         corrected = corrected_among(connection, newest)
-    watch: Watch = request.app.state.surroundings
+    watch: ContextCache = request.app.state.surroundings
     around = watch.last()
     context = {
         "around": around,
@@ -90,7 +90,7 @@ class Chart:
     points: str = ""
 
 
-def _charts(around: Surroundings) -> list[Chart]:
+def _charts(around: ServerContext) -> list[Chart]:
     """Return the charts of the first view: verdicts' shares, how many are unknown, and the lag."""
     counts, samples = around.counts, around.lag_samples
     sums = {label: sum(of.get(label, 0) for of in counts) for label, _ in _LABELS}
@@ -99,7 +99,7 @@ def _charts(around: Surroundings) -> list[Chart]:
     if total:
         said = ", ".join(f"{label} {percent(sums[label] / total)}" for label, _ in _LABELS)
         found = [
-            Chart("Share of verdicts", "100 %", f"{said} of {counted(total)} verdicts", _shares(counts)),
+            Chart("Share of verdicts", "100 %", f"{said} of {format_count(total)} verdicts", _shares(counts)),
             _unknowns(counts, sums["unknown"]),
         ]
     if samples:
@@ -141,8 +141,8 @@ def _unknowns(counts: Sequence[Mapping[str, int]], total: int) -> Chart:
         for place, n in enumerate(each)
         if n
     ]
-    said = f"{counted(total)} items became unknown, at most {counted(most)} in one span"
-    return Chart("Unknown items", counted(most), said, bars)
+    said = f"{format_count(total)} items became unknown, at most {format_count(most)} in one span"
+    return Chart("Unknown items", format_count(most), said, bars)
 
 
 def _line(samples: Sequence[tuple[float, float]], since_s: float, until_s: float, most: float) -> str:

@@ -15,7 +15,7 @@ from deploy.page.visit import show, visitor
 from deploy.release_records import STATES, Approve, Because, Release, TakeOut
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
-from deploy.releases.standing import Standing, fold
+from deploy.releases.standing import LedgerState, replay
 from deploy.server import releases as api
 from deploy.server.lineage import figures_of
 from deploy.server.releases import Digest
@@ -94,12 +94,12 @@ def decide(
         case "roll back":
             api.rollback(services, actor, given_as(TakeOut, reason=reason.strip(), digest=digest))
         case "roll back to":
-            for newer in _newer(fold(services.ledger.events()), digest):
+            for newer in _newer(replay(services.ledger.events()), digest):
                 api.rollback(services, actor, given_as(TakeOut, reason=reason.strip(), digest=newer))
     return RedirectResponse(f"/page/releases/{digest}", 303)
 
 
-def _newer(standing: Standing, digest: str) -> list[str]:
+def _newer(standing: LedgerState, digest: str) -> list[str]:
     """The releases that a rollback to this one takes out, the live one first."""
     if digest not in standing.live_history:
         return []
@@ -126,7 +126,7 @@ def _release(
     status: int = 200,
 ) -> HTMLResponse:
     detail = api.get_release(services, digest)
-    standing = fold(services.ledger.events())
+    standing = replay(services.ledger.events())
     evaluation, problem = _evaluation(services, detail)
     context: dict[str, Any] = {
         "release": detail,
@@ -146,7 +146,7 @@ def _release(
         "error": error,
     }
     if evaluation is not None:
-        context |= _shown(evaluation)
+        context |= _evaluation_values(evaluation)
     return show(request, services, "release.html.j2", "Releases", context, status)
 
 
@@ -157,7 +157,7 @@ def _evaluation(services: Services, release: Release) -> tuple[Evaluation | None
         return None, str(unread)
 
 
-def _shown(evaluation: Evaluation) -> dict[str, Any]:
+def _evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
     """What the view shows of an evaluation; what an older one lacks is empty."""
     before, after = evaluation.before, evaluation.after
     flips = evaluation.flips

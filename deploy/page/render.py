@@ -134,7 +134,7 @@ def percent(share: float | None, digits: int = 0) -> str:
     return "–" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def counted(number: float) -> str:
+def format_count(number: float) -> str:
     """A count with its thousands apart."""
     return f"{number:,}".replace(",", " ")
 
@@ -165,7 +165,7 @@ def _environment() -> Environment:
         "ago": ago,
         "duration": duration,
         "percent": percent,
-        "counted": counted,
+        "counted": format_count,
         "sentence": sentence,
         "short": lambda digest: (digest or "")[:12],
         "segment": lambda text: quote(text, safe=""),

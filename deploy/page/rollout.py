@@ -10,13 +10,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.page.approvals import expected
+from deploy.page.approvals import expected_rollout
 from deploy.page.releases import given_as
 from deploy.page.rollout_tables import links_of, rows_of, steps_of, table_of
-from deploy.page.visit import Visitor, show, visitor
+from deploy.page.visit import Viewer, show, visitor
 from deploy.release_records import TakeOut
 from deploy.releases.four_eyes import own_part
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.releases.trial import LABELS_WANTED
 from deploy.rollout_records import Act, RolloutView, Trial, Waive
 from deploy.rollouts.checks import ERROR, waivable
@@ -82,7 +82,7 @@ def _rollout(
 
 def _past(services: Services) -> list[dict[str, Any]]:
     events = services.ledger.events()
-    known = fold(events).releases
+    known = replay(events).releases
     return [
         {
             "release": known[past.began.move.digest],
@@ -96,8 +96,8 @@ def _past(services: Services) -> list[dict[str, Any]]:
     ]
 
 
-def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visitor) -> dict[str, Any]:
-    standing = fold(services.ledger.events())
+def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Viewer) -> dict[str, Any]:
+    standing = replay(services.ledger.events())
     challenger, champion = standing.releases[trial.release], standing.releases[trial.champion]
     history = releases.get_release(services, trial.release).history
     minutes = (datetime.now(UTC) - trial.began).total_seconds() / 60
@@ -108,7 +108,7 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Visit
         "challenger": challenger,
         "steps": steps_of(trial, history[began:]),
         "turns": list(reversed(history[began:]))[:_DONE],
-        "rows": rows_of(view.checks, expected(services, challenger), minutes),
+        "rows": rows_of(view.checks, expected_rollout(services, challenger), minutes),
         "table": table_of(view.table),
         "look": links_of(view.table, REAL, new),
         "failures": {

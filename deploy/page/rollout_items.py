@@ -70,7 +70,7 @@ def get_picture(
     digest: Annotated[str, Query(pattern="^[0-9a-f]{64}$", description="of its media")],
 ) -> Response:
     """A shared item, its first frame whole, as a PNG made here; where there is none, why."""
-    if id not in services.conductor.kept():
+    if id not in services.conductor.kept_ids():
         raise HTTPException(404, "it is no shared item of this rollout that can be opened")
     try:
         png = pictures.whole(services.shared_media.picture(id, digest))

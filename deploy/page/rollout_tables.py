@@ -57,7 +57,7 @@ def rows_of(
             "from": min(_BAR_PX - 2.0, place(min(check.low, check.high))),
             "wide": max(2.0, abs(place(check.high) - place(check.low))),
             "bound": place(check.tolerated),
-            "said": _said(check),
+            "said": _share_range(check),
             "expected": by_check.get(check.name),
             "minutes_more": _minutes_more(check, minutes),
         }
@@ -73,7 +73,7 @@ def _minutes_more(check: Check, minutes: float) -> float | None:
     return None if units is None else max(1.0, (units - check.units) * minutes / check.units)
 
 
-def _said(check: Check) -> str:
+def _share_range(check: Check) -> str:
     low, high = percent(check.low, 1), percent(check.high, 1)
     return f"at times under {high}, at times over {low}" if check.changed else f"{low} to {high}"
 

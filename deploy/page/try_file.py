@@ -13,7 +13,7 @@ from deploy.access.roles import least
 from deploy.client.pictures import HELP
 from deploy.page.verdicts import parts_of
 from deploy.page.visit import show
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.services import Opened, Services
 from deploy.server.trying import MAX_BYTES, TryError
 
@@ -54,18 +54,18 @@ def try_files(
 ) -> HTMLResponse:
     """Score files as the stream would; they go to no topic, and nothing of them is kept."""
     request.state.again = lambda error, status: _try(request, services, (), source, error, status)
-    live = fold(services.ledger.events()).live
+    live = replay(services.ledger.events()).live
     if live is None:
         raise HTTPException(409, "nothing is live yet: ask for an update, and approve its release")
     chosen = [each for each in file if each.filename]
     if not chosen or len(chosen) > _MOST:
         raise HTTPException(422, f"choose a picture or a video, or up to {_MOST} of them")
-    results = [_tried(services, each, live.digest, source.strip() or _NO_SOURCE) for each in chosen]
+    results = [_try_one(services, each, live.digest, source.strip() or _NO_SOURCE) for each in chosen]
     failed = all(result["problem"] for result in results)
     return _try(request, services, results, source, None, 422 if failed else 200)
 
 
-def _tried(services: Services, file: UploadFile, digest: str, source: str) -> dict[str, Any]:
+def _try_one(services: Services, file: UploadFile, digest: str, source: str) -> dict[str, Any]:
     """What came of one file: its verdict and pictures, or what to do."""
     name, content = PurePath(file.filename or "").name, file.file.read()
     suffix = PurePath(name).suffix.lower()

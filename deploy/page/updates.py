@@ -10,7 +10,7 @@ from deploy.access.roles import least
 from deploy.page.releases import given_as
 from deploy.page.visit import show, visitor
 from deploy.release_records import Because, State
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server import releases as api
 from deploy.server.services import Opened, Services
 
@@ -56,7 +56,7 @@ def _update(
 
 def _states(services: Services) -> dict[str, State]:
     """Return the releases' states by digest: an update's release that is live is not proposed any more."""
-    return {release.digest: release.state for release in fold(services.ledger.events()).releases.values()}
+    return {release.digest: release.state for release in replay(services.ledger.events()).releases.values()}
 
 
 @router.post("/page/updates", response_class=Response, openapi_extra=least("reviewer"))

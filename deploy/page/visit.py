@@ -12,7 +12,7 @@ from deploy.access.guard import Access, person_of
 from deploy.access.roles import PEOPLE
 from deploy.page.render import render
 from deploy.release_records import WAITING
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.services import Services
 from memory.estimate.audits import count_waiting
 from memory.schema import exemplars
@@ -21,7 +21,7 @@ _OF_LOOPBACK = "no sign-in configured"
 
 
 @dataclass(frozen=True)
-class Visitor:
+class Viewer:
     """Whoever looks. said: their role in words; form_token: what each of their forms bears."""
 
     name: str
@@ -34,7 +34,7 @@ class Visitor:
 
 
 @dataclass(frozen=True)
-class Entry:
+class NavigationEntry:
     """A view to go to. waits: how much waits there for a person."""
 
     title: str
@@ -43,19 +43,19 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Frame:
+class PageContext:
     """What is around every view."""
 
-    person: Visitor
-    nav: tuple[tuple[str, tuple[Entry, ...]], ...]
+    person: Viewer
+    nav: tuple[tuple[str, tuple[NavigationEntry, ...]], ...]
 
 
-def visitor(request: Request) -> Visitor:
+def visitor(request: Request) -> Viewer:
     """Who asks, as the gate before the view found."""
     access: Access = request.app.state.access
     person = person_of(request)
     roles = [role for role in PEOPLE if role in person.roles]
-    return Visitor(
+    return Viewer(
         name=person.name,
         said=_OF_LOOPBACK if person.by == "loopback" else ", ".join(roles),
         may_review=not person.roles.isdisjoint(PEOPLE[1:]),
@@ -80,44 +80,44 @@ def show(
     )
 
 
-def frame(request: Request, services: Services) -> Frame:
+def frame(request: Request, services: Services) -> PageContext:
     """The frame of whoever asks. Raises LedgerError and StoreUnavailableError."""
-    releases = fold(services.ledger.events()).releases.values()
+    releases = replay(services.ledger.events()).releases.values()
     undecided = sum(release.state in WAITING for release in releases)
     with services.memory.read() as connection:
         unknown = connection.scalar(select(func.count()).where(exemplars.c.shelf == "unknown")) or 0
         drawn = count_waiting(connection)
     running = sum(run.state in ("queued", "running") for run in services.runs.newest(5))
     person, needed = visitor(request), services.conductor.view().needs_person
-    return Frame(
+    return PageContext(
         person,
         (
             (
                 "Monitor",
                 (
-                    Entry("Overview", "/"),
-                    Entry("Verdicts", "/page/verdicts"),
-                    Entry("Sources", "/page/sources"),
-                    Entry("Accuracy", "/page/accuracy"),
-                    Entry("Dead letters", "/page/dead-letters"),
-                    *([Entry("Check a file", "/page/try")] if person.may_review else []),
+                    NavigationEntry("Overview", "/"),
+                    NavigationEntry("Verdicts", "/page/verdicts"),
+                    NavigationEntry("Sources", "/page/sources"),
+                    NavigationEntry("Accuracy", "/page/accuracy"),
+                    NavigationEntry("Dead letters", "/page/dead-letters"),
+                    *([NavigationEntry("Check a file", "/page/try")] if person.may_review else []),
                 ),
             ),
             (
                 "Review and release",
                 (
-                    Entry("Review queue", "/page/clusters", unknown),
-                    *([Entry("Quality sample", "/page/audit", drawn)] if person.may_review else []),
-                    Entry("Updates", "/page/updates", running),
-                    Entry("Releases", "/page/releases", undecided),
-                    Entry("Rollout", "/page/rollout", int(needed)),
+                    NavigationEntry("Review queue", "/page/clusters", unknown),
+                    *([NavigationEntry("Quality sample", "/page/audit", drawn)] if person.may_review else []),
+                    NavigationEntry("Updates", "/page/updates", running),
+                    NavigationEntry("Releases", "/page/releases", undecided),
+                    NavigationEntry("Rollout", "/page/rollout", int(needed)),
                 ),
             ),
             (
                 "Administration",
                 (
-                    Entry("Audit log", "/page/record"),
-                    *([Entry("Users and tokens", "/page/people")] if person.may_admit else []),
+                    NavigationEntry("Audit log", "/page/record"),
+                    *([NavigationEntry("Users and tokens", "/page/people")] if person.may_admit else []),
                 ),
             ),
         ),

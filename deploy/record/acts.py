@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Index, Integer, String, Table, Text
 
-from deploy.record.chain import head_of, linked, metadata
+from deploy.record.chain import head_of, link_rows, metadata
 
 record = Table(
     "deploy_record",
@@ -55,7 +55,7 @@ def append(connection: Connection, *acts: Act) -> None:
     Every other writer of that database waits until the transaction ends; so append last.
     """
     head = head_of(connection, record)
-    rows = linked(head, map(_to_row, acts))
+    rows = link_rows(head, map(_to_row, acts))
     if rows:
         connection.execute(record.insert(), rows)
 

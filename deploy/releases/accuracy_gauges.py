@@ -7,7 +7,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from deploy.releases.ledger import Event, LedgerError
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from memory.estimate.accuracy import accuracy
 from memory.estimate.audits import count_waiting
 from memory.store import Store, StoreUnavailableError
@@ -30,7 +30,7 @@ class AccuracyGauges(Collector):
             labels=["class", "bound"],
         )
         try:
-            live = fold(self._history()).live
+            live = replay(self._history()).live
             with self._memory.read() as connection:
                 waiting = count_waiting(connection)
                 told = live and accuracy(connection, live.digest, time.time_ns() // 10**6, _DAYS)

@@ -14,7 +14,7 @@ from deploy.releases import four_eyes
 from deploy.releases.evidence import Evidence, require_gates, require_same_bytes, require_servable
 from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import Event, Move
-from deploy.releases.standing import LIFE, Standing, fold, go_on, next_state
+from deploy.releases.standing import TRANSITIONS, LedgerState, apply, next_state, replay
 from deploy.rollout_records import Check, Plan, Turn
 from updater.records import Candidate
 from updater.settings import UpdaterSettings
@@ -41,14 +41,14 @@ def propose(
     hold makes it a proposal with findings. A release that was rolled back may be proposed again: a rollback
     can be a mistake, too.
     """
-    standing = fold(history)
+    standing = replay(history)
     known = standing.releases.get(candidate.digest)
     if known is not None:
         if known.state == "rejected":
             raise ApprovalError(f"{known.actor} rejected it: {known.reason}")
         if known.candidate != candidate:
             raise ApprovalError("this digest was proposed before with other evidence")
-        if (known.state, "propose") not in LIFE:
+        if (known.state, "propose") not in TRANSITIONS:
             return []
     _require_parent_live(candidate, standing.live)
     require_gates(candidate, evidence, standing.live, bounds)
@@ -76,7 +76,7 @@ def approve(
     where it does not wait, they may not approve it, its parent is not live or a finding has no reason, and
     EvidenceError where one byte or gate differs from what was proposed.
     """
-    standing = fold(history)
+    standing = replay(history)
     release = find(history, digest)
     next_state(release.state, "approve")
     if wanted.evaluation_digest != release.candidate.evaluation_digest:
@@ -92,7 +92,7 @@ def approve(
         about = (digest, wanted.evaluation_digest)
         comment, accepted = wanted.comment or None, wanted.accept or None
         moves.append(Move(actor, "approve", *about, comment, accepted=accepted, bound=bound))
-    after = go_on(standing, [Event(len(history) + 1, now, move, "") for move in moves])
+    after = apply(standing, [Event(len(history) + 1, now, move, "") for move in moves])
     if wanted.promote and not four_eyes.lacking(after.releases[digest], terms, now):
         moves += _promote(after, after.releases[digest], evidence, actor, terms, now)
     return moves
@@ -108,13 +108,13 @@ def promote(
     differs from what was approved.
     """
     release = find(history, digest)
-    if (release.state, "begin") not in LIFE:
+    if (release.state, "begin") not in TRANSITIONS:
         raise ApprovalError(f"it is {release.state}; promote is for a release that is approved")
-    return _promote(fold(history), release, evidence, actor, terms, now)
+    return _promote(replay(history), release, evidence, actor, terms, now)
 
 
 def _promote(
-    standing: Standing, release: Release, evidence: Evidence, actor: str, terms: Terms, now: datetime
+    standing: LedgerState, release: Release, evidence: Evidence, actor: str, terms: Terms, now: datetime
 ) -> list[Move]:
     digest, evaluation_digest = release.digest, release.candidate.evaluation_digest
     _require_parent_live(release.candidate, standing.live)
@@ -127,7 +127,7 @@ def _promote(
     return [Move(actor, "begin", digest, evaluation_digest, rollout=Turn(plan=plan))]
 
 
-def go_live(standing: Standing, release: Release, actor: str, turn: Turn | None = None) -> list[Move]:
+def go_live(standing: LedgerState, release: Release, actor: str, turn: Turn | None = None) -> list[Move]:
     """Moves that make a release the live one, and let expire what was measured against another."""
     about = (release.digest, release.candidate.evaluation_digest)
     moves = [Move(actor, "promote", *about, rollout=turn)]
@@ -150,7 +150,7 @@ def to_take_out(history: Sequence[Event], digest: str | None) -> tuple[Release, 
     It is the one on trial, and the live one where none is; digest says which of both is meant. Raises
     ApprovalError.
     """
-    standing = fold(history)
+    standing = replay(history)
     live = standing.live
     if standing.trial is not None and digest in (None, standing.trial.release):
         return standing.releases[standing.trial.release], standing.releases[standing.trial.champion]
@@ -176,7 +176,7 @@ def rollback(
     what a rollback by the evidence rests on. Raises ApprovalError and EvidenceError.
     """
     out, back = to_take_out(history, wanted.digest)
-    standing = fold(history)
+    standing = replay(history)
     # The champion of a trial is live already: a challenger is taken out beside it whatever it was made of.
     require = require_servable if standing.live == out else require_same_bytes
     require(evidence, back.digest, back.candidate.evaluation_digest)
@@ -188,18 +188,18 @@ def rollback(
 
 def find(history: Sequence[Event], digest: str) -> Release:
     """The release of this digest; raises UnknownReleaseError."""
-    release = fold(history).releases.get(digest)
+    release = replay(history).releases.get(digest)
     if release is None:
         raise UnknownReleaseError(f"no release {digest} was proposed")
     return release
 
 
-def expiries(standing: Standing, leaving: str, live: str, actor: str) -> list[Move]:
+def expiries(standing: LedgerState, leaving: str, live: str, actor: str) -> list[Move]:
     """Moves of all that waits and was measured against another release than the one that is live next."""
     return [
         Move(actor, "expire", release.digest, release.candidate.evaluation_digest, f"{live[:12]} is live")
         for release in standing.releases.values()
-        if (release.state, "expire") in LIFE
+        if (release.state, "expire") in TRANSITIONS
         and release.digest != leaving
         and release.candidate.parent != live
     ]

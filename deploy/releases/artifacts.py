@@ -29,7 +29,7 @@ from detector.release.manifest import ArtifactError, DamagedArtifactError
 from detector.release.signature import verify_signed
 from detector.release.tensors import OPERATORS
 from ingest.durable import ASIDE, make_folder
-from memory.crops.object_store import Found, ObjectStore, local_folder
+from memory.crops.object_store import ObjectInfo, ObjectStore, local_folder
 
 KEPT_S = 24 * 3600
 """Seconds that an unfinished upload, or an artifact that no release names, is kept after its last use."""
@@ -122,7 +122,7 @@ class ArtifactStore:
             self._use(digest)
             try:
                 self._bring_all(digest, folder)
-                artifact = _trusted(folder, None, self._signers)
+                artifact = _verify_trusted(folder, None, self._signers)
             except ArtifactError as error:
                 self._require_complete(digest)
                 raise ArtifactRefusedError(f"artifact {digest} is damaged or not trusted: {error}") from error
@@ -157,14 +157,14 @@ class ArtifactStore:
             # Some stores make a bucket that they lack of the first write: a mistyped URL would pass.
             self._require_there()
             self._objects.write(_CLOCK, b"")
-            before = self._objects.modified(_CLOCK) - timedelta(seconds=KEPT_S)
+            before = self._objects.modified_at(_CLOCK) - timedelta(seconds=KEPT_S)
             self._objects.abort_uploads(before)
             removed = []
-            for digest, objects in _by_digest(self._objects.found()).items():
+            for digest, objects in _by_digest(self._objects.list_objects()).items():
                 if max(item.modified for item in objects) >= before:
                     continue
                 staged = [item for item in objects if item.name.startswith(_INCOMING)]
-                unnamed = digest not in named and self._unused(digest, before)
+                unnamed = digest not in named and self._is_unused(digest, before)
                 going = objects if unnamed else staged
                 # Without its manifest, what is left of an artifact is not there.
                 for item in sorted(going, key=lambda item: item.name != f"{digest}/{MANIFEST}"):
@@ -175,7 +175,7 @@ class ArtifactStore:
 
     def hindrance(self) -> str | None:
         """Give in one line why no artifact can be read or stored now; None: they can."""
-        problem = self._gone() or self._objects.hindrance()
+        problem = self._missing_folder() or self._objects.hindrance()
         return f"no artifact can be stored: {problem}" if problem else None
 
     def take(self, digest: str, name: str, path: Path) -> None:
@@ -206,7 +206,7 @@ class ArtifactStore:
             shutil.copyfile(manifest, folder / MANIFEST)
             try:
                 self._bring_all(f"{_INCOMING}/{digest}", folder)
-                artifact = _trusted(folder, digest, self._signers)
+                artifact = _verify_trusted(folder, digest, self._signers)
             except ArtifactError as error:
                 if self._objects.holds(f"{digest}/{MANIFEST}"):
                     return  # another server was quicker, and took the files that it had
@@ -247,10 +247,10 @@ class ArtifactStore:
 
     def _require_folder(self) -> None:
         # A write would make it anew, and what it held would be lost in silence.
-        if gone := self._gone():
+        if gone := self._missing_folder():
             raise OSError(gone)
 
-    def _gone(self) -> str | None:
+    def _missing_folder(self) -> str | None:
         if self._folder is None or self._folder.is_dir():
             return None
         return f"the folder {self._folder} is gone"
@@ -258,10 +258,10 @@ class ArtifactStore:
     def _use(self, digest: str) -> None:
         self._objects.write(f"{_USED}/{digest}", b"")
 
-    def _unused(self, digest: str, before: datetime) -> bool:
+    def _is_unused(self, digest: str, before: datetime) -> bool:
         # Looked at again: since the listing began, somebody may have begun to propose it.
         try:
-            return self._objects.modified(f"{_USED}/{digest}") < before
+            return self._objects.modified_at(f"{_USED}/{digest}") < before
         except FileNotFoundError:
             return True
 
@@ -298,7 +298,7 @@ def _check_name(digest: str, name: str) -> None:
         raise ArtifactRefusedError(f"an artifact has no such file; it may have {', '.join(sorted(_NAMES))}")
 
 
-def _trusted(folder: Path, digest: str | None, signers: Path | None) -> Artifact:
+def _verify_trusted(folder: Path, digest: str | None, signers: Path | None) -> Artifact:
     """Verify a folder, and that its graphs have listed operators alone. Raises ArtifactError."""
     artifact = verify_signed(folder, digest, signers)
     for name in (graph.model for graph in artifact.graphs):
@@ -340,7 +340,7 @@ def _number(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("it has a number of too many bytes")
 
 
-def _by_digest(found: list[Found]) -> dict[str, list[Found]]:
+def _by_digest(found: list[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
     objects = defaultdict(list)
     for item in found:
         for part in item.name.split("/")[:2]:

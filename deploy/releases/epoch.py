@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from deploy.releases.ledger import Event, Move
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from detector.records import MAX_EPOCH, Rollout
 
 WINDOW = timedelta(days=1)
@@ -32,7 +32,7 @@ def is_foreign(found: Rollout, ours: Rollout) -> bool:
 
 def raise_epoch(history: Sequence[Event], ledger: str, found: Rollout) -> list[Move]:
     """Moves after which this ledger's rollout outranks `found`; none where it does, or no epoch is left."""
-    ours = fold(history).rollout(ledger)
+    ours = replay(history).rollout(ledger)
     if ours is None or not is_foreign(found, ours):
         return []
     epoch = min(max(found.epoch, ours.epoch) + 1, MAX_EPOCH)

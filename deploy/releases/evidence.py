@@ -72,12 +72,12 @@ def require_gates(
     require_servable(evidence, candidate.digest, candidate.evaluation_digest)
     if not candidate.gates:
         raise EvidenceError("it comes without gates, so nothing says that it may go live")
-    computed = _computed(candidate, evidence, live, bounds)
+    computed = _compute_gates(candidate, evidence, live, bounds)
     if candidate.gates != computed:
         raise EvidenceError(_difference(candidate.gates, computed))
 
 
-def _computed(
+def _compute_gates(
     candidate: Candidate, evidence: Evidence, live: Release | None, bounds: UpdaterSettings
 ) -> tuple[Gate, ...]:
     try:
@@ -120,7 +120,7 @@ def _difference(proposed: tuple[Gate, ...], computed: tuple[Gate, ...]) -> str:
                 "here: give both processes the same FORGEWATCH_UPDATER_ settings of the gates"
             )
         if here != gate:
-            says, gives = (f"{one.said('g')}, {one.state}" for one in (gate, here))
+            says, gives = (f"{one.format('g')}, {one.state}" for one in (gate, here))
             other = " (said otherwise by an updater of another version)" if says == gives else ""
             return f"the gate {gate.name!r} says {says}, its evaluation gives {gives}{other}"
     return f"the gate {next(iter(ours), '')!r} is missing from the proposal, or the order is another"

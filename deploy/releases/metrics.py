@@ -15,7 +15,7 @@ from deploy.releases.artifacts import StoreError
 from deploy.releases.evaluations import Evaluations
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.ledger import Event, LedgerError
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from detector.release.artifact import version_of
 
 RELEASES = Gauge("forgewatch_deploy_releases", "releases by state", ["state"])
@@ -53,7 +53,7 @@ for _action in get_args(Action):
 
 def show(events: Sequence[Event]) -> None:
     """Bring the gauges to the ledger's state."""
-    standing = fold(events)
+    standing = replay(events)
     slots = {
         "stable": standing.live_history[-1] if standing.live_history else None,
         "canary": standing.trial.release if standing.trial else None,
@@ -91,7 +91,7 @@ class EvaluationGauges(Collector):
             labels=["role", "measure"],
         )
         try:
-            standing = fold(self._history())
+            standing = replay(self._history())
         except LedgerError:
             return
         roles = dict(zip(("live", "previous"), reversed(standing.live_history), strict=False))

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from deploy.releases import metrics
 from deploy.releases.epoch import describe, is_foreign, next_raise_at, raise_epoch
 from deploy.releases.ledger import Ledger, LedgerError
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from detector.records import Rollout
 from ingest.kafka.compacted import TopicError, read_all, write
 
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Found:
+class TopicContent:
     """What the releases topic holds.
 
     newest: the rollout that a worker has read last, None where no record is one.
@@ -41,16 +41,16 @@ class Found:
     kept: Rollout | None = None
 
 
-def read_topic(options: Mapping[str, Any], topic: str, timeout_s: float) -> Found:
+def read_topic(options: Mapping[str, Any], topic: str, timeout_s: float) -> TopicContent:
     """Read the topic as a worker does: its first partition, committed records, whatever their key.
 
     options are kafka-python's connection options (ingest.kafka.access.kafka_options). Raises TopicError
     where the broker is away or the topic does not exist.
     """
-    found = Found()
+    found = TopicContent()
     for record in read_all(options, topic, timeout_s):
         rollout = _parse(record.value)
-        found = Found(rollout or found.newest, rollout if record.key == _KEY else found.kept)
+        found = TopicContent(rollout or found.newest, rollout if record.key == _KEY else found.kept)
     return found
 
 
@@ -94,7 +94,7 @@ class Publisher:
         found = read_topic(self._options, self._topic, self._timeout_s)
         events = self._ledger.events()
         metrics.show(events)
-        wanted, newest = fold(events).rollout(self._ledger.id), found.newest
+        wanted, newest = replay(events).rollout(self._ledger.id), found.newest
         if wanted is None:
             if newest is None:
                 return None
@@ -112,7 +112,7 @@ class Publisher:
             wanted = self._outrank(newest)
         elif newest is not None and newest.ledger != wanted.ledger:
             log.warning("another ledger's record on the releases topic is written over", found=newest.ledger)
-        if found != Found(wanted, wanted):
+        if found != TopicContent(wanted, wanted):
             write_rollout(self._options, self._topic, wanted, self._timeout_s)
             log.info("rollout published", stable=wanted.stable, epoch=wanted.epoch, sequence=wanted.sequence)
         metrics.PUBLISHED_SEQUENCE.set(wanted.sequence)
@@ -125,7 +125,7 @@ class Publisher:
             metrics.MOVES.labels(event.move.action).inc()
             log.error("the ledger raised its epoch", epoch=event.move.epoch, reason=event.move.reason)
         metrics.show(events)
-        wanted = fold(events).rollout(self._ledger.id)
+        wanted = replay(events).rollout(self._ledger.id)
         assert wanted is not None, "where something went live, something stays live"
         return wanted
 

@@ -17,7 +17,7 @@ def find_evidence(memory: Store, artifacts: ArtifactStore, digest: str) -> Evide
     """
     evidence = artifacts.evidence(digest)
 
-    def purged() -> int:
+    def purged_count() -> int:
         with memory.read() as connection:
             sources = purged_sources(connection)
             if evidence.snapshot is None or not sources:
@@ -29,4 +29,4 @@ def find_evidence(memory: Store, artifacts: ArtifactStore, digest: str) -> Evide
         with memory.read() as connection:
             return emptied_among(connection, [row.exemplar for row in rows if row.source in sources])
 
-    return replace(evidence, purged=purged)
+    return replace(evidence, purged=purged_count)

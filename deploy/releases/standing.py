@@ -19,7 +19,7 @@ Consequence = Literal["propose with findings", "retire", "restore"]
 """What a move does besides: a proposal of which a gate does not hold is one with findings; promote retires
 the live release, rollback restores the one before."""
 
-LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
+TRANSITIONS: Mapping[tuple[State | None, Action | Consequence], State] = {
     (None, "propose"): "proposed",
     ("expired", "propose"): "proposed",
     ("rolled back", "propose"): "proposed",
@@ -63,7 +63,7 @@ LIFE: Mapping[tuple[State | None, Action | Consequence], State] = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class LedgerState:
     """Where every release stands.
 
     releases: by digest, in the order they were first proposed. live_history: digests that went live
@@ -113,19 +113,19 @@ class Standing:
 
 def next_state(state: State | None, action: Action | Consequence) -> State:
     """The state that follows by LIFE; raises ApprovalError where the table has no such move."""
-    if (after := LIFE.get((state, action))) is None:
-        takes = [before for before, possible in LIFE if possible == action and before]
+    if (after := TRANSITIONS.get((state, action))) is None:
+        takes = [before for before, possible in TRANSITIONS if possible == action and before]
         raise ApprovalError(
             f"it is {state or 'unknown'}; {action} is for a release that is {' or '.join(takes)}"
         )
     return after
 
 
-_folded: tuple[tuple[Event, ...], Standing] = ((), Standing())
+_folded: tuple[tuple[Event, ...], LedgerState] = ((), LedgerState())
 """What was folded last: the next history mostly goes on where it ended. Compared, not believed."""
 
 
-def fold(events: Sequence[Event]) -> Standing:
+def replay(events: Sequence[Event]) -> LedgerState:
     """The standing after these events, which are the ledger's in order.
 
     Raises DamagedLedgerError where an event is none that the table allows.
@@ -134,20 +134,20 @@ def fold(events: Sequence[Event]) -> Standing:
     folded, standing = _folded
     events = tuple(events)
     if events[: len(folded)] != folded:
-        folded, standing = (), Standing()
+        folded, standing = (), LedgerState()
     if len(events) > len(folded):
-        standing = go_on(standing, events[len(folded) :])
+        standing = apply(standing, events[len(folded) :])
         _folded = events, standing
     return standing
 
 
-def go_on(before: Standing, events: Iterable[Event]) -> Standing:
+def apply(before: LedgerState, events: Iterable[Event]) -> LedgerState:
     """The standing after these events, which follow where another stands. Raises DamagedLedgerError."""
     releases = dict(before.releases)
     history = list(before.live_history)
     on_trial, answered, retractions = before.trial, dict(before.answered), list(before.retractions)
     turned, epoch = before.turned, before.epoch
-    served = _served(history, on_trial, retractions)
+    served = _served_state(history, on_trial, retractions)
 
     def move(digest: str, action: Action | Consequence, event: Event) -> None:
         known = releases.get(digest)
@@ -194,16 +194,18 @@ def go_on(before: Standing, events: Iterable[Event]) -> Standing:
                 since = event.at if first is None else datetime.fromtimestamp(first / 1000, UTC)
                 answered.setdefault(digest, since)
                 retractions = [each for each in retractions if each.release != digest]
-            serving = _served(history, on_trial, retractions)
+            serving = _served_state(history, on_trial, retractions)
             if serving != served:
                 served, turned = serving, event.sequence
         except ApprovalError as error:
             raise DamagedLedgerError(
                 f"row {event.sequence} of the ledger breaks the rules: {error}"
             ) from error
-    return Standing(releases, tuple(history), on_trial, answered, tuple(retractions), turned, epoch)
+    return LedgerState(releases, tuple(history), on_trial, answered, tuple(retractions), turned, epoch)
 
 
-def _served(history: Sequence[str], on_trial: Trial | None, retractions: Sequence[Retraction]) -> object:
+def _served_state(
+    history: Sequence[str], on_trial: Trial | None, retractions: Sequence[Retraction]
+) -> object:
     live = history[-1] if history else None
     return live, on_trial and (on_trial.release, on_trial.shares), tuple(retractions)

@@ -6,7 +6,7 @@ Together the checks roll a challenger back that is within all bounds in at most 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from detector.records import Comparison, Said
+from detector.records import Comparison, ReleaseVerdict
 
 SURE = 0.9
 """A champion that is sure of a family gives at least this fake_probability."""
@@ -56,7 +56,7 @@ UNKNOWN_MORE = "unknown, more than before"
 LOOK_ALPHA = 0.001
 
 
-def called(said: Said) -> str:
+def verdict_word(said: ReleaseVerdict) -> str:
     """What a release said in one word: real, unknown, a family, or error."""
     if said.error is not None or said.label is None:
         return ERROR
@@ -111,7 +111,10 @@ def _turned_new(both: tuple[str, str], shared: Shared) -> bool:
 
 
 def _both(shared: Shared) -> tuple[str, str] | None:
-    champion, challenger = called(shared.comparison.champion), called(shared.comparison.challenger)
+    champion, challenger = (
+        verdict_word(shared.comparison.champion),
+        verdict_word(shared.comparison.challenger),
+    )
     return None if ERROR in (champion, challenger) else (champion, challenger)
 
 
@@ -140,7 +143,10 @@ def _unknown_more(shared: Shared) -> int | None:
 
 
 def _could_not(shared: Shared) -> int | None:
-    champion, challenger = called(shared.comparison.champion), called(shared.comparison.challenger)
+    champion, challenger = (
+        verdict_word(shared.comparison.champion),
+        verdict_word(shared.comparison.challenger),
+    )
     return (challenger == ERROR) - (champion == ERROR)
 
 

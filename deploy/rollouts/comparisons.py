@@ -8,18 +8,18 @@ from math import inf, isfinite
 from pydantic import ValidationError
 
 from deploy.rollout_records import Trial
-from detector.records import MAX_COMPARISON_BYTES, SIGNATURE, Comparison, Said, in_share, sign
+from detector.records import MAX_COMPARISON_BYTES, SIGNATURE, Comparison, ReleaseVerdict, in_share, sign
 
 _PLACE = re.compile("(.+)-(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,18})")
 _AHEAD_S = 60.0
 """A clock may be ahead by so much."""
 
 
-class UnbelievableError(Exception):
+class InvalidComparisonError(Exception):
     """A record that says it is a comparison of this rollout, and cannot be. Fatal for the record."""
 
 
-def believed(
+def parse_comparison(
     value: bytes,
     headers: Sequence[tuple[str, bytes]],
     at_s: float,
@@ -35,22 +35,22 @@ def believed(
     signed by one of them. Raises UnbelievableError.
     """
     if len(value) > MAX_COMPARISON_BYTES:
-        raise UnbelievableError(
+        raise InvalidComparisonError(
             f"it has {len(value):,} bytes, and a comparison {MAX_COMPARISON_BYTES:,} at most"
         )
     require_signed(value, headers, keys)
     try:
         comparison = Comparison.model_validate_json(value)
     except ValidationError as error:
-        raise UnbelievableError(f"it is no comparison: {error.errors()[0]['msg']}") from error
+        raise InvalidComparisonError(f"it is no comparison: {error.errors()[0]['msg']}") from error
     if (comparison.champion.release, comparison.challenger.release) != (trial.champion, trial.release):
         return None
     if at_s < trial.began.timestamp():
         return None
     if comparison.rollout != trial.number:
-        raise UnbelievableError(f"it is of the rollout {comparison.rollout}, and not of {trial.number}")
+        raise InvalidComparisonError(f"it is of the rollout {comparison.rollout}, and not of {trial.number}")
     if at_s > now_s + _AHEAD_S:
-        raise UnbelievableError("it is from the future")
+        raise InvalidComparisonError("it is from the future")
     compares = comparison.left_out is None
     for said in (comparison.champion, comparison.challenger) if compares else ():
         _require_sayable(said, families)
@@ -58,9 +58,9 @@ def believed(
     shared, answered = (max(shares) for shares in zip(*steps, strict=True))
     placed = _PLACE.fullmatch(comparison.id)
     if not placed or placed[1] != media_topic or not in_share(comparison.id, shared):
-        raise UnbelievableError(f"{comparison.id[:100]!r} is no item that both releases score")
+        raise InvalidComparisonError(f"{comparison.id[:100]!r} is no item that both releases score")
     if comparison.answered == "challenger" and not in_share(comparison.id, answered):
-        raise UnbelievableError(f"{comparison.id!r} is no item that the challenger answers")
+        raise InvalidComparisonError(f"{comparison.id!r} is no item that the challenger answers")
     return comparison
 
 
@@ -68,19 +68,19 @@ def require_signed(value: bytes, headers: Sequence[tuple[str, bytes]], keys: Seq
     """Raise UnbelievableError unless one of the keys signed it; where there is none, nothing is asked for."""
     signature = dict(headers).get(SIGNATURE, b"")
     if keys and not any(hmac.compare_digest(sign(key, value), signature) for key in keys):
-        raise UnbelievableError("it is not signed by a detector's token")
+        raise InvalidComparisonError("it is not signed by a detector's token")
 
 
-def _require_sayable(said: Said, families: Collection[str]) -> None:
+def _require_sayable(said: ReleaseVerdict, families: Collection[str]) -> None:
     """Raises UnbelievableError where no release says that."""
     if not 0 <= said.model_s < inf:
-        raise UnbelievableError(f"no item takes {said.model_s} s")
+        raise InvalidComparisonError(f"no item takes {said.model_s} s")
     if said.error is not None:
         return
     scores = (said.fake_probability, said.energy, said.unknown_score)
     if said.label is None or any(score is None or not isfinite(score) for score in scores):
-        raise UnbelievableError("a release that could score an item says a label and finite scores")
+        raise InvalidComparisonError("a release that could score an item says a label and finite scores")
     if not 0 <= (said.fake_probability or 0) <= 1:
-        raise UnbelievableError(f"{said.fake_probability} is no probability")
+        raise InvalidComparisonError(f"{said.fake_probability} is no probability")
     if said.family is not None and said.family not in families:
-        raise UnbelievableError(f"neither release knows a family {said.family[:100]!r}")
+        raise InvalidComparisonError(f"neither release knows a family {said.family[:100]!r}")

@@ -18,7 +18,7 @@ Turn = Literal["wait", "step", "promote", "rollback", "inconclusive"]
 
 
 @dataclass(frozen=True)
-class Facts:
+class RolloutFacts:
     """What was read so far. All counts are since the rollout's step, or its last extension, began."""
 
     checks: Sequence[Check]
@@ -38,10 +38,10 @@ class Decision:
     says: str
 
 
-def decide(trial: Trial, facts: Facts, now: datetime) -> Decision:
+def decide(trial: Trial, facts: RolloutFacts, now: datetime) -> Decision:
     """The next turn of a rollout. Failing comes before everything; nothing passes for want of data."""
     if failed := [check for check in facts.checks if check.state == "failed"]:
-        return Decision("rollback", "; ".join(map(told, failed)))
+        return Decision("rollback", "; ".join(map(describe_check, failed)))
     if trial.inconclusive is not None:
         return Decision("wait", f"It is inconclusive and waits for a person: {trial.inconclusive}.")
     if not facts.complete:
@@ -50,7 +50,7 @@ def decide(trial: Trial, facts: Facts, now: datetime) -> Decision:
     # once has answered: then it is out of time later.
     doubtful = [each for each in facts.checks if each.state == "inconclusive" and each.low >= each.tolerated]
     if doubtful and (trial.step or not trial.asked):
-        return Decision("inconclusive", "; ".join(map(told, doubtful)))
+        return Decision("inconclusive", "; ".join(map(describe_check, doubtful)))
     open_checks = [check for check in facts.checks if check.state in _HOLD_UP]
     # More items change nothing where no source has a history: a person is asked once the checks have decided.
     alone = [check.reason for check in open_checks if check.name == NOT_ALONE]
@@ -68,7 +68,7 @@ def decide(trial: Trial, facts: Facts, now: datetime) -> Decision:
     return Decision("step", "All checks passed.")
 
 
-def told(check: Check) -> str:
+def describe_check(check: Check) -> str:
     """A check in words, with its figures."""
     share = "nothing" if check.share is None else f"{check.share:.1%}"
     counts = f"{check.counted} − {check.counter}" if check.counter else f"{check.counted}"
@@ -83,7 +83,7 @@ def told(check: Check) -> str:
 
 
 def _out_of_time(
-    trial: Trial, facts: Facts, open_checks: Sequence[Check], waits: bool, now: datetime
+    trial: Trial, facts: RolloutFacts, open_checks: Sequence[Check], waits: bool, now: datetime
 ) -> str | None:
     if now - max(trial.since, facts.newest or trial.since) >= WITHOUT_ANY:
         return "no item was scored by both for an hour"
@@ -95,10 +95,10 @@ def _out_of_time(
     return None
 
 
-def _waits(trial: Trial, facts: Facts, open_checks: Sequence[Check], now: datetime) -> str | None:
+def _waits(trial: Trial, facts: RolloutFacts, open_checks: Sequence[Check], now: datetime) -> str | None:
     """What it waits for, in one sentence; None: for nothing."""
     if looks := [check for check in open_checks if check.state == "look"]:
-        return f"It needs a person's labels: {told(looks[0])}."
+        return f"It needs a person's labels: {describe_check(looks[0])}."
     if open_checks:
         names = (each.name + (f" ({each.reason})" if each.reason else "") for each in open_checks)
         return f"It waits for evidence on {', '.join(names)}."

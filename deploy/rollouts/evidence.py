@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from deploy.rollout_records import Check, Disagreement
-from deploy.rollouts.checks import ERROR, NOT_ALONE, Shared, called, excuses, rules, settles
-from deploy.rollouts.tallies import MOST_SOURCES, NEW_NAMES, Tally
+from deploy.rollouts.checks import ERROR, NOT_ALONE, Shared, excuses, rules, settles, verdict_word
+from deploy.rollouts.tallies import MOST_SOURCES, NEW_NAMES, CheckTally
 from detector.records import Comparison
 
 UNIT_S = 10
@@ -27,7 +27,7 @@ _TIMES = 4096
 _BLOCK = 1024
 
 
-def _doubted(check: Check, excused: Collection[str], by_one: Collection[str]) -> Check:
+def _doubt_single_judge(check: Check, excused: Collection[str], by_one: Collection[str]) -> Check:
     """Hold a check up that passes since one person said of many items that they do not count."""
     alone = sum(id in by_one for id in excused)
     against = check.counted + len(excused)
@@ -44,7 +44,7 @@ def history_check(waived: str | None, items: int) -> Check:
     return Check.model_validate({"name": NOT_ALONE, "state": state, "reason": why, **counts})
 
 
-class Evidence:
+class RolloutEvidence:
     """The comparisons of one rollout so far, in the order in which their units ended."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Evidence:
         self._without = frozenset(without)
         self._new = frozenset(challenger) - frozenset(champion)
         self._labels = labels
-        self.tallies = [Tally(rule, self._known, alone) for rule in rules(champion)]
+        self.tallies = [CheckTally(rule, self._known, alone) for rule in rules(champion)]
         self._steps: Sequence[int] = ()
         self._begun = 0
         """in which units steps of the canary began, and of how many the bets know"""
@@ -102,7 +102,7 @@ class Evidence:
         self.shared += 1
         self._written[unit] += 1
         self._answered[unit] += comparison.answered == "challenger"
-        one, other = called(comparison.champion), called(comparison.challenger)
+        one, other = verdict_word(comparison.champion), verdict_word(comparison.challenger)
         self.table[one][other] += 1
         self._kept[one, other].append(comparison)
         for times, said in zip(self._times, (comparison.champion, comparison.challenger), strict=True):
@@ -145,7 +145,7 @@ class Evidence:
 
         by_one: ids of items of which only one person's word is known, where there are several people.
         """
-        found = [_doubted(tally.check(waived), tally.excused, by_one) for tally in self.tallies]
+        found = [_doubt_single_judge(tally.check(waived), tally.excused, by_one) for tally in self.tallies]
         return tuple(found) if self._known else (history_check(waived.get(NOT_ALONE), self.shared), *found)
 
     def contradictions(self) -> dict[str, int]:
@@ -167,7 +167,7 @@ class Evidence:
             for each in reversed(self._kept.get((champion, challenger), ()))
         ]
 
-    def kept(self, differing: bool = False) -> frozenset[str]:
+    def kept_ids(self, differing: bool = False) -> frozenset[str]:
         """Ids of the items of all cells, or of those in which both scored an item and differ."""
         cells = (
             cell

@@ -7,7 +7,7 @@ from deploy.releases.approval import go_live
 from deploy.releases.evidence import Evidence, require_servable
 from deploy.releases.four_eyes import ApprovalError, Terms, own_part
 from deploy.releases.ledger import Event, Move
-from deploy.releases.standing import Standing, fold, next_state
+from deploy.releases.standing import LedgerState, next_state, replay
 from deploy.rollout_records import Check, Trial, Turn, Waive
 from deploy.rollouts.checks import waivable
 
@@ -80,7 +80,7 @@ def step_on(
     evidence is what lies in the store now: one byte that was not approved stops it. Raises ApprovalError and
     EvidenceError.
     """
-    standing = fold(history)
+    standing = replay(history)
     if standing.trial != trial:
         return []
     release = standing.releases[trial.release]
@@ -94,15 +94,15 @@ def inconclusive(
     history: Sequence[Event], trial: Trial, checks: tuple[Check, ...], reason: str
 ) -> list[Move]:
     """The move that takes a rollout back to shadow, to wait for a person; none where it moved meanwhile."""
-    standing = fold(history)
+    standing = replay(history)
     if standing.trial != trial:
         return []
     return [_move(standing.releases[trial.release], "inconclusive", reason, ROLLOUT, Turn(checks=checks))]
 
 
-def on_trial(history: Sequence[Event], digest: str) -> tuple[Standing, Trial, Release]:
+def on_trial(history: Sequence[Event], digest: str) -> tuple[LedgerState, Trial, Release]:
     """The standing, the trial and the release on trial. Raises ApprovalError where that is another."""
-    standing = fold(history)
+    standing = replay(history)
     trial = standing.trial
     if trial is None or trial.release != digest:
         what = "no release" if trial is None else f"release {trial.release[:12]}"

@@ -19,13 +19,13 @@ from pydantic import ValidationError
 
 from deploy.records import PartitionLag
 from deploy.releases.ledger import Event, Ledger, LedgerError, Move
-from deploy.releases.moving import make_moves
 from deploy.releases.publish import Publisher
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
+from deploy.releases.transitions import make_moves
 from deploy.retraction_records import OUTCOMES, RetractionState, RetractionView
 from deploy.rollout_records import Turn
 from deploy.rollouts import metrics
-from deploy.rollouts.comparisons import UnbelievableError, require_signed
+from deploy.rollouts.comparisons import InvalidComparisonError, require_signed
 from deploy.rollouts.moves import ROLLOUT
 from deploy.rollouts.reader import TopicReader
 from detector.reading import CLOCKS_APART_MS
@@ -95,8 +95,8 @@ class Retractions:
     def view(self) -> list[RetractionView]:
         """What is taken back, oldest first, and then the last that were, newest first. Raises LedgerError."""
         events = self._ledger.events()
-        under_way = [self._view(each, events) for each in fold(events).retractions]
-        return under_way + list(islice(_ended(events), _SHOWN))
+        under_way = [self._view(each, events) for each in replay(events).retractions]
+        return under_way + list(islice(_ended_retractions(events), _SHOWN))
 
     def tick(self) -> None:
         """Read the outcomes that are new, and end what has its last.
@@ -104,26 +104,26 @@ class Retractions:
         Raises LedgerError and TopicError: then nothing was ended.
         """
         events = self._ledger.events()
-        standing = fold(events)
+        standing = replay(events)
         for over in self._followed.keys() - set(standing.retractions):
             self._followed.pop(over).outcomes.close()
         for retraction in standing.retractions:
             followed = self._followed.get(retraction)
             if followed is None:
-                since_ms = int(_begun(events, retraction).timestamp() * 1000) - CLOCKS_APART_MS
+                since_ms = int(_begun_at(events, retraction).timestamp() * 1000) - CLOCKS_APART_MS
                 reader = TopicReader(self._ingest, RETRACTIONS, since_ms)
                 followed = self._followed[retraction] = _Followed(reader)
             if (
-                self._settled(retraction, followed)
+                self._is_settled(retraction, followed)
                 and standing.releases[retraction.release].state != "shadow"
             ):
                 self._end(retraction, followed.counts())
         metrics.show_retractions(
-            [_begun(events, each).timestamp() for each in standing.retractions],
+            [_begun_at(events, each).timestamp() for each in standing.retractions],
             [followed.left for followed in self._followed.values()],
         )
 
-    def _settled(self, retraction: Retraction, followed: _Followed) -> bool:
+    def _is_settled(self, retraction: Retraction, followed: _Followed) -> bool:
         """Whether the group has read all that can be of the release, and each outcome of it is counted."""
         # The group's place first: an outcome was committed with it, so that what is read next has them all.
         lag = self._lag(retraction)
@@ -147,7 +147,7 @@ class Retractions:
                 try:
                     require_signed(value, headers, self._keys)
                     outcome = Outcome.model_validate_json(value)
-                except (UnbelievableError, ValidationError) as error:
+                except (InvalidComparisonError, ValidationError) as error:
                     log.warning("no outcome of a retraction", error=str(error).splitlines()[0])
                     continue
                 if (outcome.retraction, outcome.release) != (retraction.number, retraction.release):
@@ -161,7 +161,7 @@ class Retractions:
 
     def _end(self, retraction: Retraction, counts: Mapping[str, int]) -> None:
         def decide(history: tuple[Event, ...]) -> list[Move]:
-            standing = fold(history)
+            standing = replay(history)
             if retraction not in standing.retractions:
                 return []
             digest, candidate = retraction.release, standing.releases[retraction.release].candidate
@@ -171,13 +171,13 @@ class Retractions:
         make_moves(self._ledger, self._publisher, decide)
 
     def _view(self, retraction: Retraction, events: Sequence[Event]) -> RetractionView:
-        standing, followed = fold(events), self._followed.get(retraction)
+        standing, followed = replay(events), self._followed.get(retraction)
         state, says = self._says(followed, standing.releases[retraction.release].state)
         return RetractionView(
             number=retraction.number,
             release=retraction.release,
             since=datetime.fromtimestamp(retraction.since_ms / 1000, UTC),
-            began=_begun(events, retraction),
+            began=_begun_at(events, retraction),
             state=state,
             says=says,
             outcomes={} if followed is None else followed.counts(),
@@ -225,11 +225,11 @@ class Retractions:
                 each.outcomes.close()
 
 
-def _begun(events: Sequence[Event], retraction: Retraction) -> datetime:
+def _begun_at(events: Sequence[Event], retraction: Retraction) -> datetime:
     return next(event.at for event in events if event.sequence == retraction.number)
 
 
-def _ended(events: Sequence[Event]) -> Iterator[RetractionView]:
+def _ended_retractions(events: Sequence[Event]) -> Iterator[RetractionView]:
     """Yield the retractions that ended, the newest first."""
     ends: dict[str, Event] = {}
     for event in reversed(events):

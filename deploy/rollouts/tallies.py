@@ -83,7 +83,7 @@ def shows(
 
 
 @dataclass
-class Tally:
+class CheckTally:
     """One check's counts and bets."""
 
     rule: Rule
@@ -135,7 +135,7 @@ class Tally:
             for x, times in counts.items() if self.rule.by_item else ((mean, 1),):
                 bets.bet_below(np.where(there, x, np.nan), times)
         if self.rule.alpha and mean > self.rule.tolerated and not self.failed:  # no other mean fails it
-            self.failed = self._shown() == FAILED
+            self.failed = self._state_code() == FAILED
 
     def check(self, waived: Mapping[str, str]) -> Check:
         """What it shows now."""
@@ -164,7 +164,7 @@ class Tally:
             if asks:
                 return "look", f"label {LABELS_WANTED - self.labels} of them"
             return "passed" if self.items else "not measured", None
-        shown = FAILED if self.failed else self._shown()
+        shown = FAILED if self.failed else self._state_code()
         why = None
         if shown == ONLY_ABOVE:
             why = f"only {[*self.units][int(self._rest.log_above.argmin())]} shows it"
@@ -172,7 +172,7 @@ class Tally:
             why = f"only {[*self.units][int(self._rest.log_below.argmin())]} is below it"
         return STATES[shown], why
 
-    def _shown(self) -> int:
+    def _state_code(self) -> int:
         above, below, units = self.bets.log_above[self._at], self.bets.log_below[self._at], self.units.total()
         if above < log(1 / self.rule.alpha) and below < LOG_20:
             return int(shows(self.rule, above, below, units, (), (), ()))

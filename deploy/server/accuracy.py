@@ -14,7 +14,7 @@ from deploy.access.roles import least
 from deploy.accuracy_records import AccuracyReport, AuditDone, AuditItem, AuditLabel
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.services import Opened
 from memory.estimate.accuracy import accuracy
 from memory.estimate.audits import label_audit, waiting
@@ -33,7 +33,7 @@ Digest = Annotated[
 @router.get("/accuracy", openapi_extra=least("viewer"))
 def get_accuracy(services: Opened, release: Digest = None, days: Days = 7) -> AccuracyReport:
     """The share of right verdicts, over all, by class and by source; 404 where no release is live."""
-    standing = fold(services.ledger.events())
+    standing = replay(services.ledger.events())
     found = standing.live if release is None else standing.releases.get(release)
     if found is None:
         raise HTTPException(

@@ -26,7 +26,7 @@ from deploy.cluster_records import (
 )
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.pictures import View, forgery_map, pixels, residual
 from deploy.server.services import Opened, Services
 from detector.records import Verdict
@@ -36,7 +36,7 @@ from memory.clusters.edit_history import edit_history
 from memory.clusters.nearest import nearest_known
 from memory.clusters.pages import Member, MemberPage, Order, members, page_of, views_of
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
-from memory.clusters.shown import shown
+from memory.clusters.shown import load_cluster
 
 log = structlog.get_logger()
 router = APIRouter(tags=["clusters"], route_class=GuardedRoute)
@@ -116,10 +116,10 @@ def get_alike(
 
     Five marks are enough. 409 where none of them waits in the cluster, 503 while the index is being read.
     """
-    from memory.clusters.alike import alike  # scikit-learn takes a second to load
+    from memory.clusters.similarity import alike  # scikit-learn takes a second to load
 
     with services.memory.read() as connection:
-        found = shown(connection, cluster)
+        found = load_cluster(connection, cluster)
     ids = alike(services.memory, services.shared_index, found.members, to)
     with services.memory.read() as connection:
         page = MemberPage(found, members(connection, ids[offset : offset + limit]))
@@ -135,7 +135,7 @@ def get_nearest(
     503 while the index is being read.
     """
     with services.memory.read() as connection:
-        waiting = shown(connection, cluster).members
+        waiting = load_cluster(connection, cluster).members
     found = nearest_known(services.memory, services.shared_index, waiting, limit)
     return [KnownNeighbour(id=known.id, family=known.family, distance=known.distance) for known in found]
 
@@ -173,7 +173,7 @@ def get_picture(
 
 def no_maps(services: Services, versions: Collection[str]) -> str | None:
     """Why maps of verdicts by these releases are not shown, as of older ones; None: they are."""
-    for digest, release in fold(services.ledger.events()).releases.items():
+    for digest, release in replay(services.ledger.events()).releases.items():
         if version_of(digest) in map(version_of, versions):
             with suppress(EvidenceError, StoreError):
                 marked = services.evaluations.of(release).reals_marked

@@ -22,7 +22,7 @@ from deploy.lineage.records import (
 from deploy.release_records import LedgerEntry, Release
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.releases import Digest, entry
 from deploy.server.services import Opened, Services
 from deploy.settings import DeploySettings
@@ -38,7 +38,7 @@ def ground(request: Request, services: Opened) -> Ground:
     for event in events:
         history[event.move.digest].append(entry(event))
     return Ground(
-        releases=fold(events).releases,
+        releases=replay(events).releases,
         history={digest: tuple(entries) for digest, entries in history.items()},
         artifacts=services.artifacts,
         evaluations=services.evaluations,
@@ -93,7 +93,7 @@ def list_figures(services: Opened) -> list[ReleaseFigures]:
 
     Without those whose evaluation cannot be read, or is not the one that was proposed.
     """
-    return figures_of(services, fold(services.ledger.events()).releases.values())
+    return figures_of(services, replay(services.ledger.events()).releases.values())
 
 
 def figures_of(services: Services, releases: Iterable[Release]) -> list[ReleaseFigures]:

@@ -12,7 +12,7 @@ from deploy.access.guard import UNLIMITED, Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage.labels import label_entries
 from deploy.records import ImportDone, LabelDone, LabelEntry, LabelRequest, MediaDigests, SkippedFile
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.archives import ArchiveError, files_of
 from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened, Services
@@ -164,7 +164,7 @@ def _plan(services: Services) -> MediaPlan:
     """
     wanted = services.memory_settings.picture_plan
     kept = MediaPlan(pictures={} if wanted is None else {PICTURE: wanted})
-    live = fold(services.ledger.events()).live
+    live = replay(services.ledger.events()).live
     if live is None:
         return kept
     manifest = b"".join(services.artifacts.read(live.digest, MANIFEST).pieces)

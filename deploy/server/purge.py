@@ -13,7 +13,7 @@ from deploy.purge_records import BlockedEntry, PurgeDone, PurgePreview, PurgeReq
 from deploy.server.lineage import SourceName, ground
 from deploy.server.services import Opened
 from memory.blocked import list_blocked, unblock
-from memory.purge import begin, go_on, holding
+from memory.purge import begin, holding, purge_batch
 
 log = structlog.get_logger()
 router = APIRouter(route_class=GuardedRoute)
@@ -39,7 +39,7 @@ def preview_purge(request: Request, services: Opened, source: SourceName) -> Pur
         clusters=found.clusters,
         releases=releases,
         unsaid=learners["unsaid"],
-        updates=begun if found.labelled else [],
+        updates=begun if found.labelled_count else [],
         blocked=found.blocked,
         version=version,
     )
@@ -59,10 +59,10 @@ def purge(request: Request, services: Opened, actor: Actor, body: PurgeRequest) 
         with services.memory.write() as connection:
             found = holding(connection, body.source)
             begin(connection, found, actor, blocks=body.block)
-        if found.labelled:
+        if found.labelled_count:
             stopped = services.runs.refuse(f"the source {body.source!r} was purged: ask for another")
         log.info("purge began", source=body.source, exemplars=found.shelves, actor=actor, stopped=stopped)
-    purged, left = go_on(services.memory, services.crops, body.source, _ROWS_A_REQUEST)
+    purged, left = purge_batch(services.memory, services.crops, body.source, _ROWS_A_REQUEST)
     return PurgeDone(purged=purged, left=left, stopped=stopped)
 
 

@@ -17,8 +17,8 @@ from deploy.release_records import Approve, Because, LedgerEntry, Release, Relea
 from deploy.releases import approval, metrics
 from deploy.releases.four_eyes import ApprovalError, Terms, lacking, same_person, tie_of
 from deploy.releases.ledger import Decide, Event, Move
-from deploy.releases.moving import make_moves
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
+from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Plan
 from deploy.server.services import Opened, Services
 from detector.records import Rollout
@@ -37,13 +37,13 @@ FileName = Annotated[str, Path(max_length=100, description="a file of the artifa
 @router.get("/rollout", tags=["releases"], openapi_extra=least("viewer", "detector", "updater"))
 def get_rollout(services: Opened) -> Rollout | None:
     """What every worker is to serve, by the ledger; null before the first approval."""
-    return fold(services.ledger.events()).rollout(services.ledger.id)
+    return replay(services.ledger.events()).rollout(services.ledger.id)
 
 
 @router.get("/releases", tags=["releases"], openapi_extra=least("viewer"))
 def list_releases(services: Opened) -> list[Release]:
     """Every release that was ever proposed, the one that moved last first."""
-    releases = fold(services.ledger.events()).releases.values()
+    releases = replay(services.ledger.events()).releases.values()
     return sorted(releases, key=lambda release: release.sequence, reverse=True)
 
 
@@ -125,7 +125,7 @@ def rollback(services: Opened, actor: Actor, body: TakeOut) -> Release:
         return approval.rollback(history, body, services.evidence(back.digest), actor)
 
     move(services, None, decide)
-    live = fold(services.ledger.events()).live
+    live = replay(services.ledger.events()).live
     assert live is not None
     return live
 

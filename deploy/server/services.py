@@ -21,7 +21,7 @@ from deploy.group_lag import group_lag
 from deploy.notice_records import key_of
 from deploy.notices.notices import Notices
 from deploy.notices.sender import Sender
-from deploy.notices.waiting import waits
+from deploy.notices.waiting import pending_notice
 from deploy.record.heads import HEADS
 from deploy.record.publisher import INTERVAL_S, HeadPublisher
 from deploy.record.record import Record
@@ -32,12 +32,12 @@ from deploy.releases.evidence import Evidence
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
 from deploy.releases.purged import find_evidence
-from deploy.releases.standing import fold
-from deploy.rollouts.conductor import Conductor
+from deploy.releases.standing import replay
+from deploy.rollouts.controller import RolloutController
 from deploy.rollouts.reader import known_sources
 from deploy.rollouts.retractions import Retractions
 from deploy.server.shared_media import SharedMedia
-from deploy.server.trying import Trier
+from deploy.server.trying import TrialScorer
 from deploy.settings import DeploySettings
 from detector.reading import group_of
 from detector.records import RELEASES, VERDICTS
@@ -142,7 +142,7 @@ class Services:
     heads: HeadPublisher
     artifacts: ArtifactStore
     publisher: Publisher
-    conductor: Conductor
+    conductor: RolloutController
     retractions: Retractions
     notices: Notices
     memory: Store
@@ -150,7 +150,7 @@ class Services:
     crops: CropStore
     runs: RunTable
     importer: Importer
-    trier: Trier
+    trier: TrialScorer
     shared_media: SharedMedia
     ingest: IngestSettings
     detector: DetectorSettings
@@ -208,7 +208,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             raise ServicesError(str(error).splitlines()[0]) from error
         importer = Importer(store, crops, memory, ingest)
         stack.callback(importer.close)
-        trier = Trier(artifacts, ingest, detector)
+        trier = TrialScorer(artifacts, ingest, detector)
         stack.callback(trier.close)
         shared_media = SharedMedia(ingest)
         stack.callback(shared_media.close)
@@ -223,7 +223,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             token.get_secret_value().encode() for token in (settings.detector_token, settings.token) if token
         ]
         stored, known = partial(find_evidence, store, artifacts), partial(known_sources, store)
-        conductor = Conductor(ledger, publisher, stored, ingest, keys, known, access.given)
+        conductor = RolloutController(ledger, publisher, stored, ingest, keys, known, access.given)
         retractions = Retractions(
             ledger,
             publisher,
@@ -244,7 +244,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
                 Sender(record, number, webhook, key, page_url=settings.url)
                 for number, webhook in enumerate(settings.webhooks, 1)
             ],
-            lambda: waits(ledger.id, fold(ledger.events()), conductor.view(), datetime.now(UTC)),
+            lambda: pending_notice(ledger.id, replay(ledger.events()), conductor.view(), datetime.now(UTC)),
             settings.webhook_ca,
         )
         memory_acts = MemoryActs(store, record)

@@ -16,7 +16,7 @@ from deploy.records import ProcessHealth, Shelved, Status
 from deploy.release_records import WAITING
 from deploy.releases.epoch import recent_raises
 from deploy.releases.signing import said_of
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.lag import lag_of_stream
 from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
@@ -42,7 +42,7 @@ def look(settings: DeploySettings, services: Services) -> Status:
     Raises LedgerError, memory's StoreUnavailableError.
     """
     events = services.ledger.events()
-    standing = fold(events)
+    standing = replay(events)
     with services.memory.read() as connection:
         shelves = counts(connection)
     lag, lag_problem = lag_of_stream(settings, services)
@@ -141,11 +141,11 @@ def complaints(metrics: str) -> list[str]:
     except ValueError:
         return []
     serving = any(sample.value for sample in _samples(found, _SERVING))
-    told = [*_unserved(found), *_rollout(found, serving=serving)]
+    told = [*_unserved_problems(found), *_rollout(found, serving=serving)]
     return told + [_NO_UPDATE for one in _samples(found, "forgewatch_updater_token_refused") if one.value]
 
 
-def _unserved(found: dict[str, Metric]) -> Iterator[str]:
+def _unserved_problems(found: dict[str, Metric]) -> Iterator[str]:
     for sample in _samples(found, _UNSERVED):
         if sample.value:
             since = datetime.fromtimestamp(sample.value, UTC)

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ServerContext:
     """What they said last. A problem says why one is not known; alerts are None without a Prometheus."""
 
     lag: tuple[PartitionLag, ...] = ()
@@ -53,9 +53,9 @@ class Surroundings:
         return max((part.seconds for part in self.lag if part.seconds is not None), default=None)
 
 
-def ask(settings: DeploySettings, services: Services, samples: deque[tuple[float, float]]) -> Surroundings:
+def ask(settings: DeploySettings, services: Services, samples: deque[tuple[float, float]]) -> ServerContext:
     """Ask all of them; what does not answer says so. samples: of the lag, which this adds to."""
-    asked = _asked(settings, services)
+    asked = _query_surroundings(settings, services)
     now_s = time.time()
     if asked.lag_problem is None:
         samples.append((now_s, asked.waits_s or 0.0))
@@ -73,28 +73,28 @@ def ask(settings: DeploySettings, services: Services, samples: deque[tuple[float
     return replace(asked, since_s=since_ms / 1000, until_s=now_s, counts=tuple(counts), lag_samples=shown)
 
 
-def _asked(settings: DeploySettings, services: Services) -> Surroundings:
+def _query_surroundings(settings: DeploySettings, services: Services) -> ServerContext:
     try:
         lag, lag_problem = lag_of_stream(settings, services)
     except StoreUnavailableError as error:
         lag, lag_problem = [], str(error)
     if settings.prometheus_url is None:
-        return Surroundings(tuple(lag), lag_problem)
+        return ServerContext(tuple(lag), lag_problem)
     try:
-        return Surroundings(tuple(lag), lag_problem, tuple(firing_alerts(settings.prometheus_url)))
+        return ServerContext(tuple(lag), lag_problem, tuple(firing_alerts(settings.prometheus_url)))
     except PrometheusError as error:
-        return Surroundings(tuple(lag), lag_problem, None, str(error))
+        return ServerContext(tuple(lag), lag_problem, None, str(error))
 
 
-class Watch:
+class ContextCache:
     """Gives what they said last at once, and asks again behind it: no view waits for a broker."""
 
-    def __init__(self, ask: Callable[[], Surroundings], kept_s: float = _KEPT_S) -> None:
+    def __init__(self, ask: Callable[[], ServerContext], kept_s: float = _KEPT_S) -> None:
         self._ask, self._kept_s = ask, kept_s
-        self._last, self._asked_at = Surroundings(alerts_problem="loading"), float("-inf")
+        self._last, self._asked_at = ServerContext(alerts_problem="loading"), float("-inf")
         self._asking = threading.Lock()
 
-    def last(self) -> Surroundings:
+    def last(self) -> ServerContext:
         """What was said last; asked anew in a thread where that was too long ago."""
         if time.monotonic() - self._asked_at > self._kept_s and self._asking.acquire(blocking=False):
             threading.Thread(target=self._refresh, name="surroundings", daemon=True).start()

@@ -49,7 +49,7 @@ class TryError(Exception):
     """The file has no verdict: another is being scored, nothing is live, or it is none that can be scored."""
 
 
-class Trier:
+class TrialScorer:
     """Scores one file at a time. The release is brought here at the first; a later one takes its place."""
 
     def __init__(self, artifacts: ArtifactStore, ingest: IngestSettings, detector: DetectorSettings) -> None:

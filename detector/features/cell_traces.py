@@ -39,8 +39,8 @@ class CellTraces(nn.Module):
 
     def forward(self, luma: Tensor) -> Tensor:
         """Return the traces of each crop."""
-        whole = _pooled(_residuals(luma, self.kernels), self.rows)
-        half = _pooled(_residuals(F.avg_pool2d(luma, 2), self.kernels[:2]), self.half_rows)
+        whole = _pool_cells(_residuals(luma, self.kernels), self.rows)
+        half = _pool_cells(_residuals(F.avg_pool2d(luma, 2), self.kernels[:2]), self.half_rows)
         return torch.log(torch.cat([whole, half], 1) + _FLOOR).flatten(1)
 
 
@@ -72,7 +72,7 @@ def _residuals(luma: Tensor, kernels: Tensor) -> Tensor:
     return F.conv2d(F.pad(luma, (_REACH,) * 4, mode="replicate"), kernels)
 
 
-def _pooled(residuals: Tensor, shares: Tensor) -> Tensor:
+def _pool_cells(residuals: Tensor, shares: Tensor) -> Tensor:
     """Return the mean square of each cell, float32 [N, C, CELLS, CELLS]."""
     return shares.T @ (residuals.square() @ shares)
 

@@ -111,9 +111,9 @@ class LocalNoise(nn.Module):
         ).square()
         energy = self.colour_windows(coloured.reshape(-1, 2, self.chroma_px, self.chroma_px)).sum(1)
         colour = torch.log(energy + 0.05)
-        unexplained = _unexplained([noise, colour], [texture, brightness, brightness.square()])
+        unexplained = _regress_out([noise, colour], [texture, brightness, brightness.square()])
         levels = torch.cat([unexplained, colour[:, None]], 1).reshape(-1, 3, self.windows.count**2)
-        return _spread(levels, self.windows.count**2).flatten(1).index_select(1, self.told)
+        return _spread_statistics(levels, self.windows.count**2).flatten(1).index_select(1, self.told)
 
 
 class NoiseLevels(nn.Module):
@@ -133,10 +133,10 @@ class NoiseLevels(nn.Module):
         """Return the spread of the Laplacian's level, and of that less the slope's."""
         levels = torch.log(self.windows(residuals.square()) + 0.5)
         count = self.windows.count**2
-        return _spread(self.sharpness @ levels.reshape(-1, 2, count), count).flatten(1)
+        return _spread_statistics(self.sharpness @ levels.reshape(-1, 2, count), count).flatten(1)
 
 
-def _spread(values: Tensor, count: int) -> Tensor:
+def _spread_statistics(values: Tensor, count: int) -> Tensor:
     """float32 [N, C, count] → [N, C, 4]: mean, deviation, and how far beyond it the outermost tenths lie."""
     mean = values.mean(2, keepdim=True)
     centred = values - mean
@@ -146,7 +146,7 @@ def _spread(values: Tensor, count: int) -> Tensor:
     return torch.stack([mean[:, :, 0], deviation, above, -below], 2)
 
 
-def _unexplained(values: list[Tensor], by: list[Tensor]) -> Tensor:
+def _regress_out(values: list[Tensor], by: list[Tensor]) -> Tensor:
     """C of float32 [N, H, W] → [N, C, H, W]: less what a straight line in each of `by` explains of them.
 
     One after another, each made orthogonal to those before; nearly constant ones explain nothing.

@@ -33,7 +33,7 @@ class TextureFeatures(nn.Module):
         for block in BLOCKS:
             before = planes
             for convolution in block.convolutions:
-                planes, start = self._convolved(planes, convolution, start)
+                planes, start = self._convolve(planes, convolution, start)
             if before.shape[1:] == planes.shape[1:]:
                 planes = planes + before
             if block.ends_stage:
@@ -43,7 +43,7 @@ class TextureFeatures(nn.Module):
                 statistics += [mean[:, :, 0], deviation]
         return torch.cat(statistics, 1)
 
-    def _convolved(self, planes: Tensor, convolution: Convolution, start: int) -> tuple[Tensor, int]:
+    def _convolve(self, planes: Tensor, convolution: Convolution, start: int) -> tuple[Tensor, int]:
         out, each, kernel, _ = convolution.shape
         bias_at = start + out * each * kernel**2
         end = bias_at + out

@@ -127,17 +127,17 @@ def _tensors(data: bytes) -> dict[str, NDArray[np.float64]]:
     return storages
 
 
-def emptied(graph: bytes) -> bytes:
+def strip_weights(graph: bytes) -> bytes:
     """Return an ONNX graph with other numbers in the place of the weights: what may be passed on with it.
 
     Raises ValueError where the graph does not hold each of them once.
     """
-    return _exchanged(graph, texture_weights(), _numbers())
+    return _exchange_weights(graph, texture_weights(), _numbers())
 
 
-def filled(graph: bytes) -> bytes:
-    """Return a graph that `emptied` made with its weights. Raises as `texture_weights`, and as `emptied`."""
-    return _exchanged(graph, _numbers(), texture_weights())
+def fill_weights(graph: bytes) -> bytes:
+    """Return a graph that `strip_weights` made, with its weights. Raises as `texture_weights` and it do."""
+    return _exchange_weights(graph, _numbers(), texture_weights())
 
 
 def _numbers() -> NDArray[np.float32]:
@@ -145,7 +145,7 @@ def _numbers() -> NDArray[np.float32]:
     return np.arange(1, len(texture_weights()) + 1, dtype=np.float32)
 
 
-def _exchanged(graph: bytes, old: NDArray[np.float32], new: NDArray[np.float32]) -> bytes:
+def _exchange_weights(graph: bytes, old: NDArray[np.float32], new: NDArray[np.float32]) -> bytes:
     start = 0
     for convolution in (one for block in BLOCKS for one in block.convolutions):
         for size in (math.prod(convolution.shape), convolution.shape[0]):

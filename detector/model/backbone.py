@@ -76,7 +76,7 @@ def check_name(name: str) -> None:
         raise BackboneError(f"timm knows no weights {tag} of {model}: {known}") from error
 
 
-class Shown(NamedTuple):
+class PretrainedInput(NamedTuple):
     """What a model was shown when its weights were learnt, as timm's own data configuration names it."""
 
     mean: Channels
@@ -86,7 +86,7 @@ class Shown(NamedTuple):
     interpolation: str
 
 
-def shown_to(name: str) -> Shown:
+def shown_to(name: str) -> PretrainedInput:
     """Return what timm says that a model is shown. Raises BackboneError for a name that it does not know."""
     import timm
     from timm.models import PretrainedCfg
@@ -97,7 +97,7 @@ def shown_to(name: str) -> Shown:
         (_LEVELS * red, _LEVELS * green, _LEVELS * blue)
         for red, green, blue in (configured.mean, configured.std)
     )
-    return Shown(mean, deviation, configured.interpolation)
+    return PretrainedInput(mean, deviation, configured.interpolation)
 
 
 def architecture_of(backbone: str, **fields: Any) -> Architecture:

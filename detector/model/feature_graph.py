@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from detector.features.texture_weights import emptied, filled
+from detector.features.texture_weights import fill_weights, strip_weights
 from detector.release.manifest import FEATURE_VERSION
 from ingest.records import CropPlan
 
@@ -23,7 +23,7 @@ def feature_graph(crop_px: int) -> bytes:
     where torch is not installed.
     """
     if crop_px == STORED_PX:
-        return filled(stored().read_bytes())
+        return fill_weights(stored_graph_path().read_bytes())
     try:
         return make(crop_px)
     except ModuleNotFoundError as error:
@@ -33,7 +33,7 @@ def feature_graph(crop_px: int) -> bytes:
         ) from error
 
 
-def stored() -> Path:
+def stored_graph_path() -> Path:
     """Where the graph for crops of the usual side lies."""
     return Path(__file__).with_name(f"features-{FEATURE_VERSION}-{STORED_PX}.onnx")
 
@@ -62,5 +62,5 @@ def make(crop_px: int) -> bytes:
 
 
 if __name__ == "__main__":
-    stored().write_bytes(emptied(make(STORED_PX)))
-    sys.stderr.write(f"{stored()}\n")
+    stored_graph_path().write_bytes(strip_weights(make(STORED_PX)))
+    sys.stderr.write(f"{stored_graph_path()}\n")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from detector.model.network import Network
-from detector.model.scores import NetworkOutput, fitted, fused, search, surprise
+from detector.model.scores import NetworkOutput, fit_scores, fuse_scores, search, surprise
 from detector.release.artifact import Reference as Reference
 from detector.release.experts import CarriedExpert
 from detector.release.manifest import GateParameters
@@ -62,7 +62,7 @@ class DetectorGraph(nn.Module):
         self.network = network
         self.experts = tuple(experts)
         self.gate = gate
-        self.scores = fitted(reference)
+        self.scores = fit_scores(reference)
         if lacking := gate.terms.keys() - self.scores.keys() - {expert.score for expert in experts}:
             raise ValueError(
                 f"the gate has terms that this network cannot make: {', '.join(sorted(lacking))}"
@@ -98,7 +98,7 @@ class DetectorGraph(nn.Module):
         return {
             **output._asdict(),
             **scores,
-            "unknown_score": fused(scores, self.gate),
+            "unknown_score": fuse_scores(scores, self.gate),
             "neighbour_index": index,
             "neighbour_distance": distance,
         }

@@ -29,15 +29,15 @@ class Localizer(nn.Module):
             nn.Conv2d(self.residuals.channels, _MIDDLE, 3, 1, 1),
             nn.ReLU(),
             nn.AvgPool2d(2),
-            _normed(_MIDDLE, _WIDE),
+            _conv_norm(_MIDDLE, _WIDE),
             nn.ReLU(),
             nn.AvgPool2d(2),
         )
         known = _WIDE + self.residuals.channels
-        self.beside = nn.Sequential(_normed(2 * known, _WIDE, size=1), nn.ReLU())
+        self.beside = nn.Sequential(_conv_norm(2 * known, _WIDE, size=1), nn.ReLU())
         self.around = nn.Sequential(*(_Residual(_WIDE, dilation) for dilation in _FIRST_DILATIONS))
         self.guessed = nn.Conv2d(_WIDE, 1, 1)
-        self.beside_guess = nn.Sequential(_normed(3 * _WIDE, _WIDE, size=1), nn.ReLU())
+        self.beside_guess = nn.Sequential(_conv_norm(3 * _WIDE, _WIDE, size=1), nn.ReLU())
         self.around_guess = nn.Sequential(*(_Residual(_WIDE, dilation) for dilation in _SECOND_DILATIONS))
         self.corrected = nn.Conv2d(_WIDE, 1, 1)
 
@@ -63,7 +63,7 @@ class Localizer(nn.Module):
         seen = self.around(self.beside(torch.cat([seen, apart], 1)))
         guess = self.guessed(seen)
         forged = torch.sigmoid(guess)
-        others, alike = _weighted(seen, 1 - forged, of_picture), _weighted(seen, forged, of_picture)
+        others, alike = _weighted_mean(seen, 1 - forged, of_picture), _weighted_mean(seen, forged, of_picture)
         again = self.beside_guess(torch.cat([seen, seen - others, seen - alike], 1))
         return guess[:, 0], (guess + self.corrected(self.around_guess(again)))[:, 0]
 
@@ -109,7 +109,7 @@ def over_picture(values: Tensor, of_picture: Tensor) -> Tensor:
     return (together / together.sum(1, keepdim=True)) @ values
 
 
-def _weighted(seen: Tensor, weights: Tensor, of_picture: Tensor) -> Tensor:
+def _weighted_mean(seen: Tensor, weights: Tensor, of_picture: Tensor) -> Tensor:
     """Return a picture's mean over all cells, [N, D, 1, 1], by weights [N, 1, h, w]."""
     total = over_picture((seen * weights).mean((2, 3)), of_picture)
     weight = over_picture(weights.mean((2, 3)), of_picture)
@@ -120,14 +120,14 @@ class _Residual(nn.Module):
     def __init__(self, width: int, dilation: int) -> None:
         super().__init__()
         self.within = nn.Sequential(
-            _normed(width, width, dilation=dilation), nn.ReLU(), _normed(width, width, size=1)
+            _conv_norm(width, width, dilation=dilation), nn.ReLU(), _conv_norm(width, width, size=1)
         )
 
     def forward(self, seen: Tensor) -> Tensor:
         return F.relu(seen + self.within(seen))
 
 
-def _normed(inputs: int, outputs: int, *, size: int = 3, dilation: int = 1) -> nn.Sequential:
+def _conv_norm(inputs: int, outputs: int, *, size: int = 3, dilation: int = 1) -> nn.Sequential:
     around = dilation * (size // 2)
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, size, 1, around, dilation, bias=False), nn.BatchNorm2d(outputs)

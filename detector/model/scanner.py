@@ -19,7 +19,7 @@ CLIPPED_AT = 5.0
 """standard deviations, beyond which a feature says no more"""
 
 
-class Head(nn.Module):
+class FrameHead(nn.Module):
     """Standardised inputs of clips, float32 [B, T, I] → logits of their frames, float32 [B, T].
 
     One of a scanner's members, which are trained by themselves.
@@ -64,7 +64,7 @@ class Scanner(nn.Module):
         inputs = _inputs(features)
         self.register_buffer("mean", torch.zeros(inputs))
         self.register_buffer("deviation", torch.ones(inputs))
-        self.members = nn.ModuleList(Head(inputs) for _ in range(MEMBERS))
+        self.members = nn.ModuleList(FrameHead(inputs) for _ in range(MEMBERS))
 
     def standardise(self, inputs: Tensor) -> None:
         """Learn what is usual from all frames of a training, float32 [N, I] by `over_time`."""

@@ -223,7 +223,7 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScoreEntry:
     """A score as calibration takes it into a new gate."""
 
     fit: Fit
@@ -232,24 +232,24 @@ class Entry:
     """whether it is in units of reals already, and so a term as it is"""
 
 
-SCORES: dict[str, Entry] = {
-    "energy": Entry(lambda _: lambda output: energy(output.logits), weight=1.0),
-    "pseudo": Entry(fit_pseudo, weight=1.0),
-    "novelty": Entry(fit_novelty, weight=2.0),
-    "embedding_novelty": Entry(fit_embedding_novelty, weight=2.0),
-    "trace_novelty": Entry(fit_trace_novelty, weight=3.0),
-    "discriminant": Entry(fit_discriminant, weight=2.0, standard=True),
+SCORES: dict[str, ScoreEntry] = {
+    "energy": ScoreEntry(lambda _: lambda output: energy(output.logits), weight=1.0),
+    "pseudo": ScoreEntry(fit_pseudo, weight=1.0),
+    "novelty": ScoreEntry(fit_novelty, weight=2.0),
+    "embedding_novelty": ScoreEntry(fit_embedding_novelty, weight=2.0),
+    "trace_novelty": ScoreEntry(fit_trace_novelty, weight=3.0),
+    "discriminant": ScoreEntry(fit_discriminant, weight=2.0, standard=True),
 }
 """The scores of the gate by name."""
 
 
-def fitted(reference: Reference | None) -> dict[str, Score]:
+def fit_scores(reference: Reference | None) -> dict[str, Score]:
     """Return every score that can be made with this reference set, by name, in the table's order."""
     made = {name: entry.fit(reference) for name, entry in SCORES.items()}
     return {name: score for name, score in made.items() if score is not None}
 
 
-def fused(scores: Mapping[str, Tensor], gate: GateParameters) -> Tensor:
+def fuse_scores(scores: Mapping[str, Tensor], gate: GateParameters) -> Tensor:
     """Return the sum of the gate's terms, float32 [M]: weight * clip((s - median) / scale).
 
     scores: float32 [M] of every term of the gate, by its name; more are left alone. Raises KeyError where

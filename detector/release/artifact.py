@@ -86,7 +86,7 @@ class Artifact:
         declared = {graph: getattr(self.manifest, graph.field) for graph in GRAPHS}
         return {graph: contract for graph, contract in declared.items() if contract is not None}
 
-    def asked(self, request: Request) -> Graph:
+    def graph_for(self, request: Request) -> Graph:
         """Return the graph that takes arrays of these names; the detector, where none does."""
         for graph, contract in self.graphs.items():
             if request.keys() == {spec.name for spec in contract.inputs}:

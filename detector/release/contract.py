@@ -132,7 +132,7 @@ class Contract(GraphContract):
         plan = self.crop_plan
         return max(MOST_CROPS, plan.frames * (plan.patches + plan.faces * plan.face_patches))
 
-    def answered(self, run: Run, request: Request) -> ModelOutput:
+    def run_graph(self, run: Run, request: Request) -> ModelOutput:
         """Score rows by runs of few crops; each row is in one run with all crops that it is pooled from.
 
         Raises TensorsError where those are more than an item can have: a run's memory grows with them.

@@ -94,7 +94,7 @@ class MapContract(CropGraph):
         side = self.crop_px // CELL_PX
         return (TensorSpec(name=CELLS, dtype="float32", shape=(ROWS, side, side)),)
 
-    def answered(self, run: Run, request: Request) -> ModelOutput:
+    def run_graph(self, run: Run, request: Request) -> ModelOutput:
         """Map picture by picture: so no other picture of the request changes a map.
 
         Raises TensorsError where one has more than MOST_CROPS.
@@ -150,7 +150,7 @@ class ScanContract(CropGraph):
             TensorSpec(name=FRAME_SCORE, dtype="float32", shape=("frames",)),
         )
 
-    def answered(self, run: Run, request: Request) -> ModelOutput:
+    def run_graph(self, run: Run, request: Request) -> ModelOutput:
         """Score the frames of one clip, its features a few frames at a time.
 
         Raises TensorsError where they are more than MOST_FRAMES.

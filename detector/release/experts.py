@@ -65,7 +65,7 @@ class ExpertContract(GraphContract):
         axis = CROPS if self.input == "crop" else "pictures"
         return TensorSpec(name=f"logit_{self.name}", dtype="float32", shape=(axis,))
 
-    def answered(self, run: Run, request: Request) -> ModelOutput:
+    def run_graph(self, run: Run, request: Request) -> ModelOutput:
         """Score a few pictures a run."""
         pictures = request[PICTURES]
         parts = np.split(pictures, range(_ROWS_A_RUN, len(pictures), _ROWS_A_RUN))
@@ -89,7 +89,7 @@ class CarriedExpert(ExpertContract):
     offset: float = Field(0.0, description="nats")
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """One line for a person."""
         vote = f"votes with {self.slope:.2g} nats a logit" if self.slope else "has no vote"
         return f"{self.name}: {self.checkpoint}, licence {self.licence}, {vote}"

@@ -169,7 +169,7 @@ class GraphContract(BaseModel):
         """What one run of the ONNX file gives."""
         return self.outputs
 
-    def answered(self, run: Run, request: Request) -> ModelOutput:
+    def run_graph(self, run: Run, request: Request) -> ModelOutput:
         """Answer a request by runs of the file; the request is as `inputs` say, and has rows."""
         raise NotImplementedError
 

@@ -20,7 +20,7 @@ import structlog
 from detector.records import Rollout
 from detector.release.artifact import FILES, MANIFEST, Artifact, version_of
 from detector.release.manifest import DamagedArtifactError
-from detector.serving.rollout_source import Wanted, fetch
+from detector.serving.rollout_source import RolloutClient, fetch
 from detector.serving.torchserve import MODEL_NAME, FailedError, StartError, TorchServe, mar_name
 from detector.settings import DetectorSettings
 from ingest.durable import ASIDE, file_aside
@@ -108,7 +108,7 @@ class Holdings:
 
 
 @dataclass(frozen=True)
-class Settled:
+class DesiredState:
     """How TorchServe and the store look once nothing is to be done.
 
     default is the version that answers a request which names none; loaded are the digests whose versions
@@ -132,7 +132,7 @@ class Loader:
     settings: DetectorSettings
     torchserve: TorchServe
     holdings: Holdings
-    wanted: Wanted
+    wanted: RolloutClient
 
     @property
     def cache(self) -> Path:
@@ -157,7 +157,7 @@ class Loader:
         log.info("release ready", release=artifact.version, worst_difference=worst)
         return artifact
 
-    def settle(self, end: Settled) -> None:
+    def settle(self, end: DesiredState) -> None:
         """Bring TorchServe, the model store and the cache to this end. Doing it twice is the same as once.
 
         What another worker holds stays. Versions that an earlier process left are found, too.

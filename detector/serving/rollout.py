@@ -14,14 +14,14 @@ import structlog
 from detector import metrics
 from detector.records import Rollout, in_share
 from detector.release.artifact import Artifact, version_of
-from detector.serving.loading import Loader, Settled
+from detector.serving.loading import DesiredState, Loader
 from detector.serving.rollout_source import (
     LONGEST_PAUSE_S,
     REFUSED_PAUSE_S,
     FetchError,
     Pause,
     ReleaseFollower,
-    Wanted,
+    RolloutClient,
     discard,
 )
 from detector.serving.torchserve import ProbeError, StartError, TorchServeError
@@ -88,7 +88,7 @@ class Serving:
     """
 
     def __init__(
-        self, settings: DetectorSettings, loader: Loader, follower: ReleaseFollower, wanted: Wanted
+        self, settings: DetectorSettings, loader: Loader, follower: ReleaseFollower, wanted: RolloutClient
     ) -> None:
         self.route: Route | None = None
         self.in_use: Collection[str] = ()
@@ -102,7 +102,7 @@ class Serving:
         self._lost: deque[str] = deque()
         self._leaving: dict[str, float] = {}
         self._pauses: defaultdict[str, Pause] = defaultdict(Pause)
-        self._settled: Settled | None = None
+        self._settled: DesiredState | None = None
         self._settling = Pause()
         self._unserved: dict[str, str] = {}
         self._faults: dict[str, str] = {}
@@ -135,11 +135,11 @@ class Serving:
         if self._wanted.rollout is not None:
             self._out &= {self._wanted.rollout.stable, self._wanted.rollout.canary}
             self._reroute(self._wanted.rollout)
-            self._tell(self._wanted.rollout)
+            self._export_metrics(self._wanted.rollout)
         if self._step is None:
             self._step = self._next(newest)
 
-    def heal(self, artifact: Artifact) -> None:
+    def request_reload(self, artifact: Artifact) -> None:
         """Have the next tick register a release again that TorchServe may have lost; any thread may ask."""
         self._lost.append(artifact.digest)
 
@@ -160,13 +160,13 @@ class Serving:
     def _next(self, newest: Rollout | None) -> _Step | None:
         """Begin the next step, if there is one: deploy's word first, then what scores, then order."""
         if self._wanted.due(newest):
-            return self._thread.submit(self._wanted.ask), partial(self._wanted.answered, newest)
+            return self._thread.submit(self._wanted.ask), partial(self._wanted.on_reply, newest)
         for digest in self._lacking():
             if self._pauses[digest].due:
-                bring = self._thread.submit(self._loader.bring, digest, self._cached())
-                return bring, partial(self._arrived, digest)
+                bring = self._thread.submit(self._loader.bring, digest, self._needed_digests())
+                return bring, partial(self._on_loaded, digest)
         if self.route is not None and self._settling.due and (end := self._end(self.route)) != self._settled:
-            return self._thread.submit(self._loader.settle, end), partial(self._arranged, end)
+            return self._thread.submit(self._loader.settle, end), partial(self._on_reconciled, end)
         return None
 
     def _lacking(self) -> list[str]:
@@ -188,7 +188,7 @@ class Serving:
         good = (kept.stable if kept else None, rollout.previous)
         return [digest for digest in good if digest is not None and digest not in self._out]
 
-    def _arrived(self, digest: str, coming: "Future[Artifact]") -> None:
+    def _on_loaded(self, digest: str, coming: "Future[Artifact]") -> None:
         """Take in a release that was brought, or see to it that it is tried again."""
         pause, release = self._pauses[digest], version_of(digest)
         try:
@@ -197,25 +197,25 @@ class Serving:
             self._faults.pop(digest, None)
             self._starts.pop(digest, None)
         except ProbeError as error:
-            self._refused(digest, error)
+            self._on_refused(digest, error)
         except (FetchError, OSError, TorchServeError) as error:
             metrics.SWAPS.labels("retried").inc()
             fails = isinstance(error, StartError)
             # Each start that fails takes processor time from scoring; without the stable one nothing scores.
             spares = fails and self.route is not None and digest != self.route.stable.digest
-            pause.failed(REFUSED_PAUSE_S if spares else LONGEST_PAUSE_S)
+            pause.on_failure(REFUSED_PAUSE_S if spares else LONGEST_PAUSE_S)
             self._starts[digest] += fails
             if self._starts[digest] >= _MOST_STARTS:
                 self._faults[digest] = f"it does not start: {error}"
                 self._settled = None  # TorchServe may have loaded it
             log.warning("release not ready yet, trying again", release=release, error=str(error))
         except Exception as error:
-            self._refused(digest, error)
+            self._on_refused(digest, error)
 
-    def _refused(self, digest: str, error: Exception) -> None:
+    def _on_refused(self, digest: str, error: Exception) -> None:
         """Bytes or scores are wrong: fetch them anew, but not soon. An operator must see it."""
         metrics.SWAPS.labels("refused").inc()
-        self._pauses[digest].failed(REFUSED_PAUSE_S, long=True)
+        self._pauses[digest].on_failure(REFUSED_PAUSE_S, long=True)
         with suppress(OSError):
             discard(digest, self._loader.cache)
         self._settled = None  # TorchServe may have loaded it
@@ -261,7 +261,7 @@ class Serving:
                 del self._leaving[digest]
                 metrics.forget_release(version_of(digest))
 
-    def _tell(self, rollout: Rollout) -> None:
+    def _export_metrics(self, rollout: Rollout) -> None:
         """Show since when a slot does not serve what it should."""
         served = {} if self.route is None else self.route.releases
         for slot, digest in (("stable", rollout.stable), ("canary", rollout.canary)):
@@ -272,29 +272,29 @@ class Serving:
                 self._unserved[slot] = digest
                 metrics.UNSERVED_SINCE.labels(slot).set_to_current_time()
 
-    def _end(self, route: Route) -> Settled:
+    def _end(self, route: Route) -> DesiredState:
         """How TorchServe and the store are to look once nothing else is to be done."""
         rollout = self._wanted.rollout
         served = rollout is not None and rollout.stable == route.stable.digest
-        return Settled(
+        return DesiredState(
             default=route.stable.version,
             loaded=frozenset({*route.releases, *self._leaving, *self.in_use}),
-            cached=frozenset(self._cached()),
+            cached=frozenset(self._needed_digests()),
             kept=rollout if served else None,
         )
 
-    def _cached(self) -> set[str]:
+    def _needed_digests(self) -> set[str]:
         """Digests of the artifacts that this worker may need."""
         digests = {*self._leaving, *self.in_use, *(self.route.releases if self.route else ())}
         if (rollout := self._wanted.rollout) is not None:
             digests |= {rollout.stable, rollout.canary or rollout.stable, *self._fallbacks(rollout)}
         return digests
 
-    def _arranged(self, end: Settled, settling: "Future[None]") -> None:
+    def _on_reconciled(self, end: DesiredState, settling: "Future[None]") -> None:
         try:
             settling.result()
         except (TorchServeError, OSError) as error:
-            self._settling.failed(LONGEST_PAUSE_S)
+            self._settling.on_failure(LONGEST_PAUSE_S)
             log.warning("old releases not removed yet", error=str(error))
         else:
             self._settled = end

@@ -27,7 +27,7 @@ from detector.release.manifest import ArtifactError
 from detector.release.signature import verify_signed
 from detector.settings import DetectorSettings
 from ingest.durable import folder_aside, write_durably
-from ingest.kafka.access import kafka_options, refused
+from ingest.kafka.access import as_connection_error, kafka_options
 from ingest.settings import IngestSettings
 
 _ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
@@ -146,7 +146,7 @@ class Pause:
         """Whether it may be tried now."""
         return time.monotonic() >= self._until
 
-    def failed(self, max_s: float, *, long: bool = False) -> None:
+    def on_failure(self, max_s: float, *, long: bool = False) -> None:
         """Wait twice as long as the time before, at most max_s seconds, or just so long."""
         pause_s = max_s if long else min(max_s, FIRST_PAUSE_S * 2.0 ** min(self.failures, 64))
         self.failures += 1
@@ -165,7 +165,7 @@ _ASK_AGAIN_S = 60.0
 """Deploy is asked this often even where the topic has nothing new: a record may be lost with its topic."""
 
 
-class Wanted:
+class RolloutClient:
     """The rollout that this worker follows, None before there is one, and whether deploy stands by it."""
 
     def __init__(self, settings: DetectorSettings) -> None:
@@ -187,7 +187,7 @@ class Wanted:
         """Deploy's answer; blocking, and it changes nothing. Raises FetchError."""
         return ask_rollout(self._settings)
 
-    def answered(self, newest: Rollout | None, answer: "Future[Rollout | None]") -> None:
+    def on_reply(self, newest: Rollout | None, answer: "Future[Rollout | None]") -> None:
         """Follow deploy's answer, which was asked for when newest was the topic's last record."""
         self._asked_for = newest
         try:
@@ -212,7 +212,7 @@ class Wanted:
                     topic=newest.model_dump(exclude_none=True),
                     deploy=rollout and rollout.model_dump(exclude_none=True),
                 )
-        self._pause.failed(LONGEST_PAUSE_S)
+        self._pause.on_failure(LONGEST_PAUSE_S)
         self.rollout = self.rollout or self.kept
 
     def keep(self, rollout: Rollout) -> None:
@@ -281,7 +281,7 @@ class ReleaseFollower:
             if lacking := self._consumer._cluster.unauthorized_topics:
                 raise TopicAuthorizationFailedError(lacking)
         except AuthorizationError as error:
-            raise refused(error, self._options) from error
+            raise as_connection_error(error, self._options) from error
         except KafkaError as error:
             log.warning("the releases topic cannot be read now", error=str(error))
             return self.newest

@@ -52,18 +52,18 @@ class Session(Generic[C]):
         if 0 in sizes.values():
             raise TensorsError(f"nothing to score: {sizes}")
         if self._deadline_s is None:
-            output = self.contract.answered(self._session.run, request)
+            output = self.contract.run_graph(self._session.run, request)
         else:
-            output = self._bounded(request, self._deadline_s)
+            output = self._run_with_deadline(request, self._deadline_s)
         conform(output, self.contract.outputs, sizes)
         return output
 
-    def _bounded(self, request: Request, deadline_s: float) -> ModelOutput:
+    def _run_with_deadline(self, request: Request, deadline_s: float) -> ModelOutput:
         options = onnxruntime.RunOptions()
         timer = Timer(deadline_s, setattr, (options, "terminate", True))  # ends it before its next operator
         timer.start()
         try:
-            return self.contract.answered(partial(self._session.run, run_options=options), request)
+            return self.contract.run_graph(partial(self._session.run, run_options=options), request)
         except Exception as error:
             if options.terminate:
                 raise DeadlineError(f"the graph did not end within {deadline_s:g} s") from error
@@ -87,7 +87,7 @@ class ReleaseSession:
 
     def score(self, request: Request) -> ModelOutput:
         """Let the graph answer that takes arrays of these names. Raises TensorsError and DeadlineError."""
-        return self._sessions[self._artifact.asked(request)].score(request)
+        return self._sessions[self._artifact.graph_for(request)].score(request)
 
 
 def open_session(artifact: Artifact, threads: int, gpu: int | None = None) -> Session[Contract]:

@@ -115,21 +115,21 @@ class TorchServe:
     def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
         """Ask the graph of a release that takes these arrays. The reply is as it declares, or refused."""
         try:
-            return self._predicted(artifact, request)
+            return self._predict(artifact, request)
         except RequestTooLargeError:
             self.probe(artifact)  # no handler says this: it may be another server's word for everything
             raise
 
-    def _predicted(self, artifact: Artifact, request: Request) -> ModelOutput:
-        contract = artifact.graphs[artifact.asked(request)]
+    def _predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+        contract = artifact.graphs[artifact.graph_for(request)]
         data = encode(request)
         with self._shared.put(data) as named:
             try:
-                reply = self._asked(artifact, data, named)
+                reply = self._post_request(artifact, data, named)
             except TorchServeRefusedError as error:
                 if named is None:
                     raise
-                reply = self._asked(artifact, data, None)  # refused again where it is wrong itself
+                reply = self._post_request(artifact, data, None)  # refused again where it is wrong itself
                 self._shared.give_up(str(error))
         try:
             output = decode(reply.content)
@@ -138,7 +138,7 @@ class TorchServe:
             raise TorchServeRefusedError(f"version {artifact.version}: {error}") from error
         return output
 
-    def _asked(self, artifact: Artifact, data: bytes, named: bytes | None) -> httpx.Response:
+    def _post_request(self, artifact: Artifact, data: bytes, named: bytes | None) -> httpx.Response:
         return _send(
             self._inference,
             "POST",
@@ -193,7 +193,7 @@ class TorchServe:
             except TensorsError as error:
                 raise ProbeError(f"{at} has no probe of its contract: {error}") from error
             try:
-                apart = contract.differences(self._predicted(artifact, request), expected)
+                apart = contract.differences(self._predict(artifact, request), expected)
             except RequestTooLargeError as error:
                 raise ForeignAnswerError(f"{at} cannot even be asked its probe: {error}") from error
             if wrong := beyond_tolerance(apart, contract.tolerance):

@@ -224,7 +224,7 @@ def work(process: Process) -> None:
         server = subprocess.Popen(  # noqa: S603 - our own command
             command.arguments, env=command.environment, cwd=folder
         )
-    process.started(inference=f"http://127.0.0.1:{port}", sockets=str(sockets), model_store=str(store))
+    process.report_started(inference=f"http://127.0.0.1:{port}", sockets=str(sockets), model_store=str(store))
     while not process.stop.wait(_POLL_S):
         bury_orphans(server)
         if server.poll() is not None:

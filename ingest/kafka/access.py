@@ -126,7 +126,7 @@ class BrokerRefusedError(KafkaError):  # type: ignore[misc]
         return " ".join(map(str, self.args))
 
 
-def absent(options: Mapping[str, Any], timeout_s: float) -> str | None:
+def outage(options: Mapping[str, Any], timeout_s: float) -> str | None:
     """Why no bootstrap server accepts a connection; None where one does.
 
     options are kafka-python's (ingest.settings.kafka_options); timeout_s is for each server.
@@ -143,7 +143,7 @@ def absent(options: Mapping[str, Any], timeout_s: float) -> str | None:
 def require_entry(options: Mapping[str, Any], timeout_s: float) -> None:
     """Connect once, with TLS and SASL as the options say; a broker that is not there or not ready passes.
 
-    options and timeout_s as for `absent`. Raises BrokerRefusedError where no bootstrap server lets this
+    options and timeout_s as for `outage`. Raises BrokerRefusedError where no bootstrap server lets this
     client in, and one says that it never will.
     """
     refusals = []
@@ -158,9 +158,9 @@ def require_entry(options: Mapping[str, Any], timeout_s: float) -> None:
         raise BrokerRefusedError("; ".join(refusals))
 
 
-def barred(options: Mapping[str, Any], timeout_s: float) -> str | None:
-    """Why this client cannot get in, be the broker away or against it; None where it can. As for `absent`."""
-    if problem := absent(options, timeout_s):
+def auth_problem(options: Mapping[str, Any], timeout_s: float) -> str | None:
+    """Why this client cannot get in, be the broker away or against it; None where it can. As for `outage`."""
+    if problem := outage(options, timeout_s):
         return problem
     try:
         require_entry(options, timeout_s)
@@ -169,7 +169,7 @@ def barred(options: Mapping[str, Any], timeout_s: float) -> str | None:
     return None
 
 
-def refused(
+def as_connection_error(
     error: AuthorizationError, options: Mapping[str, Any], name: str | None = None
 ) -> BrokerRefusedError:
     """The same error in one line: who lacks which right on what, and where.
@@ -187,14 +187,14 @@ def refused(
     return BrokerRefusedError(f"{where}: {who} may not use the {kind} {names}; grant it {rights} there")
 
 
-def _connected(server: str, timeout_s: float) -> socket.socket:
+def _connect(server: str, timeout_s: float) -> socket.socket:
     host, _, port = server.strip().rpartition(":")
     return socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
 
 
 def _unreachable(server: str, timeout_s: float) -> str | None:
     try:
-        _connected(server, timeout_s).close()
+        _connect(server, timeout_s).close()
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
     return None
@@ -205,7 +205,7 @@ def _speaks_tls(server: str, timeout_s: float) -> bool:
     # Nothing is sent and nothing is believed: it only matters that a handshake is answered.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with _connected(server, timeout_s) as connection, context.wrap_socket(connection):
+        with _connect(server, timeout_s) as connection, context.wrap_socket(connection):
             return True
     except OSError:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from ingest.kafka.access import barred
+from ingest.kafka.access import auth_problem
 
 _PARTITION = 0
 
@@ -26,7 +26,7 @@ def open_reader(
     options are kafka-python's connection options (ingest.kafka.access.kafka_options); `more` goes before
     them. Raises TopicError where the broker is away, the topic does not exist, or a request fails meanwhile.
     """
-    if problem := barred(options, timeout_s):
+    if problem := auth_problem(options, timeout_s):
         raise TopicError(problem)
     own = {"group_id": None, "enable_auto_commit": False, "isolation_level": "read_committed"}
     try:

@@ -97,7 +97,7 @@ def fresh_topic_id(consumer: Any, topic: str, timeout_ms: int) -> str | None:
 log = structlog.get_logger()
 
 
-def read_on(
+def seek_past_gap(
     consumer: Any,
     error: OffsetOutOfRangeError | LogTruncationError,
     kept: Mapping[TopicPartition, int | None],

@@ -70,7 +70,7 @@ def tolerate_bad_batches(most_record_bytes: int) -> None:
     fetcher.Fetcher._parse_fetched_data = _parse_or_stand_still
 
 
-def _unpacked(codec: int, data: bytearray) -> bytearray:
+def _unpack_records(codec: int, data: bytearray) -> bytearray:
     """Unpack a batch's records. Raises cramjam.DecompressionError, struct.error, UnsupportedCodecError."""
     if codec not in _UNPACK:
         raise UnsupportedCodecError(f"Kafka has no codec {codec}")
@@ -106,11 +106,11 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         try:
             if self.compression_type:
-                self._buffer, self._pos = _unpacked(self.compression_type, self._buffer[self._pos :]), 0
+                self._buffer, self._pos = _unpack_records(self.compression_type, self._buffer[self._pos :]), 0
             for record in iter(super().__next__, None):
                 if self.compression_type and (size := record.size_in_bytes) > self.most_record_bytes:
                     problem = f"it unpacks to {size} bytes; the limit is {self.most_record_bytes}"
-                    yield self._given(record.offset, Unreadable(problem))
+                    yield self._placeholder_record(record.offset, Unreadable(problem))
                 else:
                     yield record
         except MemoryError:
@@ -119,9 +119,9 @@ class _Batch(DefaultRecordBatch):  # type: ignore[misc]
             value = _unreadable(self.partition, f"{self.base_offset} to {self.last_offset}", error)
             left = min(max(0, self.records_count - self._next_record_index), _MOST_UNREAD)
             for offset in range(self.base_offset + self._next_record_index, self.next_offset)[:left]:
-                yield self._given(offset, value)
+                yield self._placeholder_record(offset, value)
 
-    def _given(self, offset: int, value: Unreadable) -> DefaultRecord:
+    def _placeholder_record(self, offset: int, value: Unreadable) -> DefaultRecord:
         return DefaultRecord(0, offset, self.max_timestamp, self.timestamp_type, None, value, [])
 
     def _read_msg(self, *arguments: Any) -> Any:
@@ -158,7 +158,7 @@ class _SoundRecords(memory_records.MemoryRecords):  # type: ignore[misc]
             data, error = memoryview(self._buffer), CorruptRecordError("the batch's length is damaged")
         while data is not None:
             if error is None:
-                batch, error = self._checked()
+                batch, error = self._check_batch()
                 if error is None:
                     return batch
             base = _BASE_OFFSET.unpack_from(data)[0]
@@ -180,7 +180,7 @@ class _SoundRecords(memory_records.MemoryRecords):  # type: ignore[misc]
         if self._next_slice is not None and len(self._next_slice) < self.MIN_SLICE:
             self._pos, self._next_slice, self._remaining_bytes = start, None, len(self._buffer) - start
 
-    def _checked(self) -> tuple[Any, Exception | None]:
+    def _check_batch(self) -> tuple[Any, Exception | None]:
         try:
             batch = super().next_batch()
             packed_of_old = batch.magic < _NEWEST_FORMAT and batch.compression_type > 1

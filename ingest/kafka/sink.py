@@ -22,7 +22,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.serializer import Serializer
 
 from ingest import metrics
-from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
+from ingest.kafka.access import REQUEST_TIMEOUT_S, as_connection_error, kafka_options
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 
@@ -110,14 +110,14 @@ class TransactionalSink:
         producer = self._producer
         began = time.monotonic()
         try:
-            commit_s = _watched(
+            commit_s = _run_watched(
                 lambda: _transaction(producer, records, offsets, group_metadata), COMMIT_TIMEOUT_S
             )
         except Exception as error:
             self._fail(error)
         metrics.TRANSACTION_SECONDS.observe(time.monotonic() - began)
         metrics.TRANSACTIONS.inc()
-        metrics.LAG_SECONDS.answered({at: position.offset for at, position in offsets.items()})
+        metrics.LAG_SECONDS.on_answers({at: position.offset for at, position in offsets.items()})
         if self._requests.unanswered:
             log.warning("transactional request sent again", requests=self._requests.unanswered)
             self.close()
@@ -159,7 +159,7 @@ class TransactionalSink:
             return producer
 
         try:
-            self._producer = _watched(start, COMMIT_TIMEOUT_S)
+            self._producer = _run_watched(start, COMMIT_TIMEOUT_S)
         except Exception as error:
             self._fail(error)
 
@@ -168,7 +168,9 @@ class TransactionalSink:
         metrics.TRANSACTIONS_FAILED.inc()
         if isinstance(error, AuthorizationError):
             name = self._id if isinstance(error, TransactionalIdAuthorizationFailedError) else None
-            raise SinkRefusedError(str(refused(error, kafka_options(self._settings), name))) from error
+            raise SinkRefusedError(
+                str(as_connection_error(error, kafka_options(self._settings), name))
+            ) from error
         if isinstance(error, (ProducerFencedError, InvalidProducerEpochError)):
             log.error(
                 "another producer took the transactional id over",
@@ -263,7 +265,7 @@ def _transaction(
     return time.monotonic() - began
 
 
-def _watched(work: Callable[[], _T], timeout_s: float) -> _T:
+def _run_watched(work: Callable[[], _T], timeout_s: float) -> _T:
     """Run work in a thread that may be left behind. Raises TimeoutError, or what the work raises."""
     future: Future[_T] = Future()
 

@@ -17,9 +17,9 @@ from kafka.errors import (
 from prometheus_client import Counter
 
 from ingest import metrics
-from ingest.kafka.access import REQUEST_TIMEOUT_S, kafka_options, refused
+from ingest.kafka.access import REQUEST_TIMEOUT_S, as_connection_error, kafka_options
 from ingest.kafka.committed import FETCH_BYTES, committed_reader, in_records
-from ingest.kafka.positions import SameTopic, TopicRenewedError, read_on
+from ingest.kafka.positions import SameTopic, TopicRenewedError, seek_past_gap
 from ingest.kafka.sink import CommitError
 from ingest.metrics import reaches, records_behind
 from ingest.records import InRecord, Position
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Past:
+class ReplayRange:
     """Another topic than the media's, and where a group without offsets begins: Unix time, milliseconds.
 
     lost counts what was deleted before it was read.
@@ -50,7 +50,7 @@ class Source:
     logged and stepped over, which is committed, so that the group counts it once.
     """
 
-    def __init__(self, settings: IngestSettings, group: str, past: Past | None = None) -> None:
+    def __init__(self, settings: IngestSettings, group: str, past: ReplayRange | None = None) -> None:
         self._past, self._options = past, kafka_options(settings)
         self._topic = settings.media_topic if past is None else past.topic
         self._timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
@@ -78,7 +78,7 @@ class Source:
         try:
             polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
         except AuthorizationError as error:
-            raise refused(error, self._options) from error
+            raise as_connection_error(error, self._options) from error
         except NoOffsetForPartitionError:
             self._placed = False
         except (OffsetOutOfRangeError, LogTruncationError) as error:
@@ -96,7 +96,7 @@ class Source:
             metrics.MEDIA.inc(len(records))
             metrics.MEDIA_BYTES.inc(sum(len(record.value or b"") for record in records))
             metrics.LAG.set(records_behind(reached))
-            metrics.LAG_SECONDS.polled(records, reached)
+            metrics.LAG_SECONDS.on_poll(records, reached)
         return records
 
     def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], Position]:
@@ -138,7 +138,7 @@ class Source:
         """Give the group membership that the sink hands to the broker."""
         return self._consumer.group_metadata()
 
-    def assigned(self) -> set[tuple[str, int]]:
+    def assignment(self) -> set[tuple[str, int]]:
         """Give the (topic, partition) pairs that this member reads now."""
         return {(partition.topic, partition.partition) for partition in self._consumer.assignment()}
 
@@ -150,7 +150,7 @@ class Source:
         where the broker does not answer.
         """
         for partition in self._consumer.assignment():
-            found = self._committed(partition)
+            found = self._fetch_committed(partition)
             if found is None:
                 self._seek_to_start(partition)
             elif not Position(found.offset, found.metadata or None).is_of(self._same_topic.topic_id):
@@ -163,7 +163,7 @@ class Source:
                 self._seek_to_start(partition)
             else:
                 self._consumer.seek(partition, found.offset)
-                metrics.LAG_SECONDS.answered({(partition.topic, partition.partition): found.offset})
+                metrics.LAG_SECONDS.on_answers({(partition.topic, partition.partition): found.offset})
         self._placed = True
 
     def _seek_to_start(self, partition: TopicPartition) -> None:
@@ -175,7 +175,7 @@ class Source:
         first = self._consumer.offsets_for_times(since, timeout_ms=self._timeout_ms)[partition]
         self._consumer.seek(partition, end if first is None else first.offset)
 
-    def _committed(self, partition: TopicPartition) -> Any:
+    def _fetch_committed(self, partition: TopicPartition) -> Any:
         return self._consumer.committed(partition, metadata=True, timeout_ms=self._timeout_ms)
 
     def _step_over(self, error: OffsetOutOfRangeError | LogTruncationError) -> None:
@@ -183,9 +183,9 @@ class Source:
         try:
             if not self._is_same_topic():
                 return
-            found = {at: self._committed(at) for at in self._consumer.assignment()}
+            found = {at: self._fetch_committed(at) for at in self._consumer.assignment()}
             kept = {at: None if one is None else one.offset for at, one in found.items()}
-            steps = read_on(
+            steps = seek_past_gap(
                 self._consumer, error, kept, metrics.LOST if self._past is None else self._past.lost
             )
         except KafkaTimeoutError as late:
@@ -224,7 +224,7 @@ class Source:
             return False
         return True
 
-    def joined(self) -> bool:
+    def is_member(self) -> bool:
         """Whether the group has let this member in, be it with partitions or as one in reserve."""
         return bool(self._consumer.group_metadata().generation_id >= 0)
 
@@ -263,7 +263,9 @@ class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         log.info("partitions assigned", partitions=sorted(partition.partition for partition in assigned))
         if self._source._past is None:
-            metrics.LAG_SECONDS.assigned((partition.topic, partition.partition) for partition in assigned)
+            metrics.LAG_SECONDS.on_assignment(
+                (partition.topic, partition.partition) for partition in assigned
+            )
         self._source._placed = False
         if self._source._paused:
             self._source.pause()

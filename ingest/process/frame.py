@@ -140,7 +140,7 @@ class Process:
         self._listener = threading.Thread(target=self._listen, name="signals", daemon=True)
         self._listener.start()
 
-    def started(self, **fields: object) -> None:
+    def report_started(self, **fields: object) -> None:
         """Log that the start is over. From here on a signal only sets `stop`, for the loop to look at."""
         self.starting = False
         log.info("started", **fields)
@@ -152,11 +152,11 @@ class Process:
 
     def settle(self) -> None:
         """Wait until what a signal has begun is done."""
-        if self._signalled:
+        if self._had_signal:
             self._listener.join()
 
     @property
-    def _signalled(self) -> bool:
+    def _had_signal(self) -> bool:
         return signal.getsignal(_SIGNALS[0]) == signal.SIG_DFL
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
@@ -185,7 +185,7 @@ def run(
 
     room is the process's name. kinds are the settings classes that the body reads: it is not begun where
     one of them does not fit the environment. The body loads what takes long to load, so that a signal during
-    the start is met; calls `Process.started` before its loop; beats in the loop, and leaves it once `stop`
+    the start is met; calls `report_started` before its loop; beats in the loop, and leaves it once `stop`
     is set. stopped is the exit code of a signal during the start: one that has work to do has not done it.
     """
     kinds = (ProcessSettings, *kinds)

@@ -44,7 +44,7 @@ class Heartbeat:
         """Say that the loop goes on, and in one line what keeps it from its work; None: nothing does."""
         self._last = time.monotonic(), problem
 
-    def stuck(self) -> str | None:
+    def silence_problem(self) -> str | None:
         """Give one line where the last beat is too long ago, else None."""
         age_s = time.monotonic() - self._last[0]
         if age_s <= self._max_age_s:
@@ -53,7 +53,7 @@ class Heartbeat:
 
     def hindrance(self) -> str | None:
         """Give in one line what keeps the loop from its work, being stuck included; None: nothing does."""
-        return self.stuck() or self._last[1] or self.standing
+        return self.silence_problem() or self._last[1] or self.standing
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _Answers:
         return [body]
 
 
-class _Server(ThreadingWSGIServer):
+class _HealthServer(ThreadingWSGIServer):
     """A thread a connection. Of those whose request is not here yet, the oldest makes room for new ones."""
 
     daemon_threads = True
@@ -92,19 +92,19 @@ class _Server(ThreadingWSGIServer):
         """Hand a connection to a thread of its own."""
         if len(self._waiting) >= _WAITING_CONNECTIONS:
             oldest = next(iter(self._waiting))
-            self.heard(oldest)
+            self.on_request(oldest)
             with suppress(OSError):  # its thread reads the end
                 oldest.shutdown(socket.SHUT_RDWR)
         self._waiting[request] = None
         super().process_request(request, client_address)
 
-    def heard(self, request: Any) -> None:
+    def on_request(self, request: Any) -> None:
         """Count a connection no longer: its request is here, or it ended."""
         self._waiting.pop(request, None)
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection."""
-        self.heard(request)
+        self.on_request(request)
         super().shutdown_request(request)
 
 
@@ -114,7 +114,7 @@ class _Handler(WSGIRequestHandler):
     def parse_request(self) -> bool:
         """Read a request's head."""
         parsed = super().parse_request()
-        self.server.heard(self.connection)  # type: ignore[attr-defined]
+        self.server.on_request(self.connection)  # type: ignore[attr-defined]
         return parsed
 
     def log_message(self, format: str, *args: object) -> None:
@@ -136,11 +136,11 @@ def serve_health(
     Raises OSError where the address is taken or no address of this host.
     """
     probes = {
-        "/livez": heartbeat.stuck,
+        "/livez": heartbeat.silence_problem,
         "/readyz": lambda: heartbeat.hindrance() or (check() if check else None),
     }
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-    server_class = type("_Server", (_Server,), {"address_family": family})
+    server_class = type("_Server", (_HealthServer,), {"address_family": family})
     try:
         server: WSGIServer = make_server(
             host, port, _Answers(probes, make_wsgi_app(registry)), server_class, handler_class=_Handler

@@ -74,7 +74,7 @@ class Child:
         try:
             with theirs, status:
                 forks.begin(theirs, status)
-            self._pid = self._told(_START_TIMEOUT_S)
+            self._pid = self._read_status(_START_TIMEOUT_S)
             refusal = wire.receive_greeting(self._socket, _until(time.monotonic() + _START_TIMEOUT_S))
             if refusal is not None:
                 raise SandboxUnavailableError(f"media is decoded in confined processes only: {refusal}")
@@ -101,7 +101,7 @@ class Child:
         self.items += 1
         held_bytes = 0
         try:
-            watch = Watch(self._observed, most_s, DECODE_TIMEOUT_S)
+            watch = CpuWatchdog(self._observed, most_s, DECODE_TIMEOUT_S)
             try:
                 self._allow_processor_time(most_s)
                 wire.send_item(self._socket, data, plan, watch.look)
@@ -135,7 +135,7 @@ class Child:
             self._pid = None
         self._status.close()
 
-    def _told(self, timeout_s: float) -> int:
+    def _read_status(self, timeout_s: float) -> int:
         """What the process that forked it says next: its id, then how it ended. Raises OSError."""
         self._status.settimeout(timeout_s)
         if not (said := self._status.recv(32)):
@@ -146,7 +146,7 @@ class Child:
         """Wait for its end: its exit code, or less than 0 the signal. Raises TimeoutError."""
         if self._code is None:
             try:
-                self._code = self._told(timeout_s)
+                self._code = self._read_status(timeout_s)
             except ConnectionResetError:
                 self._code = -signal.SIGKILL  # which the kernel sends it when that process ends
         return self._code
@@ -198,7 +198,7 @@ class HostBusyError(Exception):
     """The host did not let a decoder work."""
 
 
-class Watch:
+class CpuWatchdog:
     """The watch over one item in a child: whose fault is it that it takes long, the media's or the host's?
 
     Media is blamed for processor time that its decoder used, and for a decoder that sleeps though nothing is

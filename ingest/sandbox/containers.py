@@ -102,7 +102,7 @@ def count_heif_pixels(data: bytes) -> int:
     return max((int.from_bytes(width) * int.from_bytes(height) for width, height in sizes), default=0)
 
 
-class Page(NamedTuple):
+class TiffPage(NamedTuple):
     """A picture of a TIFF: its directory's place, whether it is a smaller copy or a mask, or raw."""
 
     offset: int
@@ -114,10 +114,10 @@ _MOST_PAGES = 1000
 _NEW_KIND, _OLD_KIND, _PHOTOMETRIC, _SUB_DIRECTORIES, _DNG_VERSION = 254, 255, 262, 330, 50706
 
 
-def pages(data: bytes) -> list[Page]:
+def pages(data: bytes) -> list[TiffPage]:
     """Find the pictures of a TIFF, also those that lie below another, in the file's order."""
     file, header = BytesIO(data), data[: 16 if data[2:3] == b"+" or data[3:4] == b"+" else 8]
-    waiting, found = [ImageFileDirectory_v2(header).next], dict[int, Page]()
+    waiting, found = [ImageFileDirectory_v2(header).next], dict[int, TiffPage]()
     while waiting and len(found) < _MOST_PAGES:
         offset = waiting.pop(0)
         if not offset or offset in found:
@@ -127,13 +127,13 @@ def pages(data: bytes) -> list[Page]:
         tags.load(file)
         is_part = bool(tags.get(_NEW_KIND, 0) & 5) or tags.get(_OLD_KIND) == 2
         is_raw = tags.get(_PHOTOMETRIC) in (32803, 34892) or _DNG_VERSION in tags or data[8:10] == b"CR"
-        found[offset] = Page(offset, is_part, is_raw)
+        found[offset] = TiffPage(offset, is_part, is_raw)
         below = tags.get(_SUB_DIRECTORIES, ())
         waiting = [*(below if isinstance(below, tuple) else [below]), tags.next, *waiting]
     return list(found.values())
 
 
-def at_page(data: bytes, page: Page) -> bytes:
+def at_page(data: bytes, page: TiffPage) -> bytes:
     """Return the TIFF with this page as its first."""
     big, order = b"+" in data[2:4], "<" if data[:2] == b"II" else ">"
     at, form = (8, "Q") if big else (4, "I")

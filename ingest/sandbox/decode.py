@@ -108,7 +108,7 @@ _SIGNATURES = tuple(signature for image_format in FORMATS.values() for signature
 # By the orientation: how often a picture is turned by a quarter, counter-clockwise, once it is mirrored.
 _TURNS = {2: (0, True), 3: (2, False), 4: (2, True), 5: (1, True), 6: (3, False), 7: (3, True), 8: (1, False)}
 
-Wanted = int | Collection[int]
+Indices = int | Collection[int]
 """Frames: at most so many at a uniform step, or those of these numbers."""
 
 RGB_BYTES = 3
@@ -133,7 +133,7 @@ def sample(total: int, most: int) -> tuple[int, ...]:
     return tuple((2 * index + 1) * total // (2 * count) for index in range(count))
 
 
-def chosen(total: int, frames: Wanted) -> tuple[int, ...]:
+def choose(total: int, frames: Indices) -> tuple[int, ...]:
     """Choose frames of `total`; of numbers beyond the last frame that one stands for all."""
     if isinstance(frames, int):
         return sample(total, frames)
@@ -141,7 +141,7 @@ def chosen(total: int, frames: Wanted) -> tuple[int, ...]:
 
 
 def image_frames(
-    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None, gaps: Gaps | None = None
+    data: bytes, frames: Indices, max_pixels: int, most_decoded: int | None = None, gaps: Gaps | None = None
 ) -> Iterator[Frame]:
     """Decode an image, or an animation's frames, of which each but the first needs those before it.
 
@@ -197,7 +197,7 @@ def _register_heif() -> None:
 
 
 def _frames(
-    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None, gaps: Gaps
+    data: bytes, frames: Indices, max_pixels: int, most_decoded: int | None, gaps: Gaps
 ) -> Iterator[Frame]:
     """Choose the picture that is shown, and read what is cut as far as it goes."""
     _register_heif()
@@ -218,19 +218,19 @@ def _frames(
         gaps.incomplete = True
         data = containers.whole_chunks(data)
     try:
-        yield from _decoded(data, frames, max_pixels, most_decoded, gaps)
+        yield from _decode_frames(data, frames, max_pixels, most_decoded, gaps)
     except (*_FINAL, UnidentifiedImageError):
         raise
     except Exception:
         if gaps.incomplete or not data.startswith(_READ_AS_FAR_AS_THEY_GO):
             raise
         gaps.incomplete = ImageFile.LOAD_TRUNCATED_IMAGES = True
-        yield from _decoded(data, frames, max_pixels, most_decoded, gaps)
+        yield from _decode_frames(data, frames, max_pixels, most_decoded, gaps)
 
 
-def _decoded(
+def _decode_frames(
     data: bytes,
-    frames: Wanted,
+    frames: Indices,
     max_pixels: int,
     most_decoded: int | None,
     gaps: Gaps,
@@ -248,7 +248,7 @@ def _decoded(
         if name in ("JPEG", "ICO"):
             gaps.others = len(image.info.get("sizes", ())) or getattr(image, "n_frames", 1)
             gaps.others -= 1
-        wanted = [number for number in chosen(total, frames) if number < (most_decoded or total)]
+        wanted = [number for number in choose(total, frames) if number < (most_decoded or total)]
         if getattr(image, "default_image", False) and isinstance(frames, int):
             wanted[:1] = [0]  # which viewers show that know no animated PNG
         elapsed_ms, before = 0.0, -1
@@ -272,7 +272,7 @@ def _decoded(
                 # Of an animation that is cut or damaged, the frames before that are the animation.
                 gaps.incomplete = True
                 if before < 0:
-                    yield from _decoded(data, frames, max_pixels, most_decoded, gaps, index)
+                    yield from _decode_frames(data, frames, max_pixels, most_decoded, gaps, index)
                 return
             if index in wanted:
                 if not (name == "HEIF" and image.mode == "RGB"):

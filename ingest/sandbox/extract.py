@@ -16,7 +16,7 @@ from ingest.picture_hash import picture_hashes
 from ingest.records import CropPlan, Decoded, Interpolation, PicturePlan, Place, PlacesPlan, Plan, Region
 from ingest.sandbox.containers import demuxer
 from ingest.sandbox.crops import Box, cut, enlarge, face_grid, grid
-from ingest.sandbox.decode import DecodeError, Frame, Gaps, Wanted, image_frames
+from ingest.sandbox.decode import DecodeError, Frame, Gaps, Indices, image_frames
 from ingest.sandbox.video import video_frames
 
 
@@ -37,7 +37,7 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
     decode = video_frames if is_video else image_frames
     most_decoded: int | None = None
     if isinstance(plan, PlacesPlan):
-        wanted: Wanted = plan.frames
+        wanted: Indices = plan.frames
         most_decoded = plan.most_decoded
         cuts_of = partial(_cut_places, _by_frame(plan.places), plan.crop_px)
         shows: Mapping[str, PicturePlan] = {}
@@ -64,7 +64,7 @@ def extract(data: bytes, plan: Plan, max_pixels: int) -> Decoded:
         if is_first_look:
             hashes.append(picture_hashes(frame.pixels))
         for name, show in shows.items():
-            pictures[name].append(shown(frame.pixels, show))
+            pictures[name].append(resize(frame.pixels, show))
         for region, cuts in cuts_of(frame, sum(map(len, crops))):
             crops.append(cuts)
             if region.kind == "face" or frame.time_s is not None or isinstance(plan, PlacesPlan):
@@ -115,7 +115,7 @@ _RESAMPLING: dict[Interpolation, Image.Resampling] = {
 }
 
 
-def shown(picture: NDArray[np.uint8], plan: PicturePlan) -> NDArray[np.uint8]:
+def resize(picture: NDArray[np.uint8], plan: PicturePlan) -> NDArray[np.uint8]:
     """Show uint8 RGB (height, width, 3) as (height_px, width_px, 3). What is made smaller is averaged."""
     size = (plan.width_px, plan.height_px)
     return np.asarray(Image.fromarray(picture).resize(size, _RESAMPLING[plan.interpolation]))

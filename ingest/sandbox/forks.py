@@ -67,7 +67,7 @@ class Forks:
         self._asked.put(([items.fileno(), status.fileno()], asked))
         asked.result()
 
-    def crashed(self) -> None:
+    def count_crash(self) -> None:
         """A child was ended by what it decoded, or may have been taken over by it."""
         self._crashes += 1
 

@@ -28,7 +28,7 @@ from ingest.sandbox.decode import DecodeError, DecodeReason
 from ingest.sandbox.forks import Forks
 from ingest.settings import IngestSettings
 
-__all__ = ["Sandbox", "SandboxUnavailableError", "awaited"]
+__all__ = ["Sandbox", "SandboxUnavailableError", "wait_decoded"]
 
 log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ _SECOND_LOOK, _FIRST_LOOK, _END = range(3)
 _Item = tuple[_Media, Plan, float, "Future[Decoded]"]
 
 
-def awaited(decoding: "Future[Decoded]", beat: Callable[[], None]) -> Decoded:
+def wait_decoded(decoding: "Future[Decoded]", beat: Callable[[], None]) -> Decoded:
     """Wait for what a sandbox decodes; beat is called meanwhile, since a busy host takes its time.
 
     Raises what the future does.
@@ -141,7 +141,7 @@ class Sandbox:
         self._items.put((turn, next(self._count), item))
 
     def _serve(self, started: "Future[None]", forks: Forks) -> None:
-        server = _Server(self._settings, self._turns, forks, self._unanswered)
+        server = _SandboxServer(self._settings, self._turns, forks, self._unanswered)
         try:
             server.prepare()
         except SandboxUnavailableError as error:
@@ -167,7 +167,7 @@ class Sandbox:
                     server.prepare()
         server.close()
 
-    def _decode(self, server: "_Server", media: _Media, plan: Plan, spent_s: float) -> Decoded:
+    def _decode(self, server: "_SandboxServer", media: _Media, plan: Plan, spent_s: float) -> Decoded:
         data = media() if callable(media) else media
         if len(data) > self._settings.max_fetched_bytes:
             raise DecodeError(
@@ -178,7 +178,7 @@ class Sandbox:
             return server.decode(data, plan, spent_s)
 
 
-class _Server:
+class _SandboxServer:
     """What one thread serves items with: a child, replaced where it is spent or has served long enough."""
 
     def __init__(
@@ -205,14 +205,14 @@ class _Server:
         DecodeError, SandboxUnavailableError.
         """
         try:
-            decoded = self._tried(data, plan, spent_s)
+            decoded = self._try_decode(data, plan, spent_s)
         except DecodeError:
             self._unanswered.end(data)
             raise
         self._unanswered.end(data)
         return decoded
 
-    def _tried(self, data: bytes, plan: Plan, spent_s: float) -> Decoded:
+    def _try_decode(self, data: bytes, plan: Plan, spent_s: float) -> Decoded:
         tries_left, most_s = _MOST_TRIES, children.most_processor_s(data)
         while True:
             tries_left -= 1
@@ -229,7 +229,7 @@ class _Server:
                     if child.is_spent:
                         metrics.SANDBOX_RESTARTS.labels(error.reason).inc()
                     if error.reason == "crashed":
-                        self._forks.crashed()
+                        self._forks.count_crash()
                     if not child.is_spent or was_fresh or error.reason == "timeout":
                         raise
                     self._unanswered.add(data, child.item_s)
@@ -237,7 +237,7 @@ class _Server:
                     metrics.SANDBOX_RESTARTS.labels("killed").inc()
                     self._unanswered.add(data, child.item_s)
                     if not tries_left:
-                        raise self._judged(error) from error
+                        raise self._blame(error) from error
                 except SandboxUnavailableError:
                     metrics.SANDBOX_RESTARTS.labels("busy").inc()
                     self._unanswered.add(data, child.item_s)
@@ -249,7 +249,7 @@ class _Server:
             self._child.kill()
             self._child = None
 
-    def _judged(self, error: KilledError) -> DecodeError | KilledError:
+    def _blame(self, error: KilledError) -> DecodeError | KilledError:
         if error.held_bytes < _BLAMED_SHARE * children.MAX_DECODE_MEMORY_BYTES:
             return error
         held = error.held_bytes / 1e6

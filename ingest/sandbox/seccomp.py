@@ -108,9 +108,11 @@ def program(machine: str) -> tuple[Instruction, ...]:
         lines += [Instruction(_JUMP_EQUAL, 0, 1, numbers[column]), Instruction(_RETURN, 0, 0, _ALLOW)]
     for numbers in (_MMAP, _MPROTECT):
         executable = Instruction(_JUMP_ANY_BIT, 0, 1, _PROT_EXEC)
-        lines += _checked(numbers[column], 2, executable, if_true=_refusal(errno.EPERM), if_false=_ALLOW)
+        lines += _check_argument(
+            numbers[column], 2, executable, if_true=_refusal(errno.EPERM), if_false=_ALLOW
+        )
     thread = Instruction(_JUMP_EQUAL, 0, 1, _THREAD_FLAGS)
-    lines += _checked(_CLONE[column], 0, thread, if_true=_ALLOW, if_false=_refusal(errno.EPERM))
+    lines += _check_argument(_CLONE[column], 0, thread, if_true=_ALLOW, if_false=_refusal(errno.EPERM))
     # Its flags lie in memory, where a filter cannot look: glibc falls back to clone.
     lines += [
         Instruction(_JUMP_EQUAL, 0, 1, _CLONE3[column]),
@@ -163,7 +165,7 @@ def _hold(lines: Sequence[Instruction]) -> None:
         raise SeccompError(f"the kernel refuses a filter of system calls (seccomp): {why}")
 
 
-def _checked(
+def _check_argument(
     number: int, argument: int, test: Instruction, *, if_true: int, if_false: int
 ) -> list[Instruction]:
     """Decide a call by the lower half of one of its arguments."""

@@ -17,7 +17,7 @@ from av.stream import Disposition
 from numpy.typing import NDArray
 
 from ingest.sandbox.containers import demuxer, ends_early, looks_like
-from ingest.sandbox.decode import RGB_BYTES, DecodeError, Frame, Gaps, Wanted, check_bytes, chosen, sample
+from ingest.sandbox.decode import RGB_BYTES, DecodeError, Frame, Gaps, Indices, check_bytes, choose, sample
 
 # What may be decoded to reach the wanted frames, pixels: about 2 s of one core, unless it is said how many
 # frames may be. A clip within it is decoded from its start; a longer one only from the key frame before
@@ -39,7 +39,7 @@ class _Target(NamedTuple):
 
 
 def video_frames(
-    data: bytes, frames: Wanted, max_pixels: int, most_decoded: int | None = None, gaps: Gaps | None = None
+    data: bytes, frames: Indices, max_pixels: int, most_decoded: int | None = None, gaps: Gaps | None = None
 ) -> Iterator[Frame]:
     """Decode frames of a video, turned as its metadata says.
 
@@ -66,13 +66,13 @@ def video_frames(
 
 
 def _frames(
-    data: bytes, name: str, frames: Wanted, max_pixels: int, most_decoded: int | None, gaps: Gaps
+    data: bytes, name: str, frames: Indices, max_pixels: int, most_decoded: int | None, gaps: Gaps
 ) -> Iterator[Frame]:
     label = _label(data, name)
     times, keys = _packets(data, name, gaps)
     if not times:
         raise DecodeError("corrupt", "the film holds no frame")
-    wanted = chosen(len(times), frames)
+    wanted = choose(len(times), frames)
     count = 0
     with open_film(BytesIO(data), name) as container:
         stream = _picture_stream(container, gaps)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from memory import metrics
 from memory.clusters.clusters import Cluster, cluster, useful
 from memory.clusters.newcomers import joined_since, newcomers
-from memory.clusters.shown import owners, put, waiting
+from memory.clusters.shown import owners, upsert_cluster, waiting
 from memory.rows import now_ms, select_features, suspects_of_alarms
 from memory.schema import clustering, clusters, exemplars
 from memory.settings import MemorySettings
@@ -136,7 +136,7 @@ def _put_on_record(
     connection.execute(delete(clusters).where(gone))
     for place, part in enumerate(found):
         said = {"resembles": part.resembles, "spread": part.spread, "unclustered": part.unclustered}
-        put(connection, part.members, shown_ms=now, place=place, **said)
+        upsert_cluster(connection, part.members, shown_ms=now, place=place, **said)
     row = {"revision": revision, "computed_ms": now, "inputs": inputs}
     if before is None:
         connection.execute(insert(clustering).values(id=1, **row))

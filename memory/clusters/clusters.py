@@ -21,7 +21,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
-from memory.clusters.joining import Part, discriminant, joined, parts_of_many
+from memory.clusters.joining import Part, assign_to_parts, discriminant, parts_of_many
 from memory.features import Scaling
 
 _FOLDS = 5
@@ -114,7 +114,7 @@ def _parts(
     """Return the parts into which rows of z fall, and the rows, ascending, of parts that are too small."""
     parts: list[Part] = []
     rest: list[NDArray[np.int64]] = []
-    explained = _explained(z, known, labels)
+    explained = _explained_by(z, known, labels)
     for name in np.unique(explained):
         rows = np.flatnonzero(explained == name)
         by_source = _by_source(z, rows, sources) if name == _NEW else []
@@ -126,7 +126,7 @@ def _parts(
     return parts, np.sort(np.concatenate(rest)) if rest else np.zeros(0, np.int64)
 
 
-def _explained(
+def _explained_by(
     z: NDArray[np.float32], known: NDArray[np.float32], labels: NDArray[np.str_]
 ) -> NDArray[np.str_]:
     """Return for each row of z the known class that explains it, or _NEW.
@@ -170,7 +170,7 @@ def _by_source(
         parts = [part for number, part in enumerate(parts) if number not in gone]
     if not len(few):
         return parts
-    to = joined(z, parts, few)
+    to = assign_to_parts(z, parts, few)
     return [np.sort(np.concatenate([part, few[to == i]])) for i, part in enumerate(parts)] + [few[to < 0]]
 
 
@@ -179,7 +179,7 @@ def _alike(z: NDArray[np.float32], parts: Sequence[NDArray[np.int64]]) -> list[t
     if len(parts) < 2:
         return []
     numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    scores = _told_apart(z[np.concatenate(parts)].astype(np.float64), numbers, 0)
+    scores = separation_scores(z[np.concatenate(parts)].astype(np.float64), numbers, 0)
     scores = np.stack([-scores, scores], 1) if scores.ndim == 1 else scores
     found, pairs, taken = [], list[tuple[int, int]](), set[int]()
     for one, other in combinations(range(len(parts)), 2):
@@ -219,7 +219,7 @@ def _second_part(z: NDArray[np.float64], smallest: int) -> NDArray[np.bool_] | N
         least = min(int(second.sum()), int((~second).sum()))
         if least < max(smallest, 2):
             return None
-        scores = _told_apart(z, second, turn)
+        scores = separation_scores(z, second, turn)
         before, second = second, scores > 0
         if (second == before).all():
             break
@@ -235,10 +235,10 @@ def _stand_apart(
     if mode(sources[one]) != mode(sources[other]):
         return not _alike(z, [one, other])
     rows = np.concatenate([one, other])
-    return _clearly_two(_told_apart(z[rows].astype(np.float64), np.arange(len(rows)) >= len(one), 0))
+    return _clearly_two(separation_scores(z[rows].astype(np.float64), np.arange(len(rows)) >= len(one), 0))
 
 
-def _told_apart(z: NDArray[np.float64], parts: NDArray[Any], turn: int) -> NDArray[np.float64]:
+def separation_scores(z: NDArray[np.float64], parts: NDArray[Any], turn: int) -> NDArray[np.float64]:
     """Return how much each row rather belongs to each of some numbered parts, or to the second of two."""
     folds = StratifiedKFold(min(_FOLDS, np.bincount(parts).min()), shuffle=True, random_state=turn)
     told = discriminant(int(parts.max()) + 1)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select, update
 from memory import acts
 from memory.clusters.clusters import describe
 from memory.clusters.edit_history import Edit
-from memory.clusters.shown import put, seen
+from memory.clusters.shown import members_at_version, upsert_cluster
 from memory.features import Scaling
 from memory.rows import batches, now_ms, select_features
 from memory.schema import clusters, edits, exemplars
@@ -31,7 +31,7 @@ def split(store: Store, cluster: str, ids: Sequence[str], actor: str, version: s
     chosen = list(dict.fromkeys(ids))
     with store.read() as connection:
         _check_part(connection, cluster, chosen, version)
-        found = _described(connection, chosen)
+        found = _rank_members(connection, chosen)
     with store.write() as connection:
         _check_part(connection, cluster, chosen, version)
         return _put(connection, found, actor, "split", [cluster])
@@ -47,7 +47,7 @@ def merge(store: Store, parts: Sequence[tuple[str, str | None]], actor: str) -> 
         raise EditError("give two or more clusters to merge, each once")
     with store.read() as connection:
         members = _all_of(connection, parts)
-        found = _described(connection, members)
+        found = _rank_members(connection, members)
     with store.write() as connection:
         if _all_of(connection, parts) != members:
             raise EditError("the clusters changed meanwhile: look at them again")
@@ -81,7 +81,7 @@ def undo_edit(store: Store, number: int, actor: str) -> Edit:
 
 
 def _check_part(connection: Connection, cluster: str, ids: Sequence[str], version: str | None) -> None:
-    members = set(seen(connection, cluster, version))
+    members = set(members_at_version(connection, cluster, version))
     if strange := [i for i in ids if i not in members]:
         more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
         raise EditError(f"{strange[0]}{more} is not in cluster {cluster}, or waits no more")
@@ -94,14 +94,14 @@ def _check_part(connection: Connection, cluster: str, ids: Sequence[str], versio
 def _all_of(connection: Connection, parts: Sequence[tuple[str, str | None]]) -> list[str]:
     members: list[str] = []
     for name, version in parts:
-        some = seen(connection, name, version)
+        some = members_at_version(connection, name, version)
         if not some:
             raise EditError(f"nothing of cluster {name} waits any more")
         members += some
     return list(dict.fromkeys(members))
 
 
-def _described(connection: Connection, ids: Sequence[str]) -> tuple[list[str], float]:
+def _rank_members(connection: Connection, ids: Sequence[str]) -> tuple[list[str], float]:
     """Return items as a cluster lists them, the most typical first, and its spread.
 
     Items of another feature version than most come last.
@@ -122,9 +122,9 @@ def _put(
     members, spread = found
     done = _append(connection, actor, what, "", taken_from, len(members))
     values = {"shown_ms": done.at_ms, "place": None, "resembles": None, "unclustered": False}
-    name = put(connection, members, spread=spread, edit=done.id, **values)
+    name = upsert_cluster(connection, members, spread=spread, edit=done.id, **values)
     connection.execute(update(edits).where(edits.c.id == done.id).values(cluster=name))
-    details = {"edit": done.id, "taken_from": list(taken_from), **acts.about(members)}
+    details = {"edit": done.id, "taken_from": list(taken_from), **acts.act_fields(members)}
     acts.append(connection, actor, what, f"cluster {name}", details)
     return replace(done, cluster=name)
 

@@ -50,7 +50,7 @@ def parts_of_many(
         found, rest = find(sample)
         found = [(resembles, sample[rows]) for resembles, rows in found]
         if found and len(others):
-            which = joined(z, [rows for _, rows in found], others)
+            which = assign_to_parts(z, [rows for _, rows in found], others)
             found = [
                 (name, np.concatenate([rows, others[which == i]])) for i, (name, rows) in enumerate(found)
             ]
@@ -64,7 +64,7 @@ def parts_of_many(
     return [(resembles, np.sort(rows)) for resembles, rows in parts], np.sort(left)
 
 
-def joined(
+def assign_to_parts(
     z: NDArray[np.float32], found: Sequence[NDArray[np.int64]], others: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return for each of the other rows of z the number of the part that it joins, -1 for none.

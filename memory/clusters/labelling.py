@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from memory.clusters.shown import newest_act, seen
+from memory.clusters.shown import members_at_version, newest_act
 from memory.labels import LabelError, give
 from memory.records import SameBytes
 from memory.store import Store
@@ -24,7 +24,7 @@ def label_cluster(
     ClusterChangedError, UnknownClusterError, LabelError or StoreUnavailableError.
     """
     with store.write() as connection:
-        ids = seen(connection, cluster, version)
+        ids = members_at_version(connection, cluster, version)
         if not ids:
             act = newest_act(connection, cluster)
             raise LabelError(f"nothing of cluster {cluster} waits any more: {act}")

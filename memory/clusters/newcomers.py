@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from memory.clusters.joining import joined
+from memory.clusters.joining import assign_to_parts
 from memory.clusters.shown import shown_all
 from memory.features import Scaling
 from memory.rows import Features, batches, select_features
@@ -74,7 +74,7 @@ def joined_since(
     scaling = Scaling.fit(known if len(known) else np.concatenate(parts))
     ends = np.cumsum([len(part) for part in parts])
     z = scaling.apply(np.concatenate([*parts, unknown.matrix[rows]]))
-    which = joined(z, np.split(np.arange(ends[-1]), ends[:-1]), np.arange(ends[-1], len(z)))
+    which = assign_to_parts(z, np.split(np.arange(ends[-1]), ends[:-1]), np.arange(ends[-1], len(z)))
     names = list(found.made)
     return {
         unknown.ids[row]: names[part]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, func, select
 
-from memory.clusters.shown import Shown, shown
+from memory.clusters.shown import ClusterView, load_cluster
 from memory.crops.crop_store import CropsMissingError, CropStore, Views
 from memory.records import Exemplar
 from memory.rows import batches, exemplars_of
@@ -34,7 +34,7 @@ class Member:
 class MemberPage:
     """Some members of a cluster, in order; size counts all that wait."""
 
-    cluster: Shown
+    cluster: ClusterView
     members: list[Member]
 
     @property
@@ -47,7 +47,7 @@ _LOOKED_AT = 2000
 
 
 @dataclass(frozen=True)
-class Facts:
+class MemberFacts:
     """What some exemplars have in common: how many are of each source, which releases judged them.
 
     items counts those that were looked at: all, or of very many an even share.
@@ -59,7 +59,7 @@ class Facts:
     oldest_ms: int | None
 
 
-def facts_of(store: Store, ids: Sequence[str]) -> Facts:
+def facts_of(store: Store, ids: Sequence[str]) -> MemberFacts:
     """Return what exemplars have in common. Raises StoreUnavailableError."""
     looked_at = ids[:: -(-len(ids) // _LOOKED_AT) or 1]
     by = exemplars.c.source, exemplars.c.release
@@ -71,18 +71,18 @@ def facts_of(store: Store, ids: Sequence[str]) -> Facts:
     for row in rows:
         sources[row.source] += row.items
     releases = tuple(sorted({row.release for row in rows if row.release}))
-    return Facts(len(looked_at), sources, releases, min((row.first for row in rows), default=None))
+    return MemberFacts(len(looked_at), sources, releases, min((row.first for row in rows), default=None))
 
 
 def page_of(store: Store, name: str, order: Order, offset: int, limit: int, seed: int = 0) -> MemberPage:
     """Return a page of a cluster's members. Raises UnknownClusterError or StoreUnavailableError."""
     with store.read() as connection:
-        cluster = shown(connection, name)
-        ids = ordered(cluster.members, order, seed)[offset : offset + limit]
+        cluster = load_cluster(connection, name)
+        ids = order_members(cluster.members, order, seed)[offset : offset + limit]
         return MemberPage(cluster, members(connection, ids))
 
 
-def ordered(ids: Sequence[str], order: Order, seed: int) -> Sequence[str]:
+def order_members(ids: Sequence[str], order: Order, seed: int) -> Sequence[str]:
     """Return ids, the most typical first, in another order; each keeps its place as others leave."""
     if order == "random":
         return sorted(ids, key=lambda i: hashlib.sha256(f"{seed}:{i}".encode()).digest())

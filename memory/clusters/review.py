@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from sqlalchemy import case, func, select
 
-from memory.clusters.shown import Shown, shown, shown_all
+from memory.clusters.shown import ClusterView, load_cluster, shown_all
 from memory.crops.crop_store import CropStore
 from memory.records import Exemplar
 from memory.rows import exemplars_of
@@ -35,7 +35,7 @@ class Freshness:
     newer: int
 
 
-def list_clusters(store: Store) -> list[Shown]:
+def list_clusters(store: Store) -> list[ClusterView]:
     """Return the clusters of which something still waits, in the order of `shown_all`.
 
     Raises StoreUnavailableError.
@@ -44,7 +44,7 @@ def list_clusters(store: Store) -> list[Shown]:
         return shown_all(connection)
 
 
-def cluster_in_list(store: Store, name: str) -> tuple[Shown, list[Shown]]:
+def cluster_in_list(store: Store, name: str) -> tuple[ClusterView, list[ClusterView]]:
     """Return a cluster, which the list may hold no more, and the list.
 
     Raises UnknownClusterError or StoreUnavailableError.
@@ -52,7 +52,7 @@ def cluster_in_list(store: Store, name: str) -> tuple[Shown, list[Shown]]:
     with store.read() as connection:
         listed = shown_all(connection)
         found = next((cluster for cluster in listed if cluster.id == name), None)
-        return found or shown(connection, name), listed
+        return found or load_cluster(connection, name), listed
 
 
 def freshness(store: Store) -> Freshness:
@@ -74,7 +74,7 @@ def members_of(store: Store, name: str) -> list[Exemplar]:
     person made shows what joined it. Raises UnknownClusterError or StoreUnavailableError.
     """
     with store.read() as connection:
-        return exemplars_of(connection, shown(connection, name).members)
+        return exemplars_of(connection, load_cluster(connection, name).members)
 
 
 def cluster_sheet(store: Store, crops: CropStore, name: str, most: int = 24) -> bytes:
@@ -107,13 +107,13 @@ def contact_sheet(title: str, tiles: Sequence[tuple[NDArray[np.uint8], str, str]
         sheet.paste(Image.fromarray(crop), (left, upper))
         for line, (text, colour) in enumerate(zip(lines, (_INK, _FAINT), strict=True)):
             place = left, upper + side + 2 + line * _LINE_PX
-            draw.text(place, _fitted(draw, text, font, side), colour, font)
+            draw.text(place, _fit_text(draw, text, font, side), colour, font)
     out = io.BytesIO()
     sheet.save(out, "PNG")
     return out.getvalue()
 
 
-def _fitted(
+def _fit_text(
     draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int
 ) -> str:
     # The end of an id (its offset or digest) tells items apart, so the beginning gives way.

@@ -32,10 +32,10 @@ class ClusterChangedError(ExemplarMemoryError):
 
 
 @dataclass(frozen=True)
-class Shown:
+class ClusterView:
     """A cluster as it is shown: members are the most typical first, then what joined it, in that order.
 
-    version tells one state of it from another for `seen`; sources counts those of its members; edit is the
+    version tells its states apart for `members_at_version`; sources counts those of its members; edit is the
     number of the edit that made it; alarm, in a list, is what is known of a source whose suspects it holds.
     """
 
@@ -69,7 +69,7 @@ def owners(connection: Connection) -> dict[str, str]:
     }
 
 
-def shown_all(connection: Connection) -> list[Shown]:
+def shown_all(connection: Connection) -> list[ClusterView]:
     """Return the clusters of which something still waits.
 
     Suspects of the newest alarm come first, then what people made, the newest first, then the list as it was
@@ -85,19 +85,19 @@ def shown_all(connection: Connection) -> list[Shown]:
     known = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
     evidence = {row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(known)}
     found = [
-        replace(_shown(row, waits, owner), alarm=evidence.get(row.alarm))
+        replace(_cluster_view(row, waits, owner), alarm=evidence.get(row.alarm))
         for part in parts
         for row in connection.execute(part)
     ]
     return [cluster for cluster in found if cluster.members]
 
 
-def shown(connection: Connection, name: str) -> Shown:
+def load_cluster(connection: Connection, name: str) -> ClusterView:
     """Return the cluster of that name, also where nothing of it waits. Raises UnknownClusterError."""
-    return _shown(_row(connection, name), waiting(connection), owners(connection))
+    return _cluster_view(_row(connection, name), waiting(connection), owners(connection))
 
 
-def seen(connection: Connection, name: str, version: str | None) -> list[str]:
+def members_at_version(connection: Connection, name: str, version: str | None) -> list[str]:
     """Return the members that were seen under that version and wait, without what joined since.
 
     Without a version, those that wait now. Raises UnknownClusterError, and ClusterChangedError where
@@ -106,7 +106,7 @@ def seen(connection: Connection, name: str, version: str | None) -> list[str]:
     row = _row(connection, name)
     waits, owner = waiting(connection), owners(connection)
     if version is None:
-        return list(_shown(row, waits, owner).members)
+        return list(_cluster_view(row, waits, owner).members)
     form = _VERSION.fullmatch(version)
     recorded = json.loads(row.members)
     upto = recorded[: int(form[1])] if form else []
@@ -118,7 +118,7 @@ def seen(connection: Connection, name: str, version: str | None) -> list[str]:
     return members
 
 
-def put(connection: Connection, members: Sequence[str], **values: object) -> str:
+def upsert_cluster(connection: Connection, members: Sequence[str], **values: object) -> str:
     """Write a cluster's row under the name that its members give, and return that name.
 
     A computed row of the same members is taken up again.
@@ -142,10 +142,10 @@ def _row(connection: Connection, name: str) -> Any:
     return row
 
 
-def _shown(row: Any, waits: Mapping[str, str], owner: Mapping[str, str]) -> Shown:
+def _cluster_view(row: Any, waits: Mapping[str, str], owner: Mapping[str, str]) -> ClusterView:
     recorded = json.loads(row.members)
     members = _own(row, recorded, waits, owner)
-    return Shown(
+    return ClusterView(
         id=row.id,
         members=tuple(members),
         version=_version(recorded, members),

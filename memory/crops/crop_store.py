@@ -46,7 +46,7 @@ class Views(NamedTuple):
     picture: NDArray[np.uint8] | None = None
     """(H, W, 3): all of it"""
     scan: bytes | None = None
-    """one crop of each of some frames of a video, (T, S, S, 3), as `memory.crops.scans.packed` has them"""
+    """one crop of each of some frames of a video, (T, S, S, 3), as `scans.encode_frames` has them"""
 
 
 class CropStore:

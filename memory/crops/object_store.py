@@ -61,7 +61,7 @@ def local_folder(url: str) -> Path | None:
 
 
 @dataclass(frozen=True)
-class Found:
+class ObjectInfo:
     """An object of a listing: its name below the store's root, and when it was written last."""
 
     name: str
@@ -120,9 +120,9 @@ class ObjectStore:
         """Return how many bytes an object has. Raises FileNotFoundError, OSError."""
         return int(self._info(name)["size"])
 
-    def modified(self, name: str) -> datetime:
+    def modified_at(self, name: str) -> datetime:
         """Return when an object was written last, by the store's clock. Raises FileNotFoundError, OSError."""
-        return _modified(self._info(name))
+        return _modified_at(self._info(name))
 
     def holds(self, name: str) -> bool:
         """Say whether an object is there. Raises OSError."""
@@ -141,9 +141,9 @@ class ObjectStore:
         """Return the name of every object whose name begins with the folder `below`. Raises OSError."""
         return [name for name, _ in self._list(below)]
 
-    def found(self, below: str = "") -> list[Found]:
+    def list_objects(self, below: str = "") -> list[ObjectInfo]:
         """Return every object below a folder of the store with its age. Raises OSError."""
-        return [Found(name, _modified(info)) for name, info in self._list(below)]
+        return [ObjectInfo(name, _modified_at(info)) for name, info in self._list(below)]
 
     def abort_uploads(self, before: datetime) -> int:
         """Give up what began to be uploaded in parts before then and was not ended; return how many.
@@ -269,7 +269,7 @@ def _one_line(error: BaseException) -> str:
     return f"{code}: {said}" if code and code not in said else said
 
 
-def _modified(info: dict[str, Any]) -> datetime:
+def _modified_at(info: dict[str, Any]) -> datetime:
     modified: datetime = info.get("LastModified") or datetime.fromtimestamp(info["mtime"], UTC)
     return modified
 

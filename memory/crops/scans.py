@@ -17,8 +17,8 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from detector.looks.scan_places import most_restless_corner, places_along
 from detector.release.crop_graphs import MOST_FRAMES
+from detector.second_pass.scan_places import most_restless_corner, places_along
 from ingest.records import CropPlan, Decoded, PlacesPlan
 from ingest.sandbox.sandbox import Sandbox
 from memory.records import REAL
@@ -41,7 +41,7 @@ _RATE = 25  # frames a second; nothing follows from it
 
 
 class RealVideo(NamedTuple):
-    """A video that a person calls real: its path, its bytes, its first look, and `measured` of that."""
+    """A video that a person calls real: its path, bytes, first look, and `measure_features` of that."""
 
     path: str
     data: bytes
@@ -54,7 +54,7 @@ def is_scanned(family: str, decoded: Decoded) -> bool:
     return family == REAL and decoded.kind == "video" and decoded.length >= FEWEST_FRAMES
 
 
-def measured(
+def measure_features(
     items: Sequence[Decoded], measure: Measure, scanned: Sequence[bool]
 ) -> list[NDArray[np.float32]]:
     """Return raw features of items, float32 (n_i, F), whose mean is the item's: one row, or one a crop.
@@ -74,7 +74,7 @@ def measured(
 
 
 def scans(videos: Mapping[str, RealVideo], sandbox: Sandbox, plan: CropPlan) -> dict[str, bytes]:
-    """Return what is kept of videos' frames, `packed`, by the videos' keys.
+    """Return what is kept of videos' frames, `encode_frames`, by the videos' keys.
 
     One crop of each of at most 96 frames. A video that fails, or has too few frames, is left out.
     """
@@ -86,7 +86,7 @@ def scans(videos: Mapping[str, RealVideo], sandbox: Sandbox, plan: CropPlan) -> 
         with _without(videos[key].path):
             crops = future.result().crops
             if len(crops) >= FEWEST_FRAMES:
-                found[key] = packed(crops)
+                found[key] = encode_frames(crops)
 
     for key, video in videos.items():
         with _without(video.path):
@@ -121,7 +121,7 @@ def _without(path: str) -> Iterator[None]:
         )
 
 
-def packed(frames: NDArray[np.uint8]) -> bytes:
+def encode_frames(frames: NDArray[np.uint8]) -> bytes:
     """Code frames, uint8 RGB [T, S, S, 3], T >= 1. The same frames give the same bytes, by one FFmpeg."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="matroska", options={"fflags": "+bitexact"}) as out:
@@ -135,7 +135,7 @@ def packed(frames: NDArray[np.uint8]) -> bytes:
     return buffer.getvalue()
 
 
-def unpacked(value: bytes) -> NDArray[np.uint8]:
+def decode_frames(value: bytes) -> NDArray[np.uint8]:
     """Return the frames that were coded, uint8 RGB [T, S, S, 3]. Raises ValueError where there are none."""
     try:
         with av.open(io.BytesIO(value), "r", format="matroska") as container:

@@ -11,7 +11,7 @@ from memory.schema import audit_key
 DAY_MS = 86_400_000
 
 
-def drawn(key: bytes, id_: str, chance: float) -> bool:
+def is_drawn(key: bytes, id_: str, chance: float) -> bool:
     """Say whether an id is drawn. Whoever lacks the key cannot tell, and an id is always drawn alike."""
     if chance <= 0:
         return False

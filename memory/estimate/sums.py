@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from detector.records import Verdict
 from ingest.records import InRecord
-from memory.estimate.drawing import DAY_MS, drawn, key_of
+from memory.estimate.drawing import DAY_MS, is_drawn, key_of
 from memory.estimate.records import KEPT_DAYS
 from memory.schema import SOURCE_START, audits, estimate_sums
 
@@ -55,7 +55,7 @@ def note_estimates(connection: Connection, found: Sequence[tuple[InRecord, Verdi
         day, called, probability = record.timestamp_ms // DAY_MS, called_of(verdict), right_of(verdict)
         source = named(day, verdict.release, verdict.item.source[:SOURCE_START])
         sums[day, verdict.release, source, called].add(probability, chance)
-        if called != "unknown" and drawn(key, verdict.id, chance):
+        if called != "unknown" and is_drawn(key, verdict.id, chance):
             rows.append(
                 {
                     "id": verdict.id,

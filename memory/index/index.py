@@ -15,7 +15,7 @@ from memory.features import Scaling
 from memory.index import snapshot
 from memory.index.ivf_index import SAMPLED, IvfIndex
 from memory.index.picture_index import PictureIndex
-from memory.index.snapshot import SnapshotError
+from memory.index.snapshot import IndexSnapshotError
 from memory.rows import Features, changed_features, live_ids, newest_write, select_features, stream_features
 from memory.store import Store, current_revision
 
@@ -71,7 +71,7 @@ class Index:
         index = cls(feature_version, width)
         try:
             index._load(path)
-        except SnapshotError as reason:
+        except IndexSnapshotError as reason:
             log.info("index is rebuilt from the rows", reason=str(reason))
             index = cls(feature_version, width)
         with store.read() as connection:
@@ -82,7 +82,7 @@ class Index:
         return index
 
     @classmethod
-    def built(cls, store: Store, feature_version: str, width: int, beat: Beat = lambda: None) -> Self:
+    def build(cls, store: Store, feature_version: str, width: int, beat: Beat = lambda: None) -> Self:
         """Return an index made from the rows alone, whatever their number. Raises StoreUnavailableError."""
         index = cls(feature_version, width)
         with store.read() as connection:
@@ -154,8 +154,8 @@ class Index:
         self._names, self._places = [], None
         self._made_for, self.revision = len(names) + len(some) - len(sample), -1
         self._pictures = PictureIndex()
-        scaled = self.scaled(some)
-        self._vectors = IvfIndex.trained(scaled, len(names), _SEED, beat)
+        scaled = self.scale(some)
+        self._vectors = IvfIndex.train(scaled, len(names), _SEED, beat)
         for block in stream_features(connection, self.feature_version):
             self._add(block)
             self.revision = max(self.revision, block.revision)
@@ -169,7 +169,7 @@ class Index:
             return
         assert self._vectors is not None
         places = np.arange(len(self._names), len(self._names) + len(new.ids))
-        self._vectors.add(self.scaled(new.matrix), places)
+        self._vectors.add(self.scale(new.matrix), places)
         self._pictures.add(new.picture_hashes, places)
         self._names.extend(new.ids)
         self._places = None
@@ -186,7 +186,7 @@ class Index:
         self._places = None
         self._unsaved += len(gone)
 
-    def scaled(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+    def scale(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return features in the index's space, float32 (n, F), of raw ones of that shape.
 
         Euclidean distance there is the distance that `search` gives.
@@ -203,7 +203,7 @@ class Index:
         """
         if not len(self) or self._vectors is None:
             return [[] for _ in raw]
-        squared, places = self._vectors.search(self.scaled(raw), min(k, len(self)))
+        squared, places = self._vectors.search(self.scale(raw), min(k, len(self)))
         distances = np.sqrt(np.maximum(squared, 0))
         return [
             [Match(self._names[p], float(d)) for p, d in zip(*row, strict=True) if p >= 0]
@@ -260,10 +260,10 @@ class Index:
         self._unsaved = 0
 
     def _load(self, path: Path) -> None:
-        with snapshot.opened(path) as saved:
+        with snapshot.open_snapshot(path) as saved:
             facts, tensors = saved.facts, saved.tensors
             if facts["format"] != _FORMAT or facts["feature_version"] != self.feature_version:
-                raise SnapshotError("the snapshot is of another format or feature version")
+                raise IndexSnapshotError("the snapshot is of another format or feature version")
             self._scaling = Scaling(tensors["centre"], tensors["scale"])
             self._names = json.loads(tensors["names"].tobytes())
             self._made_for, self.revision = int(facts["made_for"]), int(facts["revision"])

@@ -59,7 +59,7 @@ class IvfIndex:
         self._on_gpu: Any = None
 
     @classmethod
-    def trained(
+    def train(
         cls, sample: NDArray[np.float32], count: int, seed: int, beat: Callable[[], None] = lambda: None
     ) -> Self:
         """Train an empty index for about count vectors on a sample of them, float32 (n, F), n >= 1.
@@ -67,7 +67,7 @@ class IvfIndex:
         beat is called between the rounds of k-means, which a FAISS for GPUs runs on them. The same sample,
         count, seed and number of threads give the same index; on GPUs only nearly so.
         """
-        sample = _padded(sample)
+        sample = _pad_lanes(sample)
         width = sample.shape[1]
         middle = faiss.IndexFlatL2(width)
         middle.add(np.zeros((1, width), np.float32))
@@ -107,12 +107,12 @@ class IvfIndex:
         return int(self._codes.nlist) if self._codes else 1
 
     @property
-    def probed(self) -> int:
+    def probes(self) -> int:
         """How many cells a search looks into."""
         return int(self._codes.nprobe) if self._codes else 1
 
-    @probed.setter
-    def probed(self, count: int) -> None:
+    @probes.setter
+    def probes(self, count: int) -> None:
         self._codes.nprobe = count
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class IvfIndex:
             return
         with threads_for(len(places)):
             for index in filter(None, (self._vectors, self._codes, self._on_gpu)):
-                index.add_with_ids(_padded(matrix), places)
+                index.add_with_ids(_pad_lanes(matrix), places)
         self._rows = None
 
     def remove(self, places: NDArray[np.int64]) -> None:
@@ -141,7 +141,7 @@ class IvfIndex:
 
         A place is -1, and its distance without meaning, where fewer were found.
         """
-        vectors = _padded(vectors)
+        vectors = _pad_lanes(vectors)
         if self._on_gpu is None and faiss.get_num_gpus():
             self._on_gpu = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, self._vectors)
         with threads_for(len(vectors)):
@@ -165,7 +165,7 @@ class IvfIndex:
         """
         among = faiss.SearchParametersIVF(sel=faiss.IDSelectorBatch(places))  # type: ignore[call-arg]  # untyped
         with threads_for(1):
-            distances, found = self._vectors.search(_padded(vector[None]), k, params=among)
+            distances, found = self._vectors.search(_pad_lanes(vector[None]), k, params=among)
         there = found[0] >= 0
         return distances[0, there], found[0, there]
 
@@ -175,7 +175,7 @@ class IvfIndex:
         The queries are drawn from a sample, float32 (n, F), of the vectors that were added.
         """
         chosen = np.random.default_rng(seed).choice(len(sample), min(_QUERIES, len(sample)), replace=False)
-        queries, recall = _padded(sample[chosen]), 1.0
+        queries, recall = _pad_lanes(sample[chosen]), 1.0
         if self._codes:
             # A query finds itself first, which says nothing.
             nearest = self._vectors.search(queries, min(_NEAREST + 1, len(self)))[1][:, 1:]
@@ -183,7 +183,7 @@ class IvfIndex:
             cells = quantizer.search(self.at(nearest.ravel()), 1)[1].reshape(nearest.shape)
             turns = np.argsort(quantizer.search(queries, self.cells)[1], axis=1)
             ranks = np.sort(np.take_along_axis(turns, cells, axis=1), axis=None)
-            self.probed = 1 + int(ranks[max(0, math.ceil(_IN_CELLS * ranks.size) - 1)])
+            self.probes = 1 + int(ranks[max(0, math.ceil(_IN_CELLS * ranks.size) - 1)])
             for self.measured in _MEASURED:
                 places = self.search(sample[chosen], _NEAREST + 1)[1]
                 recall = float(np.mean([np.isin(*both) for both in zip(nearest, places, strict=True)]))
@@ -191,7 +191,7 @@ class IvfIndex:
                     break
         return {
             "cells": self.cells,
-            "probed": self.probed,
+            "probed": self.probes,
             "measured": self.measured,
             "recall": round(recall, 3),
         }
@@ -213,7 +213,7 @@ class IvfIndex:
         return np.asarray(matrix[self._rows[places]], np.float32)
 
 
-def _padded(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+def _pad_lanes(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     """Add columns of zeros, which change no distance, up to a width that FAISS is quick at."""
     return np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % _LANES)))
 

@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.picture_hash import HASH_BYTES, INSETS, mirrored
+from ingest.picture_hash import HASH_BYTES, INSETS, mirror_hashes
 from memory.index.ivf_index import threads_for
 
 NEAR_BITS = 64
@@ -62,7 +62,7 @@ class PictureIndex:
             return None
         with threads_for(2 * len(codes)):
             distances, places = self._codes.search(
-                np.concatenate([codes, mirrored(codes)]), min(_NEAREST, self._codes.ntotal)
+                np.concatenate([codes, mirror_hashes(codes)]), min(_NEAREST, self._codes.ntotal)
             )
         pictures = len(codes) // len(INSETS)
         nearest: dict[tuple[int, int], int] = {}

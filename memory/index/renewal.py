@@ -52,7 +52,7 @@ class Renewal:
         # Of this thread alone: the worker beside it needs a core too.
         faiss.omp_set_num_threads(1)
         try:
-            made = Index.built(self._store, feature_version, width)
+            made = Index.build(self._store, feature_version, width)
             if self._path is not None:
                 made.save(self._path)
         except Exception as error:  # nobody watches a thread: whatever it is, the next round tries again

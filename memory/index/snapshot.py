@@ -21,12 +21,12 @@ _LENGTH_BYTES, _DIGEST_BYTES = 8, 32
 _AT_ONCE = 2**20
 
 
-class SnapshotError(Exception):
+class IndexSnapshotError(Exception):
     """The snapshot is missing, damaged, or of other features: not an error but a reason to rebuild."""
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class IndexSnapshot:
     """Arrays by name, facts about them, and the file that stands where the vectors begin."""
 
     tensors: Mapping[str, NDArray[Any]]
@@ -48,21 +48,21 @@ def write(
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Snapshot]:
+def open_snapshot(path: Path) -> Iterator[IndexSnapshot]:
     """Yield the snapshot at path. Raises SnapshotError where there is none, or a byte of it has changed."""
     try:
         file = path.open("rb")
     except OSError as error:
-        raise SnapshotError(f"no snapshot: {error.strerror}") from error
+        raise IndexSnapshotError(f"no snapshot: {error.strerror}") from error
     with file:
         # Before FAISS sees it, which trusts the lengths that it reads.
         if file.read(_DIGEST_BYTES) != _digest(file):
-            raise SnapshotError("the snapshot is damaged")
+            raise IndexSnapshotError("the snapshot is damaged")
         file.seek(_DIGEST_BYTES)
         value = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
         header = int.from_bytes(value[:8], "little")
         facts: dict[str, str] = json.loads(value[8 : 8 + header]).get("__metadata__", {})
-        yield Snapshot(load(value), facts, file)
+        yield IndexSnapshot(load(value), facts, file)
 
 
 def _digest(file: BinaryIO) -> bytes:

@@ -43,7 +43,7 @@ class Seen(BaseModel):
 
 
 @dataclass
-class Watched:
+class ShiftState:
     """A source and its test. seen are the newest items.
 
     number is the test's among all of its release that have bet; 0 while it gathers, which costs no budget.
@@ -66,7 +66,7 @@ class Alarm:
     others: tuple[Seen, ...]
 
 
-def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
+def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> ShiftState:
     """Return a watched source, with a test that begins where it was not watched by tests of today's form."""
     here = (watched.c.release == release) & (watched.c.source_digest == digest_of_source(source))
     row = connection.execute(select(watched).where(here)).first()
@@ -74,13 +74,13 @@ def load(connection: Connection, release: str, source: str, settings: MemorySett
     if row is None or test is None:
         return begin(release, source, settings)
     seen = [Seen.model_validate(entry) for entry in json.loads(row.seen)]
-    return Watched(release, source, row.number, test, seen)
+    return ShiftState(release, source, row.number, test, seen)
 
 
-def begin(release: str, source: str, settings: MemorySettings) -> Watched:
+def begin(release: str, source: str, settings: MemorySettings) -> ShiftState:
     """Begin a source's test, which gathers first."""
     test = ShiftTest(secrets.randbits(62), settings.min_reference, MAX_REFERENCE)
-    return Watched(release, source, 0, test, [])
+    return ShiftState(release, source, 0, test, [])
 
 
 def next_number(connection: Connection, release: str, counted: Column[int] = watched_releases.c.tests) -> int:
@@ -94,7 +94,7 @@ def next_number(connection: Connection, release: str, counted: Column[int] = wat
     return (begun or 0) + 1
 
 
-def save(connection: Connection, entry: Watched, new_ms: int = 0) -> None:
+def save(connection: Connection, entry: ShiftState, new_ms: int = 0) -> None:
     """Write a watched source, new to the watch since then where it is one more."""
     here = (watched.c.release == entry.release) & (watched.c.source_digest == digest_of_source(entry.source))
     values = {
@@ -115,8 +115,8 @@ def put_raised(
     connection.execute(
         insert(alarms).values(
             raised=raised.model_dump_json(),
-            suspects=_dumped(suspects),
-            others=_dumped(others),
+            suspects=_dump_seen(suspects),
+            others=_dump_seen(others),
             announced=False,
         )
     )
@@ -126,7 +126,9 @@ def to_shelve(connection: Connection) -> list[Alarm]:
     """Return the alarms whose suspects are not shelved, the oldest first."""
     rows = connection.execute(select(alarms).where(alarms.c.evidence.is_(None)).order_by(alarms.c.id))
     return [
-        Alarm(row.id, Raised.model_validate_json(row.raised), _loaded(row.suspects), _loaded(row.others))
+        Alarm(
+            row.id, Raised.model_validate_json(row.raised), _load_seen(row.suspects), _load_seen(row.others)
+        )
         for row in rows
     ]
 
@@ -163,9 +165,9 @@ def leave_beyond(connection: Connection, table: Table) -> None:
     connection.execute(delete(table).where(old, table.c.announced.is_(True)))
 
 
-def _dumped(some: Sequence[Seen]) -> str:
+def _dump_seen(some: Sequence[Seen]) -> str:
     return json.dumps([entry.model_dump() for entry in some])
 
 
-def _loaded(text: str) -> tuple[Seen, ...]:
+def _load_seen(text: str) -> tuple[Seen, ...]:
     return tuple(Seen.model_validate(entry) for entry in json.loads(text))

@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Watched:
+class DriftState:
     """A source and its test. number is the test's among its release's of drift that have bet; 0 before."""
 
     release: str
@@ -40,7 +40,7 @@ def watch_drift(
     connection: Connection, verdicts: Iterable[tuple[str, Verdict]], settings: MemorySettings
 ) -> Sequence[Drift]:
     """Bet on a batch of verdicts, each with its source, in their order; return the drifts, on record."""
-    open_: dict[tuple[str, str], Watched] = {}
+    open_: dict[tuple[str, str], DriftState] = {}
     found, places = [], Places(connection, drift_watched)
     for source, verdict in verdicts:
         for name in (source, OVER_ALL):
@@ -55,7 +55,7 @@ def watch_drift(
             entry.number = entry.number or next_number(
                 connection, verdict.release, watched_releases.c.drift_tests
             )
-            if (drift := crossed(entry, settings.max_false_alarms)) is not None:
+            if (drift := drift_if_crossed(entry, settings.max_false_alarms)) is not None:
                 found.append(drift)
                 connection.execute(
                     insert(drift_alarms).values(found=drift.model_dump_json(), announced=False)
@@ -70,23 +70,23 @@ def watch_drift(
     return found
 
 
-def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> Watched:
+def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> DriftState:
     """Return a watched source, with a test that begins where it was not watched by tests of today's form."""
     here = _here(release, source)
     row = connection.execute(select(drift_watched).where(here)).first()
     test = None if row is None else DriftTest.from_bytes(row.test)
     if row is None or test is None:
         return begin(release, source, settings)
-    return Watched(release, source, row.number, test)
+    return DriftState(release, source, row.number, test)
 
 
-def begin(release: str, source: str, settings: MemorySettings) -> Watched:
+def begin(release: str, source: str, settings: MemorySettings) -> DriftState:
     """Begin a source's test, which gathers first."""
     seeds = secrets.randbits(62), secrets.randbits(62), secrets.randbits(62)
-    return Watched(release, source, 0, DriftTest.begin(seeds, settings.min_reference, MAX_REFERENCE))
+    return DriftState(release, source, 0, DriftTest.begin(seeds, settings.min_reference, MAX_REFERENCE))
 
 
-def save(connection: Connection, entry: Watched, new_ms: int = 0) -> None:
+def save(connection: Connection, entry: DriftState, new_ms: int = 0) -> None:
     """Write a watched source, new to the watch since then where it is one more."""
     here = _here(entry.release, entry.source)
     values = {"number": entry.number, "test": entry.test.to_bytes(), "seen_ms": now_ms()}
@@ -100,13 +100,13 @@ def _here(release: str, source: str) -> ColumnElement[bool]:
     return (drift_watched.c.release == release) & (drift_watched.c.source_digest == digest)
 
 
-def crossed(entry: Watched, budget: float) -> Drift | None:
+def drift_if_crossed(entry: DriftState, budget: float) -> Drift | None:
     """Return what is to be said where the evidence has reached its limit.
 
     The n-th test of drift has the share of the 2n-th of all of its release's tests; those of shift have the
     odd ones.
     """
-    finding = entry.test.crossed(budget * share_of_budget(2 * entry.number))
+    finding = entry.test.strongest_finding(budget * share_of_budget(2 * entry.number))
     if finding is None:
         return None
     source = None if entry.source == OVER_ALL else entry.source

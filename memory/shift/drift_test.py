@@ -24,7 +24,7 @@ NEWEST = 200
 """Newest items that are remembered: the same media again is no new item, and a drift began among them."""
 
 
-class Finding(NamedTuple):
+class DriftFinding(NamedTuple):
     """The statistic whose test has reached its limit. The fields are as `Drift` has them."""
 
     statistic: Statistic
@@ -74,7 +74,7 @@ class DriftTest:
         """How many items the test with the most was bet on; 0 while all gather."""
         return max(test.bets for test in self.tests.values())
 
-    def crossed(self, budget: float) -> Finding | None:
+    def strongest_finding(self, budget: float) -> DriftFinding | None:
         """Return the statistic with the most evidence where that has reached its limit."""
         name = max(STATISTICS, key=lambda name: self.tests[name].log_e)
         test, limit = self.tests[name], -math.log(budget / len(STATISTICS))
@@ -82,7 +82,7 @@ class DriftTest:
             return None
         p_values = self.p_values[name].astype(float)
         since = len(p_values) - began(p_values if test.upwards else 1 - p_values)
-        return Finding(name, "higher" if test.upwards else "lower", test.bets, since, test.log_e, limit)
+        return DriftFinding(name, "higher" if test.upwards else "lower", test.bets, since, test.log_e, limit)
 
     def to_bytes(self) -> bytes:
         """Return all of it as safetensors, some 20 kB."""

@@ -24,7 +24,7 @@ from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory import metrics
 from memory.clusters.clusters import describe
-from memory.clusters.shown import put
+from memory.clusters.shown import upsert_cluster
 from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, Scaling, features_of
 from memory.index.index import Index
@@ -85,7 +85,7 @@ def announce_all(store: Store, ingest: IngestSettings, settings: MemorySettings)
     # An alarm may be written twice after a crash, so no identity need outlive this call.
     with closing(TransactionalSink(ingest, f"{settings.verdicts_group_id}-{uuid4().hex}")) as sink:
         sink.commit(events, {}, None)
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         put_announced(connection, [alarm.id for alarm in waiting])
         drift.put_announced(connection, [alarm.id for alarm in drifts])
 
@@ -205,7 +205,7 @@ def _put_cluster(connection: Connection, alarm: int, held: Mapping[str, Arrival]
     names = sorted(held)
     raw = _matrix([held[name].features for name in names])
     found = describe(names, Scaling.fit(raw).apply(raw), np.arange(len(names)), None)
-    return put(
+    return upsert_cluster(
         connection, found.members, shown_ms=now_ms(), spread=found.spread, unclustered=False, alarm=alarm
     )
 

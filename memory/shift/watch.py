@@ -33,13 +33,13 @@ from memory.schema import MAX_SOURCE_CHARS
 from memory.schema import watched as watched_table
 from memory.settings import MemorySettings
 from memory.shift import drift
-from memory.shift.alarms import SEEN, Seen, Watched, begin, load, next_number, put_raised, save
+from memory.shift.alarms import SEEN, Seen, ShiftState, begin, load, next_number, put_raised, save
 from memory.shift.places import Places
 from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
-from memory.source import RETRY_INTERVAL_S, Reading, StoredSource
+from memory.source import RETRY_INTERVAL_S, StoredSource, TopicReading
 from memory.store import ExemplarMemoryError, RefusedRowError, Store, save_offsets
-from memory.taken_back import ignore_taken_back
+from memory.taken_back import ignore_retracted
 from memory.verdict_index import forget_before, note_verdicts, release_taken_back
 
 SUSPECT_P = 0.2
@@ -61,7 +61,7 @@ log = structlog.get_logger()
 
 def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
     """Look at verdicts until stop is set; a fault costs only a round, which is done again."""
-    reading = Reading(
+    reading = TopicReading(
         ingest.topic(VERDICTS),
         settings.verdicts_group_id,
         _MOST,
@@ -71,7 +71,7 @@ def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) ->
     )
     while not stop.is_set():
         try:
-            watch = Watch(settings)
+            watch = ShiftWatch(settings)
             try:
                 with StoredSource(ingest, reading, watch.store) as source:
                     while not stop.is_set():
@@ -89,7 +89,7 @@ def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) ->
             stop.wait(RETRY_INTERVAL_S)
 
 
-class Watch:
+class ShiftWatch:
     """The tests of all sources, which lie in the memory's database."""
 
     def __init__(self, settings: MemorySettings) -> None:
@@ -123,7 +123,7 @@ class Watch:
             return
         self._forget_at = time.monotonic() + _FORGET_INTERVAL_S
         for partition, first in source.beginnings().items():
-            with self.store.note() as connection:
+            with self.store.write_unversioned() as connection:
                 forget_before(connection, partition, first)
 
     def take(self, records: Sequence[InRecord], topic_id: str | None = None) -> None:
@@ -134,7 +134,7 @@ class Watch:
         """
         if records:
             now = now_ms()
-            self._take([(written_by(record, now), said_in(record)) for record in records], topic_id)
+            self._take([(written_by(record, now), parse_verdict(record)) for record in records], topic_id)
 
     def _take(self, found: Sequence[tuple[InRecord, Said | None]], topic_id: str | None) -> None:
         try:
@@ -157,10 +157,10 @@ class Watch:
             if isinstance(verdict, Verdict) and verdict.supersedes is None
         ]
         bet_on = [verdict for _, verdict in first_said]
-        reals = [real for verdict in bet_on if (real := called_real(verdict)) is not None]
+        reals = [real for verdict in bet_on if (real := real_verdict(verdict)) is not None]
         reals.sort(key=itemgetter(0, 1))  # stable: within a source they stay in order
         taken_back = [each.id for _, each in said if release_taken_back(each) is not None]
-        with self.store.write() if taken_back else self.store.note() as connection:
+        with self.store.write() if taken_back else self.store.write_unversioned() as connection:
             raised, places = 0, Places(connection, watched_table)
             for (release, source), items in groupby(reals, key=itemgetter(0, 1)):
                 if (new_ms := places.let_in(release, source)) is None:
@@ -170,7 +170,7 @@ class Watch:
                     if not observe(watched, item) or watched.test.bets == 0:
                         continue
                     watched.number = watched.number or next_number(connection, release)
-                    if alarm := crossed(watched, self._settings.max_false_alarms):
+                    if alarm := alarm_if_crossed(watched, self._settings.max_false_alarms):
                         put_raised(connection, alarm, *suspects_and_others(watched, alarm.since))
                         log.warning("source has shifted", **alarm.model_dump(exclude={"at"}))
                         watched = begin(release, source, self._settings)
@@ -181,17 +181,17 @@ class Watch:
             drifts = drift.watch_drift(connection, verdicts, self._settings)
             note_verdicts(connection, said)
             note_estimates(connection, first_said, self._settings.audit_items)
-            ignore_taken_back(connection, taken_back)
+            ignore_retracted(connection, taken_back)
             after = {(r.topic, r.partition): r.next_offset for r, _ in found}
             save_offsets(connection, after, topic_id)
-        metrics.WATCH_LAG_SECONDS.answered(after)
+        metrics.WATCH_LAG_SECONDS.on_answers(after)
         metrics.WATCHED.inc(len(reals))
         metrics.SHIFT_ALARMS.inc(raised)
         for drifted in drifts:
             metrics.DRIFT_ALARMS.labels(drifted.statistic).inc()
 
 
-def said_in(record: InRecord) -> Said | None:
+def parse_verdict(record: InRecord) -> Said | None:
     """Return the verdict or the withdrawal that a record holds; None of what is neither."""
     try:
         return parse_record(record.value, record.headers)
@@ -211,7 +211,7 @@ def step_over(record: InRecord, error: Exception) -> None:
     log.warning("record is no verdict", item=record.id, error=str(error).splitlines()[0])
 
 
-def called_real(verdict: Verdict) -> tuple[str, str, Seen] | None:
+def real_verdict(verdict: Verdict) -> tuple[str, str, Seen] | None:
     """Return (release, source, item) of a verdict that says real; None of any other.
 
     The source is the item's, cut to what the database takes.
@@ -229,7 +229,7 @@ def called_real(verdict: Verdict) -> tuple[str, str, Seen] | None:
     return verdict.release, item.source[:MAX_SOURCE_CHARS], seen
 
 
-def observe(watched: Watched, item: Seen) -> bool:
+def observe(watched: ShiftState, item: Seen) -> bool:
     """Take a source's next item in; False where it is the very media of one of the newest, sent again."""
     if any(item.digest == seen.digest for seen in watched.seen):
         return False
@@ -238,7 +238,7 @@ def observe(watched: Watched, item: Seen) -> bool:
     return True
 
 
-def crossed(watched: Watched, budget: float) -> Raised | None:
+def alarm_if_crossed(watched: ShiftState, budget: float) -> Raised | None:
     """Return what is to be said where the evidence of a test that has bet has reached its limit.
 
     Of the budget's shares these tests have the odd ones, and those of drift the others.
@@ -258,7 +258,7 @@ def crossed(watched: Watched, budget: float) -> Raised | None:
     )
 
 
-def suspects_and_others(watched: Watched, since: int) -> tuple[list[Seen], list[Seen]]:
+def suspects_and_others(watched: ShiftState, since: int) -> tuple[list[Seen], list[Seen]]:
     """Return the newest suspects of the last `since` items, and from before them what would be one."""
     suspects = [seen for seen in watched.seen[-since:] if seen.p is not None and seen.p <= SUSPECT_P]
     others = [seen for seen in watched.seen[:-since] if seen.p is not None and seen.p <= SUSPECT_P]

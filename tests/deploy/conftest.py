@@ -22,7 +22,7 @@ from detector.release.contract import Contract, crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import TensorSpec
 from ingest.records import CropPlan
-from updater.candidate.snapshot import made_of, packed
+from updater.candidate.snapshot import made_of, pack_rows
 from updater.evaluation_parts import SnapshotRow
 from updater.records import Candidate, Evaluation
 
@@ -133,7 +133,7 @@ def make_artifact(tmp_path: Path, make_evaluation: Callable[..., Evaluation]) ->
         digest = parent.digest if parent else None
         evaluation = make_evaluation(classes, digest, known, seed=number, **figures)
         if rows:
-            (folder / SNAPSHOT).write_bytes(packed(rows))
+            (folder / SNAPSHOT).write_bytes(pack_rows(rows))
             evaluation = evaluation.model_copy(update={"made_of": made_of(rows)})
         (folder / EVALUATION).write_text(evaluation.model_dump_json())
         unit = Term(median=0, scale=1, weight=1)

@@ -18,19 +18,19 @@ from detector.batch import (
     BatchAbandonedError,
     Judged,
     Opened,
-    Ready,
+    PendingItem,
     RequestFailedError,
     judge,
     open_batch,
     request_bytes,
     requests,
 )
-from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Verdict
 from detector.release.artifact import Artifact
 from detector.release.contract import request_for
 from detector.release.tensors import ModelOutput, Request, encode
 from detector.scoring import score
+from detector.second_pass.map_look import PictureMap, forgery_map
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.serving.torchserve import (
@@ -44,7 +44,7 @@ from detector.serving.torchserve import (
 )
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
-from detector.verdicts import Evidence, JudgedItem
+from detector.verdicts import ItemEvidence, JudgedItem
 from ingest.picture_hash import PICTURE_BYTES
 from ingest.records import Decoded, InRecord, Region
 from ingest.sandbox.decode import DecodeError
@@ -212,7 +212,7 @@ def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(u
         where = forgery_map(PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16)), 0.5, 0)
         found = [one.verdict.model_copy(update={"map": where, "label": "unknown"}) for one in seen]
         rows = np.ones(3, np.float32), np.zeros(2, np.float32)
-        return [JudgedItem(one, Evidence(decoded(9), *rows), lambda: b"") for one in found]
+        return [JudgedItem(one, ItemEvidence(decoded(9), *rows), lambda: b"") for one in found]
 
     model = Model(untrained_artifact)
     batch = opened(3, Route(untrained_artifact))
@@ -313,11 +313,11 @@ def test_shared_items_are_asked_about_apart_and_the_stable_release_scores_all(un
     assert len(alone.requests) == 1
 
 
-def ready(artifact: Artifact, counts: list[int]) -> list[Ready]:
+def ready(artifact: Artifact, counts: list[int]) -> list[PendingItem]:
     record = InRecord("media", 0, 0, 0, None, PNG, ())
     none: Any = None
     opened = Opened(record, artifact, none, none, 0.0)
-    return [Ready(i, opened, none, decoded(i, n), 0.0) for i, n in enumerate(counts)]
+    return [PendingItem(i, opened, none, decoded(i, n), 0.0) for i, n in enumerate(counts)]
 
 
 @given(

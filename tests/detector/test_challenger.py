@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from detector import challenger as module
 from detector.batch import Judged, judge, open_batch
 from detector.challenger import Challenger
-from detector.comparison import compared
+from detector.comparison import attach_comparison
 from detector.records import MAX_COMPARISON_BYTES, Comparison
 from detector.release.artifact import Artifact, load, seal
 from detector.release.contract import MediaInput
@@ -94,7 +94,7 @@ class Scene:
         beside = self.challenger.begin(batch, route, waiting=behind, behind=behind)
         found = judge(batch, self.model.predict, DetectorSettings(), 900_000)
         for place, said in self.challenger.end(beside, 0.0).items():
-            found[place] = compared(found[place], batch[place], said, route)
+            found[place] = attach_comparison(found[place], batch[place], said, route)
         return found
 
     def shadow(self, **given: Any) -> list[Comparison]:

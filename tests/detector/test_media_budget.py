@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detector.batch import Media, open_batch
+from detector.batch import RecordMedia, open_batch
 from detector.serving.rollout import Route
 from ingest.records import InRecord, MediaPlan
 from ingest.sandbox.sandbox import Sandbox
@@ -40,7 +40,7 @@ def test_many_records_that_name_one_large_file_cost_its_size_and_little_more(set
 def test_media_that_is_taken_at_once_is_held_at_once(settings, monkeypatch):
     submit, held = Sandbox.submit, []
 
-    def submit_at_once(self: Sandbox, media: Media, plan: MediaPlan) -> Any:
+    def submit_at_once(self: Sandbox, media: RecordMedia, plan: MediaPlan) -> Any:
         held.append(media())  # however quick the decoding is, as it would be of media that wait for it
         return submit(self, held[-1], plan)
 
@@ -50,7 +50,7 @@ def test_media_that_is_taken_at_once_is_held_at_once(settings, monkeypatch):
 
 
 def test_media_is_what_its_item_says_once_it_is_called_for(settings):
-    media = Media(records(settings, "fails")[0], settings)
+    media = RecordMedia(records(settings, "fails")[0], settings)
     assert media.item is None
     assert len(media()) == FILE_BYTES
     assert (media.item.media_id, media.item.size_bytes) == ("7", FILE_BYTES)

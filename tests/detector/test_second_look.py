@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 from verdicts import look, make_evidence, make_item, make_region, make_verdict
 
-from detector.looks.map_look import MapLook
 from detector.records import Verdict
 from detector.release.crop_graphs import CELLS, OF_PICTURE, MapContract
 from detector.release.tensors import ModelOutput, Request
-from detector.second_look import looked_again
+from detector.second_look import run_second_pass
+from detector.second_pass.map_look import MapLook
 from detector.serving.torchserve import TorchServeRefusedError, TorchServeUnavailableError
 from detector.verdicts import JudgedItem
 from ingest.records import Decoded, MediaError, PlacesPlan
@@ -36,7 +36,7 @@ def with_maps(
     **more: Any,
 ) -> list[Verdict]:
     looks = [MapLook(contract, ask, also_real=also_real)]
-    return [one.verdict for one in looked_again(given, looks, look, **more)]
+    return [one.verdict for one in run_second_pass(given, looks, look, **more)]
 
 
 def picture(width: int = 200, height: int = 136) -> bytes:
@@ -195,7 +195,7 @@ def test_maps_of_several_items_are_asked_for_in_one_request_of_as_many_crops_as_
     apart = with_maps(items, CONTRACT, look, white)
     crops = len(MapLook(CONTRACT, white).plan(items[0]).places)
     looks = [MapLook(CONTRACT, ask, max_request_bytes=3 * 64**2 * (2 * crops + 1))]
-    together = [item.verdict for item in looked_again(items, looks, look)]
+    together = [item.verdict for item in run_second_pass(items, looks, look)]
     assert asked == [[crops, crops], [crops, crops], [crops]]
     assert [verdict.map for verdict in together] == [verdict.map for verdict in apart]
     assert [verdict.id for verdict in together] == [item.verdict.id for item in items]
@@ -224,7 +224,7 @@ def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("detector.second_look.time.monotonic", lambda: monkeypatched[-1])
         one_a_request = MapLook(CONTRACT, late, max_request_bytes=1)
-        verdicts = [item.verdict for item in looked_again(items, [one_a_request], slow, seconds=1.0)]
+        verdicts = [item.verdict for item in run_second_pass(items, [one_a_request], slow, seconds=1.0)]
     assert [verdict.left_out for verdict in verdicts] == [(), ("map",), ("map",), ()]
     assert verdicts[0].map is not None
     assert [decoding.cancelled() for decoding in queued] == [False, True, True]
@@ -245,8 +245,8 @@ def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for():
 
     items = [seen(offset=offset) for offset in range(3)]
     one_a_request = MapLook(CONTRACT, down, max_request_bytes=1)
-    assert looked_again(items, [one_a_request], later) == items
+    assert run_second_pass(items, [one_a_request], later) == items
     assert len(asked) == 1
     assert [decoding.cancelled() for decoding in queued] == [False, True, True]
-    assert looked_again(items, [MapLook(CONTRACT, down)], look) == items
+    assert run_second_pass(items, [MapLook(CONTRACT, down)], look) == items
     assert len(asked) == 2

@@ -10,11 +10,11 @@ import pytest
 from verdicts import make_item, make_verdict
 
 from detector.batch import Batch, Judged, affordable
-from detector.records import SIGNATURE, Comparison, Said, Verdict, sign
+from detector.records import SIGNATURE, Comparison, ReleaseVerdict, Verdict, sign
 from detector.second_look import LookBudget
 from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
-from detector.worker import Taken, Worker
+from detector.worker import InFlightBatch, Worker
 from ingest.envelope import EnvelopeError
 from ingest.kafka.sink import CommitError, RecordTooLargeError, record_bytes
 from ingest.process.health import Heartbeat
@@ -251,12 +251,12 @@ def test_second_looks_take_as_long_as_all_else_and_a_minute_while_records_wait(m
         # Each batch would take five seconds to look at again, and only whole seconds can be taken.
         took = min(5.0, math.ceil(allowed))
         clock[0] += took
-        budget.spent()
+        budget.charge()
         looking += took
     assert 60 + 100 - 1 <= looking <= 60 + 100 + 1
     assert budget.seconds(waiting=False) == math.inf
     clock[0] += 500.0
-    budget.spent()
+    budget.charge()
     assert budget.seconds(waiting=False) == math.inf
     assert budget.seconds(waiting=True) == 60.0
 
@@ -291,7 +291,7 @@ def committed(
         Judged(record, verdict, b"crops", None, "score", verdict.item.trace, "a" * 12, comparison)
         for record, verdict in zip(records, verdicts, strict=True)
     ]
-    worker._commit(Taken(records, (), NO_ROUTE, None, 0), judged)
+    worker._commit(InFlightBatch(records, (), NO_ROUTE, None, 0), judged)
     return sink.committed
 
 
@@ -333,7 +333,7 @@ def test_the_producers_place_in_a_trace_goes_with_the_verdict_and_with_the_unkno
 
 
 def test_a_comparison_goes_with_the_answer_in_one_transaction_and_is_signed_where_there_is_a_token():
-    said = Said(release="a" * 64, label="real")
+    said = ReleaseVerdict(release="a" * 64, label="real")
     both = Comparison(
         id="media-0-0", source="camera", digest="0" * 64, champion=said, challenger=said, answered="champion"
     )
@@ -351,7 +351,7 @@ def test_a_comparison_goes_with_the_answer_in_one_transaction_and_is_signed_wher
 
 
 def test_a_comparison_that_is_too_large_is_left_out_and_costs_no_answer():
-    said = Said(release="a" * 64, error="why " * 2000)
+    said = ReleaseVerdict(release="a" * 64, error="why " * 2000)
     both = Comparison(
         id="media-0-0", source="camera", digest="0" * 64, champion=said, challenger=said, answered="champion"
     )

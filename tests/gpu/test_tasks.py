@@ -14,7 +14,15 @@ import torch
 from torch.nn import functional as F
 
 from updater.benchmark.forgerynet import training
-from updater.benchmark.forgerynet.training import PAPER, Example, Source, Trained, cross_entropy, drawn, train
+from updater.benchmark.forgerynet.training import (
+    PAPER,
+    Example,
+    Examples,
+    TrainingJob,
+    cross_entropy,
+    draw_batches,
+    train,
+)
 from updater.benchmark.networks.maps import make_map_network
 from updater.benchmark.networks.videos import make_video_network
 
@@ -26,22 +34,22 @@ def gpu():
     return torch.device("cuda")
 
 
-def clips() -> Trained:
+def clips() -> TrainingJob:
     recipe = replace(PAPER["video"], batch=16, steps=30)
     shown = np.random.default_rng(0).integers(0, 256, (8, 16, 224, 224, 3), dtype=np.uint8)
 
     def load(row: int, rng: np.random.Generator) -> Example:
         return shown[row], np.array(row % 2)
 
-    return Trained(
+    return TrainingJob(
         lambda: make_video_network("x3d_m", 2, 224, 16),
-        Source(load, np.full(8, 1 / 8), "noise"),
+        Examples(load, np.full(8, 1 / 8), "noise"),
         recipe,
         cross_entropy,
     )
 
 
-def pictures() -> Trained:
+def pictures() -> TrainingJob:
     recipe = replace(PAPER["image"], px=256, batch=16, steps=30)
     rng = np.random.default_rng(0)
     shown = rng.integers(0, 256, (16, 256, 256, 3), dtype=np.uint8)
@@ -53,9 +61,9 @@ def pictures() -> Trained:
     def loss(said: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
         return F.binary_cross_entropy_with_logits(said[:, 2:], true.flatten(1))
 
-    return Trained(
+    return TrainingJob(
         lambda: make_map_network("unet:legacy_xception", 256),
-        Source(load, np.full(16, 1 / 16), "noise"),
+        Examples(load, np.full(16, 1 / 16), "noise"),
         recipe,
         loss,
     )
@@ -68,7 +76,7 @@ def test_amp_trains_the_network_of_a_task(gpu, made):
     assert all(torch.isfinite(value).all() for value in network.state_dict().values())
 
 
-def seconds_of(what: Trained, device: torch.device) -> float:
+def seconds_of(what: TrainingJob, device: torch.device) -> float:
     """Train for 30 steps, and return the time of all but the first six, whose batches were loaded ahead."""
     read: list[float] = []
 
@@ -83,9 +91,9 @@ def seconds_of(what: Trained, device: torch.device) -> float:
     return read[-1] - read[0]
 
 
-def on_one_batch(source: Source, batch: int, steps: range, seed: int) -> Generator[Any, None, None]:
+def on_one_batch(source: Examples, batch: int, steps: range, seed: int) -> Generator[Any, None, None]:
     """Yield the first batch again and again, so that nothing is loaded."""
-    with closing(drawn(source, batch, range(1), seed)) as batches:
+    with closing(draw_batches(source, batch, range(1), seed)) as batches:
         ready = next(batches)
     yield from repeat(ready, len(steps))
 
@@ -96,6 +104,6 @@ def test_training_for_a_task_does_not_wait_for_its_data(gpu, made, monkeypatch):
     for _ in range(3):  # in turns, since a machine's speed drifts
         own.append(seconds_of(what, gpu))
         with monkeypatch.context() as patch:
-            patch.setattr(training, "drawn", on_one_batch)
+            patch.setattr(training, "draw_batches", on_one_batch)
             fixed.append(seconds_of(what, gpu))
     assert median(fixed) / median(own) >= 0.9

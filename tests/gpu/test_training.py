@@ -184,7 +184,7 @@ def test_the_memory_s_index_lies_on_the_gpu_and_finds_what_the_flat_index_finds(
     rows = np.random.default_rng(0).standard_normal((30_000, 662)).astype(np.float32)
     flat = faiss.IndexFlatL2(662)
     flat.add(rows)
-    index = IvfIndex.trained(rows, len(rows), seed=0)
+    index = IvfIndex.train(rows, len(rows), seed=0)
     index.add(rows[:-100], np.arange(len(rows) - 100))
     index.fit(rows, seed=0)
     expected = flat.search(rows[:200], 10)[1]

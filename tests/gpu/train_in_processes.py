@@ -21,7 +21,7 @@ def main(folder: Path, kind: str) -> None:
     families = ("real",) * (len(crops) // 2) + ("blocky",) * (len(crops) - len(crops) // 2)
     items = LabelledCrops(names, families, names, names, crops, np.arange(len(crops) + 1))
     architecture = Architecture(backbone="lcnet_050", crop_px=crops.shape[1])
-    with processes.joined(torch.device(kind)) as device:
+    with processes.join_processes(torch.device(kind)) as device:
         recipe = Recipe(10, 1e-3, 10, 2e-3, 0.3, batch=16)
         step = Step(items, ("real", "blocky"), architecture, recipe=recipe, device=device)
         state = two_stages.learn(step).network.state_dict()

@@ -142,7 +142,7 @@ def test_a_statement_is_ended_and_a_migration_s_is_not(postgresql_url, short):
     engine = open_engine(postgresql_url)
     with engine.connect() as connection, pytest.raises(Exception, match="statement timeout"):
         connection.execute(text("SELECT pg_sleep(1)"))
-    with engine.begin() as connection, postgresql.unhurried(connection):
+    with engine.begin() as connection, postgresql.without_statement_timeout(connection):
         connection.execute(text("SELECT pg_sleep(1)"))
     with engine.begin() as connection:
         assert connection.scalar(text("SHOW statement_timeout")) == "500ms"

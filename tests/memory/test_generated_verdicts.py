@@ -19,7 +19,7 @@ from memory.rows import now_ms
 from memory.schema import drift_watched, exemplars, verdicts, watched
 from memory.settings import MemorySettings
 from memory.shift.drift import list_drifts
-from memory.shift.watch import Watch
+from memory.shift.watch import ShiftWatch
 from memory.sources import list_sources
 from memory.store import RefusedRowError, Store, load_offsets
 from memory.verdict_index import find_verdict, newest_verdicts
@@ -69,8 +69,8 @@ def memory(either_database: str) -> MemorySettings:
 
 
 @pytest.fixture
-def watcher(memory: MemorySettings) -> Iterator[Watch]:
-    opened = Watch(memory)
+def watcher(memory: MemorySettings) -> Iterator[ShiftWatch]:
+    opened = ShiftWatch(memory)
     yield opened
     opened.close()
 
@@ -85,7 +85,7 @@ def record(offset: int, value: bytes, timestamp_ms: int = 0) -> InRecord:
     return InRecord("verdicts", 0, offset, timestamp_ms, None, value, ())
 
 
-def take(watcher: Watch, first: int, value: bytes, timestamp_ms: int = 0) -> list[bool]:
+def take(watcher: ShiftWatch, first: int, value: bytes, timestamp_ms: int = 0) -> list[bool]:
     """Put a forged record between two that are well; say which of the three is in the index."""
     records = [
         record(first, body(first, {})),
@@ -130,7 +130,7 @@ def test_the_watch_goes_on_whatever_a_record_says(watcher, item, changes, timest
     ("item", "changes"), [({"source": NUL}, {}), ({}, {"release": "a" * 65}), ({"partition": 2**31}, {})]
 )
 def test_what_postgresql_refuses_is_counted_and_stepped_over_alone(postgresql_url, item, changes):
-    watcher = Watch(MemorySettings(database_url=postgresql_url))
+    watcher = ShiftWatch(MemorySettings(database_url=postgresql_url))
     before = metrics.UNREADABLE._value.get()
     assert take(watcher, 0, body(1, item, **changes)) == [True, False, True]
     assert metrics.UNREADABLE._value.get() == before + 1
@@ -160,9 +160,9 @@ def test_a_source_of_any_length_has_its_own_test(watcher):
 def test_postgresql_takes_no_such_source_as_a_key(postgresql_url):
     """The control: by name, as it was, each of these would stop the watch."""
     store = Store(postgresql_url)
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         connection.exec_driver_sql("CREATE TABLE by_name (source VARCHAR(1024) PRIMARY KEY)")
-    with pytest.raises(RefusedRowError, match="2704"), store.note() as connection:
+    with pytest.raises(RefusedRowError, match="2704"), store.write_unversioned() as connection:
         connection.exec_driver_sql("INSERT INTO by_name VALUES (%s)", (WIDE,))
     store.close()
 

@@ -15,7 +15,7 @@ from memory.estimate.audits import label_audit
 from memory.estimate.drawing import DAY_MS
 from memory.estimate.sums import note_estimates
 from memory.labels import history, label, undo
-from memory.purge import begin, emptied_among, go_on, holding, purged_sources
+from memory.purge import begin, emptied_among, holding, purge_batch, purged_sources
 from memory.records import Raised
 from memory.retention import sweep
 from memory.rows import select_exemplars
@@ -39,7 +39,7 @@ def filled(fill, make, store):
 def purge(store, crops, *, blocks=False):
     with store.write() as connection:
         begin(connection, holding(connection, HOSTILE), "ada", blocks=blocks)
-    return go_on(store, crops, HOSTILE, 10**6)
+    return purge_batch(store, crops, HOSTILE, 10**6)
 
 
 def shelved(store, shelf):
@@ -52,7 +52,7 @@ def test_what_is_held_is_told_and_goes_but_for_what_others_share_and_labels(stor
     with store.read() as connection:
         index.catch_up(connection)
         found = holding(connection, HOSTILE)
-    assert (sum(found.shelves.values()), found.labelled, found.blocked) == (9, 2, False)
+    assert (sum(found.shelves.values()), found.labelled_count, found.blocked) == (9, 2, False)
     assert purge(store, crops) == (9, 0)
     assert len(list(crops.digests())) == 1
     assert shelved(store, "unknown") == ["media-0-20"]
@@ -112,10 +112,10 @@ def test_killed_anywhere_the_next_call_ends_it_and_twice_is_once(
         purge(store, crops)
     assert len(list(crops.digests())) > 1
     monkeypatch.setattr(module, killed, original)
-    go_on(store, crops, HOSTILE, 10**6)
+    purge_batch(store, crops, HOSTILE, 10**6)
     sweep(store, crops)
     assert len(list(crops.digests())) == 1
-    assert go_on(store, crops, HOSTILE, 10**6) == (0, 0)
+    assert purge_batch(store, crops, HOSTILE, 10**6) == (0, 0)
 
 
 def test_an_alarm_brings_no_suspect_of_a_purged_source(store, crops):
@@ -136,7 +136,7 @@ def test_its_part_of_the_estimate_and_what_was_audited_of_it_leave_and_others_st
     for n, source in enumerate([HOSTILE, "calm", HOSTILE, "calm"]):
         verdict = make_verdict(make_item(n, source=source), label="real", fake_probability=0.1)
         found.append((InRecord("verdicts", 0, n, at_ms, None, b"", ()), verdict))
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         note_estimates(connection, found, 10_000)
     for n in range(4):
         label_audit(store, f"media-0-{n}", "real", "ada")
@@ -150,7 +150,7 @@ def test_its_part_of_the_estimate_and_what_was_audited_of_it_leave_and_others_st
 def test_a_source_without_a_name_takes_nothing_of_those_that_are_counted_together(store, crops, monkeypatch):
     monkeypatch.setattr(sums, "MAX_SOURCES", 0)
     verdict = make_verdict(make_item(0, source="calm"), label="real", fake_probability=0.1)
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         note_estimates(connection, [(InRecord("verdicts", 0, 0, 0, None, b"", ()), verdict)], 0)
     with store.write() as connection:
         begin(connection, holding(connection, ""), "ada", blocks=False)

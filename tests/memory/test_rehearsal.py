@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from memory.intake import Arrival
 from memory.labels import label, undo
 from memory.records import Exemplar, split_of
-from memory.rehearsal import choose_rehearsal, choose_resting, herd, measured, shares
+from memory.rehearsal import choose_rehearsal, choose_resting, herd, ids_to_measure, shares
 from memory.rows import select_exemplars
 from memory.store import Store
 
@@ -247,19 +247,19 @@ SHELF = st.lists(ITEM, max_size=60).map(
 
 @given(SHELF, st.integers(0, 70))
 def test_the_budget_is_spent_and_kept_and_half_of_it_is_for_reals(shelf, budget):
-    chosen = measured(shelf, budget)
+    chosen = ids_to_measure(shelf, budget)
     assert len(chosen) == min(budget, len(shelf))
     reals = [e for e in shelf if e.family == "real"]
     fakes = len(shelf) - len(reals)
     mine = sum(e.id in chosen for e in reals)
     assert mine >= min(len(reals), budget // 2)
     assert len(chosen) - mine >= min(fakes, budget // 2)
-    assert measured(shelf[::-1], budget) == chosen
+    assert ids_to_measure(shelf[::-1], budget) == chosen
 
 
 @given(SHELF, st.integers(0, 70))
 def test_no_group_is_seen_twice_before_each_of_its_source_was_seen(shelf, budget):
-    chosen = measured(shelf, budget)
+    chosen = ids_to_measure(shelf, budget)
     for kind in {(e.family, e.source) for e in shelf}:
         of = [e for e in shelf if (e.family, e.source) == kind]
         seen = Counter(e.group for e in of if e.id in chosen)
@@ -269,7 +269,7 @@ def test_no_group_is_seen_twice_before_each_of_its_source_was_seen(shelf, budget
 
 def test_an_item_more_changes_the_choice_by_an_item():
     shelf = [exemplar(i, "real" if i % 2 else "gan", "a", i) for i in range(200)]
-    before, after = measured(shelf[:-1], 60), measured(shelf, 60)
+    before, after = ids_to_measure(shelf[:-1], 60), ids_to_measure(shelf, 60)
     assert len(before - after) <= 1
 
 

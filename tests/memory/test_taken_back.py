@@ -11,9 +11,9 @@ from memory import metrics
 from memory.labels import label, undo
 from memory.rows import exemplars_of
 from memory.settings import MemorySettings
-from memory.shift.watch import Watch
+from memory.shift.watch import ShiftWatch
 from memory.store import Store
-from memory.taken_back import ignore_taken_back
+from memory.taken_back import ignore_retracted
 
 BAD, GOOD = "a" * 64, "b" * 64
 
@@ -21,7 +21,7 @@ BAD, GOOD = "a" * 64, "b" * 64
 @pytest.fixture
 def take(settings: MemorySettings) -> Callable[..., None]:
     """Has the watch read records, from offset `first` on."""
-    watch = Watch(settings)
+    watch = ShiftWatch(settings)
     watch.tell = watch.forget = Mock()  # type: ignore[method-assign]
 
     def take(first: int, *said: Verdict | Withdrawal) -> None:
@@ -71,7 +71,7 @@ def test_an_unknown_that_comes_after_its_correction_does_not_wait(take, fill, ma
     take(0, unknown(1), corrected(1), unknown(2))
     fill([make(1, release=BAD), make(2, release=BAD), make(3, release=GOOD)])
     with store.write() as connection:
-        assert ignore_taken_back(connection, ["media-0-1", "media-0-2", "media-0-3"]) == 1
+        assert ignore_retracted(connection, ["media-0-1", "media-0-2", "media-0-3"]) == 1
     assert shelves(store, "media-0-1", "media-0-2", "media-0-3") == ["ignored", "unknown", "unknown"]
 
 
@@ -79,7 +79,7 @@ def test_what_the_restored_release_calls_unknown_waits(take, fill, make, store):
     take(0, make_verdict(make_item(1), release=BAD, label="real"), corrected(1, label="unknown"))
     fill([make(1, release=GOOD)])
     with store.write() as connection:
-        assert ignore_taken_back(connection, ["media-0-1"]) == 0
+        assert ignore_retracted(connection, ["media-0-1"]) == 0
 
 
 def test_a_correction_is_not_bet_on_again(take):

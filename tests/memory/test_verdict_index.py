@@ -25,7 +25,7 @@ def note(store, *said):
     for partition, offset, item, release, label in said:
         verdict = make_verdict(make_item(item), release=release, label=label)
         found.append((InRecord("verdicts", partition, offset, 1000 + offset, None, b"", ()), verdict))
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         note_verdicts(connection, found)
 
 
@@ -87,7 +87,7 @@ def test_what_lies_before_an_offset_is_forgotten_a_part_at_a_time(store, monkeyp
     note(store, *((partition, n, n, FIRST, "real") for partition in (0, 1) for n in range(10)))
     forgotten = []
     for _ in range(4):
-        with store.note() as connection:
+        with store.write_unversioned() as connection:
             forgotten.append(forget_before(connection, 0, 7))
     assert forgotten == [4, 3, 0, 0]
     with store.read() as connection:
@@ -99,7 +99,7 @@ def test_a_correction_takes_the_place_of_the_verdict_that_it_replaces_and_a_with
     corrected = make_verdict(make_item(10), release=SECOND, label="real", supersedes=FIRST)
     withdrawal = Withdrawal(id="media-0-11", item=make_item(11), release=FIRST, reason="the media is gone")
     records = [InRecord("verdicts", 0, offset, 1000 + offset, None, b"", ()) for offset in (4, 5)]
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         note_verdicts(connection, list(zip(records, (corrected, withdrawal), strict=True)))
     with store.read() as connection:
         now = find_verdict(connection, "media-0-10", "media")

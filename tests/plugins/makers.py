@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from updater.benchmark.report.outcome import Outcome, Value
-from updater.benchmark.report.results import Figures, Step
+from updater.benchmark.report.results import Figures, Result
 from updater.benchmark.report.run_folder import Run
 from updater.data.layouts.entries import Listing
-from updater.experts.registry import SourceWorth, Worth
+from updater.experts.registry import ExpertEvaluation, SourceWorth
 
-WORTH = Worth(
+WORTH = ExpertEvaluation(
     everywhere=SourceWorth(source="all", reals=3, fakes=4, auc=0.9, low=0.7, high=1.0),
     sources=(),
     seconds=0.1,
@@ -48,7 +48,7 @@ def make_run(
             },
             tasks=tuple(tasks),
             matrix=tuple(map(tuple, matrix)),
-            steps=tuple(Step(task=task, figures=Figures(aa=90), seconds={"train": 1.5}) for task in tasks),
+            steps=tuple(Result(task=task, figures=Figures(aa=90), seconds={"train": 1.5}) for task in tasks),
             **rest,
         ),
     )

@@ -17,9 +17,9 @@ from streams import all_of, await_that
 from deploy.client.connection import ServerUnavailableError
 from deploy.client.http import Client
 from deploy.local.stack import Stack
-from deploy.local.supervisor import Kept
+from deploy.local.supervisor import ProcessStatus
 from deploy.releases.ledger import Event, Ledger
-from deploy.releases.standing import Standing, fold
+from deploy.releases.standing import LedgerState, replay
 from deploy.rollout_records import RolloutView, Trial
 from deploy.rollouts.checks import NOT_ALONE
 from deploy.settings import DeploySettings
@@ -88,8 +88,8 @@ class Trials:
     def events(self) -> tuple[Event, ...]:
         return tuple(self._ledger.events())
 
-    def standing(self) -> Standing:
-        return fold(self.events())
+    def standing(self) -> LedgerState:
+        return replay(self.events())
 
     def trial(self) -> Trial:
         """Where the rollout stands by the ledger; it must go on."""
@@ -108,8 +108,8 @@ class Trials:
     def state(self, release: Artifact) -> str:
         return self.standing().releases[release.digest].state
 
-    def kept(self, name: str) -> Kept:
-        return next(kept for kept in self.stack.supervisor.kept() if kept.name == name)
+    def kept(self, name: str) -> ProcessStatus:
+        return next(kept for kept in self.stack.supervisor.process_statuses() if kept.name == name)
 
     def kill(self, name: str) -> None:
         os.kill(self.kept(name).pid, signal.SIGKILL)

@@ -8,7 +8,7 @@ import numpy as np
 
 from detector.records import RegionPrediction, Timings, Verdict
 from detector.unknowns import encode
-from detector.verdicts import Evidence
+from detector.verdicts import ItemEvidence
 from ingest.records import Decoded, MediaItem, Plan, Region
 from ingest.sandbox.extract import extract
 from memory.features import FEATURE_VERSION, WIDTH
@@ -79,10 +79,10 @@ def look(media: Callable[[], bytes], plan: Plan, spent_s: float = 0.0) -> "Futur
     return future
 
 
-def make_evidence() -> Evidence:
+def make_evidence() -> ItemEvidence:
     """What the label of a black picture was said of."""
     decoded = Decoded("image", "PNG", 32, 32, 1, np.zeros((1, 32, 32, 3), np.uint8), ())
-    return Evidence(decoded, np.zeros(WIDTH, np.float32), np.zeros(4, np.float32))
+    return ItemEvidence(decoded, np.zeros(WIDTH, np.float32), np.zeros(4, np.float32))
 
 
 def unknown_message(offset: int, content: int | None = None) -> bytes:

@@ -18,7 +18,7 @@ def healing() -> None:
     """What TorchServe lost is not registered again."""
     from detector.serving.rollout import Serving
 
-    Serving.heal = lambda self, artifact: None  # type: ignore[method-assign]
+    Serving.request_reload = lambda self, artifact: None  # type: ignore[method-assign]
 
 
 def signals() -> None:

@@ -125,6 +125,6 @@ def run(test: DriftTest, rows: NDArray[np.float64], number: int) -> tuple[float,
     for taken, values in enumerate(rows, start=1):
         test.take(named(values))
         most = max(most, *(one.log_e for one in test.tests.values()))
-        if test.crossed(budget) is not None:
+        if test.strongest_finding(budget) is not None:
             return taken, most
     return math.inf, most

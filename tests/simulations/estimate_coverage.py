@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import binomtest
 
-from memory.estimate.drawing import drawn
-from memory.estimate.intervals import Residual, corrected
+from memory.estimate.drawing import is_drawn
+from memory.estimate.intervals import Residual, corrected_share
 from memory.estimate.records import LEAST_AUDITED
 from updater.progress import Progress
 
@@ -78,7 +78,7 @@ def measure(windows: int, audited: int, seed: int, progress: Progress) -> Iterat
         for number in range(windows):
             window = _window(case, rng)
             key = rng.bytes(32)
-            taken = np.array([drawn(key, f"media-0-{n}", chance) for n in range(ITEMS)])
+            taken = np.array([is_drawn(key, f"media-0-{n}", chance) for n in range(ITEMS)])
             for of, called in groups.items():
                 here = np.ones(ITEMS, bool) if called is None else window.said == called
                 looks = list(_looks(window, here, taken, chance))
@@ -119,5 +119,5 @@ def _looks(
             yield None
             continue
         audited = [Residual(float(r), float(r), chance) for r in residuals]
-        share = corrected(len(p), float(p.sum()), audited, chance)
+        share = corrected_share(len(p), float(p.sum()), audited, chance)
         yield bool(share.low <= right.mean() <= share.high), share.high - share.low

@@ -172,12 +172,12 @@ def _row(number: int, features: NDArray[np.float32]) -> NewRow:
 
 def _recall(store: Store, index: Index, queries: NDArray[np.float32]) -> float:
     """Return how many of each query's exact nearest items, over all rows, the index finds."""
-    asked = index.scaled(queries)
+    asked = index.scale(queries)
     nearest = faiss.ResultHeap(len(asked), min(_NEAREST, len(index)))
     names: list[str] = []
     with store.read() as connection:
         for block in stream_features(connection, FEATURE_VERSION):
-            distances, places = faiss.knn(asked, index.scaled(block.matrix), min(_NEAREST, len(block.ids)))
+            distances, places = faiss.knn(asked, index.scale(block.matrix), min(_NEAREST, len(block.ids)))
             nearest.add_result(distances, places + len(names))
             names += block.ids
     nearest.finalize()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from ingest.picture_hash import HASH_BYTES, INSETS, mirrored, picture_hashes
+from ingest.picture_hash import HASH_BYTES, INSETS, mirror_hashes, picture_hashes
 from ingest.sandbox.decode import DecodeError, image_frames
 from ingest.settings import IngestSettings
 from memory.index.picture_index import NEAR_BITS, PictureIndex
@@ -123,7 +123,7 @@ def pairs_joined(hashes: Sequence[bytes]) -> int:
 
 
 def _near(picture: NDArray[np.uint8], others: NDArray[np.uint8]) -> int:
-    asked = np.concatenate([picture, mirrored(picture)])
+    asked = np.concatenate([picture, mirror_hashes(picture)])
     apart = np.bitwise_count(asked[:, None, None] ^ others).sum(-1, dtype=np.int64)
     return int((apart.min((0, 2)) <= NEAR_BITS).sum())
 

@@ -14,8 +14,8 @@ from scipy.stats import binomtest
 from deploy.releases.ledger import Event, Move
 from deploy.releases.trial import after
 from deploy.rollout_records import Check, Plan, Trial, Turn
-from deploy.rollouts.conductor import INTERVAL_S
-from deploy.rollouts.decide import Facts, decide
+from deploy.rollouts.controller import INTERVAL_S
+from deploy.rollouts.decide import RolloutFacts, decide
 from deploy.rollouts.evidence import SLACK_S, UNIT_S, history_check
 from deploy.rollouts.tallies import ONLY_ABOVE, STATES
 from updater.progress import Progress
@@ -171,7 +171,7 @@ def _go_on(
     minutes = (now - each.counted_from).total_seconds() / 60
     if each.passed_min is None and all(check.state in ("passed", "not measured") for check in checks):
         each.passed_min = minutes
-    facts = Facts(checks, each.shared, each.answers, newest=now, complete=True)
+    facts = RolloutFacts(checks, each.shared, each.answers, newest=now, complete=True)
     turn = decide(each.trial, facts, now).turn
     each.stepped = turn == "step"
     if each.stepped:

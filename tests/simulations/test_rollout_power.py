@@ -8,7 +8,7 @@ from rollout_bets import ITEM, RULES, Group
 from rollout_items import FAMILIES, Challenger, Stream
 from rollout_power import Setting, rollout_json, row_of, simulate, summed
 
-from deploy.rollouts.evidence import Evidence
+from deploy.rollouts.evidence import RolloutEvidence
 from deploy.rollouts.tallies import STATES
 
 BAD = Challenger("bad", reals_lost=0.21, families_lost=0.1)
@@ -29,7 +29,7 @@ def test_the_same_items_show_the_same_as_in_a_rollout(sources: int, challenger: 
     )
     counts = np.minimum(counts, 9)
     groups = [Group.of(net, 1, sources) for net in (False, True)]
-    evidence = Evidence(FAMILIES, FAMILIES, {}, [f"camera {source}" for source in range(sources)])
+    evidence = RolloutEvidence(FAMILIES, FAMILIES, {}, [f"camera {source}" for source in range(sources)])
     says = np.array([[[rule.say(item) == x for item, _ in kinds] for x in ITEM] for rule in RULES], np.int64)
     number = 0
     for unit in range(units):

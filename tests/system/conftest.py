@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.broker import start_broker
-from deploy.local.torchserve import TorchServe, start_torchserve
+from deploy.local.torchserve import LocalTorchServe, start_torchserve
 from detector.release.artifact import Artifact
 from detector.serving.loading import pack
 from detector.serving.torchserve import TorchServe as Client
@@ -59,7 +59,7 @@ def broker(broker_folder: Path, kafka_cache: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServe]:
+def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTorchServe]:
     """A real TorchServe with an empty model store; a test registers models by names of its own."""
     server = start_torchserve(tmp_path_factory.mktemp(f"torchserve {ODD}"))
     yield server
@@ -89,7 +89,7 @@ def make_topic(settings: IngestSettings) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="module")
-def client(torchserve: TorchServe, artifact: Artifact) -> Iterator[Client]:
+def client(torchserve: LocalTorchServe, artifact: Artifact) -> Iterator[Client]:
     """Of a TorchServe that serves the module's `artifact`."""
     settings = DetectorSettings(
         torchserve_url=torchserve.inference_url,

@@ -17,7 +17,7 @@ from verdicts import unknown_message
 
 from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import Publisher, read_topic
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from ingest.kafka.access import kafka_options
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
@@ -28,7 +28,7 @@ from memory.labels import label
 from memory.retention import sweep
 from memory.settings import MemorySettings
 from memory.store import Store, load_offsets, load_positions
-from memory.worker import Worker
+from memory.worker import MemoryWorker
 from updater.data.training_data import CropsLostError, load_splits
 from updater.records import Candidate
 
@@ -73,7 +73,7 @@ class Stack:
             database_url=self.url, crops_url=self.crops_url, index_path=self.folder / "index"
         )
         with ExitStack() as stack:
-            worker = Worker(IngestSettings(), settings, stack)
+            worker = MemoryWorker(IngestSettings(), settings, stack)
             worker.take(
                 [InRecord(TOPIC, 0, n, 0, None, unknown_message(n), ()) for n in numbers], topic_id="id"
             )
@@ -272,5 +272,5 @@ def test_a_ledger_older_than_the_releases_topic_says_what_is_served(
     stack.restore("before")
     assert publish() == A
     ledger = Ledger(stack.url)
-    assert fold(ledger.events()).epoch > 0
+    assert replay(ledger.events()).epoch > 0
     ledger.close()

@@ -14,8 +14,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from streams import produce
 
 from deploy.releases.ledger import Ledger, Move
-from deploy.releases.publish import Found, Publisher, read_topic, write_rollout
-from deploy.releases.standing import fold
+from deploy.releases.publish import Publisher, TopicContent, read_topic, write_rollout
+from deploy.releases.standing import replay
 from detector.records import Rollout
 from ingest.kafka.access import kafka_options
 from ingest.settings import IngestSettings
@@ -49,7 +49,7 @@ def go_live(ledger: Ledger, digest: str) -> None:
 
 
 def expected(ledger: Ledger, stable: str, previous: str | None, sequence: int) -> Rollout:
-    epoch = fold(ledger.events()).epoch
+    epoch = replay(ledger.events()).epoch
     return Rollout(ledger=ledger.id, epoch=epoch, sequence=sequence, stable=stable, previous=previous)
 
 
@@ -103,7 +103,7 @@ def test_a_foreign_record_on_the_topic_is_overwritten_within_the_interval(
         await_that(lambda: named(settings, topic) == wanted)
         produce(settings.bootstrap_servers, topic, value, key=b"stable")
         # A worker passes it by, but compaction would keep it in place of what deploy wrote.
-        await_that(lambda: read_topic(kafka_options(settings), topic, 10) == Found(wanted, wanted))
+        await_that(lambda: read_topic(kafka_options(settings), topic, 10) == TopicContent(wanted, wanted))
 
 
 def test_an_unchanged_ledger_writes_the_topic_once(
@@ -160,7 +160,7 @@ def test_a_forged_record_is_outranked_and_put_on_record(
         await_that(lambda: running.problem is None)
     (reason,) = raises(ledger)
     assert "named release bbbbbbbbbbbb by this ledger, epoch 4" in reason
-    assert fold(ledger.events()).epoch == 5
+    assert replay(ledger.events()).epoch == 5
 
 
 def test_a_ledger_that_was_restored_from_an_older_copy_outranks_what_came_after(
@@ -208,7 +208,7 @@ def test_an_empty_topic_and_an_empty_ledger_are_no_problem(
 ) -> None:
     topic = make_topic(compacted=True)
     assert publisher(ledger, settings, topic).heal() is None
-    assert read_topic(kafka_options(settings), topic, 10) == Found()
+    assert read_topic(kafka_options(settings), topic, 10) == TopicContent()
 
 
 def test_two_servers_over_one_topic_do_not_fight_in_silence_nor_at_full_speed(

@@ -68,7 +68,7 @@ def answer(ingest: IngestSettings, source: Source, records: list[InRecord]) -> N
 def place_at(ingest: IngestSettings, group: str, offset: int) -> None:
     """Have the group's offset there."""
     with Source(ingest, group) as source, TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
-        while not (source.assigned() and source._same_topic.topic_id):
+        while not (source.assignment() and source._same_topic.topic_id):
             source.poll(1, 0.1)
         at = {(ingest.media_topic, 0): Position(offset, source._same_topic.topic_id)}
         sink.commit([], at, source.group_metadata())
@@ -162,7 +162,7 @@ def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
     ingest: IngestSettings, stored: int, read: list[int], lost: int, truncations: int, sqlite_url: str
 ) -> None:
     place, store = (ingest.media_topic, 0), Store(sqlite_url)
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         save_offsets(connection, {place: stored})
     produce(ingest, 0, 4)
     delete_before(ingest, 3)

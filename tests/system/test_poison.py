@@ -10,7 +10,7 @@ from dying import Slot
 from kafka import KafkaProducer
 from streams import all_of, await_that
 
-from deploy.dead_letters.replay import MOST_REPLAYS, Outcome, Place, replay
+from deploy.dead_letters.replay import MOST_REPLAYS, RecordPlace, ReplayOutcome, replay
 from ingest.replay import REPLAY_OF
 from ingest.settings import IngestSettings
 
@@ -53,9 +53,9 @@ def dead_letters(settings: IngestSettings) -> Counter[str]:
     return Counter(item(dict(letter.headers)) for letter in letters)
 
 
-def replay_all(settings: IngestSettings) -> list[Outcome]:
+def replay_all(settings: IngestSettings) -> list[ReplayOutcome]:
     letters = all_of(settings.bootstrap_servers, settings.dead_letters_topic)
-    places = [Place(letter.topic, letter.partition, letter.offset) for letter in letters]
+    places = [RecordPlace(letter.topic, letter.partition, letter.offset) for letter in letters]
     return list(replay(settings, places, 30))
 
 

@@ -12,7 +12,7 @@ from taken_back import ITEMS, Scene, send
 
 from deploy.group_lag import group_lag
 from deploy.releases.ledger import Ledger, Move
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.rollout_records import Turn
 from deploy.rollouts.retractions import Retractions
 from detector.reading import group_of
@@ -48,7 +48,7 @@ def roll_back(ledger: Ledger, scene: Scene) -> None:
     about = (scene.bad.digest, scene.bad.manifest.files["evaluation.json"])
     turn = Turn(retract=True)
     ledger.append(lambda _: [Move("ada", "rollback", *about, reason="odd", rollout=turn)])
-    scene.rollout = fold(ledger.events()).rollout(ledger.id)
+    scene.rollout = replay(ledger.events()).rollout(ledger.id)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_the_end_is_written_once_with_each_outcome_counted_once(
     kinds = [kind for id, kind in first_words.items() if not id.endswith("00")]
     assert turn.outcomes == {kind: kinds.count(kind) for kind in ("same", "corrected", "withdrawn")}
     assert sum(turn.outcomes.values()) == ITEMS + 4
-    assert fold(ledger.events()).retractions == ()
+    assert replay(ledger.events()).retractions == ()
     (view,) = second.view()
     assert (view.state, view.outcomes) == ("done", turn.outcomes)
     for each in (first, second, patient):

@@ -22,10 +22,10 @@ from streams import all_of, await_that, reader_of
 from deploy.layouts import all_topics
 from deploy.releases.evidence import Evidence
 from deploy.releases.ledger import Ledger, Move
-from deploy.releases.standing import Standing, fold
+from deploy.releases.standing import LedgerState, replay
 from deploy.rollout_records import Plan, Turn
 from deploy.rollouts.checks import NOT_ALONE
-from deploy.rollouts.conductor import Conductor
+from deploy.rollouts.controller import RolloutController
 from detector.records import COMPARISONS, VERDICTS, Comparison, Verdict
 from detector.release.artifact import Artifact, seal
 from detector.release.tensors import ModelOutput, Request
@@ -119,8 +119,8 @@ class Scene:
         about = (artifact.digest, EVALUATION)
         return [Move("ada", "propose", *about, candidate=candidate), Move("ada", "approve", *about)]
 
-    def standing(self) -> Standing:
-        return fold(self.ledger.events())
+    def standing(self) -> LedgerState:
+        return replay(self.ledger.events())
 
     def state(self) -> str:
         return self.standing().releases[self.challenger.digest].state
@@ -155,10 +155,10 @@ class Scene:
                 thread.join()
 
     @contextmanager
-    def conductor(self, key: bytes = KEY) -> Iterator[Conductor]:
+    def conductor(self, key: bytes = KEY) -> Iterator[RolloutController]:
         publisher: Any = SimpleNamespace(wake=lambda: None)
         known = (self.ledger, publisher, self._stored, self.ingest, [key])
-        with Conductor(*known, lambda _: [], lambda: (), interval_s=0.1) as conductor:
+        with RolloutController(*known, lambda _: [], lambda: (), interval_s=0.1) as conductor:
             yield conductor
 
     @staticmethod

@@ -143,7 +143,7 @@ def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outsid
 
         def reads(partitions: int) -> bool:
             source.poll(1, 0.5)
-            return source.assigned() == {(topic, number) for number in range(partitions)}
+            return source.assignment() == {(topic, number) for number in range(partitions)}
 
         await_that(lambda: reads(1), 60)
         admin = KafkaAdminClient(bootstrap_servers=broker)

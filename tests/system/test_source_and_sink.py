@@ -205,7 +205,7 @@ def test_a_paused_source_stays_a_member_and_reads_on_after(settings: IngestSetti
         take(source, 2)
         source.pause()
         assert source.poll(10, timeout_s=1) == []
-        assert len(source.assigned()) == 2
+        assert len(source.assignment()) == 2
         source.resume()
         take(source, 2)
         assert source.lag() == 0
@@ -220,8 +220,8 @@ def test_after_a_rebalance_every_partition_is_read_from_the_groups_offsets(setti
             again: set[tuple[int, int]] = set()
             deadline = time.monotonic() + 120
             # While the group is dealt anew, one of them may have nothing for a moment.
-            while len(again) < 20 or not len(first.assigned()) == len(second.assigned()) == 1:
-                assert time.monotonic() < deadline, (len(again), first.assigned(), second.assigned())
+            while len(again) < 20 or not len(first.assignment()) == len(second.assignment()) == 1:
+                assert time.monotonic() < deadline, (len(again), first.assignment(), second.assignment())
                 read = first.poll(20, timeout_s=0.1) + second.poll(20, timeout_s=0.1)
                 again |= {(record.partition, record.offset) for record in read}
     assert again == {(record.partition, record.offset) for record in taken}

@@ -15,7 +15,7 @@ import pytest
 from deploy.environment import load_stack_environment, read_environment
 from deploy.local.broker import cluster_id
 from deploy.local.processes import session
-from deploy.local.prometheus import installed
+from deploy.local.prometheus import program_path
 from deploy.local.record import read_record
 from deploy.local.stack import Stack
 
@@ -50,9 +50,9 @@ def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_n
         record = read_record(home / "stack.json")
         assert record is not None
         supervisor = record.supervisor()
-        assert [kept.name for kept in supervisor.kept() if kept.runs] == [
+        assert [kept.name for kept in supervisor.process_statuses() if kept.runs] == [
             *("broker", "deploy", "torchserve", "memory", "updater", "detector"),
-            *(["prometheus"] if installed() else []),
+            *(["prometheus"] if program_path() else []),
         ]
         processes = session(supervisor.process)
         assert len(processes) > 6
@@ -71,7 +71,7 @@ def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_n
             assert httpx.get(f"http://127.0.0.1:{port}/metrics").is_success
 
         url = variables.get("FORGEWATCH_DEPLOY_PROMETHEUS_URL")
-        assert (url is not None) == (installed() is not None)
+        assert (url is not None) == (program_path() is not None)
         assert (url or "apt-get install prometheus") in up.stdout
         assert url is None or httpx.get(f"{url}/-/ready").is_success
         while url and "loading" in (now := httpx.get(f"{variables['FORGEWATCH_DEPLOY_URL']}/").text):
@@ -83,9 +83,9 @@ def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_n
         assert "runs here already" in again.stdout
         assert read_record(home / "stack.json") == record
 
-        (memory,) = [kept.pid for kept in supervisor.kept() if kept.name == "memory"]
+        (memory,) = [kept.pid for kept in supervisor.process_statuses() if kept.name == "memory"]
         os.kill(memory, signal.SIGKILL)
-        while not any(kept.restarts and kept.runs for kept in supervisor.kept()):
+        while not any(kept.restarts and kept.runs for kept in supervisor.process_statuses()):
             time.sleep(0.1)
         told = command("status", "--json", folder=home.parent)
         assert told.returncode == 0, told.stderr

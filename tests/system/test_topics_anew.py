@@ -191,7 +191,7 @@ def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_take
     produce(broker, ingest.media_topic, *values(100, 12))
     for of, expected in ((read_before, values(100, 12)), (None, values(105, 7))):
         with Source(ingest, group) as source:
-            await_that(lambda source=source: source.poll(1, 0.1) or source.assigned())
+            await_that(lambda source=source: source.poll(1, 0.1) or source.assignment())
             with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
                 at = {(ingest.media_topic, 0): Position(5, of)}
                 sink.commit([], at, source.group_metadata())

@@ -18,7 +18,7 @@ from bars import Bar
 from serving_faults import still_run
 
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
-from deploy.local.torchserve import TorchServe, answers, start_torchserve
+from deploy.local.torchserve import LocalTorchServe, answers, start_torchserve
 from detector.serving import torchserve_launch
 
 pytestmark = pytest.mark.system
@@ -135,18 +135,18 @@ def test_a_server_that_ends_by_itself_ends_the_container_with_1(start: Start) ->
     assert process.returncode == 1
 
 
-def ask(server: TorchServe, path: str) -> httpx.Response:
+def ask(server: LocalTorchServe, path: str) -> httpx.Response:
     transport = httpx.HTTPTransport(uds=server.management.removeprefix("unix:"))
     with httpx.Client(transport=transport, base_url="http://torchserve") as client:
         return client.get(path)
 
 
-def test_an_empty_server_answers_and_has_no_model(torchserve: TorchServe) -> None:
+def test_an_empty_server_answers_and_has_no_model(torchserve: LocalTorchServe) -> None:
     assert httpx.get(f"{torchserve.inference_url}/ping").json() == {"status": "Healthy"}
     assert ask(torchserve, "/models").is_success
 
 
-def test_management_listens_nowhere_but_in_a_folder_of_this_user(torchserve: TorchServe) -> None:
+def test_management_listens_nowhere_but_in_a_folder_of_this_user(torchserve: LocalTorchServe) -> None:
     assert stat.S_IMODE(torchserve.sockets.stat().st_mode) == 0o700
     for connection in psutil.Process(torchserve.process.pid).net_connections("tcp"):
         if connection.status == psutil.CONN_LISTEN:
@@ -155,7 +155,7 @@ def test_management_listens_nowhere_but_in_a_folder_of_this_user(torchserve: Tor
 
 
 def test_two_servers_do_not_meet_and_stopping_one_leaves_the_other(
-    torchserve: TorchServe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    torchserve: LocalTorchServe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     second = start_torchserve(tmp_path)
     assert second.port != torchserve.port
@@ -176,7 +176,9 @@ def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path: Path) -> None:
     assert not deep.sockets.exists()
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(torchserve: TorchServe, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_told_before_anything_starts(
+    torchserve: LocalTorchServe, tmp_path: Path
+) -> None:
     with pytest.raises(PortTakenError, match=rf"port {torchserve.port} "):
         start_torchserve(tmp_path / "torchserve", torchserve.port)
     assert not (tmp_path / "torchserve").exists()

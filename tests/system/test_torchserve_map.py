@@ -16,21 +16,21 @@ import pytest
 from PIL import Image
 from prometheus_client import REGISTRY
 
-from deploy.local.torchserve import TorchServe as Server
+from deploy.local.torchserve import LocalTorchServe as Server
 from detector.batch import Judged, judge, open_batch
-from detector.looks.map_look import assembled, covering
 from detector.records import Verdict
 from detector.release.artifact import LOCALIZER, SCANNER, Artifact
 from detector.release.crop_graphs import CELLS, FRAME_SCORE
 from detector.release.tensors import Request, write_probe
-from detector.second_look import looked_again, second_looks
+from detector.second_look import run_second_pass, second_looks
+from detector.second_pass.map_look import assemble_map, covering
 from detector.serving.rollout import Route
 from detector.serving.session import ReleaseSession
 from detector.serving.torchserve import MODEL_NAME, ProbeError, TorchServe
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
 from detector.verdicts import JudgedItem
-from detector.worker import Taken, Worker
+from detector.worker import InFlightBatch, Worker
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord
 from ingest.sandbox.crops import cut
@@ -109,7 +109,7 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
     here = ReleaseSession(artifact, 1).score
 
     def again(of: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
-        return looked_again(seen, second_looks(of, here), sandbox.submit)
+        return run_second_pass(seen, second_looks(of, here), sandbox.submit)
 
     settings = DetectorSettings()
     source: Any = SimpleNamespace(resume=lambda: None)
@@ -125,7 +125,7 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
             judged: list[Judged] = []
             while rest := records[len(judged) :]:
                 batch = open_batch(rest, route, sandbox, IngestSettings())
-                judged += worker._judge(Taken(rest, batch, route, None, 0), waiting=False)[1]
+                judged += worker._judge(InFlightBatch(rest, batch, route, None, 0), waiting=False)[1]
             return judged
 
         streamed = streamed_by(Route(artifact), records)
@@ -176,7 +176,7 @@ def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
 
         def again(of: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
-            return looked_again(seen, second_looks(of, partial(client.predict, of)), sandbox.submit)
+            return run_second_pass(seen, second_looks(of, partial(client.predict, of)), sandbox.submit)
 
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())
         judged = judge(batch, client.predict, DetectorSettings(), 900_000, again=again)
@@ -191,7 +191,7 @@ def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
         crops = cut(picture, corners, CROP_PX)
         cells = session.score({"crops": crops, "of_picture": np.zeros(len(crops), np.int64)})[CELLS]
         png = Image.open(BytesIO(base64.b64decode(one.verdict.map.png)))
-        expected = assembled(cells, corners, part).cells * 255
+        expected = assemble_map(cells, corners, part).cells * 255
         np.testing.assert_allclose(np.asarray(png, float), expected, atol=2)
 
 

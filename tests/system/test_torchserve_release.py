@@ -18,7 +18,7 @@ import skimage
 from bars import Bar
 from poison import ENDLESS
 
-from deploy.local.torchserve import TorchServe as Server
+from deploy.local.torchserve import LocalTorchServe as Server
 from detector.release.artifact import MODEL, PROBE, Artifact, load, seal
 from detector.release.tensors import REQUEST_TYPE, Request, encode, read_probe, write_probe
 from detector.serving.loading import pack

@@ -158,7 +158,7 @@ def test_a_batch_that_outlasts_the_poll_interval_is_done_once(
 
         def outlasted() -> None:
             began, over = time.monotonic(), 2 * poll_interval_s if polls else 60.0
-            while worker.source.joined() and time.monotonic() < began + over:
+            while worker.source.is_member() and time.monotonic() < began + over:
                 worker.stop.wait(0.2)
 
         asked = hold_back(monkeypatch, model, outlasted)
@@ -181,9 +181,9 @@ def test_a_batch_is_judged_while_another_member_comes_and_goes_and_nothing_is_lo
         def shared() -> None:
             with Source(worker.ingest, group) as other:
                 until = time.monotonic() + 60
-                while not other.assigned() and time.monotonic() < until:
+                while not other.assignment() and time.monotonic() < until:
                     other.poll(1, 0.1)
-                shared_with.append(other.assigned())
+                shared_with.append(other.assignment())
 
         shared_with: list[set[tuple[str, int]]] = []
         asked = hold_back(monkeypatch, model, shared)

@@ -107,7 +107,7 @@ def remember(store, crops, item_features):
 
     shown, frames: make an item's picture, uint8 [H, W, 3], and a video's crops, with a random generator.
     """
-    from memory.crops.scans import packed
+    from memory.crops.scans import encode_frames
     from memory.features import FEATURE_VERSION, WIDTH
     from memory.intake import Arrival
     from memory.intake import remember as take_in
@@ -134,7 +134,7 @@ def remember(store, crops, item_features):
                     received_at=datetime.now(UTC),
                     verdict=None,
                     picture=shown and shown(rng),
-                    scan=frames and packed(frames(rng)),
+                    scan=frames and encode_frames(frames(rng)),
                 )
             )
         digests = [crops.put(arrival.crops, arrival.picture, arrival.scan) for arrival in arrivals]

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from updater.intervals import CONFIDENCE, lost_interval, share_interval
+from updater.intervals import CONFIDENCE, difference_interval, share_interval
 
 groups = st.integers(1, 500)
 shares = st.floats(0, 1)
@@ -28,8 +28,8 @@ def test_the_share_lies_in_its_interval_and_more_groups_narrow_it(share, count):
 @given(st.lists(st.tuples(st.tuples(shares, groups), st.tuples(shares, groups)), min_size=1, max_size=5))
 def test_what_is_lost_one_way_is_gained_the_other(pairs):
     before, after = zip(*pairs, strict=True)
-    low, high = lost_interval(before, after)
-    assert (-high, -low) == pytest.approx(lost_interval(after, before), abs=1e-9)
+    low, high = difference_interval(before, after)
+    assert (-high, -low) == pytest.approx(difference_interval(after, before), abs=1e-9)
     assert low <= sum(b - a for (b, _), (a, _) in pairs) / len(pairs) <= high
 
 
@@ -38,6 +38,6 @@ def test_a_loss_that_is_none_is_outside_in_at_most_one_of_twenty_on_either_side(
     import numpy as np
 
     drawn = np.random.default_rng(0).binomial(25, 0.3, (2000, 2, 3)) / 25
-    ends = [lost_interval([(s, 25) for s in b], [(s, 25) for s in a]) for b, a in drawn]
+    ends = [difference_interval([(s, 25) for s in b], [(s, 25) for s in a]) for b, a in drawn]
     assert np.mean([low > 0 for low, _ in ends]) < 0.06
     assert np.mean([high < 0 for _, high in ends]) < 0.06

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from updater import draws
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.measures import (
     auroc,
     auroc_interval,
@@ -129,7 +129,7 @@ def test_items_that_are_all_alike_whiten_to_nothing_that_is_infinite() -> None:
 
 
 def test_no_two_streams_of_an_update_share_their_numbers():
-    numbers = [one.value[0] for one in RandomStream if not one.value[1].startswith("benchmark")]
+    numbers = [one.value[0] for one in SeedPurpose if not one.value[1].startswith("benchmark")]
     assert len(numbers) == len(set(numbers))
 
 
@@ -137,10 +137,10 @@ def test_a_stream_draws_the_same_for_the_same_place_and_other_numbers_for_anothe
     def first(stream, *place):
         return stream.generator(*place).random()
 
-    assert first(RandomStream.BATCHES, 3, 0, 7) == np.random.default_rng([3, 3, 0, 7]).random()
+    assert first(SeedPurpose.BATCHES, 3, 0, 7) == np.random.default_rng([3, 3, 0, 7]).random()
     drawn = {
         first(stream, seed, number)
-        for stream in (RandomStream.BATCHES, RandomStream.FORGERIES)
+        for stream in (SeedPurpose.BATCHES, SeedPurpose.FORGERIES)
         for seed in (0, 1)
         for number in (0, 1)
     }

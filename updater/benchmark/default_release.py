@@ -2,7 +2,7 @@
 
 `make default-release DATA=DIR` makes it of DIR/manifest.tsv, whose rows name each file's class, source, group
 and licence. Of the same files and code it is the same to the bit on one machine. Graphs are kept without the
-weights of others (`emptied`), and nothing in it shows a picture: what it proves itself by is rendered.
+weights of others (`strip_weights`), and nothing in it shows a picture: what it proves itself by is rendered.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from jinja2 import Template
 from safetensors.numpy import load_file
 from safetensors.numpy import save_file as save_arrays
 
-from detector.features.texture_weights import emptied
+from detector.features.texture_weights import strip_weights
 from detector.model.feature_graph import STORED_PX
 from detector.release.artifact import MODEL, MODEL_CARD, PROBE, STATISTICS, Artifact
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from memory.records import REAL
 from updater.benchmark.data.crops import CropReader, MediaFile
-from updater.candidate.builder import PROBE_ITEMS, build, sealed
+from updater.candidate.builder import PROBE_ITEMS, build, seal_artifact
 from updater.candidate.draft import Draft, Exported
 from updater.candidate.plan import make_plan
 from updater.data.training_data import LabelledCrops, Splits
@@ -80,7 +80,7 @@ def read(folder: Path, rows: Sequence[Mapping[str, str]], reader: CropReader) ->
     return LabelledCrops.join(parts)
 
 
-def dealt(items: LabelledCrops, seed: int) -> Splits:
+def deal_splits(items: LabelledCrops, seed: int) -> Splits:
     """Share items out by their groups: most are learnt from, for the fewer the surer it is of strangers."""
     digests = (hashlib.sha256(f"{seed}/{group}".encode()).digest() for group in items.groups)
     share = np.array([int.from_bytes(digest[:8]) / 2**64 for digest in digests])
@@ -100,21 +100,23 @@ def make(
     with CropReader(progress=progress) as reader:
         items = read(folder, rows, reader)
     plan = replace(
-        make_plan(settings, None, dealt(items, seed)), reference_rows=_REFERENCE_ROWS, reals_lost=_REALS_LOST
+        make_plan(settings, None, deal_splits(items, seed)),
+        reference_rows=_REFERENCE_ROWS,
+        reals_lost=_REALS_LOST,
     )
     draft = Draft(work / "draft", plan, settings, progress)
     build(draft)
     sums = draft.artifact / STATISTICS
-    save_arrays(dict(statistics_of(load_file(sums)).collapsed(SOURCE).tensors()), sums)
-    request = rendered(seed)
-    session = Session(draft.artifact / MODEL, draft.left(Exported).contract, threads=1)
+    save_arrays(dict(statistics_of(load_file(sums)).collapse(SOURCE).tensors()), sums)
+    request = render_probe(seed)
+    session = Session(draft.artifact / MODEL, draft.stage_result(Exported).contract, threads=1)
     write_probe(draft.artifact / PROBE, request, session.score(request))
     card = draft.artifact / MODEL_CARD
     card.write_text(card.read_text() + terms(rows))
-    return sealed(draft)
+    return seal_artifact(draft)
 
 
-def rendered(seed: int) -> Request:
+def render_probe(seed: int) -> Request:
     """Return two crops of noise an item, from smooth to grainy, which show nothing and nobody."""
     rng = np.random.default_rng(seed)
     walks = rng.normal(0, 1, (2 * PROBE_ITEMS, STORED_PX, STORED_PX, 3)).cumsum(1).cumsum(2)
@@ -135,7 +137,7 @@ def ship(release: Artifact, out: Path) -> int:
     """Write a release without the weights of others, in the place of what lies there; return its bytes."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(release.folder, out)
-    (out / MODEL).write_bytes(emptied((out / MODEL).read_bytes()))
+    (out / MODEL).write_bytes(strip_weights((out / MODEL).read_bytes()))
     return sum(path.stat().st_size for path in out.iterdir())
 
 

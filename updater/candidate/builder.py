@@ -33,23 +33,23 @@ from detector.release.tensors import write_probe
 from detector.serving.session import Session, open_session
 from ingest.durable import rename_durably, write_durably
 from memory.records import REAL
-from updater.candidate.behind import behind_gates, flips, forgotten, real_groups
 from updater.candidate.calibrate import calibrate
+from updater.candidate.distributed import learn
 from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
-from updater.candidate.evaluate import Judge, batch, performance_of, spread
+from updater.candidate.evaluate import GatedModel, batch, performance_of, spread
+from updater.candidate.gate_evidence import behind_gates, flips, forgetting, real_groups
 from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
 from updater.candidate.left_out import first_sight, left_out_odds, part_of
-from updater.candidate.localized import localized
+from updater.candidate.localized import build_localizer
 from updater.candidate.plan import live_calls
 from updater.candidate.power import measure_power
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import measure_robustness
-from updater.candidate.scanned import scanned
-from updater.candidate.snapshot import made_of, packed, snapshot_rows
-from updater.candidate.together import learn
+from updater.candidate.scanned import build_scanner
+from updater.candidate.snapshot import made_of, pack_rows, snapshot_rows
 from updater.experts.calibrate import calibrated_experts
-from updater.metrics import timed
+from updater.metrics import time_stage
 from updater.outliers.exposure import expose
 from updater.records import Evaluation, Power, RealsMarked
 from updater.training import discriminant, step
@@ -59,9 +59,9 @@ PROBE_ITEMS = 4
 PROOF_ITEMS = 24
 
 
-def learnt(draft: Draft) -> None:
+def train_network(draft: Draft) -> None:
     """Train the network."""
-    plan, weights = draft.featured, draft.artifact / WEIGHTS
+    plan, weights = draft.plan_with_features, draft.artifact / WEIGHTS
     if not weights.is_file():
         parent, kept = plan.parent, {}
         if parent is not None and parent.statistics is not None:
@@ -71,7 +71,7 @@ def learnt(draft: Draft) -> None:
                 train=plan.splits.train,
                 classes=plan.classes,
                 architecture=plan.architecture,
-                previous=step.Learnt(parent.network, parent.artifact.manifest.classes, kept)
+                previous=step.TrainedModel(parent.network, parent.artifact.manifest.classes, kept)
                 if parent
                 else None,
                 recipe=plan.recipe,
@@ -88,9 +88,9 @@ def learnt(draft: Draft) -> None:
         draft.keep(trained.network.state_dict(), weights)
 
 
-def calibrated(draft: Draft) -> Calibrated:
+def calibrate_gate(draft: Draft) -> Calibrated:
     """Fit the gate and the reference set."""
-    plan, parent = draft.featured, draft.featured.parent
+    plan, parent = draft.plan_with_features, draft.plan_with_features.parent
     held, experts, odds = plan.splits.calibration, None, None
     if plan.architecture.frozen:
         train, calibration = (
@@ -128,11 +128,11 @@ def calibrated(draft: Draft) -> Calibrated:
     return Calibrated(gate=gate, reference=entries, figures=figures, experts=carried)
 
 
-def exported(draft: Draft) -> Exported:
+def export_graph(draft: Draft) -> Exported:
     """Export the graph, prove it equal, and write the probe. Raises detector.model.export.ExportError."""
     plan = draft.plan
     draft.progress("export", 0, 1)
-    left, files = draft.left(Calibrated), {one.contract.name: one.path for one in plan.experts}
+    left, files = draft.stage_result(Calibrated), {one.contract.name: one.path for one in plan.experts}
     graph = DetectorGraph(draft.network, left.gate, draft.reference, left.experts)
     aside, model, probe = draft.root / MODEL, draft.artifact / MODEL, draft.root / PROBE
     shown = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
@@ -154,11 +154,11 @@ PSEUDO_SEED = 1_000_003
 """Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
 
 
-def evaluated(draft: Draft) -> Evaluation:
+def evaluate_candidate(draft: Draft) -> Evaluation:
     """Measure the candidate that was drafted, and write what the operator reads beside it."""
     plan, progress = draft.plan, draft.progress
-    calibrated, exported = draft.left(Calibrated), draft.left(Exported)
-    localizer, scanner = draft.left_by(MapContract), draft.left_by(Scanned)
+    calibrated, exported = draft.stage_result(Calibrated), draft.stage_result(Exported)
+    localizer, scanner = draft.optional_stage_result(MapContract), draft.optional_stage_result(Scanned)
     test = plan.splits.test
     pseudo = expose(
         test,
@@ -170,12 +170,12 @@ def evaluated(draft: Draft) -> Evaluation:
     parent = plan.parent.artifact if plan.parent else None
     familiar = frozenset(parent.manifest.classes if parent else plan.classes)
     # On one thread each, for several batches are judged beside one another.
-    candidate = Judge(
+    candidate = GatedModel(
         Session(draft.artifact / MODEL, exported.contract, threads=1), calibrated.gate, plan.classes
     )
     live = of_live = before = None
     if parent is not None:
-        live = Judge(open_session(parent, threads=1), parent.manifest.gate, parent.manifest.classes)
+        live = GatedModel(open_session(parent, threads=1), parent.manifest.gate, parent.manifest.classes)
         of_live = live.calls(test, partial(progress, "evaluate live"))
         before = performance_of(test, of_live, live.calls(pseudo), familiar)
     calls = candidate.calls(test, partial(progress, "evaluate candidate"))
@@ -183,18 +183,18 @@ def evaluated(draft: Draft) -> Evaluation:
     robust, robust_before = measure_robustness(
         candidate, live, test, plan.seed, partial(progress, "evaluate under distortions")
     )
-    after = after.model_copy(update={"power": draft.left_by(Power), "robustness": robust})
+    after = after.model_copy(update={"power": draft.optional_stage_result(Power), "robustness": robust})
     if before is not None and parent is not None:
         before = before.model_copy(update={"power": _power_of(parent), "robustness": robust_before})
     old, rows = tuple(name for name in plan.classes[1:] if name not in plan.new), snapshot_rows(plan.splits)
     if rows is not None:
-        write_durably(draft.artifact / SNAPSHOT, packed(rows))
+        write_durably(draft.artifact / SNAPSHOT, pack_rows(rows))
     evaluation = Evaluation(
         update=draft.update,
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
-        begun_with=plan.start_from and plan.start_from.described,
-        experts=tuple(expert.described for expert in calibrated.experts),
+        begun_with=plan.start_from and plan.start_from.description,
+        experts=tuple(expert.description for expert in calibrated.experts),
         seed=plan.seed,
         without_kinds=tuple(sorted(plan.without)),
         classes=plan.classes,
@@ -213,7 +213,7 @@ def evaluated(draft: Draft) -> Evaluation:
         sources=calibrated.gate.sources,
         reals_marked=localizer and RealsMarked(share=localizer.reals_marked, reals=localizer.reals),
         real_groups=real_groups(plan.splits),
-        forgotten=forgotten(test, of_live, calls, old),
+        forgotten=forgetting(test, of_live, calls, old),
         flips=flips(test, of_live, calls, (REAL, *old)),
         made_of=None if rows is None else made_of(rows),
         behind=behind_gates(test, of_live, calls, plan.new, old),
@@ -242,15 +242,21 @@ class Stage:
 
 
 STAGES = (
-    Stage("learn", "learnt.json", learnt),
-    Stage("calibrate", FILES[Calibrated], calibrated),
-    Stage("power", FILES[Power], lambda draft: measure_power(draft.featured, draft.network, draft.progress)),
-    Stage("export", FILES[Exported], exported),
+    Stage("learn", "learnt.json", train_network),
+    Stage("calibrate", FILES[Calibrated], calibrate_gate),
     Stage(
-        "localize", FILES[MapContract], lambda draft: localized(draft.plan, draft.artifact, draft.progress)
+        "power",
+        FILES[Power],
+        lambda draft: measure_power(draft.plan_with_features, draft.network, draft.progress),
     ),
-    Stage("scan", FILES[Scanned], lambda draft: scanned(draft.plan, draft.artifact, draft.progress)),
-    Stage("evaluate", f"artifact/{EVALUATION}", evaluated),
+    Stage("export", FILES[Exported], export_graph),
+    Stage(
+        "localize",
+        FILES[MapContract],
+        lambda draft: build_localizer(draft.plan, draft.artifact, draft.progress),
+    ),
+    Stage("scan", FILES[Scanned], lambda draft: build_scanner(draft.plan, draft.artifact, draft.progress)),
+    Stage("evaluate", f"artifact/{EVALUATION}", evaluate_candidate),
 )
 
 
@@ -258,14 +264,14 @@ def build(draft: Draft, stages: Sequence[Stage] = STAGES) -> None:
     """Do what is not done yet of these stages, in their order."""
     for stage in stages:
         path = draft.root / stage.file
-        with timed(stage.name):
+        with time_stage(stage.name):
             if not path.is_file():
                 record = stage.make(draft)
                 write_durably(path, b"null" if record is None else record.model_dump_json(indent=1).encode())
 
 
-def sealed(draft: Draft) -> Artifact:
+def seal_artifact(draft: Draft) -> Artifact:
     """Write the manifest over all that lies in the artifact, once all stages are done."""
-    scanner = draft.left_by(Scanned)
-    graphs = {"localizer": draft.left_by(MapContract), "scanner": scanner and scanner.contract}
+    scanner = draft.optional_stage_result(Scanned)
+    graphs = {"localizer": draft.optional_stage_result(MapContract), "scanner": scanner and scanner.contract}
     return seal(draft.artifact, draft.manifest().model_copy(update=graphs))

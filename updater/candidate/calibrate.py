@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.network import Network
-from detector.model.scores import SCORES, Entry, fused
+from detector.model.scores import SCORES, ScoreEntry, fuse_scores
 from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters, Term, decide
 from updater.candidate.gate_inputs import GateInputs, output_of, score
@@ -40,7 +40,7 @@ from updater.candidate.thresholds import (
 from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
 from updater.measures import balanced_weights, weighted_quantile
-from updater.progress import Progress, unsaid
+from updater.progress import Progress, no_progress
 from updater.training.step import is_real
 
 CLIP = 6.0
@@ -58,7 +58,7 @@ def calibrate(
     live: LiveCalls | None = None,
     foreign: Foreign | None = None,
     reference_rows: int = REFERENCE_ROWS,
-    progress: Progress = unsaid,
+    progress: Progress = no_progress,
 ) -> tuple[GateParameters, Reference | None, dict[str, float]]:
     """Fit the reference set on the training items and the gate on the calibration items.
 
@@ -180,7 +180,7 @@ def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GatePar
 def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
     """Return the gate's unknown score of each item, float32 [n]."""
     found = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
-    return np.asarray(fused(found, gate).numpy(), np.float32)
+    return np.asarray(fuse_scores(found, gate).numpy(), np.float32)
 
 
 def labels_of(
@@ -203,7 +203,7 @@ def labels_of(
     )
 
 
-def _term(values: NDArray[np.float32], weights: NDArray[np.float64], entry: Entry) -> Term:
+def _term(values: NDArray[np.float32], weights: NDArray[np.float64], entry: ScoreEntry) -> Term:
     if entry.standard:
         return Term(median=0.0, scale=1.0, weight=entry.weight)
     median = weighted_quantile(values, weights, 0.5)

@@ -23,7 +23,7 @@ from detector.release.manifest import FEATURE_VERSION, GateParameters, Manifest,
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
-from updater.candidate.plan import Plan, load_network
+from updater.candidate.plan import CandidatePlan, load_network
 from updater.experts.look import with_expert_logits
 from updater.progress import Progress
 from updater.records import Power, ScannerFound
@@ -87,7 +87,7 @@ class Draft:
     """
 
     def __init__(
-        self, root: Path, plan: Plan, settings: UpdaterSettings, progress: Progress, update: int = 0
+        self, root: Path, plan: CandidatePlan, settings: UpdaterSettings, progress: Progress, update: int = 0
     ) -> None:
         """update: the run's number."""
         self.root, self.plan, self.settings = root, plan, settings
@@ -102,7 +102,7 @@ class Draft:
             unfinished.unlink()
 
     @cached_property
-    def featured(self) -> Plan:
+    def plan_with_features(self) -> CandidatePlan:
         """The plan with the crop features and the experts' logits of its items to train and calibrate on."""
         plan, splits = self.plan, self.plan.splits
         if plan.architecture.forensic:
@@ -130,17 +130,17 @@ class Draft:
         """The reference set; None for a candidate without forensic features."""
         if not self.plan.architecture.forensic:
             return None
-        entries = self.left(Calibrated).reference
+        entries = self.stage_result(Calibrated).reference
         ids, families = tuple(e.exemplar for e in entries), tuple(e.family for e in entries)
         return load_reference(self.artifact / REFERENCE, ids, families)
 
-    def left(self, kind: type[M]) -> M:
+    def stage_result(self, kind: type[M]) -> M:
         """Return what the stage of this kind left, which it has done."""
-        record = self.left_by(kind)
+        record = self.optional_stage_result(kind)
         assert record is not None
         return record
 
-    def left_by(self, kind: type[M]) -> M | None:
+    def optional_stage_result(self, kind: type[M]) -> M | None:
         """Return what the stage of this kind left; None where there was nothing for it to do."""
         record = (self.root / FILES[kind]).read_bytes()
         return None if record == b"null" else kind.model_validate_json(record)
@@ -153,7 +153,7 @@ class Draft:
 
     def manifest(self) -> Manifest:
         """Return the manifest of what is exported, before any file is in it."""
-        plan, calibrated, exported = self.plan, self.left(Calibrated), self.left(Exported)
+        plan, calibrated, exported = self.plan, self.stage_result(Calibrated), self.stage_result(Exported)
         return Manifest(
             classes=plan.classes,
             architecture=plan.architecture,
@@ -192,7 +192,7 @@ def take_graph_over(folder: Path, files: Graph, parent: Artifact) -> None:
         rename_durably(folder.parent / name, folder / name)
 
 
-def identity_of(plan: Plan, update: int) -> str:
+def identity_of(plan: CandidatePlan, update: int) -> str:
     """Return a SHA-256 of everything that a run's candidate and its evaluation follow from."""
     splits = plan.splits
     parts = {

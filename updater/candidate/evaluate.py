@@ -20,7 +20,7 @@ from updater.candidate.calibrate import labels_of
 from updater.data.training_data import LabelledCrops
 from updater.evaluation_parts import RocPoint
 from updater.measures import auroc, balanced_weights, roc_points
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 from updater.records import Performance, Shares
 from updater.training.crop_rows import in_turn
 
@@ -42,7 +42,7 @@ class Calls:
     fake: NDArray[np.floating[Any]]
     """fake probability"""
 
-    def named(self, items: LabelledCrops) -> NDArray[np.bool_]:
+    def correctly_named(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items got the label of their class and, where that is a family, its very name."""
         classes = np.array(items.families)
         forged = (self.labels == "fake") & (self.families == classes)
@@ -55,7 +55,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Judge:
+class GatedModel:
     """A model with its gate. Every model that is compared is to get the same items."""
 
     session: Session[Contract]
@@ -63,17 +63,17 @@ class Judge:
     classes: tuple[str, ...]
     """by logit, the first is real"""
 
-    def calls(self, items: LabelledCrops, progress: Steps = uncounted) -> Calls:
+    def calls(self, items: LabelledCrops, progress: Steps = no_steps) -> Calls:
         """Return what it says of each item."""
         scored = score_items(self.session, items, lambda done: progress(done, len(items)))
-        labels, families = labelled(scored, self.gate, self.classes, items)
+        labels, families = label_items(scored, self.gate, self.classes, items)
         return Calls(
             labels, families, scored["unknown_score"], scored["energy"], fake_probabilities(scored["logits"])
         )
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        labels, _ = labelled(score_items(self.session, items), self.gate, self.classes, items)
+        labels, _ = label_items(score_items(self.session, items), self.gate, self.classes, items)
         return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
 
 
@@ -85,7 +85,7 @@ def performance_of(
     The pseudo-forgeries are the positive class of the AUROC, scored by the gate's unknown score and, beside
     it, by the energy alone.
     """
-    families, groups, named = np.array(items.families), np.array(items.groups), calls.named(items)
+    families, groups, named = np.array(items.families), np.array(items.groups), calls.correctly_named(items)
     weights = balanced_weights(families, groups)
     shares = {}
     for family in sorted(set(items.families)):
@@ -111,11 +111,11 @@ def performance_of(
         rejection_roc=tuple(
             RocPoint(*point) for point in roc_points(pseudo.unknown, calls.unknown[met], _ROC_POINTS).tolist()
         ),
-        rejected=_rejected(calls.labels[met], pseudo.labels),
+        rejected=_rejection_point(calls.labels[met], pseudo.labels),
     )
 
 
-def _rejected(familiar: NDArray[np.str_], forged: NDArray[np.str_]) -> RocPoint | None:
+def _rejection_point(familiar: NDArray[np.str_], forged: NDArray[np.str_]) -> RocPoint | None:
     if not len(familiar) or not len(forged):
         return None
     return RocPoint(float(np.mean(familiar == "unknown")), float(np.mean(forged == "unknown")))
@@ -134,11 +134,11 @@ def score_items(
     if not any(spec.name == PICTURE for spec in session.contract.inputs):
         items = replace(items, pictures=None)
 
-    def scored(first: int) -> ModelOutput:
+    def score_part(first: int) -> ModelOutput:
         return session.score(batch(items.take(range(first, min(first + _ITEMS_AT_ONCE, len(items))))))
 
     with ThreadPoolExecutor(threads) as pool:
-        for part in in_turn(pool, scored, range(0, len(items), _ITEMS_AT_ONCE), 2 * threads):
+        for part in in_turn(pool, score_part, range(0, len(items), _ITEMS_AT_ONCE), 2 * threads):
             parts.append(part)
             progress(min(len(parts) * _ITEMS_AT_ONCE, len(items)))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -167,7 +167,7 @@ def spread(items: LabelledCrops, count: int) -> LabelledCrops:
     return items.take(place for _, _, place in sorted(turns)[:count])
 
 
-def labelled(
+def label_items(
     scored: ModelOutput, gate: GateParameters, classes: tuple[str, ...], items: LabelledCrops
 ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
     """Return each item's label by the gate, and the family that is likeliest among the forgery families.

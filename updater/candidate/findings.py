@@ -9,7 +9,7 @@ OF_ROBUSTNESS = "Import reals and forgeries as they arrive: saved again, resized
 _SOURCES_SHOWN = 3
 
 
-def of_reals(evaluation: Evaluation, behind: Behind, called: str) -> str:
+def advice_on_reals(evaluation: Evaluation, behind: Behind, called: str) -> str:
     """Reals called unknown or fake: import more of the sources that they come from."""
     shown = list(behind.sources)[:_SOURCES_SHOWN]
     wanted = _reals_to_import(evaluation, shown or list(evaluation.real_groups))

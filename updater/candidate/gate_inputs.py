@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.network import Network
-from detector.model.scores import NetworkOutput, fitted
+from detector.model.scores import NetworkOutput, fit_scores
 from detector.release.artifact import Reference
 from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
-from updater.progress import Progress, unsaid
+from updater.progress import Progress, no_progress
 from updater.training.pools import backbone_rows, classify_items, crop_features
 
 _ITEMS_AT_ONCE = 2048
@@ -46,7 +46,7 @@ def score(
     reference: Reference | None,
     items: LabelledCrops,
     device: torch.device,
-    progress: Progress = unsaid,
+    progress: Progress = no_progress,
     experts: ExpertsSay | None = None,
 ) -> GateInputs:
     """Score whole items with a network that is not exported yet, beside its experts."""
@@ -84,7 +84,7 @@ def gate_inputs(
     return GateInputs(
         scores={
             name: np.concatenate([score(part).numpy() for part in _in_parts(output)])
-            for name, score in fitted(reference).items()
+            for name, score in fit_scores(reference).items()
             if not (frozen and name == "pseudo")
         }
         | ({} if experts is None else experts.scores(output.logits)),

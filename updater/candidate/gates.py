@@ -10,7 +10,7 @@ import math
 from memory.records import REAL
 from updater.candidate import findings
 from updater.gate_records import Behind, Gate
-from updater.intervals import groups_to_decide, lost_interval, share_interval
+from updater.intervals import difference_interval, groups_to_decide, share_interval
 from updater.records import Evaluation, Performance, Power, Robustness, Shares
 from updater.settings import UpdaterSettings
 
@@ -93,7 +93,7 @@ def keeps_power(before: Power | None, after: Power | None, bound_points: float) 
     witnessed = [((b.share, b.groups or b.items), (a.share, a.groups)) for b, a in pairs if a.groups]
     interval = None
     if len(witnessed) == len(pairs):
-        ends = lost_interval([b for b, _ in witnessed], [a for _, a in witnessed])
+        ends = difference_interval([b for b, _ in witnessed], [a for _, a in witnessed])
         interval = (*ends, sum(groups for _, (_, groups) in witnessed))
     return (_points_at_most(POWER, lost, bound_points, interval),)
 
@@ -120,24 +120,24 @@ def keeps_robustness(
 def _share(name: str, share: float, bound: float, groups: int | None, *, at_least: bool = False) -> Gate:
     """A gate on a share, 0..1, of so many groups."""
     if not groups or not math.isfinite(share):
-        return _bounded(name, share, bound, None)
+        return _bound_gate(name, share, bound, None)
     interval = (*share_interval(share, groups), groups)
-    return _bounded(name, share, bound, interval, groups_to_decide(share, bound), at_least=at_least)
+    return _bound_gate(name, share, bound, interval, groups_to_decide(share, bound), at_least=at_least)
 
 
 def _points_at_most(name: str, lost: float, bound: float, interval: tuple[float, float, int] | None) -> Gate:
     """A gate on a loss, a fraction, with its interval's ends and groups; value, ends and bound are points."""
-    value = _rounded(100 * lost)
+    value = _round_off(100 * lost)
     if interval is None:
-        return _bounded(name, value, bound, None)
+        return _bound_gate(name, value, bound, None)
     low, high, groups = 100 * interval[0], 100 * interval[1], interval[2]
     # An interval narrows by the root of its groups.
     apart, reach = abs(bound - value), high - value if value <= bound else value - low
     wanted = math.ceil(groups * (reach / apart) ** 2) if apart > reach / 100 else None
-    return _bounded(name, value, bound, (low, high, groups), wanted)
+    return _bound_gate(name, value, bound, (low, high, groups), wanted)
 
 
-def _bounded(
+def _bound_gate(
     name: str,
     value: float,
     bound: float,
@@ -150,7 +150,7 @@ def _bounded(
     gate = Gate(name=name, value=_number(value), bound=bound, holds=False)
     if interval is None:
         return gate
-    low, high, groups = _rounded(interval[0]), _rounded(interval[1]), interval[2]
+    low, high, groups = _round_off(interval[0]), _round_off(interval[1]), interval[2]
     holds = low >= bound if at_least else high <= bound
     decides = max(1, wanted - groups) if wanted and not holds and low <= bound <= high else None
     found = {"holds": holds, "low": low, "high": high, "groups": groups, "decides": decides}
@@ -162,9 +162,9 @@ def _as_finding(gate: Gate, evaluation: Evaluation) -> Gate:
     after, behind = evaluation.after, evaluation.behind.get(gate.name, _NOTHING)
     items = behind.items
     if gate.name == REALS_UNKNOWN:
-        mending = findings.of_reals(evaluation, behind, "unknown")
+        mending = findings.advice_on_reals(evaluation, behind, "unknown")
     elif gate.name == REALS_FAKE:
-        mending = findings.of_reals(evaluation, behind, "fake")
+        mending = findings.advice_on_reals(evaluation, behind, "fake")
     elif gate.name == FORGOTTEN:
         mending = findings.of_forgotten(evaluation)
     elif gate.name == POWER:
@@ -184,6 +184,6 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _rounded(value: float) -> float:
+def _round_off(value: float) -> float:
     # 0.90 - 0.85 is 5.000000000000004 points: a rounding error is no finding.
     return round(value, 9)

@@ -18,7 +18,7 @@ from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
 from updater.measures import balanced_weights, weighted_quantile
 from updater.progress import Progress
-from updater.training.discriminant import Discriminants, chosen, fake_odds, remainders, rows_of
+from updater.training.discriminant import Discriminants, choose_shrinkage, fake_odds, remainders, rows_of
 from updater.training.step import is_real
 from updater.training.sums import Statistics, on_grid, sums_of
 
@@ -43,7 +43,7 @@ class Part:
         output = NetworkOutput(*(one[torch.from_numpy(at)] for one in self.output))
         return Part(self.items.take(at), output, self.rows[at])
 
-    def solved(self, discriminants: Discriminants) -> NetworkOutput:
+    def solve(self, discriminants: Discriminants) -> NetworkOutput:
         """Return the output with other logits."""
         logits = self.rows @ discriminants.weight.T + discriminants.bias
         return self.output._replace(logits=torch.from_numpy(logits).float())
@@ -67,7 +67,7 @@ def left_out_odds(
     """
     total = sums_of(train.rows, train.items.families, train.items.sources)
     total = total if foreign is None else total.plus(foreign)
-    shrunk = chosen(train.rows, train.items, total)
+    shrunk = choose_shrinkage(train.rows, train.items, total)
     found = np.full(len(train.items), np.nan), np.full(len(calibration.items), np.nan)
     for out, spread, means, real in remainders(train.rows, train.items, total):
         solved = spread.discriminants(means, real, *shrunk)

@@ -10,7 +10,7 @@ from detector.release.crop_graphs import CELL_PX, OF_PICTURE, MapContract
 from detector.release.tensors import CROPS, Request
 from memory.records import REAL
 from updater.candidate.draft import put_graph, take_graph_over
-from updater.candidate.plan import CandidateRefusedError, Plan
+from updater.candidate.plan import CandidatePlan, CandidateRefusedError
 from updater.data.training_data import LabelledCrops
 from updater.localizer.calibrate import THRESHOLD, calibrate, reals_marked
 from updater.localizer.train import train_localizer
@@ -19,7 +19,7 @@ from updater.progress import Progress
 _PROBE_PICTURES, _PROBE_CROPS = 3, 2
 
 
-def localized(plan: Plan, draft: Path, progress: Progress) -> MapContract | None:
+def build_localizer(plan: CandidatePlan, draft: Path, progress: Progress) -> MapContract | None:
     """Put a localizer's files into draft and return its contract; None for a candidate without.
 
     It is trained where the plan has steps for it, on the train split's reals and pseudo-forgeries of them,
@@ -62,7 +62,7 @@ def localized(plan: Plan, draft: Path, progress: Progress) -> MapContract | None
     return put_graph(draft, LOCALIZER, graph, network, contract, [asked, alone])
 
 
-def _taken_over(plan: Plan, draft: Path) -> MapContract | None:
+def _taken_over(plan: CandidatePlan, draft: Path) -> MapContract | None:
     if plan.parent is None or plan.parent.artifact.manifest.localizer is None:
         return None
     take_graph_over(draft, LOCALIZER, plan.parent.artifact)

@@ -45,7 +45,10 @@ def outlook(real_groups: Counts, items: Counts) -> Outlook:
     }
     waiting = {name: lacking for name, lacking in waiting.items() if lacking}
     return Outlook(
-        real_groups=real_groups, items=items, waiting=waiting, told=tuple(_told(real_groups, items, waiting))
+        real_groups=real_groups,
+        items=items,
+        waiting=waiting,
+        told=tuple(_describe_data(real_groups, items, waiting)),
     )
 
 
@@ -88,7 +91,7 @@ def reals_for(groups: int) -> int:
     return max(0, math.ceil(groups / CALIBRATION_SHARE / _STEP) * _STEP)
 
 
-def _told(real_groups: Counts, items: Counts, waiting: Counts) -> list[str]:
+def _describe_data(real_groups: Counts, items: Counts, waiting: Counts) -> list[str]:
     told = [thresholds_rest_on(real_groups)]
     if few := reals_wanted(real_groups, list(real_groups)):
         named = ", ".join(f"{source} (about {count} more reals)" for source, count in few[:_SHOWN])

@@ -28,7 +28,7 @@ from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from memory.settings import MemorySettings
 from updater.candidate.calibrate import labels_of, unknown_scores
-from updater.candidate.evaluate import labelled, score_items
+from updater.candidate.evaluate import label_items, score_items
 from updater.candidate.gate_inputs import score
 from updater.candidate.outlook import LEAST
 from updater.candidate.reference_set import REFERENCE_ROWS, Foreign, foreign_rows
@@ -40,7 +40,7 @@ from updater.progress import Progress
 from updater.settings import TIMM, UpdaterSettings
 from updater.training.step import FIRST, UPDATE, Recipe
 from updater.training.sums import POOLED, Statistics, StatisticsError, statistics_of
-from updater.training.weights import Weights, chosen
+from updater.training.weights import Weights, choose_weights
 
 
 class CandidateRefusedError(Exception):
@@ -60,7 +60,7 @@ class Parent:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CandidatePlan:
     """What a candidate is made from.
 
     classes: real first, then the parent's in their order, then the new ones. splits: the items of
@@ -94,7 +94,7 @@ class Plan:
     """what the release carries of networks with a real/fake head of their own"""
 
 
-def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> Plan:
+def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> CandidatePlan:
     """Choose the classes of the next candidate.
 
     Raises CandidateRefusedError where there is nothing that can be learnt.
@@ -109,7 +109,9 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     }
     waiting = {name: of for name, of in counts.items() if any(of[split] < LEAST[split] for split in LEAST)}
     if REAL in waiting:
-        raise CandidateRefusedError(f"too few labelled reals: {_said(counts[REAL])}, needed {_said(LEAST)}")
+        raise CandidateRefusedError(
+            f"too few labelled reals: {_counts(counts[REAL])}, needed {_counts(LEAST)}"
+        )
     old = parent.artifact.manifest.classes[1:] if parent else ()
     summed = parent.statistics.families if parent and parent.statistics else ()
     for name in old:
@@ -119,8 +121,8 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
             )
     new = tuple(sorted(set(counts) - set(waiting) - set(old) - {REAL}))
     if not old and not new:
-        few = "; ".join(f"{name} has {_said(of)}" for name, of in waiting.items()) or "none is labelled"
-        raise CandidateRefusedError(f"no family has enough labelled exemplars ({_said(LEAST)}): {few}")
+        few = "; ".join(f"{name} has {_counts(of)}" for name, of in waiting.items()) or "none is labelled"
+        raise CandidateRefusedError(f"no family has enough labelled exemplars ({_counts(LEAST)}): {few}")
     classes = (REAL, *old, *new)
     chosen = Splits(
         **{split: _only(getattr(splits, split), classes) for split in LEAST},
@@ -136,7 +138,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
             f" {settings.learner}: set {learner}, or begin with an empty ledger, to learn release 0 anew"
         )
     architecture = manifest.architecture if manifest else _architecture(settings, crop_px)
-    return Plan(
+    return CandidatePlan(
         classes=classes,
         new=new,
         waiting={name: of for name, of in waiting.items() if name not in classes},
@@ -176,7 +178,7 @@ def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:
     return items.take(i for i, family in enumerate(items.families) if family in classes)
 
 
-def _said(counts: Mapping[str, int]) -> str:
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {split}" for split, count in counts.items())
 
 
@@ -262,10 +264,10 @@ def picture_plan(
 def initial_weights(settings: UpdaterSettings) -> Weights | None:
     """Return the weights that release 0 begins with, read or fetched; None: random. Raises WeightsError."""
     timm = settings.checkpoint == TIMM
-    return chosen(settings.backbone, None if timm else settings.checkpoint, timm)
+    return choose_weights(settings.backbone, None if timm else settings.checkpoint, timm)
 
 
-def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
+def live_calls(plan: CandidatePlan, progress: Progress) -> LiveCalls | None:
     """Return what the plan's parent says of the calibration items; None where nothing is live."""
     if plan.parent is None:
         return None
@@ -273,7 +275,7 @@ def live_calls(plan: Plan, progress: Progress) -> LiveCalls | None:
     manifest = artifact.manifest
     if manifest.experts:  # which its graph alone still holds
         scored = score_items(open_session(artifact, threads=1), items)
-        labels, _ = labelled(scored, manifest.gate, manifest.classes, items)
+        labels, _ = label_items(scored, manifest.gate, manifest.classes, items)
         fake = np.asarray(fake_probabilities(scored["logits"]), np.float32)
     else:
         network = plan.parent.network.to(plan.device)

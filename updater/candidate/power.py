@@ -21,22 +21,22 @@ from updater.candidate.calibrate import fit_gate, labels_of, reals, unknown_scor
 from updater.candidate.gate_inputs import gate_inputs
 from updater.candidate.gates import ITEMS_SHOWN
 from updater.candidate.left_out import Part, part_of
-from updater.candidate.plan import Plan, live_calls
+from updater.candidate.plan import CandidatePlan, live_calls
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls
 from updater.data.training_data import LabelledCrops
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.experts.calibrate import calibrated_experts
 from updater.progress import Progress
 from updater.records import Caught, Power
-from updater.training.discriminant import Discriminants, Spread, chosen
+from updater.training.discriminant import Discriminants, Spread, choose_shrinkage
 from updater.training.sums import StatisticsError, sums_of
 
 _ROUNDS = 1000
 
 
 @dataclass(frozen=True)
-class Fared:
+class HeldOutScores:
     """How n items of a family fared that was left out, [n] each."""
 
     not_real: NDArray[np.bool_]
@@ -47,7 +47,7 @@ class Fared:
     ids: NDArray[np.str_]
 
 
-def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | None:
+def measure_power(plan: CandidatePlan, network: Network, progress: Progress) -> Power | None:
     """Leave each family of a plan out once. network: the candidate's, whose embedding is taken as it is.
 
     Returns None where there is but one family: with it left out, nothing would be known of forgery. A family
@@ -63,8 +63,8 @@ def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | N
     total = sums_of(train.rows, train.items.families, train.items.sources)
     if plan.parent is not None and plan.parent.statistics is not None:
         total = total.plus(plan.parent.statistics)
-    shrunk, live = chosen(train.rows, train.items, total), live_calls(plan, progress)
-    fared: dict[str, Fared] = {}
+    shrunk, live = choose_shrinkage(train.rows, train.items, total), live_calls(plan, progress)
+    fared: dict[str, HeldOutScores] = {}
     for number, family in enumerate(families):
         progress("power", number, len(families))
         of = [np.array(part.items.families) == family for part in (train, calibration)]
@@ -78,19 +78,19 @@ def measure_power(plan: Plan, network: Network, progress: Progress) -> Power | N
                 left = train.take(~of[0]), calibration.take(~of[1])
                 unseen = own, calibration.take(of[1])
                 calls = live and live.take(~of[1])
-                fared[family] = _fared(plan, classes, solved, left, unseen, calls)
+                fared[family] = _score_unseen(plan, classes, solved, left, unseen, calls)
     progress("power", len(families), len(families))
     return power_of(fared, plan.seed) if fared else None
 
 
-def _fared(
-    plan: Plan,
+def _score_unseen(
+    plan: CandidatePlan,
     classes: tuple[str, ...],
     solved: Discriminants,
     left: tuple[Part, Part],
     unseen: tuple[Part, Part],
     live: LiveCalls | None,
-) -> Fared:
+) -> HeldOutScores:
     """Return how unseen items fare at a gate of these classes, of what is left to train and calibrate on."""
     known, held = left
     reference, experts = None, None
@@ -98,14 +98,14 @@ def _fared(
         places = equal_shares(np.array(known.items.families), np.array(known.items.ids), REFERENCE_ROWS)
         some = known.take(np.isin(np.arange(len(known.items)), places))
         reference = make_reference(some.output, some.items.families, some.items.ids, some.items.sources)
-    of_held = held.solved(solved)
+    of_held = held.solve(solved)
     if plan.experts:
         contracts = [expert.contract for expert in plan.experts]
         experts = calibrated_experts(contracts, held.items, of_held.logits, classes)
     # All at once, for what the scores are fitted to takes longer than scoring.
     parts = (held, *unseen)
     items = LabelledCrops.join([part.items for part in parts])
-    outputs = [part.solved(solved) for part in parts]
+    outputs = [part.solve(solved) for part in parts]
     output = NetworkOutput(*(torch.cat(of) for of in zip(*outputs, strict=True)))
     say = experts and experts.of(items)
     measured = gate_inputs(output, reference, say, frozen=plan.architecture.frozen)
@@ -117,16 +117,16 @@ def _fared(
     unknown = unknown_scores(found, gate)
     videos = None if items.videos is None else items.videos[last]
     labels = labels_of(unknown, found.fake_probability, gate, videos, sources[last])
-    return Fared(labels != REAL, unknown, groups[last], np.array(items.ids)[last])
+    return HeldOutScores(labels != REAL, unknown, groups[last], np.array(items.ids)[last])
 
 
-def power_of(fared: Mapping[str, Fared], seed: int) -> Power:
+def power_of(fared: Mapping[str, HeldOutScores], seed: int) -> Power:
     """Return the power, of how the items of each family left out fared.
 
     The share is the mean over families of the mean over groups. Its 95 % interval is a percentile bootstrap
     (Efron 1979) over both: families are drawn anew, and of each drawn family its groups.
     """
-    rng = RandomStream.POWER.generator(seed)
+    rng = SeedPurpose.POWER.generator(seed)
     drawn = np.empty((len(fared), _ROUNDS))
     families = {}
     for row, (family, items) in enumerate(fared.items()):

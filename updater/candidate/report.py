@@ -74,7 +74,7 @@ _PAGES.globals.update(accuracy=accuracy, under_distortions=under_distortions, un
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
     """The evaluation as a page: the gates, then what each class was called before and after."""
-    return _PAGES.get_template("evaluation.md.j2").render(_told(evaluation))
+    return _PAGES.get_template("evaluation.md.j2").render(_page_values(evaluation))
 
 
 def model_card(evaluation: Evaluation) -> str:
@@ -91,7 +91,7 @@ def model_card(evaluation: Evaluation) -> str:
         key=lambda name: classes[name].named,
     )
     return _PAGES.get_template("model_card.md.j2").render(
-        _told(evaluation),
+        _page_values(evaluation),
         bare=evaluation.backbone == NO_BACKBONE,
         mistaken=sorted(mistaken, reverse=True)[:_MISTAKEN_SHOWN],
         weakest=weakest,
@@ -99,7 +99,7 @@ def model_card(evaluation: Evaluation) -> str:
     )
 
 
-def _told(evaluation: Evaluation) -> dict[str, Any]:
+def _page_values(evaluation: Evaluation) -> dict[str, Any]:
     """Return what both pages are made from."""
     return {
         "of": evaluation,

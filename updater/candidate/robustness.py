@@ -18,17 +18,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from memory.records import REAL
-from updater.candidate.evaluate import Judge
+from updater.candidate.evaluate import GatedModel
 from updater.candidate.gates import ITEMS_SHOWN
 from updater.data.stored_rows import chosen_rows
 from updater.data.training_data import LabelledCrops
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
 from updater.distortions.methods import distort_crops
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.intervals import CONFIDENCE
 from updater.measures import balanced_weights
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 from updater.records import Lost, Robustness
 
 log = structlog.get_logger()
@@ -48,11 +48,11 @@ _FEWEST, _MOST = 2, 8
 
 
 def measure_robustness(
-    candidate: Judge,
-    live: Judge | None,
+    candidate: GatedModel,
+    live: GatedModel | None,
     items: LabelledCrops,
     seed: int,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
     max_s: float = MAX_S,
 ) -> tuple[Robustness, Robustness | None]:
     """Measure both on the same held-back items under the same distortions, within max_s seconds.
@@ -70,7 +70,7 @@ def measure_robustness(
             some = _few_crops(items.take(order[done : done + count]))
 
             def by_all(step: Step | None, some: LabelledCrops = some, before: int = done) -> list[Right]:
-                seen = some if step is None else _distorted(some, step, seed, before)
+                seen = some if step is None else _distort_items(some, step, seed, before)
                 return [judge.right(seen) for judge in judges]
 
             found_of = zip(*pool.map(by_all, (None, *STEPS)), strict=True)
@@ -84,7 +84,7 @@ def measure_robustness(
     if live is None:
         return _robustness(used, found[0]), None
     after, before = found
-    lost = _lost(used, before, after, live.classes)
+    lost = _lost_items(used, before, after, live.classes)
     return _robustness(used, after, lost), _robustness(used, before)
 
 
@@ -105,7 +105,7 @@ def _order(items: LabelledCrops, seed: int) -> list[int]:
     families, turns = np.array(items.families), dict.fromkeys(items.families, 0)
     real: list[tuple[int, int]] = []
     forged: list[tuple[int, int]] = []
-    for place in RandomStream.ROBUSTNESS_ITEMS.generator(seed).permutation(len(items)).tolist():
+    for place in SeedPurpose.ROBUSTNESS_ITEMS.generator(seed).permutation(len(items)).tolist():
         turns[families[place]] += 1
         (real if families[place] == REAL else forged).append((turns[families[place]], place))
     half = MAX_ITEMS // 2
@@ -125,7 +125,7 @@ def _few_crops(items: LabelledCrops) -> LabelledCrops:
     return replace(items, crops=crops[:], starts=np.array(starts), crop_features=None)
 
 
-def _distorted(items: LabelledCrops, step: Step, seed: int, before: int) -> LabelledCrops:
+def _distort_items(items: LabelledCrops, step: Step, seed: int, before: int) -> LabelledCrops:
     """Distort each item's crops, and its whole picture, by draws of its own; before: items judged earlier."""
     crops = np.empty_like(items.crops[:])
     pictures = None if items.pictures is None else np.empty_like(items.pictures[:])
@@ -139,7 +139,7 @@ def _distorted(items: LabelledCrops, step: Step, seed: int, before: int) -> Labe
 
 
 def _rng(seed: int, number: int) -> np.random.Generator:
-    return RandomStream.ROBUSTNESS.generator(seed, number)
+    return SeedPurpose.ROBUSTNESS.generator(seed, number)
 
 
 def _robustness(items: LabelledCrops, right: NDArray[np.bool_], lost: Lost | None = None) -> Robustness:
@@ -153,7 +153,7 @@ def _robustness(items: LabelledCrops, right: NDArray[np.bool_], lost: Lost | Non
     )
 
 
-def _lost(
+def _lost_items(
     items: LabelledCrops, before: NDArray[np.bool_], after: NDArray[np.bool_], classes: Sequence[str]
 ) -> Lost | None:
     known = np.isin(np.array(items.families), classes)

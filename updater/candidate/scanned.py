@@ -6,23 +6,23 @@ from pathlib import Path
 
 import numpy as np
 
-from detector.looks.scan_look import Segments
 from detector.model.scanner import Scanner, ScannerGraph
 from detector.release.artifact import EVALUATION, SCANNER
 from detector.release.crop_graphs import ScanContract
 from detector.release.tensors import CROPS, Request
+from detector.second_pass.scan_look import Segments
 from memory.records import REAL
 from updater.candidate.draft import Scanned, put_graph, take_graph_over
-from updater.candidate.plan import CandidateRefusedError, Plan
+from updater.candidate.plan import CandidatePlan, CandidateRefusedError
 from updater.data.real_clips import LEAST_VIDEOS, NO_CLIPS, RealClips
 from updater.data.stored_rows import chosen_rows
 from updater.data.training_data import LabelledCrops
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.progress import Progress
 from updater.records import Evaluation, ScannerFound
 from updater.scan.clips import ScannedClip, SeenFrames
 from updater.scan.simulated import Features, library_clips, real_clips, simulate_clip, simulate_clips
-from updater.scan.training import BATCH, fared, share_told, threshold_of, told, train_scanner
+from updater.scan.training import BATCH, detect, evaluate, false_alarm_rate, threshold_of, train_scanner
 from updater.training.crop_rows import Crops
 
 _PROBE_FRAMES = 24
@@ -32,7 +32,7 @@ FULL_STEPS = 600
 """With fewer steps there are fewer clips, in proportion, since few that are seen often teach more."""
 
 
-def scanned(plan: Plan, draft: Path, progress: Progress) -> Scanned | None:
+def build_scanner(plan: CandidatePlan, draft: Path, progress: Progress) -> Scanned | None:
     """Put a scanner's files into draft and return what it is; None for a candidate without.
 
     It is trained where the plan has steps for it: on clips that are simulated from the train split's reals
@@ -56,42 +56,42 @@ def scanned(plan: Plan, draft: Path, progress: Progress) -> Scanned | None:
         epochs=max(1, round(plan.scanner_steps * BATCH / len(train))),
         progress=partial(progress, "scanner"),
     )
-    held, of_library = (told(scanner, some) for some in clips.held_back())
+    held, of_library = (detect(scanner, some) for some in clips.held_back())
     threshold = threshold_of(held, of_library)
     contract = _put(plan, scanner, draft, [*held, *of_library], threshold)
     tested, of_videos = clips.to_test()
     found = ScannerFound(
-        **fared(scanner, tested, threshold).model_dump(),
+        **evaluate(scanner, tested, threshold).model_dump(),
         learnt_library=learnt_library,
         held_library=len(of_library),
-        library=fared(scanner, of_videos, threshold) if of_videos else None,
+        library=evaluate(scanner, of_videos, threshold) if of_videos else None,
     )
     return Scanned(contract=contract, found=found)
 
 
 def _put(
-    plan: Plan, scanner: Scanner, draft: Path, held: Sequence[Segments], threshold: float
+    plan: CandidatePlan, scanner: Scanner, draft: Path, held: Sequence[Segments], threshold: float
 ) -> ScanContract:
     """Export a scanner, prove it by a simulated clip, and put its files into draft.
 
     held: what it says of held-back real clips.
     """
     crop = real_crops(plan.splits.calibration)[np.zeros(1, np.int64)][0]
-    rng = RandomStream.CLIP_OF_PROBE.generator(plan.seed)
+    rng = SeedPurpose.CLIP_OF_PROBE.generator(plan.seed)
     shown = simulate_clip(rng, crop, plan.without, forged=True).frames
     asked: Request = {CROPS: shown[:_PROBE_FRAMES]}
     crop_px = plan.crop_plan.crop_px
     contract = ScanContract(
         crop_px=crop_px,
         threshold=threshold,
-        reals_told=share_told(held, threshold),
+        reals_told=false_alarm_rate(held, threshold),
         reals=len(held),
     )
     graph = ScannerGraph(scanner, crop_px)
     return put_graph(draft, SCANNER, graph, scanner, contract, [asked, {CROPS: shown}])
 
 
-def _taken_over(plan: Plan, draft: Path) -> Scanned | None:
+def _taken_over(plan: CandidatePlan, draft: Path) -> Scanned | None:
     if plan.parent is None or plan.parent.artifact.manifest.scanner is None:
         return None
     parent = plan.parent.artifact
@@ -103,7 +103,7 @@ def _taken_over(plan: Plan, draft: Path) -> Scanned | None:
 class ScannedClips:
     """Makes a plan's clips, as the head over time sees them; no clip's group is in two splits."""
 
-    def __init__(self, plan: Plan, features: Features, progress: Progress) -> None:
+    def __init__(self, plan: CandidatePlan, features: Features, progress: Progress) -> None:
         self._plan, self._features, self._progress = plan, features, progress
 
     def to_learn(self) -> tuple[list[ScannedClip], int]:
@@ -113,8 +113,8 @@ class ScannedClips:
         """
         plan, videos, count = self._plan, self._videos("train"), self._count(TRAINED)
         of_library = min(count // 2, 2 * len(videos))
-        simulated = self._simulated(
-            "scanner: clips", plan.splits.train, RandomStream.CLIPS_TO_LEARN, count, 0.5
+        simulated = self._simulate(
+            "scanner: clips", plan.splits.train, SeedPurpose.CLIPS_TO_LEARN, count, 0.5
         )
         if not of_library:
             return simulated, 0
@@ -124,7 +124,7 @@ class ScannedClips:
             self._features,
             of_library,
             without=plan.without,
-            seed=RandomStream.VIDEOS_TO_LEARN.of(plan.seed),
+            seed=SeedPurpose.VIDEOS_TO_LEARN.of(plan.seed),
             progress=partial(self._progress, "scanner: clips of videos"),
         )
         return [*simulated, *made], of_library
@@ -132,8 +132,8 @@ class ScannedClips:
     def held_back(self) -> tuple[list[ScannedClip], list[ScannedClip]]:
         """Return simulated real clips, and real videos as they are, one a group; none where they are few."""
         count = self._count(CALIBRATED)
-        simulated = self._simulated(
-            "scanner: held-back clips", self._plan.splits.calibration, RandomStream.CLIPS_HELD_BACK, count, 0
+        simulated = self._simulate(
+            "scanner: held-back clips", self._plan.splits.calibration, SeedPurpose.CLIPS_HELD_BACK, count, 0
         )
         videos = self._videos("calibration")
         numbers = videos.one_a_group()[:CALIBRATED]
@@ -146,8 +146,8 @@ class ScannedClips:
     def to_test(self) -> tuple[list[ScannedClip], list[ScannedClip]]:
         """Return simulated clips, half of them forged; and each of some real videos, as it is and forged."""
         plan, count = self._plan, self._count(TESTED)
-        simulated = self._simulated(
-            "scanner: test clips", plan.splits.test, RandomStream.CLIPS_TO_TEST, count, 0.5
+        simulated = self._simulate(
+            "scanner: test clips", plan.splits.test, SeedPurpose.CLIPS_TO_TEST, count, 0.5
         )
         videos = self._videos("test")
         numbers = videos.one_a_group()[: count // 2]
@@ -159,13 +159,13 @@ class ScannedClips:
             self._features,
             2 * len(numbers),
             without=plan.without,
-            seed=RandomStream.VIDEOS_TO_TEST.of(plan.seed),
+            seed=SeedPurpose.VIDEOS_TO_TEST.of(plan.seed),
             coded_again_share=0,
             progress=partial(self._progress, "scanner: test videos"),
         )
 
-    def _simulated(
-        self, stage: str, items: LabelledCrops, stream: RandomStream, count: int, forged: float
+    def _simulate(
+        self, stage: str, items: LabelledCrops, stream: SeedPurpose, count: int, forged: float
     ) -> list[ScannedClip]:
         return simulate_clips(
             real_crops(items),

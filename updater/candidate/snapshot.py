@@ -82,7 +82,7 @@ def snapshot_rows(splits: Splits) -> list[SnapshotRow] | None:
     return rows
 
 
-def packed(rows: Iterable[SnapshotRow]) -> bytes:
+def pack_rows(rows: Iterable[SnapshotRow]) -> bytes:
     """Return a snapshot's file: of the same rows always the same bytes."""
     return gzip.compress(b"".join(row.model_dump_json().encode() + b"\n" for row in rows), mtime=0)
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import structlog
 
 from memory.crops.crop_store import Views
-from memory.crops.scans import unpacked
+from memory.crops.scans import decode_frames
 from memory.records import REAL, Exemplar
 from updater.data.stored_rows import Collected, StoredRows
 from updater.filters import Picture
@@ -60,7 +60,7 @@ class Gathering:
         if exemplar.family != REAL or views.scan is None or len(self._groups) == MOST:
             return
         try:
-            frames = unpacked(views.scan)
+            frames = decode_frames(views.scan)
         except ValueError as error:
             log.error("frames of a real video left out", exemplar=exemplar.id, error=str(error))
             return

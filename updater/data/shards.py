@@ -64,15 +64,15 @@ class Shard:
         """Fill out with the rows from `first` on. Raises StoredRowsError."""
         view = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # numpy arrays are buffers
         at, done = self.offset + first * self.row_bytes, 0
-        handle = self.held or _opened(self)
+        handle = self.held or _open_shard(self)
         try:
             while done < len(view):
                 found = os.preadv(handle.descriptor, [view[done : done + READ_AT_ONCE]], at + done)
                 if not found:
-                    raise StoredRowsError(_changed(self.path, "cut short"))
+                    raise StoredRowsError(_change_message(self.path, "cut short"))
                 done += found
         except OSError as error:
-            raise StoredRowsError(_changed(self.path, f"lost ({error.strerror})")) from error
+            raise StoredRowsError(_change_message(self.path, f"lost ({error.strerror})")) from error
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process of this host, which opens the file for itself."""
@@ -80,13 +80,13 @@ class Shard:
 
 
 @lru_cache(_OPEN_FILES)
-def _opened(shard: Shard) -> Handle:
+def _open_shard(shard: Shard) -> Handle:
     try:
         handle = Handle(os.open(shard.path, os.O_RDONLY))
     except OSError as error:
-        raise StoredRowsError(_changed(shard.path, f"lost ({error.strerror})")) from error
+        raise StoredRowsError(_change_message(shard.path, f"lost ({error.strerror})")) from error
     if stamp(handle.descriptor) != shard.stamp:
-        raise StoredRowsError(_changed(shard.path, "changed"))
+        raise StoredRowsError(_change_message(shard.path, "changed"))
     return handle
 
 
@@ -96,7 +96,7 @@ def stamp(descriptor: int) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _changed(path: Path, how: str) -> str:
+def _change_message(path: Path, how: str) -> str:
     return f"{path} was {how} while it was in use: run the same again, which goes on and makes it anew"
 
 

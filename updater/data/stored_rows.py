@@ -85,7 +85,7 @@ def joined_rows(parts: Sequence[Any]) -> Any:
     full = [part for part in parts if len(part)]
     if not any(isinstance(part, StoredRows) for part in full):
         return np.concatenate([part[:] for part in parts])
-    parts = [part if isinstance(part, StoredRows) else stored(part) for part in full]
+    parts = [part if isinstance(part, StoredRows) else store_rows(part) for part in full]
     numbers: dict[Shard, int] = {}
     for part in parts:
         for shard in part.shards:
@@ -149,7 +149,7 @@ class Scratch:
         return StoredRows([Shard(path, 0, self._count, self._row, self._dtype, digest, mark, self._handle)])
 
 
-def stored(rows: NDArray[Any]) -> StoredRows:
+def store_rows(rows: NDArray[Any]) -> StoredRows:
     """Write an array of at least one row to a file without a name. Raises StoredRowsError."""
     scratch = Scratch()
     scratch.add(rows)
@@ -180,7 +180,7 @@ class Collected:
         return np.concatenate(self._held) if self._scratch is None else self._scratch.rows()
 
 
-def collected(parts: Iterable[NDArray[Any]]) -> NDArray[Any] | StoredRows:
+def collect_rows(parts: Iterable[NDArray[Any]]) -> NDArray[Any] | StoredRows:
     """Return arrays one after another, at least one, as `Collected` holds them. Raises StoredRowsError."""
     found = Collected()
     for part in parts:

@@ -19,7 +19,7 @@ from memory.rows import UnknownExemplarError, select_exemplars, select_features
 from memory.store import Store
 from updater.data.real_clips import Gathering, RealClips
 from updater.data.stored_rows import Collected, StoredRows, chosen_rows, joined_rows, rows_of_items
-from updater.progress import Progress, Steps, uncounted, unsaid
+from updater.progress import Progress, Steps, no_progress, no_steps
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class LabelledCrops:
         """Return these items, in this order."""
         at = np.fromiter(items, np.int64)
         rows, starts = rows_of_items(self.starts, at)
-        columns = {n: _chosen(getattr(self, n), rows if n in _OF_CROPS else at) for n in _COLUMNS}
+        columns = {n: _choose_rows(getattr(self, n), rows if n in _OF_CROPS else at) for n in _COLUMNS}
         return LabelledCrops(**columns, starts=starts)
 
     @staticmethod
@@ -93,7 +93,7 @@ class LabelledCrops:
         """
         counts = np.concatenate([np.diff(part.starts) for part in parts])
         full = [part for part in parts if len(part)] or parts
-        columns = {name: _joined([getattr(part, name) for part in full]) for name in _COLUMNS}
+        columns = {name: _join_columns([getattr(part, name) for part in full]) for name in _COLUMNS}
         return LabelledCrops(**columns, starts=np.cumsum([0, *counts]).astype(np.int64))
 
     def counts(self) -> dict[str, int]:
@@ -106,13 +106,13 @@ _OF_CROPS = {"crops", "crop_features"}
 """the columns that have a row a crop; the others have one an item"""
 
 
-def _chosen(column: Any, at: npt.NDArray[np.int64]) -> Any:
+def _choose_rows(column: Any, at: npt.NDArray[np.int64]) -> Any:
     if isinstance(column, tuple):
         return tuple(column[i] for i in at)
     return None if column is None else chosen_rows(column, at)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
+def _join_columns(parts: Sequence[Any]) -> Any:
     if isinstance(parts[0], tuple):
         return tuple(value for part in parts for value in part)
     return None if any(part is None for part in parts) else joined_rows(parts)
@@ -135,7 +135,7 @@ def load_splits(
     store: Store,
     crops: CropStore,
     resting: Collection[str] = (),
-    progress: Progress = unsaid,
+    progress: Progress = no_progress,
     *,
     picture: PicturePlan | None = None,
     with_clips: bool = False,
@@ -181,7 +181,7 @@ def load(
     crops: CropStore,
     split: Split,
     resting: Collection[str] = (),
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
     *,
     picture: PicturePlan | None = None,
     clips: Gathering | None = None,

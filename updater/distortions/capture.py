@@ -139,7 +139,7 @@ def optical_distortion(rng: np.random.Generator, stack: Picture, level: int) -> 
     across = np.arange(width)[None] - (width - 1) / 2
     corner = max(1.0, np.hypot(height - 1, width - 1) / 2)
     bend = strength * (down**2 + across**2) / corner**2
-    return _displaced(stack, np.stack([down * bend, across * bend]))
+    return _displace(stack, np.stack([down * bend, across * bend]))
 
 
 def elastic(rng: np.random.Generator, stack: Picture, level: int) -> Picture:
@@ -150,7 +150,7 @@ def elastic(rng: np.random.Generator, stack: Picture, level: int) -> Picture:
     rough = rng.standard_normal((2, *stack.shape[1:3]))
     smooth: Field = gaussian_filter(rough, (0, ELASTIC_SIGMA_PX, ELASTIC_SIGMA_PX), mode="mirror")
     smooth *= ELASTIC_REACHES_PX[level - 1] / np.abs(smooth).max(axis=(1, 2), keepdims=True)
-    return _displaced(stack, smooth)
+    return _displace(stack, smooth)
 
 
 def sharpen(rng: np.random.Generator, frames: Picture, level: int) -> Picture:
@@ -164,15 +164,15 @@ def aberration(rng: np.random.Generator, frames: Picture, level: int) -> Picture
     """Move red one way and blue the other: lateral chromatic aberration. Draws the direction."""
     field = _apart(rng, frames, level)
     parted = frames.copy()
-    parted[..., _RED] = _displaced(frames[..., _RED], field)
-    parted[..., _BLUE] = _displaced(frames[..., _BLUE], -field)
+    parted[..., _RED] = _displace(frames[..., _RED], field)
+    parted[..., _BLUE] = _displace(frames[..., _BLUE], -field)
     return parted
 
 
 def aberration_maps(rng: np.random.Generator, maps: Picture, level: int) -> Picture:
     """Widen maps, uint8 [T, H, W]: a pixel is forged as far as the most forged of its three colours."""
     field = _apart(rng, maps, level)
-    return np.maximum(maps, np.maximum(_displaced(maps, field), _displaced(maps, -field)))
+    return np.maximum(maps, np.maximum(_displace(maps, field), _displace(maps, -field)))
 
 
 def _apart(rng: np.random.Generator, stack: Picture, level: int) -> Field:
@@ -181,7 +181,7 @@ def _apart(rng: np.random.Generator, stack: Picture, level: int) -> Field:
     return np.broadcast_to(shift[:, None, None], (2, *stack.shape[1:3]))
 
 
-def _displaced(stack: Picture, field: Field) -> Picture:
+def _displace(stack: Picture, field: Field) -> Picture:
     """Move uint8 [T, H, W] or [T, H, W, C] by a field [2, H, W], bilinear, the borders mirrored."""
     places = np.indices(stack.shape[1:3]) + field
     moved = np.empty_like(stack)

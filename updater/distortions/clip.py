@@ -70,7 +70,7 @@ class Clip:
             self._demuxer = demuxer(file.read(_HEAD_BYTES))
         if self._demuxer is None:
             raise ClipError(f"{self.called} is no video of MP4, MOV, Matroska, WebM, AVI")
-        with self._opened() as container:
+        with self._open() as container:
             stream = self._pictures(container)
             self.codec = str(stream.codec_context.codec.canonical_name)
             """h264, hevc, mpeg4, …"""
@@ -88,7 +88,7 @@ class Clip:
 
         Raises ClipError where one cannot be decoded, or has another size than the first.
         """
-        with self._opened() as container:
+        with self._open() as container:
             size, turn = None, None
             for number, frame in enumerate(container.decode(self._pictures(container))):
                 size = size or (frame.width, frame.height)
@@ -105,7 +105,7 @@ class Clip:
     @contextmanager
     def sound(self) -> Iterator[tuple[Sequence[Any], Iterator[Any]]]:
         """Open the sound: its streams, and its packets as they are stored, in their order."""
-        with self._opened() as container:
+        with self._open() as container:
             streams = [stream for stream in container.streams.audio if stream.codec_context is not None]
             yield streams, self._packets(container, streams)
 
@@ -118,7 +118,7 @@ class Clip:
             raise ClipError(f"{self.called} cannot be read: {_said_of(error)}") from error
 
     @contextmanager
-    def _opened(self) -> Iterator[Any]:
+    def _open(self) -> Iterator[Any]:
         assert self._demuxer is not None
         try:
             with self._path.open("rb") as file, open_film(file, self._demuxer) as container:

@@ -92,7 +92,11 @@ def write_clip(
             ):
                 streams = {one: out.add_stream_from_template(one) for one in given} if sound else {}
                 _write(
-                    out, frames, like, coder, _moved(heard, streams, like.start_s) if streams else iter(())
+                    out,
+                    frames,
+                    like,
+                    coder,
+                    _move_packets(heard, streams, like.start_s) if streams else iter(()),
                 )
         except BROKEN as error:
             what = f"{container} of {coder.name}"
@@ -142,7 +146,7 @@ def _picture_stream(out: Any, coder: Coder, first: Any, like: Clip) -> Any:
     return stream
 
 
-def _moved(packets: Iterable[Any], streams: dict[Any, Any], start_s: float) -> Iterator[Any]:
+def _move_packets(packets: Iterable[Any], streams: dict[Any, Any], start_s: float) -> Iterator[Any]:
     """Packets of sound on their new streams, as long after the first frame as they were."""
     for packet in packets:
         late = round(start_s / packet.time_base)

@@ -63,16 +63,16 @@ def double_jpeg(rng: np.random.Generator, frames: Picture, level: int) -> Pictur
 
 def rescale(rng: np.random.Generator, frames: Picture, level: int) -> Picture:
     """Resize: smaller by averaging areas, and back by bicubic interpolation."""
-    return _rescaled(frames, RESCALE_FACTORS[level - 1], Image.Resampling.BOX, Image.Resampling.BICUBIC)
+    return _rescale(frames, RESCALE_FACTORS[level - 1], Image.Resampling.BOX, Image.Resampling.BICUBIC)
 
 
 def rescale_nearest(rng: np.random.Generator, frames: Picture, level: int) -> Picture:
     """Resize: smaller and back by the nearest pixel."""
     nearest = Image.Resampling.NEAREST
-    return _rescaled(frames, RESCALE_NEAREST_FACTORS[level - 1], nearest, nearest)
+    return _rescale(frames, RESCALE_NEAREST_FACTORS[level - 1], nearest, nearest)
 
 
-def _rescaled(frames: Picture, factor: float, down: Image.Resampling, up: Image.Resampling) -> Picture:
+def _rescale(frames: Picture, factor: float, down: Image.Resampling, up: Image.Resampling) -> Picture:
     height, width = frames.shape[1:3]
     low, narrow = max(1, round(height / factor)), max(1, round(width / factor))
     return to_picture(resize(resize(frames.astype(np.float32), low, narrow, down), height, width, up))

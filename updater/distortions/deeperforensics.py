@@ -120,12 +120,12 @@ def _bilinear(frames: Picture, height: int, width: int) -> Picture:
     if frames.shape[1:3] == (2 * height, 2 * width):
         four = held[:, ::2] + held[:, 1::2]
         return ((four[:, :, ::2] + four[:, :, 1::2] + 2) >> 2).astype(np.uint8)
-    left, right = _weighed(held, width, COLUMNS)
-    above, below = _weighed((left + right) >> 4, height, ROWS)
+    left, right = _weigh_nearest(held, width, COLUMNS)
+    above, below = _weigh_nearest((left + right) >> 4, height, ROWS)
     return (((above >> 16) + (below >> 16) + 2) >> 2).astype(np.uint8)
 
 
-def _weighed(held: Whole, size: int, axis: int) -> tuple[Whole, Whole]:
+def _weigh_nearest(held: Whole, size: int, axis: int) -> tuple[Whole, Whole]:
     """The nearest two along an axis of each of `size` places, times their weights of 2048."""
     count = held.shape[axis]
     places = ((np.arange(size) + 0.5) * (count / size) - 0.5).astype(np.float32)
@@ -156,11 +156,11 @@ def to_ycbcr(frames: Picture) -> Pixels:
     """
     levels = frames.astype(np.float32)
     red, green, blue = levels[..., 0], levels[..., 1], levels[..., 2]
-    luma = _fused(blue, 0.114, _fused(green, 0.587, red * np.float32(0.299)))
+    luma = _multiply_add(blue, 0.114, _multiply_add(green, 0.587, red * np.float32(0.299)))
     planes = np.empty_like(levels)
     planes[..., 0] = (luma * np.float32(219) + np.float32(16)) / _LEVELS
     for channel, (colour, factor) in enumerate(((blue, 0.564), (red, 0.713)), 1):
-        chroma = _fused(colour - luma, factor, _HALF)
+        chroma = _multiply_add(colour - luma, factor, _HALF)
         planes[..., channel] = (chroma * np.float32(224) + np.float32(16)) / _LEVELS
     return planes
 
@@ -171,13 +171,13 @@ def to_rgb(planes: Pixels) -> Pixels:
     blueness = (planes[..., 1] * _LEVELS - np.float32(16)) / np.float32(224) - _HALF
     redness = (planes[..., 2] * _LEVELS - np.float32(16)) / np.float32(224) - _HALF
     levels = np.empty_like(planes)
-    levels[..., 0] = _fused(redness, 1.403, luma)
-    levels[..., 1] = _fused(redness, -0.714, _fused(blueness, -0.344, luma))
-    levels[..., 2] = _fused(blueness, 1.773, luma)
+    levels[..., 0] = _multiply_add(redness, 1.403, luma)
+    levels[..., 1] = _multiply_add(redness, -0.714, _multiply_add(blueness, -0.344, luma))
+    levels[..., 2] = _multiply_add(blueness, 1.773, luma)
     return levels
 
 
-def _fused(values: Pixels, factor: float, summand: Pixels | np.float32) -> Pixels:
+def _multiply_add(values: Pixels, factor: float, summand: Pixels | np.float32) -> Pixels:
     """Multiply by a float32 factor and add, rounding once: in float64 the product is exact."""
     product = values * np.float64(np.float32(factor))
     product += summand

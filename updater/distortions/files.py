@@ -104,18 +104,18 @@ def _store(clip: Clip, stage: Path, step: Step, seed: int, via_xvid: bool, max_p
         write_clip(stage, container, clip.frames(), clip, h264(factors[step.level - 1]), sound=True)
     elif via_xvid:
         avi = stage.with_suffix(".xvid")
-        frames = (to_plain_frame(picture) for picture, _ in _distorted(clip, step, seed))
+        frames = (to_plain_frame(picture) for picture, _ in _distort_pieces(clip, step, seed))
         write_clip(avi, "avi", frames, clip, STORED_AS["mpeg4"], sound=False)
         coded = Clip(avi, max_pixels, clip.called)
         write_clip(stage, container, coded.frames(), clip, h264(USUAL_RATE_FACTOR), sound=False)
         avi.unlink()
     else:
         coder = STORED_AS.get(clip.codec, h264(USUAL_RATE_FACTOR))
-        frames = (to_frame(picture, like) for picture, like in _distorted(clip, step, seed))
+        frames = (to_frame(picture, like) for picture, like in _distort_pieces(clip, step, seed))
         write_clip(stage, container, frames, clip, coder, sound=True)
 
 
-def _distorted(clip: Clip, step: Step, seed: int) -> Iterator[tuple[Any, Any]]:
+def _distort_pieces(clip: Clip, step: Step, seed: int) -> Iterator[tuple[Any, Any]]:
     """Distort a clip piece by piece, as its frames would be at once: each picture beside its old frame."""
     distortion = DISTORTIONS[step.name]
     rng = np.random.default_rng(seed)

@@ -24,7 +24,7 @@ def meta_line(path: str, steps: Sequence[Step]) -> str:
     return line
 
 
-def parsed(line: str) -> tuple[str, tuple[Step, ...]]:
+def parse_line(line: str) -> tuple[str, tuple[Step, ...]]:
     """Read one line: the path and its steps. Raises DistortionError for a step that is none."""
     path, named = _split(line.strip())
     steps = []
@@ -51,7 +51,7 @@ def read_meta(file: Path) -> dict[str, tuple[Step, ...]]:
         if not line.strip():
             continue
         try:
-            path, steps = parsed(line)
+            path, steps = parse_line(line)
             if found.setdefault(path, steps) != steps:
                 raise DistortionError(f"{path} was named before, with other distortions")
         except DistortionError as error:

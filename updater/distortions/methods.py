@@ -46,7 +46,7 @@ def step(name: str, level: int) -> Step:
     return Step(name, level)
 
 
-def drawn(
+def draw_steps(
     rng: np.random.Generator,
     count: int = 1,
     level: int | None = None,
@@ -72,7 +72,7 @@ def drawn_by_the_law_of_files(rng: np.random.Generator, names: Sequence[str]) ->
     count = int(share < SHARE_OF_MIXES + SHARE_OF_SINGLES)
     if share < SHARE_OF_MIXES:
         count = int(rng.choice(MIXED))
-    return drawn(rng, min(count, len(names)), names=names)
+    return draw_steps(rng, min(count, len(names)), names=names)
 
 
 def seeds_of(rng: np.random.Generator, steps: Sequence[Step]) -> list[int]:

@@ -14,18 +14,18 @@ from memory.records import Split
 from memory.settings import MemorySettings
 from memory.store import Store
 from updater.data.training_data import LabelledCrops, load
-from updater.experts.build import Recipe, build
-from updater.experts.check import ExpertError, checked
+from updater.experts.build import CheckpointRecipe, build
+from updater.experts.check import ExpertError, check_expert
 from updater.experts.look import Expert
 from updater.experts.registry import ExpertRegistry
-from updater.progress import Progress, unsaid
+from updater.progress import Progress, no_progress
 
 _HELD_BACK: tuple[Split, ...] = ("calibration", "test")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
 def held_back(
-    memory: MemorySettings, picture: PicturePlan | None, progress: Progress = unsaid
+    memory: MemorySettings, picture: PicturePlan | None, progress: Progress = no_progress
 ) -> LabelledCrops:
     """Load what the memory holds back of labelled items, with whole pictures where a plan of them is given.
 
@@ -59,9 +59,9 @@ def picture_plan_of(memory: MemorySettings, view: Literal["crop", "resize"]) -> 
     return plan
 
 
-def made(
+def make_expert(
     name: str,
-    recipe: Recipe,
+    recipe: CheckpointRecipe,
     view: Literal["crop", "resize"],
     side_px: int,
     licence: str | None,
@@ -81,16 +81,16 @@ def made(
         name=name, input=view, side_px=side_px, digest="", checkpoint="", licence=licence
     )
     if own:
-        return Expert(checked(recipe.checkpoint, contract, path), path)
+        return Expert(check_expert(recipe.checkpoint, contract, path), path)
     built = build(recipe, contract, path)
-    digest = checked(path, contract, path).digest
+    digest = check_expert(path, contract, path).digest
     return Expert(built.model_copy(update={"digest": digest}), path)
 
 
 def experts_of(names: Sequence[str], work_dir: Path, crop_px: int) -> tuple[Expert, ...]:
     """Return experts by their names in the registry, or of files, which look at native crops of this side.
 
-    A file's graph is kept beside the registry. Raises as `made` does.
+    A file's graph is kept beside the registry. Raises as `make_expert` does.
     """
     if not names:
         return ()
@@ -107,5 +107,7 @@ def experts_of(names: Sequence[str], work_dir: Path, crop_px: int) -> tuple[Expe
             continue
         target = work_dir / "experts-of-files" / f"{sha256_of(file)[:32]}.onnx"
         target.parent.mkdir(parents=True, exist_ok=True)
-        found.append(made(f"file_{number}", Recipe(file), "crop", crop_px, "not asked", target))
+        found.append(
+            make_expert(f"file_{number}", CheckpointRecipe(file), "crop", crop_px, "not asked", target)
+        )
     return tuple(found)

@@ -52,7 +52,7 @@ class ExpertError(ValueError):
     """There is no expert to be had of this. Fatal. One line: what, and what to do."""
 
 
-def checked(path: Path, contract: ExpertContract, target: Path) -> ExpertContract:
+def check_expert(path: Path, contract: ExpertContract, target: Path) -> ExpertContract:
     """Write the file to target as today's opset; return its contract, with digest and checkpoint.
 
     Raises ExpertError.
@@ -123,15 +123,15 @@ def _write(path: Path, target: Path, contract: ExpertContract) -> None:
     takes = [one for one in model.graph.input if one.name not in names]
     has = [(one.name, one.type.tensor_type.elem_type) for one in (*takes, *model.graph.output)]
     if has != [(PICTURES, TensorProto.UINT8), (LOGIT, TensorProto.FLOAT)]:
-        said = ", ".join(_said(one) for one in (*takes, *model.graph.output))
-        raise ExpertError(f"{path} has {said}; {_wanted(contract)}")
+        said = ", ".join(_describe_value(one) for one in (*takes, *model.graph.output))
+        raise ExpertError(f"{path} has {said}; {_describe_contract(contract)}")
     model = _of_opset(path, model)
     _require_plain(path, model)
     _require_even(path, model)
     onnx.save(model, str(target))
 
 
-def _wanted(contract: ExpertContract) -> str:
+def _describe_contract(contract: ExpertContract) -> str:
     takes, gives = contract.inputs[0], contract.outputs[0]
     return f"an expert takes {PICTURES}: {takes}, and gives {LOGIT}: {gives}, positive means fake"
 
@@ -228,7 +228,7 @@ def _answers(path: Path, target: Path, contract: ExpertContract) -> None:
     except Exception as error:
         why = " ".join(str(error).split())[:150] or type(error).__name__
         raise ExpertError(
-            f"{path} does not answer in {_memory(path) >> 20} MiB ({why}); {_wanted(contract)}"
+            f"{path} does not answer in {_memory(path) >> 20} MiB ({why}); {_describe_contract(contract)}"
         ) from error
 
 
@@ -270,7 +270,7 @@ def require_small(named: Path, graph: Path) -> None:
         raise ExpertError(f"{named} makes more than {MAX_BYTES >> 20} MiB, which no release carries")
 
 
-def _said(value: onnx.ValueInfoProto) -> str:
+def _describe_value(value: onnx.ValueInfoProto) -> str:
     kind = value.type.tensor_type
     shape = ", ".join(str(one.dim_value or one.dim_param or "?") for one in kind.shape.dim)
     return f"{value.name}: {_KINDS.get(kind.elem_type, 'another type')} ({shape})"

@@ -19,7 +19,7 @@ from ingest.records import PicturePlan
 from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
 from updater.experts.check import ExpertError
-from updater.progress import Progress, Steps, uncounted
+from updater.progress import Progress, Steps, no_steps
 from updater.training.processes import is_first
 
 _AT_ONCE, _WRITTEN_AFTER = 256, 4096
@@ -49,7 +49,7 @@ def picture_plan_of(experts: Sequence[Expert]) -> PicturePlan | None:
 
 
 def logits_of(
-    expert: Expert, items: LabelledCrops, kept: Path | None = None, progress: Steps = uncounted
+    expert: Expert, items: LabelledCrops, kept: Path | None = None, progress: Steps = no_steps
 ) -> NDArray[np.float32]:
     """Return an expert's logit of each item, float32 [n]: the mean of its crops', or its picture's.
 

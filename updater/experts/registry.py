@@ -29,7 +29,7 @@ class SourceWorth(BaseModel):
     high: float | None
 
 
-class Worth(BaseModel):
+class ExpertEvaluation(BaseModel):
     """What an expert is worth on a memory when it was added, and what it costs."""
 
     model_config = ConfigDict(frozen=True)
@@ -46,7 +46,7 @@ class RegisteredExpert(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     contract: ExpertContract
-    worth: Worth
+    worth: ExpertEvaluation
 
 
 class ExpertRegistry:
@@ -92,7 +92,7 @@ class ExpertRegistry:
         for name in self.names():
             contract, path = self._row(name).contract, self.folder / name / _MODEL
             if not path.is_file() or sha256_of(path) != contract.digest:
-                raise self._damaged(name)
+                raise self._damage_error(name)
             found.append(Expert(contract, path))
         return tuple(found)
 
@@ -100,7 +100,7 @@ class ExpertRegistry:
         try:
             return RegisteredExpert.model_validate_json((self.folder / name / _ABOUT).read_bytes())
         except (OSError, ValidationError) as error:
-            raise self._damaged(name) from error
+            raise self._damage_error(name) from error
 
-    def _damaged(self, name: str) -> ExpertError:
+    def _damage_error(self, name: str) -> ExpertError:
         return ExpertError(f"expert {name} below {self.folder} is damaged: remove it, and add it anew")

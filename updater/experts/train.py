@@ -24,14 +24,14 @@ from torch import Tensor, nn
 from detector.model.backbone import make_backbone, shown_to
 from detector.model.network import PlainFrontEnd
 from ingest.durable import file_aside
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.experts.build import classifier_of
-from updater.experts.folders import Family, crops_of, families_in, pixels_of, split_families
+from updater.experts.folders import ExpertFamily, crops_of, families_in, pixels_of, split_families
 from updater.measures import auroc
-from updater.outliers.exposure import compressed
-from updater.progress import Progress, unsaid
+from updater.outliers.exposure import compress_jpeg
+from updater.progress import Progress, no_progress
 from updater.training.crop_rows import as_images, in_turn
-from updater.training.fit import Checkpoint, Descent, Stage, fit
+from updater.training.fit import Checkpoint, Descent, TrainingStage, fit
 from updater.training.weights import Weights, put_backbone
 
 MEASURED_EVERY = 100
@@ -59,7 +59,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingOutcome:
     """What came of it: the AUC of each family held back, and the step that it is of."""
 
     step: int
@@ -95,8 +95,12 @@ class _Network(nn.Module):
 
 
 def train_expert(
-    folder: Path, out: Path, training: Training, begun: Weights | None = None, progress: Progress = unsaid
-) -> Trained:
+    folder: Path,
+    out: Path,
+    training: Training,
+    begun: Weights | None = None,
+    progress: Progress = no_progress,
+) -> TrainingOutcome:
     """Train an expert on a folder, write it to out, and return how it fares on what is held back.
 
     begun: weights to begin with; None: at random. What lies beside out of an interrupted training of the same
@@ -128,10 +132,10 @@ def train_expert(
             lambda steps: _batches(trained, training, steps),
             loss,
             descent,
-            Stage(checkpoint, "expert"),
+            TrainingStage(checkpoint, "expert"),
             lambda done, _: progress("train the expert", done, training.steps),
         )
-        found = Trained(end, {name: _auc(network, crops, training.device) for name, crops in shown})
+        found = TrainingOutcome(end, {name: _auc(network, crops, training.device) for name, crops in shown})
         progress(f"held back {found.mean:.3f} at step {end}", end, training.steps)
         if best is None or (found.mean > best.mean and found.step > best.step):
             best = found
@@ -147,19 +151,21 @@ def train_expert(
 
 
 def _batches(
-    families: Sequence[Family], training: Training, steps: range
+    families: Sequence[ExpertFamily], training: Training, steps: range
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
-    def made(step: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        rng = RandomStream.EXPERT_BATCHES.generator(training.seed, step)
+    def make_batch(step: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        rng = SeedPurpose.EXPERT_BATCHES.generator(training.seed, step)
         targets = rng.permutation(np.arange(training.batch) % 2)
         crops = []
         for forged in targets:
             files = families[int(rng.integers(len(families)))].files[forged]
-            crops.append(augmented(rng, pixels_of(files[int(rng.integers(len(files)))]), training.side_px))
+            crops.append(
+                augment_picture(rng, pixels_of(files[int(rng.integers(len(files)))]), training.side_px)
+            )
         return np.stack(crops), targets.astype(np.float32)
 
     with ThreadPoolExecutor(2) as pool:
-        for crops, targets in in_turn(pool, made, steps, 4):
+        for crops, targets in in_turn(pool, make_batch, steps, 4):
             yield as_images(crops, training.device), torch.from_numpy(targets).to(training.device)
 
 
@@ -171,7 +177,9 @@ def _auc(network: _Network, items: list[tuple[bool, NDArray[np.uint8]]], device:
     return auroc(np.array(logits)[forged], np.array(logits)[~forged])
 
 
-def _identity(folder: Path, families: Sequence[Family], training: Training, begun: Weights | None) -> str:
+def _identity(
+    folder: Path, families: Sequence[ExpertFamily], training: Training, begun: Weights | None
+) -> str:
     """Return a SHA-256 of all that a training follows from; files by name and size."""
     files = [
         [path.relative_to(folder).as_posix(), path.stat().st_size]
@@ -184,7 +192,7 @@ def _identity(folder: Path, families: Sequence[Family], training: Training, begu
     return hashlib.sha256(json.dumps(follows, sort_keys=True).encode()).hexdigest()
 
 
-def _best(out: Path, identity: str) -> Trained | None:
+def _best(out: Path, identity: str) -> TrainingOutcome | None:
     """Return what an interrupted training of the same has kept as its best."""
     try:
         with safe_open(out, "pt") as file:
@@ -193,7 +201,7 @@ def _best(out: Path, identity: str) -> Trained | None:
         return None
     if about.get("identity") != identity:
         return None
-    return Trained(*json.loads(about["held_back"]))
+    return TrainingOutcome(*json.loads(about["held_back"]))
 
 
 _RESIZED, _SCALES = 0.25, (0.5, 1.25)
@@ -202,7 +210,7 @@ _NOISED, _GRAIN = 0.1, 6.0
 _SAVED, _QUALITIES = 0.5, (30, 100)
 
 
-def augmented(rng: np.random.Generator, pixels: NDArray[np.uint8], side_px: int) -> NDArray[np.uint8]:
+def augment_picture(rng: np.random.Generator, pixels: NDArray[np.uint8], side_px: int) -> NDArray[np.uint8]:
     """Return a random crop of a picture, uint8 [H, W, 3] → [S, S, 3], changed by chance.
 
     Blur of sigma 0 to 3, JPEG of quality 30 to 100, a random crop and a flip: Wang et al. 2020,
@@ -226,5 +234,5 @@ def augmented(rng: np.random.Generator, pixels: NDArray[np.uint8], side_px: int)
         grain = rng.normal(0, rng.uniform(0, _GRAIN), crop.shape)
         crop = np.rint(crop + grain).clip(0, 255).astype(np.uint8)
     if rng.random() < _SAVED:
-        crop = compressed(crop, int(rng.integers(_QUALITIES[0], _QUALITIES[1] + 1)))
+        crop = compress_jpeg(crop, int(rng.integers(_QUALITIES[0], _QUALITIES[1] + 1)))
     return np.ascontiguousarray(crop[:, ::-1] if rng.random() < 0.5 else crop)

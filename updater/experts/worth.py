@@ -13,9 +13,9 @@ from memory.records import REAL
 from updater.data.training_data import LabelledCrops
 from updater.experts.check import ExpertError
 from updater.experts.look import Expert, logits_of
-from updater.experts.registry import SourceWorth, Worth
+from updater.experts.registry import ExpertEvaluation, SourceWorth
 from updater.measures import auroc, auroc_interval
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 
 MOST_SECONDS = 3.0
 """of one core an image: TorchServe has 120 s for a batch of 32 images, and does the rest in it too"""
@@ -45,8 +45,8 @@ def cost_of(expert: Expert, items: LabelledCrops) -> tuple[float, float]:
 
 
 def worth_of(
-    expert: Expert, items: LabelledCrops, kept: Path | None = None, progress: Steps = uncounted
-) -> Worth:
+    expert: Expert, items: LabelledCrops, kept: Path | None = None, progress: Steps = no_steps
+) -> ExpertEvaluation:
     """Measure an expert on held-back items; fewer of them where it is slow, each class and source in turn.
 
     Raises ExpertError where there are no reals or no forgeries, the expert costs too much, or it tells the
@@ -77,7 +77,7 @@ def worth_of(
             f"{expert.contract.name} holds reals for forged here (AUC {everywhere.auc:.2f}, at most"
             f" {everywhere.high:.2f}): try --fake-logit 0, or another preprocessing"
         )
-    return Worth(
+    return ExpertEvaluation(
         everywhere=everywhere,
         sources=tuple(of(str(source), sources == source) for source in np.unique(sources)),
         seconds=seconds,

@@ -15,9 +15,9 @@ from scipy.special import expit, logit
 from detector.model.localizer import Localizer, LocalizerGraph, evidence
 from detector.release.crop_graphs import CELLS
 from updater.data.training_data import LabelledCrops
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.localizer.train import MaskedCrops, pseudo_forged
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 
 THRESHOLD = 0.5
 """a cell counts as forged from this on, in every release: what is fitted is how a logit becomes that"""
@@ -35,7 +35,7 @@ Cells = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Said:
+class CellPrediction:
     """What a localizer said of one picture."""
 
     cells: Cells
@@ -52,7 +52,7 @@ def calibrate(
     *,
     without: frozenset[str] = frozenset(),
     seed: int = 0,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> LocalizerGraph:
     """Fit what turns logits into probabilities: of held-back reals at most 3 % are marked at 0.5.
 
@@ -65,20 +65,20 @@ def calibrate(
     forgeries = len(reals) if known is None else sum(family != "real" for family in known.items.families)
     total = len(reals) + forgeries
 
-    def said(crops: NDArray[np.uint8], forged: Cells | None, done: int) -> Said:
-        found = _said(network, crops, forged)
+    def predict_and_report(crops: NDArray[np.uint8], forged: Cells | None, done: int) -> CellPrediction:
+        found = _predict_cells(network, crops, forged)
         progress(done, total)
         return found
 
-    real = [said(crops, None, number) for number, crops in enumerate(_pictures(reals), 1)]
+    real = [predict_and_report(crops, None, number) for number, crops in enumerate(_pictures(reals), 1)]
     forged = [
-        said(crops, cells, number)
+        predict_and_report(crops, cells, number)
         for number, (crops, cells) in enumerate(_forgeries(reals, known, without, seed), len(real) + 1)
     ]
-    return LocalizerGraph(network, *fitted(real, forged)).eval()
+    return LocalizerGraph(network, *fit_cut(real, forged)).eval()
 
 
-def reals_marked(graph: LocalizerGraph, reals: LabelledCrops, progress: Steps = uncounted) -> float:
+def reals_marked(graph: LocalizerGraph, reals: LabelledCrops, progress: Steps = no_steps) -> float:
     """Return the share of real pictures with more than 2 % of their cells marked.
 
     They are to be others than those that the graph was trained and calibrated on. nan of none.
@@ -92,7 +92,7 @@ def reals_marked(graph: LocalizerGraph, reals: LabelledCrops, progress: Steps = 
     return float(np.mean(marked)) if marked else float("nan")
 
 
-def fitted(reals: list[Said], forgeries: list[Said]) -> tuple[float, float, float]:
+def fit_cut(reals: list[CellPrediction], forgeries: list[CellPrediction]) -> tuple[float, float, float]:
     """Return cut, slope and offset of a `LocalizerGraph`."""
     strongest = np.array([_strongest(real.cells) for real in reals])
     evidences = np.array([real.evidence for real in reals])
@@ -110,7 +110,7 @@ def fitted(reals: list[Said], forgeries: list[Said]) -> tuple[float, float, floa
     return cut, slope, offset
 
 
-def _iou(forgeries: list[Said], cut: float, slope: float, offset: float) -> float:
+def _iou(forgeries: list[CellPrediction], cut: float, slope: float, offset: float) -> float:
     """Return the mean intersection over union of what is marked and what is forged; 0 of no forgery."""
     total = 0.0
     for forgery in forgeries:
@@ -132,7 +132,7 @@ def _forgeries(
 ) -> Iterator[tuple[NDArray[np.uint8], Cells]]:
     """Yield the crops of pictures, and how much of each cell is forged."""
     if known is None:
-        rng = RandomStream.LOCALIZER_CALIBRATION.generator(seed)
+        rng = SeedPurpose.LOCALIZER_CALIBRATION.generator(seed)
         for crops in _pictures(reals):
             yield pseudo_forged(rng, crops, without)
         return
@@ -147,9 +147,9 @@ def _pictures(items: LabelledCrops) -> Iterator[NDArray[np.uint8]]:
         yield np.asarray(items.crops[np.arange(first, end)])
 
 
-def _said(network: Localizer, crops: NDArray[np.uint8], forged: Cells | None) -> Said:
+def _predict_cells(network: Localizer, crops: NDArray[np.uint8], forged: Cells | None) -> CellPrediction:
     of_picture = torch.zeros(len(crops), dtype=torch.int64)
     with torch.inference_mode():
         logits = network(torch.from_numpy(crops).permute(0, 3, 1, 2).float(), of_picture)
         told = float(evidence(logits, of_picture)[0])
-    return Said(logits.numpy(), told, None if forged is None else forged >= FORGED_FROM)
+    return CellPrediction(logits.numpy(), told, None if forged is None else forged >= FORGED_FROM)

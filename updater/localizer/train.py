@@ -19,10 +19,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits as _cross_entro
 from detector.model.localizer import Localizer
 from detector.release.crop_graphs import CELL_PX
 from updater.data.training_data import LabelledCrops
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.filters import Picture, to_picture
-from updater.outliers.local_forgeries import forge_locally, processed, saved_again
-from updater.progress import Steps, uncounted
+from updater.outliers.local_forgeries import forge_locally, process_crops, saved_again
+from updater.progress import Steps, no_steps
 from updater.training.batches import ahead
 from updater.training.fit import Descent, by_schedule, fit
 
@@ -62,7 +62,7 @@ def train_localizer(
     seed: int = 0,
     device: torch.device | None = None,
     steps: int = STEPS,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> Localizer:
     """Return a localizer in evaluation mode. The global random state is left as it was.
 
@@ -74,8 +74,8 @@ def train_localizer(
         raise ValueError("a localizer learns from real pictures, and there are none")
     device = device or torch.device("cpu")
 
-    def drawn(step: int) -> Batch:
-        return _batch(RandomStream.LOCALIZER_BATCHES.generator(seed, step), reals, known, without)
+    def draw_batch(step: int) -> Batch:
+        return _batch(SeedPurpose.LOCALIZER_BATCHES.generator(seed, step), reals, known, without)
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -84,7 +84,7 @@ def train_localizer(
         rises_and_falls = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, steps, pct_start=_RISE)
         fit(
             network,
-            lambda numbers: ahead(drawn, numbers, device.type == "cuda"),
+            lambda numbers: ahead(draw_batch, numbers, device.type == "cuda"),
             lambda batch: _loss(network, batch, device),
             Descent(optimiser, steps, by_schedule(rises_and_falls)),
             progress=progress,
@@ -130,7 +130,7 @@ def _batch(
             rows = _rows(rng, known.items)
             crops, cells = known.items.crops[rows], known.cells[rows]
         else:
-            crops = processed(rng, reals.crops[_rows(rng, reals)], without)
+            crops = process_crops(rng, reals.crops[_rows(rng, reals)], without)
             crops = looked_otherwise(rng, crops, without)
             if rng.random() < REAL_SHARE:
                 side = crops.shape[1] // CELL_PX
@@ -140,7 +140,7 @@ def _batch(
                 )
             else:
                 crops, cells = pseudo_forged(rng, crops, without)
-        pictures.append(_turned(rng, crops, cells))
+        pictures.append(_turn_at_random(rng, crops, cells))
     of_picture = np.repeat(np.arange(PICTURES), [len(crops) for crops, _ in pictures])
     return (
         np.concatenate([crops for crops, _ in pictures]),
@@ -156,7 +156,7 @@ def _rows(rng: np.random.Generator, items: LabelledCrops) -> NDArray[np.int64]:
     return np.sort(rng.permutation(rows)[:MOST_CROPS])
 
 
-def _turned(
+def _turn_at_random(
     rng: np.random.Generator, crops: NDArray[np.uint8], cells: NDArray[np.float32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """Mirror and transpose a picture's crops and cells alike, by chance."""
@@ -186,7 +186,7 @@ def looked_otherwise(rng: np.random.Generator, crops: Picture, without: frozense
     if rng.random() < _GREY_SHARE:
         crops = np.repeat(to_picture(crops.mean(3, keepdims=True, dtype=np.float32)), 3, 3)
     if TONE_KIND not in without and rng.random() < _TONE_SHARE:
-        crops = _toned(rng, crops)
+        crops = _tone_at_random(rng, crops)
     if NOISE_KIND not in without and rng.random() < _NOISE_SHARE:
         channels = 3 if rng.random() < 0.5 else 1
         grain = rng.standard_normal((*crops.shape[:3], channels), dtype=np.float32)
@@ -194,7 +194,7 @@ def looked_otherwise(rng: np.random.Generator, crops: Picture, without: frozense
     return crops
 
 
-def _toned(rng: np.random.Generator, crops: Picture) -> Picture:
+def _tone_at_random(rng: np.random.Generator, crops: Picture) -> Picture:
     contrast = rng.uniform(*_CONTRAST)
     # What is lost at the ends of the scale is lost at both alike; where there is room, it lies anywhere.
     darkest = rng.uniform(0, 255 * (1 - contrast)) if contrast < 1 else 127.5 * (1 - contrast)

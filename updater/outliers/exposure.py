@@ -10,10 +10,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from updater import draws
-from updater.data.stored_rows import collected
+from updater.data.stored_rows import collect_rows
 from updater.data.training_data import LabelledCrops
 from updater.outliers.pseudo_forgeries import pseudo_forge
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 
 _JPEG_QUALITIES = (80, 97)
 SAVED_KIND = "compression"
@@ -41,7 +41,7 @@ class Exposure:
         source = int(self.sources(rng, 1)[0])
         first, end = int(self.items.starts[source]), int(self.items.starts[source + 1])
         rows = first + rng.permutation(end - first)[:1]
-        return forged(rng, self.items.crops[rows], self.without)
+        return forge_crops(rng, self.items.crops[rows], self.without)
 
 
 def expose(
@@ -49,7 +49,7 @@ def expose(
     count: int,
     without: frozenset[str],
     seed: int,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> LabelledCrops:
     """Return `count` pseudo-forgeries of `items`, drawn with equal weight for each class.
 
@@ -58,14 +58,14 @@ def expose(
     out. The same seed gives the same crops, whatever is drawn before or after.
     """
     chosen = items.take(
-        Exposure(items, without).sources(draws.RandomStream.FORGED_ITEMS.generator(seed), count)
+        Exposure(items, without).sources(draws.SeedPurpose.FORGED_ITEMS.generator(seed), count)
     )
 
     def forgeries() -> Iterator[npt.NDArray[np.uint8]]:
         for number in range(count):
             rows = slice(chosen.starts[number], chosen.starts[number + 1])
-            yield forged(
-                draws.RandomStream.FORGERIES.generator(seed, number),
+            yield forge_crops(
+                draws.SeedPurpose.FORGERIES.generator(seed, number),
                 chosen.crops[rows],
                 without,
             )
@@ -76,13 +76,13 @@ def expose(
         families=("pseudo",) * count,
         sources=chosen.sources,
         groups=chosen.groups,
-        crops=collected(forgeries()) if count else chosen.crops,
+        crops=collect_rows(forgeries()) if count else chosen.crops,
         starts=chosen.starts,
         pictures=chosen.pictures,
     )
 
 
-def forged(
+def forge_crops(
     rng: np.random.Generator, crops: npt.NDArray[np.uint8], without: frozenset[str]
 ) -> npt.NDArray[np.uint8]:
     """Tamper alike with each crop, uint8 [N, S, S, 3], then save it as a forged photograph is saved.
@@ -94,10 +94,10 @@ def forged(
     tampered = pseudo_forge(rng, crops, without)
     if SAVED_KIND in without:
         return tampered
-    return np.stack([compressed(crop, quality) for crop in tampered])
+    return np.stack([compress_jpeg(crop, quality) for crop in tampered])
 
 
-def compressed(image: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uint8]:
+def compress_jpeg(image: npt.NDArray[np.uint8], quality: int) -> npt.NDArray[np.uint8]:
     """Return uint8 [S, S, 3] as it comes back from a JPEG of that quality."""
     file = io.BytesIO()
     Image.fromarray(image).save(file, "JPEG", quality=quality)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from updater.filters import ROWS, Picture, Pixels, to_picture
-from updater.outliers.exposure import SAVED_KIND, compressed
-from updater.outliers.pseudo_forgeries import tampered
+from updater.outliers.exposure import SAVED_KIND, compress_jpeg
+from updater.outliers.pseudo_forgeries import tamper
 
 AREA = (0.04, 0.35)
 EDGE_PX = (0.6, 2.0)
@@ -97,7 +97,7 @@ def forge_locally(
     side by side, in their order, which is where those that cover a picture lie in it; of others their places
     are not known. No operation whose kinds meet `without` is used. Raises ValueError if none is left.
     """
-    forged = tampered(rng, crops.astype(np.float32), without, behind_mask=True)
+    forged = tamper(rng, crops.astype(np.float32), without, behind_mask=True)
     count, side = len(crops), crops.shape[ROWS]
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
@@ -108,7 +108,7 @@ def forge_locally(
     return LocalForgery(to_picture(kept + masks * (forged - kept)), masks[..., 0])
 
 
-def processed(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> Picture:
+def process_crops(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> Picture:
     """Do one random operation to all of a picture's crops, one time in five, before it is forged or not.
 
     So a picture of another camera or software is none that is forged: only what differs from the rest of
@@ -116,7 +116,7 @@ def processed(rng: np.random.Generator, crops: Picture, without: frozenset[str])
     """
     if rng.random() >= PROCESSED_SHARE:
         return crops
-    return to_picture(tampered(rng, crops.astype(np.float32), without, behind_mask=True, most=1))
+    return to_picture(tamper(rng, crops.astype(np.float32), without, behind_mask=True, most=1))
 
 
 def saved_again(rng: np.random.Generator, crops: Picture, without: frozenset[str]) -> Picture:
@@ -127,4 +127,4 @@ def saved_again(rng: np.random.Generator, crops: Picture, without: frozenset[str
     if SAVED_KIND in without or rng.random() >= SAVED_SHARE:
         return crops
     quality = int(rng.integers(*_JPEG_QUALITIES))
-    return np.stack([compressed(crop, quality) for crop in crops])
+    return np.stack([compress_jpeg(crop, quality) for crop in crops])

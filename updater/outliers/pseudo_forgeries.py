@@ -54,7 +54,7 @@ def pseudo_forge(rng: np.random.Generator, picture: Picture, without: frozenset[
     is left.
     """
     pixels = picture.astype(np.float32)
-    forged = tampered(rng, pixels, without)
+    forged = tamper(rng, pixels, without)
     if MASK_KIND not in without and rng.random() < MASK_SHARE:
         height, width = picture.shape[ROWS], picture.shape[COLUMNS]
         mask = feathered_ellipse(rng, height, width, (0.3, 0.7), rng.uniform(1, 10))
@@ -62,7 +62,7 @@ def pseudo_forge(rng: np.random.Generator, picture: Picture, without: frozenset[
     return to_picture(forged)
 
 
-def tampered(
+def tamper(
     rng: np.random.Generator,
     pixels: Pixels,
     without: frozenset[str],
@@ -256,7 +256,7 @@ def _truncate(rng: np.random.Generator, pixels: Pixels) -> Pixels:
 def _fill(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     """Wipe rectangles down to smooth colour, as a hole filled from around it."""
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
-    smooth = _wiped(rng, pixels)
+    smooth = _wipe_noise(rng, pixels)
     mask = np.zeros((height, width, 1), np.float32)
     for _ in range(int(rng.integers(1, 4))):
         tall, wide = (int(side * rng.uniform(0.2, 0.6)) for side in (height, width))
@@ -266,7 +266,7 @@ def _fill(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     return pixels + edge * (smooth - pixels)
 
 
-def _wiped(rng: np.random.Generator, pixels: Pixels) -> Pixels:
+def _wipe_noise(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     return gaussian(pixels, rng.uniform(2.5, 5))
 
 
@@ -288,5 +288,5 @@ OPERATIONS: dict[str, Operation] = {
     "band-loss": Operation(frozenset({"spectral", "smoothing"}), _band_loss),
     "tone": Operation(frozenset({"tone"}), _tone),
     "truncate": Operation(frozenset({"autoencoding", "spectral"}), _truncate),
-    "fill": Operation(frozenset({"inpainting", "blending", "smoothing"}), _fill, _wiped),
+    "fill": Operation(frozenset({"inpainting", "blending", "smoothing"}), _fill, _wipe_noise),
 }

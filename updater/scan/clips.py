@@ -37,7 +37,7 @@ class ScannedClip:
         return inside
 
 
-def scanned(features: NDArray[np.float32], segments: Sequence[tuple[int, int]]) -> ScannedClip:
+def make_clip(features: NDArray[np.float32], segments: Sequence[tuple[int, int]]) -> ScannedClip:
     """Put features of T frames and their forged stretches together. Raises ValueError for one beyond them."""
     if any(not 0 <= first < end <= len(features) for first, end in segments):
         raise ValueError(f"of {len(features)} frames, {list(segments)} cannot be forged")
@@ -122,14 +122,14 @@ def forged_along(
             break
     forged = frames.copy()
     for number in numbers:
-        about_region = shifted(frames[number], moves[number])
+        about_region = shift_frame(frames[number], moves[number])
         made = forge(np.random.default_rng(own), about_region).picture
         rows, columns, own_rows, own_columns = _common(frames.shape[1:3], moves[number])
         forged[number, rows, columns] = made[own_rows, own_columns]
     return forged
 
 
-def shifted(frame: Picture, move: NDArray[np.int64]) -> Picture:
+def shift_frame(frame: Picture, move: NDArray[np.int64]) -> Picture:
     """The frame as who moves along sees it: what it shows at (r, c) + move stands at (r, c), mirrored beyond.
 
     frame: uint8 [H, W, 3]; move: (down, across) in px.

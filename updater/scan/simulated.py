@@ -22,7 +22,7 @@ from updater.data.real_clips import RealClips
 from updater.distortions.clip_writing import through_h264
 from updater.filters import Picture, gaussian, to_picture
 from updater.outliers.local_forgeries import Forged, forge_locally
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 from updater.scan.clips import (
     FRAMES,
     Moves,
@@ -30,8 +30,8 @@ from updater.scan.clips import (
     Stretch,
     draw_stretches,
     forged_along,
-    scanned,
-    shifted,
+    make_clip,
+    shift_frame,
     smooth_path,
 )
 from updater.training.crop_rows import Crops, in_turn
@@ -62,9 +62,9 @@ def simulate_clip(
     without: kinds of operations that pseudo-forgeries are not to have. Raises ValueError where none is left.
     """
     moves = smooth_path(rng, FRAMES, round(REACH * crop.shape[0]))
-    frames = _filmed(rng, crop, moves)
+    frames = _film_crop(rng, crop, moves)
     if rng.random() < CODED_BEFORE_SHARE:
-        frames = through_h264(frames, _drawn(rng, RATE_FACTORS_BEFORE))
+        frames = through_h264(frames, _draw_int(rng, RATE_FACTORS_BEFORE))
     segments: tuple[Stretch, ...] = ()
     if forged:
         # What stands in the scene goes the other way than the window does.
@@ -80,7 +80,7 @@ def simulate_clips(
     *,
     without: frozenset[str],
     seed: tuple[int, ...],
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> list[ScannedClip]:
     """Simulate `count` clips of real crops, uint8 [T, S, S, 3], as the head over time sees them.
 
@@ -113,7 +113,7 @@ def made_clips(
 
     def one(number: int) -> ScannedClip:
         made = make(np.random.default_rng([*seed, number]), number)
-        return scanned(features(made.frames), made.segments)
+        return make_clip(features(made.frames), made.segments)
 
     clips = []
     threads = torch.get_num_threads()
@@ -137,15 +137,15 @@ def pseudo_forged_along(
 
 def coded_after(rng: np.random.Generator, frames: Picture) -> Picture:
     """Code frames, uint8 [T, S, S, 3], as whoever hands a film on does."""
-    return through_h264(frames, _drawn(rng, RATE_FACTORS_AFTER))
+    return through_h264(frames, _draw_int(rng, RATE_FACTORS_AFTER))
 
 
-def _filmed(rng: np.random.Generator, crop: Picture, moves: Moves) -> Picture:
+def _film_crop(rng: np.random.Generator, crop: Picture, moves: Moves) -> Picture:
     """What a camera makes of a crop through a window that moves, uint8 [T, S, S, 3].
 
     The variance of its noise is linear in the light (Foi et al. 2008).
     """
-    light = np.stack([shifted(crop, move) for move in moves]).astype(np.float32)
+    light = np.stack([shift_frame(crop, move) for move in moves]).astype(np.float32)
     grain = gaussian(rng.standard_normal(light.shape, dtype=np.float32), rng.uniform(*NOISE_BLUR_PX))
     deviation = np.float32(rng.uniform(*NOISE_LEVELS) / grain.std())
     floor = np.float32(rng.uniform(0.2, 0.8))
@@ -157,7 +157,7 @@ def _pseudo_forged(without: frozenset[str], rng: np.random.Generator, picture: P
     return Forged(made.crops[0], made.masks[0, ..., None])
 
 
-def _drawn(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
+def _draw_int(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
     return int(rng.integers(bounds[0], bounds[1] + 1))
 
 
@@ -193,7 +193,7 @@ def library_clips(
     without: frozenset[str],
     seed: tuple[int, ...],
     coded_again_share: float = CODED_AGAIN_SHARE,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> list[ScannedClip]:
     """Make `count` clips of some videos, at least one, as the head over time sees them.
 
@@ -218,7 +218,7 @@ def real_clips(
     videos: RealClips,
     numbers: Sequence[int],
     features: Features,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> list[ScannedClip]:
     """Return some real videos as they are, as the head over time sees them."""
 

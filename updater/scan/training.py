@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from detector.looks.scan_look import Segments, best_score, stretches
 from detector.model.scanner import MEMBERS, Scanner, over_time
+from detector.second_pass.scan_look import Segments, best_score, stretches
 from updater.measures import conformal_bound
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 from updater.records import FoundStretches
 from updater.scan.clips import ScannedClip
 from updater.training.fit import Descent, by_schedule, fit, in_epochs
@@ -38,7 +38,7 @@ def train_scanner(
     seed: int,
     *,
     epochs: int = EPOCHS,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> Scanner:
     """Train on clips, real ones among them; the same seed gives the same weights on one machine.
 
@@ -59,10 +59,10 @@ def train_scanner(
         each = max(1, epochs // MEMBERS)
         for number, member in enumerate(scanner.members):
 
-            def shown(done: int, total: int, before: int = number) -> None:
+            def report_member(done: int, total: int, before: int = number) -> None:
                 progress(before * total + done, MEMBERS * total)
 
-            _train(member, inputs, forged, rng, each, shown)
+            _train(member, inputs, forged, rng, each, report_member)
     return scanner.eval()
 
 
@@ -133,29 +133,29 @@ def threshold_of(simulated: Sequence[Segments], videos: Sequence[Segments]) -> f
     return max(threshold_for([best_score(one) for one in some]) for some in (simulated, videos) if some)
 
 
-def told(scanner: Scanner, clips: Sequence[ScannedClip]) -> list[Segments]:
+def detect(scanner: Scanner, clips: Sequence[ScannedClip]) -> list[Segments]:
     """Return the stretches of each clip by a scanner, whatever their score."""
     return [stretches(frame_scores(scanner, clip)) for clip in clips]
 
 
-def share_told(segments: Sequence[Segments], threshold: float) -> float:
+def false_alarm_rate(segments: Sequence[Segments], threshold: float) -> float:
     """Return the share of clips with a stretch that is told."""
     return float(np.mean([best_score(segment) >= threshold for segment in segments]))
 
 
-def found(segments: NDArray[np.float64], truth: ArrayLike) -> NDArray[np.bool_]:
+def hits(segments: NDArray[np.float64], truth: ArrayLike) -> NDArray[np.bool_]:
     """Return which true stretches, [m, 2], some told one meets, bool [m]; segments: [n, 2] in one unit."""
     return np.asarray((tiou(segments, truth) >= FOUND_FROM).any(0))
 
 
-def fared(scanner: Scanner, clips: Sequence[ScannedClip], threshold: float) -> FoundStretches:
+def evaluate(scanner: Scanner, clips: Sequence[ScannedClip], threshold: float) -> FoundStretches:
     """Measure a scanner on held-back clips, some real and some forged."""
-    segments, truth = told(scanner, clips), [clip.segments for clip in clips]
+    segments, truth = detect(scanner, clips), [clip.segments for clip in clips]
     real = [one for one, true in zip(segments, truth, strict=True) if not len(true)]
-    met = [found(one[one[:, 2] >= threshold, :2], true) for one, true in zip(segments, truth, strict=True)]
+    met = [hits(one[one[:, 2] >= threshold, :2], true) for one, true in zip(segments, truth, strict=True)]
     return FoundStretches(
         reals=len(real),
-        reals_told=share_told(real, threshold),
+        reals_told=false_alarm_rate(real, threshold),
         forged=len(clips) - len(real),
         stretches=sum(map(len, truth)),
         found=float(np.concatenate(met).mean()),

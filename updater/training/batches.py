@@ -1,7 +1,7 @@
 """What a batch of training holds, drawn by its number alone, and what the network says of it.
 
 A batch is drawn ahead of time, or again after a break. `ready_images` and `ready_rows` bring it to the
-device; other threads may, while earlier batches are trained on. `passed` is the training itself.
+device; other threads may, while earlier batches are trained on. `pass_batch` is the training itself.
 """
 
 import os
@@ -51,7 +51,7 @@ class TrainingSet:
     """where fresh pseudo-forgeries come from; None where there are none"""
 
     @property
-    def known(self) -> npt.NDArray[np.int64]:
+    def known_items(self) -> npt.NDArray[np.int64]:
         """The items that are no pseudo-forgeries."""
         return np.flatnonzero(self.targets < len(self.fake))
 
@@ -82,14 +82,14 @@ def draw(
     chances: float64 [n], the running sums of the chance of each item. on_crops: whether the backbone is
     trained, on crops. A pseudo-forgery that is drawn then makes way for a fresh one.
     """
-    rng = draws.RandomStream.BATCHES.generator(step.seed, int(on_crops), number)
+    rng = draws.SeedPurpose.BATCHES.generator(step.seed, int(on_crops), number)
     torch_seed = int(rng.integers(2**31))
     items = draws.draw(rng, chances, step.recipe.batch)
     outliers = None
     if on_crops and data.exposure is not None:
         known = data.targets[items] < len(data.fake)
         if not known.all():
-            fresh = draws.RandomStream.FRESH_FORGERIES.generator(step.seed, number)
+            fresh = draws.SeedPurpose.FRESH_FORGERIES.generator(step.seed, number)
             outliers = np.concatenate([data.exposure.anew(fresh) for _ in items[~known]])
         items = items[known]
     rows = draw_crops(rng, items, data.starts)
@@ -146,7 +146,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Ready:
+class PreparedBatch:
     """A drawn batch as tensors on the device. Of a network nothing is asked yet."""
 
     drawn: Drawn
@@ -162,26 +162,26 @@ class Ready:
         return sum(len(part) for part in self.parts if part.ndim == 4)
 
 
-def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) -> Ready:
+def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) -> PreparedBatch:
     """Bring a batch's crops to the device, with the forensic features of fresh pseudo-forgeries."""
     at, seen = torch.from_numpy(drawn.rows).to(step.device), data.crops[drawn.rows]
     if drawn.mirrored is not None:
-        seen = mirrored(seen, drawn.mirrored)
+        seen = mirror_crops(seen, drawn.mirrored)
     if drawn.shifts is not None:
-        seen = shifted(seen, drawn.shifts)
+        seen = shift_crops(seen, drawn.shifts)
     parts = [as_images(seen, step.device)]
     if drawn.outliers is not None:
         parts.append(as_images(drawn.outliers, step.device))
     features = [rows_at(data.features, at), *(forensics_of(network, part) for part in parts[1:])]
-    return Ready(drawn, tuple(parts), tuple(features))
+    return PreparedBatch(drawn, tuple(parts), tuple(features))
 
 
-def mirrored(crops: npt.NDArray[np.uint8], which: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+def mirror_crops(crops: npt.NDArray[np.uint8], which: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
     """Return crops, uint8 [N, S, S, 3], of which those (bool [N]) are turned round from left to right."""
     return np.where(which[:, None, None, None], crops[:, :, ::-1], crops)
 
 
-def shifted(crops: npt.NDArray[np.uint8], by: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+def shift_crops(crops: npt.NDArray[np.uint8], by: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return crops, uint8 [N, S, S, 3], each moved down and right by so many pixels (int64 [N, 2])."""
     moved, side = np.zeros_like(crops), crops.shape[1]
     for into, crop, (down, right) in zip(moved, crops, by, strict=True):
@@ -190,13 +190,13 @@ def shifted(crops: npt.NDArray[np.uint8], by: npt.NDArray[np.int64]) -> npt.NDAr
     return moved
 
 
-def ready_rows(step: Step, data: TrainingSet, drawn: Drawn, rows: Rows) -> Ready:
+def ready_rows(step: Step, data: TrainingSet, drawn: Drawn, rows: Rows) -> PreparedBatch:
     """Take a batch's rows; rows: float32 [T, B], the backbone's features of every crop."""
     at = torch.from_numpy(drawn.rows).to(step.device)
-    return Ready(drawn, (rows_at(rows, at),), (rows_at(data.features, at),))
+    return PreparedBatch(drawn, (rows_at(rows, at),), (rows_at(data.features, at),))
 
 
-def passed(step: Step, data: TrainingSet, network: Network, ready: Ready) -> Batch:
+def pass_batch(step: Step, data: TrainingSet, network: Network, ready: PreparedBatch) -> Batch:
     """Pass a batch through the network: crops from its beginning, rows above the backbone."""
     seen = ready.parts
     if ready.images:

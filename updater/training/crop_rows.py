@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from updater.data import stored_rows
-from updater.data.stored_rows import StoredRows, collected
+from updater.data.stored_rows import StoredRows, collect_rows
 from updater.training import processes
 from updater.training.precision import one_thread
 
@@ -141,7 +141,7 @@ def _put_together(parts: Iterator[Tensor], count: int) -> Rows:
     nbytes = first[0].nbytes * count
     if nbytes <= stored_rows.MAX_HELD_BYTES:
         return torch.cat([first, *parts])
-    held = collected(part.cpu().numpy() for part in itertools.chain([first], parts))
+    held = collect_rows(part.cpu().numpy() for part in itertools.chain([first], parts))
     assert isinstance(held, StoredRows)
     return held
 

@@ -19,7 +19,7 @@ from detector.model.network import SCALED_CLIP, Network
 from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights
 from updater.training.pools import crop_features, pooled_in_parts
-from updater.training.step import Learnt, Step, is_real
+from updater.training.step import Step, TrainedModel, is_real
 from updater.training.sums import Statistics, StatisticsError, on_grid, statistics_of, sums_of
 
 SHRINKAGES = (0.01, 0.03, 0.1, 0.3)
@@ -69,7 +69,7 @@ def log_priors(real: NDArray[np.bool_]) -> NDArray[np.float64]:
     return np.asarray(-np.log(sides * np.where(real, real.sum(), (~real).sum())))
 
 
-def chosen(
+def choose_shrinkage(
     rows: NDArray[np.float64],
     items: LabelledCrops,
     statistics: Statistics,
@@ -155,7 +155,7 @@ def features_of(network: Network, step: Step) -> NDArray[np.float32]:
     return np.concatenate(parts) if parts else np.zeros((0, network.feature_mean.shape[0]), np.float32)
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Add a step's items to the sums that the previous network was solved from, and solve anew.
 
     Items of the previous network's classes are added, too: each item is to come once. Of a previous network
@@ -177,8 +177,8 @@ def learn(step: Step) -> Learnt:
     statistics = sums_of(rows, step.train.families, step.train.sources)
     if before is not None:
         statistics = before.plus(statistics)
-    solve(network, statistics, step.classes, *chosen(rows, step.train, statistics))
-    return Learnt(network.eval(), step.classes, tensors_of(statistics))
+    solve(network, statistics, step.classes, *choose_shrinkage(rows, step.train, statistics))
+    return TrainedModel(network.eval(), step.classes, tensors_of(statistics))
 
 
 def tensors_of(statistics: Statistics) -> dict[str, Tensor]:

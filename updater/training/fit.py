@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from ingest.durable import file_aside
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 from updater.training import processes
 
 B = TypeVar("B")
@@ -125,7 +125,7 @@ class Descent:
     """changes the parameters by their gradients"""
 
 
-class Stage(NamedTuple):
+class TrainingStage(NamedTuple):
     """A stage of a training whose state is kept, and which all processes go through together."""
 
     checkpoint: Checkpoint
@@ -137,8 +137,8 @@ def fit(
     batches: Callable[[range], Generator[B, None, None]],
     loss: Callable[[B], Tensor],
     descent: Descent,
-    stage: Stage | None = None,
-    progress: Steps = uncounted,
+    stage: TrainingStage | None = None,
+    progress: Steps = no_steps,
 ) -> None:
     """Train a module in place, behind what its checkpoint holds. Its mode stays as it is.
 

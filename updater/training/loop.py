@@ -22,20 +22,20 @@ from updater.outliers.exposure import Exposure, expose
 from updater.training import schemes
 from updater.training.batches import Batch as Batch
 from updater.training.batches import (
-    Ready,
+    PreparedBatch,
     ahead,
     at_once,
     draw,
-    passed,
+    pass_batch,
     ready_images,
     ready_rows,
 )
 from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.crop_rows import Rows
-from updater.training.fit import Checkpoint, Descent, Stage, fit
-from updater.training.pools import crop_features, forensic_rows, joined_tensors, pooled, rows_of
+from updater.training.fit import Checkpoint, Descent, TrainingStage, fit
+from updater.training.pools import crop_features, forensic_rows, joined_tensors, pool_rows, rows_of
 from updater.training.precision import one_thread, seed_draws
-from updater.training.step import SCHEDULES, Recipe, Step, trained
+from updater.training.step import SCHEDULES, Recipe, Step, load_trained
 from updater.training.weights import put
 
 _WHITENED = 0.25
@@ -99,7 +99,7 @@ class Training:
         features of each crop, computed once. below: the backbone's learning rate as a share of the rate.
         """
         step, recipe = self.step, self.step.recipe
-        above, inside = _trained(network)
+        above, inside = _trained_parameters(network)
         groups = [(above, 1.0)] if rows is not None else [(above, 1.0), (inside, below)]
         optimiser = optimiser_of(
             recipe, rate, [{"params": own, "share": share} for own, share in groups if own]
@@ -110,10 +110,10 @@ class Training:
             for group in optimiser.param_groups:
                 group["lr"] = group["share"] * rate * share_of_peak(number / steps)
 
-        def loss_of(ready: Ready) -> Tensor:
+        def loss_of(ready: PreparedBatch) -> Tensor:
             # Every step has its own random state, so that a resumed run repeats an unbroken one.
             seed_draws(ready.drawn.torch_seed, step.device)
-            return loss(passed(step, self.data, network, ready))
+            return loss(pass_batch(step, self.data, network, ready))
 
         network.train()
         if rows is not None:
@@ -131,13 +131,13 @@ class Training:
                     shared=inside if rows is None else (),
                     update=partial(update, network),
                 ),
-                Stage(self.saved, stage),
+                TrainingStage(self.saved, stage),
                 partial(step.progress, stage),
             )
 
     def batches(
         self, network: Network, weights: npt.NDArray[np.float64], numbers: range, rows: Rows | None
-    ) -> Generator[Ready, None, None]:
+    ) -> Generator[PreparedBatch, None, None]:
         """Yield the batches of these numbers, ready for the network."""
         step, data, chances = self.step, self.data, draws.cumulative(weights)
         if rows is not None:
@@ -159,7 +159,7 @@ def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> t
     return torch.optim.AdamW(groups, lr=rate, weight_decay=recipe.weight_decay)
 
 
-def _trained(network: Network) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+def _trained_parameters(network: Network) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the parameters that are trained: those above the backbone, and the backbone's."""
     named = [(name, one) for name, one in network.named_parameters() if one.requires_grad]
     inside = [one for name, one in named if name.startswith("backbone.")]
@@ -190,7 +190,7 @@ def start(step: Step) -> Network:
     state = {k: v for k, v in old.state_dict().items() if not k.startswith("head.")}
     network.load_state_dict(state, strict=False)
     with torch.no_grad():
-        for name, values in trained(step.previous).head.state_dict().items():
+        for name, values in load_trained(step.previous).head.state_dict().items():
             grown = network.head.state_dict()[name]
             (grown[: len(values)] if values.ndim else grown).copy_(values)
     return network.to(step.device)
@@ -208,7 +208,7 @@ def whiten(network: Network, step: Step, data: TrainingSet) -> None:
     if len(items) > _WHITENED_ON:
         items = np.linspace(0, items[-1], _WHITENED_ON).astype(np.int64)
     crops, starts = rows_of(data.features, data.starts, items)
-    features = pooled(crops, starts).cpu().numpy()
+    features = pool_rows(crops, starts).cpu().numpy()
     mean, whitening = part_whitening(features, np.array(step.train.families)[items], _WHITENED)
     whitening /= ((crops.cpu().numpy() - mean) @ whitening).std(0).mean() + 1e-6
     network.feature_mean.copy_(torch.from_numpy(mean))

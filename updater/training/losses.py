@@ -14,7 +14,7 @@ from updater.training import schemes
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.pools import backbone_rows, classify_in_parts
 from updater.training.schemes import Entropy
-from updater.training.step import Step, trained
+from updater.training.step import Step, load_trained
 
 TEMPERATURE = 2.0
 _OUTLIER_WEIGHT = 0.1
@@ -30,7 +30,11 @@ def classification(step: Step, data: TrainingSet, entropy: Entropy | None = None
     Exposure. "class": the pseudo-forgeries are the K+1st class of the cross-entropy. "outliers": they are
     held to an energy above that of known media (`outlier_energy`). "none": there are none.
     """
-    options, fake, entropy = step.options, data.fake, entropy or schemes.smoothed(step.recipe.label_smoothing)
+    options, fake, entropy = (
+        step.options,
+        data.fake,
+        entropy or schemes.smoothed_entropy(step.recipe.label_smoothing),
+    )
 
     def of(batch: Batch) -> Tensor:
         output, target = _with_outliers(batch, len(fake))
@@ -73,12 +77,12 @@ def outlier_energy(logits: Tensor, known: Tensor) -> Tensor:
 def teacher_logits(step: Step, data: TrainingSet) -> Tensor:
     """Return the previous network's logits of each whole item, float32 [n, K of before], computed once."""
     assert step.previous is not None
-    old = trained(step.previous).to(step.device)
+    old = load_trained(step.previous).to(step.device)
     rows = backbone_rows(old, data.crops, step.device)
     return torch.cat([part.logits for part in classify_in_parts(old, rows, data.features, data.starts)])
 
 
-def distilled(step: Step, data: TrainingSet) -> Callable[[Batch], Tensor | slice]:
+def distilled_items(step: Step, data: TrainingSet) -> Callable[[Batch], Tensor | slice]:
     """Return which of a batch's M items are held to the previous network, bool [M]; or all, as a slice.
 
     By options.distilled: every one, pseudo-forgeries too, or those of the previous network's classes (CDDB

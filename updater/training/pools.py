@@ -17,7 +17,7 @@ from memory.features import ItemFeatures
 from updater.data import stored_rows
 from updater.data.stored_rows import StoredRows, joined_rows, rows_of_items
 from updater.data.training_data import LabelledCrops
-from updater.progress import Steps, uncounted
+from updater.progress import Steps, no_steps
 from updater.training.crop_rows import Crops, Rows, by_rows, rows_at_once, shared_rows
 
 _ITEMS_AT_ONCE = 2048
@@ -81,7 +81,7 @@ def forensic_rows(
     network: Network,
     crops: Crops,
     device: torch.device,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> Rows:
     """Return the raw forensic features of each crop, float32 [T, F]; F is 0 where there are none.
 
@@ -97,7 +97,7 @@ def crop_features(
     network: Network,
     items: LabelledCrops,
     device: torch.device,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> Rows:
     """Return the raw forensic features of each crop, float32 [T, F]: the items' own, or computed now."""
     own = items.crop_features
@@ -111,7 +111,7 @@ def crop_features(
 def with_crop_features(
     items: LabelledCrops,
     device: torch.device,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> LabelledCrops:
     """Return the items with every crop's forensic features; those that have them as they are."""
     if items.crop_features is not None:
@@ -127,7 +127,7 @@ def backbone_rows(
     network: Network,
     crops: Crops,
     device: torch.device,
-    progress: Steps = uncounted,
+    progress: Steps = no_steps,
 ) -> Rows:
     """Return the backbone's features of each crop in evaluation mode, float32 [T, B].
 
@@ -139,7 +139,7 @@ def backbone_rows(
     return shared_rows(lambda images: network.backbone(network.front(images)), crops, device, progress)
 
 
-def pooled(rows: Tensor, starts: npt.NDArray[np.int64]) -> Tensor:
+def pool_rows(rows: Tensor, starts: npt.NDArray[np.int64]) -> Tensor:
     """rows: float32 [T, B] → the mean of each item's rows, float32 [n, B]."""
     counts = torch.from_numpy(np.diff(starts)).to(rows.device)
     owner = torch.repeat_interleave(torch.arange(len(counts), device=rows.device), counts)
@@ -152,7 +152,7 @@ def pooled_in_parts(rows: Rows, starts: npt.NDArray[np.int64]) -> Iterator[Tenso
     for first in range(0, len(starts) - 1, _ITEMS_AT_ONCE):
         some = starts[first : first + _ITEMS_AT_ONCE + 1]
         own = rows[some[0] : some[-1]]
-        yield pooled(own if isinstance(own, Tensor) else torch.from_numpy(own), some - some[0])
+        yield pool_rows(own if isinstance(own, Tensor) else torch.from_numpy(own), some - some[0])
 
 
 def classify_items(

@@ -31,7 +31,7 @@ class PeerLostError(Exception):
     """Another process of this training died or left, so this one cannot go on. Retryable."""
 
 
-def started() -> int:
+def process_count() -> int:
     """Return how many processes torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -61,13 +61,13 @@ def _add(values: Tensor) -> None:
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[torch.device]:
+def join_processes(device: torch.device) -> Iterator[torch.device]:
     """Join the processes that torchrun started, for as long as the block lasts; yield this one's device.
 
     device: as asked for. "cuda" becomes the GPU of this process's number on its host, with NCCL between
     them; otherwise gloo. Started alone, nothing is joined and the device stays.
     """
-    if started() == 1:
+    if process_count() == 1:
         yield device
         return
     if device.type == "cuda":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from detector.model.network import CosineHead, Network
 from detector.release.manifest import Architecture
 from updater.data.training_data import LabelledCrops
-from updater.progress import Progress, unsaid
+from updater.progress import Progress, no_progress
 from updater.training.weights import Weights
 
 Optimizer = Literal["adamw", "sgd"]
@@ -73,7 +73,7 @@ class Recipe:
     shift_px: int = 0
     """most that crops are moved by while the backbone is trained, in each direction; black behind"""
 
-    def augmented(self, augment: Augment, crop_px: int) -> "Recipe":
+    def with_augmentation(self, augment: Augment, crop_px: int) -> "Recipe":
         """Return the recipe that does this to crops of that side, moving them by at most an eighth of it."""
         return replace(self, flip=augment != "none", shift_px=crop_px // 8 if augment == "flip-shift" else 0)
 
@@ -103,7 +103,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class TrainedModel:
     """A network in evaluation mode, its classes by logit, and what its learner keeps for the next step.
 
     kept: tensors by name that this learner alone understands, such as the covariances of a null space.
@@ -131,7 +131,7 @@ class Step:
     train: LabelledCrops
     classes: tuple[str, ...]
     architecture: Architecture
-    previous: Learnt | None = None
+    previous: TrainedModel | None = None
     options: Options = Options()
     recipe: Recipe = FIRST
     without: frozenset[str] = frozenset()
@@ -139,7 +139,7 @@ class Step:
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - a device is a value
     checkpoint: Path | None = None
     start_from: Weights | None = None
-    progress: Progress = unsaid
+    progress: Progress = no_progress
 
     def __post_init__(self) -> None:
         """Raise ValueError for classes, or a previous network, that do not fit."""
@@ -163,12 +163,12 @@ class Step:
         return self.previous.classes if self.previous else ()
 
 
-Learner = Callable[[Step], Learnt]
+Learner = Callable[[Step], TrainedModel]
 """The same step gives the same network on the same device with the same number of threads; the global
 random state is left as it was. Raises ValueError for an option that the learner does not have."""
 
 
-def _trained_as(learnt: Learnt) -> Architecture:
+def _trained_as(learnt: TrainedModel) -> Architecture:
     """Return a network's architecture with the head that was trained, which need not be the one it bears.
 
     Without its tasks, to which each step may add, and without the model on whole pictures beside it, which
@@ -210,11 +210,11 @@ def with_head(network: Network, state: Mapping[str, Tensor]) -> Network:
 
 
 def keep_head(network: Network) -> dict[str, Tensor]:
-    """Return a head's tensors for `Learnt.kept`."""
+    """Return a head's tensors for `TrainedModel.kept`."""
     return {_PREFIX + name: value.detach().clone() for name, value in network.head.state_dict().items()}
 
 
-def trained(learnt: Learnt) -> Network:
+def load_trained(learnt: TrainedModel) -> Network:
     """Return the network with the head that was trained: its own, unless another one was kept."""
     kept = {k.removeprefix(_PREFIX): v for k, v in learnt.kept.items() if k.startswith(_PREFIX)}
     return with_head(learnt.network, kept).eval() if kept else learnt.network

@@ -70,11 +70,11 @@ class Statistics:
 
     def plus(self, other: "Statistics") -> "Statistics":
         """Return the sums of both together, of rows of one width. A source of both is one source."""
-        return _combined(self, other, 1)
+        return _combine(self, other, 1)
 
     def minus(self, other: "Statistics") -> "Statistics":
         """Return the sums without the items of others, all of which are among these."""
-        return _combined(self, other, -1)
+        return _combine(self, other, -1)
 
     def without(self, sources: Collection[str]) -> "Statistics":
         """Return the sums without these sources."""
@@ -88,7 +88,7 @@ class Statistics:
             self.moments[kept],
         )
 
-    def collapsed(self, source: str) -> "Statistics":
+    def collapse(self, source: str) -> "Statistics":
         """Return sums that solve alike, as those of one source that weighs as much as all of these.
 
         For a release that goes to others: what single sources have added can no longer be subtracted.
@@ -215,7 +215,7 @@ def sums_of(
     )
 
 
-def _combined(one: Statistics, other: Statistics, sign: int) -> Statistics:
+def _combine(one: Statistics, other: Statistics, sign: int) -> Statistics:
     if one.strata and other.strata and one.width != other.width:
         raise StatisticsError(f"sums of {one.width} features and of {other.width} do not go together")
     parts = ((one, 1), (other, sign))

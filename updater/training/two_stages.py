@@ -23,15 +23,15 @@ from detector.model.scores import NetworkOutput
 from updater.training import loop
 from updater.training.crop_rows import Rows
 from updater.training.loop import Batch, Loss, Training, TrainingSet, Update, item_weights
-from updater.training.losses import classification, distillation, distilled, teacher_logits
+from updater.training.losses import classification, distillation, distilled_items, teacher_logits
 from updater.training.pools import backbone_rows, classify_items
-from updater.training.step import Learnt, Step
+from updater.training.step import Step, TrainedModel
 
 STAGES = ("backbone", "balanced")
 
 
 @dataclass(frozen=True)
-class Trained:
+class TwoStageModel:
     """A network in evaluation mode, and what it was trained on."""
 
     network: Network
@@ -53,7 +53,7 @@ def train(
     start: Callable[[Step], Network] = loop.start,
     below: float = 1.0,
     update: Update = lambda network, optimiser: optimiser.step(),
-) -> Trained:
+) -> TwoStageModel:
     """Train a network on a step, from scratch or from the previous one.
 
     method: the learner's name, to which a checkpoint is bound. loss_of: makes the loss from the network
@@ -75,7 +75,7 @@ def train(
             Training(step, data, saved), network, loss, balanced=second, below=below, update=update
         )
     saved.remove()
-    return Trained(network.eval(), data, rows)
+    return TwoStageModel(network.eval(), data, rows)
 
 
 def run_both(
@@ -118,20 +118,20 @@ def run_both(
     return rows
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Train a network on a step by softmax with rehearsal; heeds every option."""
     trained = train(
         step,
         "softmax-rehearsal",
         lambda network, data: _with_distillation(classification(step, data), step, data),
     )
-    return Learnt(trained.network, step.classes)
+    return TrainedModel(trained.network, step.classes)
 
 
 def _with_distillation(loss: Loss, step: Step, data: TrainingSet) -> Loss:
     if step.previous is None or not step.options.distillation:
         return loss
-    wanted, rows = teacher_logits(step, data), distilled(step, data)
+    wanted, rows = teacher_logits(step, data), distilled_items(step, data)
 
     def total(batch: Batch) -> Tensor:
         held = rows(batch)

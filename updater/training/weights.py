@@ -23,7 +23,7 @@ from detector.release.manifest import NO_BACKBONE
 _RGB = 3
 
 
-def fitted(name: str, side_px: int, backbone: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def fit_state(name: str, side_px: int, backbone: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the state as `backbone` needs it, which is timm's model `name` for images of this size.
 
     state: as timm or the model's authors publish it. timm's own loader translates foreign names and resizes
@@ -37,10 +37,10 @@ def fitted(name: str, side_px: int, backbone: nn.Module, state: Mapping[str, Ten
     kept = {k: v for k, v in state.items() if k in own or not k.startswith(classifiers or ("\0",))}
     first = [f"{one}.weight" for one in _each(described.get("first_conv"))]
     channels = next((kept[one].shape[1] for one in first if one in kept and kept[one].ndim == 4), _RGB)
-    loaded = _loaded(name, side_px, channels, described, kept)
+    loaded = _load_state(name, side_px, channels, described, kept)
     if loaded is None:
         kept |= _positions(kept, own)
-        loaded = _loaded(name, side_px, channels, described, kept) or kept
+        loaded = _load_state(name, side_px, channels, described, kept) or kept
     for one in first:
         if one in loaded and one in own and loaded[one].shape[1:2] == (_RGB,) != own[one].shape[1:2]:
             wide = own[one].new_zeros(own[one].shape)
@@ -49,7 +49,7 @@ def fitted(name: str, side_px: int, backbone: nn.Module, state: Mapping[str, Ten
     return loaded
 
 
-def _loaded(
+def _load_state(
     name: str, side_px: int, channels: int, described: Mapping[str, Any], state: Mapping[str, Tensor]
 ) -> dict[str, Tensor] | None:
     """Return what timm's loader makes of a state for images of so many channels; None where it does not fit.
@@ -129,7 +129,7 @@ class Weights:
     """that they may be used under, where it is known"""
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """One line for a person: whose they are, which, and under what licence."""
         name = self.origin.rpartition("/")[2]  # where a file lies on one machine is no other's concern
         return f"{name} (SHA-256 {self.digest[:12]}, licence {self.licence or 'not stated'})"
@@ -207,7 +207,7 @@ def timm_weights(name: str) -> Weights:
     return Weights(f"timm's {name}", backbone.state_dict(), licence=described.get("license"))
 
 
-def chosen(backbone: str, checkpoint: Path | None, pretrained: bool) -> Weights | None:
+def choose_weights(backbone: str, checkpoint: Path | None, pretrained: bool) -> Weights | None:
     """Return the weights of a file, or timm's of a backbone; None where neither is asked for.
 
     Raises WeightsError and BackboneError.
@@ -234,8 +234,8 @@ def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
     head = state.get("head.weight")
     if weights.classes not in (None, classes):
         raise WeightsError(
-            f"{weights.origin} tells apart {_named(weights.classes or ())}, and the first task has"
-            f" {_named(classes)}: {_WITHOUT_HEAD}"
+            f"{weights.origin} tells apart {_list_classes(weights.classes or ())}, and the first task has"
+            f" {_list_classes(classes)}: {_WITHOUT_HEAD}"
         )
     own = network.head.weight.shape[0]
     if head is not None and len(head) != own:
@@ -252,7 +252,7 @@ def put_backbone(backbone: nn.Module, name: str, side_px: int, weights: Weights)
         raise WeightsError(
             f"{weights.origin} is of a backbone, and the network has none: name the model that it is of"
         )
-    _load(backbone, fitted(name, side_px, backbone, weights.tensors), weights, ())
+    _load(backbone, fit_state(name, side_px, backbone, weights.tensors), weights, ())
 
 
 def _load(module: nn.Module, state: dict[str, Tensor], weights: Weights, optional: tuple[str, ...]) -> None:
@@ -280,5 +280,5 @@ def _shape(value: Tensor) -> str:
     return "x".join(str(side) for side in value.shape) or "one number"
 
 
-def _named(classes: tuple[str, ...]) -> str:
+def _list_classes(classes: tuple[str, ...]) -> str:
     return ", ".join(classes)

@@ -8,7 +8,7 @@ import pytest
 import skimage
 
 from deploy.demo.operator import Operator
-from deploy.demo.release_zero import shipped
+from deploy.demo.release_zero import copy_shipped
 from detector.release.artifact import EVALUATION
 from detector.release.signature import sign
 from updater.candidate.gates import make_gates
@@ -48,7 +48,7 @@ def test_each_pod_is_closed_by_a_network_policy_that_the_api_took(chart: Any) ->
 def test_the_release_that_ships_is_approved_and_a_photograph_gets_its_verdict(
     chart: Any, stream: Any, operator: Operator, secrets: Any, signer: Any, tmp_path: Path
 ) -> None:
-    artifact = shipped(tmp_path / "release")
+    artifact = copy_shipped(tmp_path / "release")
     sign(artifact, signer.key)
     evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())
     deploy_url, its_own = operator.settings["FORGEWATCH_DEPLOY_URL"], secrets["deploy-token"]["updater"]

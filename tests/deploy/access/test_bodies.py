@@ -177,7 +177,7 @@ def places(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setattr(health._Handler, "timeout", None)
     with ExitStack() as stack:
         if request.param == "deploy":
-            yield stack.enter_context(listening(process.Bounded))
+            yield stack.enter_context(listening(process.BoundedProtocol))
         else:
             yield stack.enter_context(health.serve_health("127.0.0.1", 0, health.Heartbeat()))
 
@@ -205,7 +205,7 @@ def test_a_peer_that_does_not_go_on_is_let_go(
 ) -> None:
     """With the control: uvicorn alone keeps it for ever, which is to say until another was let go."""
     monkeypatch.setattr(process, "_PATIENCE_S", 0.05)
-    with listening(process.Bounded) as url, listening("h11") as kept, ExitStack() as stack:
+    with listening(process.BoundedProtocol) as url, listening("h11") as kept, ExitStack() as stack:
         peers = [stack.enter_context(connect(each, HALVES[half])) for each in (kept, url)]
         assert closed(peers[1])
         if not bounded:

@@ -14,7 +14,7 @@ def test_drawn_items_are_listed_labelled_and_called_otherwise_and_told_in_one_li
 ) -> None:
     verdict = make_verdict(make_item(3), label="real", fake_probability=0.1)
     record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_estimates(connection, [(record, verdict)], 10_000)
     assert [item["id"] for item in answered.json("audit")] == ["media-0-3"]
     assert "said real (90% sure)" in answered.ok("audit", "media-0-3", "blended")
@@ -34,7 +34,7 @@ def test_accuracy_without_an_audit_is_not_known_and_the_power_stands_beside(
     artifact = proposed()
     verdict = make_verdict(make_item(3), label="real", fake_probability=0.1, release=artifact.digest)
     record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_estimates(connection, [(record, verdict)], 0)
     told = answered.ok("accuracy", "--release", artifact.digest[:12])
     assert "not known: label 20 drawn items" in told

@@ -9,8 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from deploy.releases.ledger import Move
-from deploy.releases.moving import make_moves
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
+from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Turn
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
@@ -170,7 +170,7 @@ def test_what_a_rollback_takes_back_is_shown_until_and_after_each_verdict_has_it
     assert len(answered.json("retractions")) == 1, "what is kept is not taken back"
 
     turn = Turn(outcomes={"same": 5, "corrected": 2, "withdrawn": 1})
-    evidence = fold(services.ledger.events()).releases[bad.digest].candidate.evaluation_digest
+    evidence = replay(services.ledger.events()).releases[bad.digest].candidate.evaluation_digest
     end = Move("test", "retracted", bad.digest, evidence, rollout=turn)
     make_moves(services.ledger, services.publisher, lambda _: [end])
     (ended,) = answered.json("retractions")

@@ -55,7 +55,7 @@ def test_what_is_said_of_a_stack_that_was_started_has_the_same_line(
     settings = stack_settings(tmp_path / "run", free_ports(), "unix:/s", tmp_path / "store", {})
     write_environment(tmp_path / "stack.env", settings)
     told = StringIO()
-    commands.tell(tmp_path, Console(file=told, width=200))
+    commands.print_endpoints(tmp_path, Console(file=told, width=200))
     said = "on: CN=updater until 20" if signed else OFF
     assert any(line.startswith(f"signatures       {said}") for line in told.getvalue().splitlines())
 

@@ -11,7 +11,7 @@ from deploy.client.http import Client
 from deploy.client.importing import import_folder
 from deploy.server.services import Services
 from memory.schema import exemplars
-from updater.progress import uncounted
+from updater.progress import no_steps
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def test_the_same_bytes_in_two_folders_are_taken_once_and_the_other_is_told(
     tmp_path: Path, api: Client
 ) -> None:
     done = import_folder(
-        lay(tmp_path / "data", {"gan/a.png": picture(405), "real/b.png": picture(405)}), api, uncounted
+        lay(tmp_path / "data", {"gan/a.png": picture(405), "real/b.png": picture(405)}), api, no_steps
     )
     assert done.new == {"gan": 1}
     assert [(s.path, s.reason) for s in done.skipped] == [
@@ -32,7 +32,7 @@ def test_media_that_a_person_called_otherwise_in_the_stream_is_left_out_with_wha
     tmp_path: Path, api: Client, services: Services
 ) -> None:
     folder = lay(tmp_path / "data", {"real/first.png": picture(0)})
-    import_folder(folder, api, uncounted)
+    import_folder(folder, api, no_steps)
     lay(folder, {"real/again.png": picture(500), "gan/again.png": picture(501)})
     # As if these two had come by the stream, and a person had called them blend and gan.
     with services.memory.write() as connection:
@@ -45,7 +45,7 @@ def test_media_that_a_person_called_otherwise_in_the_stream_is_left_out_with_wha
             columns = [column.name for column in exemplars.c]
             row = select(*(own.get(name, exemplars.c[name]) for name in columns)).limit(1)
             connection.execute(insert(exemplars).from_select(columns, row))
-    done = import_folder(folder, api, uncounted)
+    done = import_folder(folder, api, no_steps)
     (skipped,) = done.skipped
     assert skipped.path == "real/again.png"
     assert "the same bytes are in the memory as blend" in skipped.reason

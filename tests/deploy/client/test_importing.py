@@ -22,7 +22,7 @@ from memory import rows
 from memory.crops.crop_store import CropStore
 from memory.store import StoreUnavailableError
 from updater.data.layouts.layouts import labelled_files
-from updater.progress import uncounted
+from updater.progress import no_steps
 
 pytestmark = pytest.mark.slow
 
@@ -236,7 +236,7 @@ def test_a_set_becomes_exemplars_with_their_families_and_each_group_on_one_side(
 ) -> None:
     folder = TREES[name](tmp_path / name)
     files, _ = labelled_files(name, folder)
-    done = import_folder(folder, api, uncounted, files)
+    done = import_folder(folder, api, no_steps, files)
     assert done.skipped == []
     assert sum(done.new.values()) == len(files)
     with services.memory.read() as connection:
@@ -248,7 +248,7 @@ def test_a_set_becomes_exemplars_with_their_families_and_each_group_on_one_side(
         sides[exemplar.group].add(exemplar.split)
     assert all(len(of_group) == 1 for of_group in sides.values())
     assert {place.split("/")[1] for place, _ in files if place.count("/") > 1} <= sides.keys()
-    assert import_folder(folder, api, uncounted, files).already == len(files)
+    assert import_folder(folder, api, no_steps, files).already == len(files)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ingest.sandbox.crops import grid
 from ingest.sandbox.decode import DecodeError
 from memory import rows
 from memory.crops import scans
-from memory.crops.scans import unpacked
+from memory.crops.scans import decode_frames
 from memory.retention import sweep
 from updater.distortions.clip_writing import to_h264
 
@@ -65,7 +65,7 @@ def frames_kept(services: Services, files: dict[str, bytes]) -> dict[str, np.nda
     found = {}
     for name, data in files.items():
         scan = services.crops.load_views(digests[hashlib.sha256(data).hexdigest()]).scan
-        found[name] = None if scan is None else unpacked(scan)
+        found[name] = None if scan is None else decode_frames(scan)
     return found
 
 
@@ -102,7 +102,7 @@ def test_a_real_clip_that_cannot_be_looked_at_again_is_imported_all_the_same(
     def refuse(data: bytes) -> bytes:
         raise DecodeError("timeout", "the second look takes too long")
 
-    monkeypatch.setattr(scans, "packed", refuse)
+    monkeypatch.setattr(scans, "encode_frames", refuse)
     files = {"real/1.mp4": clip(0), "real/1.png": picture(0)}
     done = import_folder(lay(tmp_path / "data", files), api, silent)
     assert (done.new, done.skipped) == ({"real": 2}, [])

@@ -8,8 +8,8 @@ import pytest
 from verdicts import make_item, make_verdict
 
 from deploy.client.pictures import draw_map, draw_scan, refusal, sentence, ticks
-from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Coverage, Neighbour, Scan, Segment
+from detector.second_pass.map_look import PictureMap, forgery_map
 from ingest.envelope import EnvelopeReason
 from ingest.sandbox.decode import DecodeReason
 

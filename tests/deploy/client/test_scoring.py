@@ -15,9 +15,9 @@ from deploy.cli.stream import draw
 from deploy.client.kafka import event_headers
 from deploy.client.pictures import draw_map, draw_scan
 from deploy.client.scoring import NoVerdictError, Scorer
-from detector.looks.scan_look import ScanLook
 from detector.release import crop_graphs
 from detector.release.artifact import Artifact
+from detector.second_pass.scan_look import ScanLook
 from detector.settings import DetectorSettings
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
@@ -155,9 +155,9 @@ def test_a_video_that_its_codec_keeps_from_being_scanned_is_not_called_real(
     scanned_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool
 ) -> None:
     if not marked:
-        monkeypatch.setattr(ScanLook, "missed", lambda *_: False)
+        monkeypatch.setattr(ScanLook, "was_missed", lambda *_: False)
     # Its first look leaves no time for another; by its scores it would be real.
-    monkeypatch.setattr("detector.looks.scan_look.MAX_DECODE_PROCESSOR_S", 0.0)
+    monkeypatch.setattr("detector.second_pass.scan_look.MAX_DECODE_PROCESSOR_S", 0.0)
     gate = scanned_artifact.manifest.gate.model_copy(
         update={"unknown_threshold": 99.0, "fake_threshold": 1.0, "sources": {}}
     )

@@ -8,21 +8,21 @@ from verdicts import make_item, make_verdict
 
 from deploy.demo.claims import (
     FamilyShares,
+    LabelShares,
     Phase,
     Sent,
-    Shares,
     average_accuracy,
+    average_forgetting,
     delivery,
     family_shares,
-    forgotten,
     real_shares,
     report,
     shares,
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
 from deploy.demo.tables import show
-from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Label, Verdict
+from detector.second_pass.map_look import PictureMap, forgery_map
 
 OLD, NEW = "0" * 64, "1" * 64
 
@@ -48,8 +48,8 @@ def test_a_fake_is_named_by_its_own_family_alone_and_a_real_by_being_called_real
     assert shares("real", [verdict(0, "real"), verdict(1, "unknown")]).named == 0.5
 
 
-def part(n: int, named: float, unknown: float = 0, fake: float = 0) -> Shares:
-    return Shares(n=n, real=0, fake=fake, unknown=unknown, named=named)
+def part(n: int, named: float, unknown: float = 0, fake: float = 0) -> LabelShares:
+    return LabelShares(n=n, real=0, fake=fake, unknown=unknown, named=named)
 
 
 def test_accuracy_is_that_of_numbers_worked_by_hand() -> None:
@@ -86,11 +86,11 @@ def test_forgotten_is_what_the_same_media_lost_on_average_over_the_classes() -> 
         fresh = verdict(number, "unknown", "old", release)
         verdicts[fresh.id] = fresh
         sent.append(Sent(fresh.id, "old", "after"))
-    af, low, high = forgotten(sent, verdicts, OLD)
+    af, low, high = average_forgetting(sent, verdicts, OLD)
     assert af == pytest.approx(100 * (-0.25 + 0) / 2)
     assert low < af < high
-    assert forgotten(*judged_twice({"old": [lost] * 8}), OLD) == (-100, -100, -100)
-    assert forgotten([], {}, OLD) == (0, 0, 0)
+    assert average_forgetting(*judged_twice({"old": [lost] * 8}), OLD) == (-100, -100, -100)
+    assert average_forgetting([], {}, OLD) == (0, 0, 0)
 
 
 def test_what_is_sent_again_is_counted_once_in_the_shares() -> None:

@@ -9,18 +9,18 @@ from deploy.demo.located import (
     Answered,
     AnsweredClip,
     aims,
+    count_located,
     forged_cells,
     overlap,
     place_report,
     regions,
     segments_of,
-    told,
     when_report,
 )
-from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import ForgeryMap, Segment, Verdict
+from detector.second_pass.map_look import PictureMap, forgery_map
 from updater.scan.clips import Stretch
-from updater.scan.training import found
+from updater.scan.training import hits
 
 SIDE = 64
 
@@ -129,7 +129,7 @@ def clip(
 def test_a_stretch_is_found_where_half_of_what_both_cover_is_covered_by_both(
     told_frames: list[tuple[int, int]], expected: int
 ) -> None:
-    assert found(np.array(told_frames, np.float64).reshape(-1, 2), TRUTH).sum() == expected
+    assert hits(np.array(told_frames, np.float64).reshape(-1, 2), TRUTH).sum() == expected
 
 
 def test_the_last_frame_of_a_told_stretch_belongs_to_it() -> None:
@@ -160,7 +160,7 @@ def test_clips_of_each_kind_are_counted_apart() -> None:
 def test_what_tells_the_same_time_in_every_clip_finds_no_more_than_chance() -> None:
     always = ((0, 30),)
     truths = [(Stretch(0, 30),), (Stretch(30, 60),), (Stretch(60, 90),)]
-    counted = told([clip(number, truth, always) for number, truth in enumerate(truths)])
+    counted = count_located([clip(number, truth, always) for number, truth in enumerate(truths)])
     assert counted.found == counted.by_chance == 1
 
 
@@ -169,8 +169,8 @@ def test_chance_is_what_the_other_clips_stretches_would_have_found() -> None:
         clip(number, (Stretch(9 * number, 9 * number + 9),), ((9 * number, 9 * number + 9),))
         for number in range(4)
     ]
-    assert (told(own).found, told(own).by_chance) == (4, 0)
-    assert told(own[:1]).by_chance == 0
+    assert (count_located(own).found, count_located(own).by_chance) == (4, 0)
+    assert count_located(own[:1]).by_chance == 0
 
 
 @pytest.mark.parametrize(("reals_told", "met", "reached"), [(1, 2, [True, True]), (2, 1, [False, False])])

@@ -24,7 +24,7 @@ from deploy.local.record import StackRecord, write_environment, write_record
 from deploy.local.stack import launch_room
 from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.release_records import Approve
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server import releases
 from deploy.server.services import Services
 from detector.release.artifact import Artifact
@@ -83,7 +83,7 @@ def test_up_asks_for_no_persons_token_where_a_release_is_live(
 ) -> None:
     artifact = make_artifact()
     propose(artifact)
-    candidate = fold(services.ledger.events()).releases[artifact.digest].candidate
+    candidate = replay(services.ledger.events()).releases[artifact.digest].candidate
     accept = {finding.name: "known" for finding in candidate.findings}
     wanted = Approve(evaluation_digest=candidate.evaluation_digest, accept=accept, plan="now")
     releases.approve(services, "bea", artifact.digest, wanted)
@@ -119,7 +119,7 @@ def test_a_release_0_that_an_earlier_run_kept_is_brought_back_whole_or_not_at_al
         copied.append(source)
         copy(source, target)
 
-    monkeypatch.setattr(release_zero, "_kept", lambda _: tmp_path / "kept")
+    monkeypatch.setattr(release_zero, "_cache_path", lambda _: tmp_path / "kept")
     monkeypatch.setattr(shutil, "copy2", interrupt)
     with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
         assert release_zero.restore(plan.Library(0, plan.DEFAULT_UNSEEN), tmp_path / "run")
@@ -151,7 +151,7 @@ def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
 
 
 def environment(supervisor: Supervisor) -> dict[str, str]:
-    (updater,) = supervisor.kept()
+    (updater,) = supervisor.process_statuses()
     return psutil.Process(updater.pid).environ()
 
 

@@ -17,8 +17,8 @@ from deploy.demo.pictures import (
     timeline_sheet,
     to_look_at,
 )
-from detector.looks.map_look import PictureMap, forgery_map
 from detector.records import Scan, Segment
+from detector.second_pass.map_look import PictureMap, forgery_map
 from updater.distortions.clip_writing import to_h264
 from updater.scan.clips import Stretch
 

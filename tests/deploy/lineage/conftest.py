@@ -24,7 +24,7 @@ def note(services: Services) -> Callable[[Verdict], None]:
     def write(verdict: Verdict) -> None:
         at, at_ms = verdict.item.offset, 1_700_000_000_000 + verdict.item.offset
         record = InRecord("forgewatch.verdicts", 0, at, at_ms, None, b"", ())
-        with services.memory.note() as connection:
+        with services.memory.write_unversioned() as connection:
             note_verdicts(connection, [(record, verdict)])
 
     return write

@@ -14,10 +14,10 @@ import pytest
 from deploy.client.prometheus import PrometheusError, firing_alerts
 from deploy.doctor.diagnosis import examine
 from deploy.local import prometheus
-from deploy.local.processes import Child, PortTakenError, free_port, start, stop, wait_until
+from deploy.local.processes import OwnProcess, PortTakenError, free_port, start, stop, wait_until
 
 ROOMS = ("detector", "memory", "updater", "deploy")
-needs_prometheus = pytest.mark.skipif(prometheus.installed() is None, reason="Prometheus is not installed")
+needs_prometheus = pytest.mark.skipif(prometheus.program_path() is None, reason="Prometheus is not installed")
 pytestmark = [pytest.mark.slow, needs_prometheus]
 
 
@@ -25,15 +25,15 @@ pytestmark = [pytest.mark.slow, needs_prometheus]
 class Server:
     url: str
     folder: Path
-    process: Child
+    process: OwnProcess
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """Prometheus, whose four processes are not there."""
-    started: list[Child] = []
+    started: list[OwnProcess] = []
 
-    def launch(*arguments: str, **options: object) -> Child:
+    def launch(*arguments: str, **options: object) -> OwnProcess:
         started.append(start(*arguments, **options))
         return started[0]
 

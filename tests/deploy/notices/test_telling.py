@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deploy.notice_records import Notice, NoticeData, key_of
 from deploy.notices import forms
-from deploy.notices.telling import TEST, TYPES, ToldAct, notice_of
+from deploy.notices.telling import TEST, TYPES, ActMessage, notice_of
 from deploy.rollout_records import Plan
 from memory.purge import PURGE
 from memory.shift.alarms import SHIFT
@@ -19,7 +19,7 @@ DIGEST = "0123456789ab" + "c" * 52
 
 
 def told(action: str, subject: str = DIGEST, plan: Plan | None = None, **details: object) -> Notice:
-    return notice_of(ToldAct(7, AT, "ada", action, subject, details, "e" * 64, plan))
+    return notice_of(ActMessage(7, AT, "ada", action, subject, details, "e" * 64, plan))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_notice_is_the_same_at_each_try(source: str, now_s: int) -> None:
     assert forms.cloud_event(one) == forms.cloud_event(other)
     body = forms.cloud_event(one)
     assert json.loads(body)["subject"] == source
-    at_first, later = (forms.signed(one, body, bytes(24), now_s + late) for late in (0, 60))
+    at_first, later = (forms.sign_headers(one, body, bytes(24), now_s + late) for late in (0, 60))
     assert at_first["webhook-id"] == later["webhook-id"] == one.id
     assert at_first["webhook-signature"] != later["webhook-signature"]
 
@@ -133,7 +133,7 @@ def test_a_signature_is_as_the_specification_has_it() -> None:
     notice = Notice(
         id="id", type="t", time=AT + timedelta(), subject="s", data=NoticeData(says="", by="", act=1)
     )
-    headers = forms.signed(notice, b"{}", bytes(32), 1_700_000_000)
+    headers = forms.sign_headers(notice, b"{}", bytes(32), 1_700_000_000)
     assert headers["webhook-signature"] == "v1,4RWsN79G9FSaBB4pzPIUiUyxrYK6zWhaJ5s1Xcq2c5E="
 
 
@@ -157,7 +157,7 @@ def test_a_secret_that_is_none_is_refused_in_one_line(secret: str) -> None:
     ],
 )
 def test_a_notice_links_to_the_view_that_it_is_about(action: str, subject: str, path: str) -> None:
-    act = ToldAct(7, AT, "ada", action, subject, {"reason": "<http://evil>"}, "e" * 64)
+    act = ActMessage(7, AT, "ada", action, subject, {"reason": "<http://evil>"}, "e" * 64)
     notice = notice_of(act, "https://forgewatch.example/")
     assert notice.data.link == f"https://forgewatch.example{path}"
     text = json.loads(forms.slack(notice))["text"]

@@ -19,12 +19,12 @@ from sqlalchemy import insert
 from deploy.app import create_app
 from deploy.release_records import Approve
 from deploy.releases import approval
-from deploy.releases.standing import fold
-from deploy.rollouts import conductor
+from deploy.releases.standing import replay
+from deploy.rollouts import controller
 from deploy.server import releases
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.records import Comparison, Said, in_share
+from detector.records import Comparison, ReleaseVerdict, in_share
 from detector.release.artifact import MANIFEST, Artifact
 from detector.release.manifest import FEATURE_VERSION
 from memory.records import Exemplar
@@ -132,14 +132,14 @@ class OnTrial:
         return f"{self.services.ingest.media_topic}-0-{number}"
 
 
-def said(release: str, what: str) -> Said:
+def said(release: str, what: str) -> ReleaseVerdict:
     """What a release says in one word: real, unknown, error, or a family."""
     if what == "error":
-        return Said(release=release, error="it does not answer", model_s=0.1)
+        return ReleaseVerdict(release=release, error="it does not answer", model_s=0.1)
     label = what if what in ("real", "unknown") else "fake"
     family = what if label == "fake" else None
     sure = 0.95 if family else 0.1
-    return Said(
+    return ReleaseVerdict(
         release=release,
         label=label,
         family=family,
@@ -156,12 +156,12 @@ def begin_rollout(services: Services, monkeypatch: pytest.MonkeyPatch) -> Callab
 
     def begin(champion: Artifact, challenger: Artifact) -> OnTrial:
         approve(services, challenger)
-        began = fold(services.ledger.events()).trial
+        began = replay(services.ledger.events()).trial
         assert began is not None
         trial = OnTrial(services, champion, challenger, [], began.began.timestamp(), began.number)
         later = SimpleNamespace(time=lambda: trial.began_s + 100_000)  # what is written lies before
-        monkeypatch.setattr(conductor, "time", later)
-        monkeypatch.setattr(conductor, "TopicReader", partial(_Topic, trial))
+        monkeypatch.setattr(controller, "time", later)
+        monkeypatch.setattr(controller, "TopicReader", partial(_Topic, trial))
         services.conductor.tick()
         return trial
 
@@ -180,7 +180,7 @@ def on_trial(
 
 def approve(services: Services, artifact: Artifact, plan: str = "25,5,25,100") -> None:
     """Approve a release, by a plan with steps unless told; the first is live then."""
-    candidate = fold(services.ledger.events()).releases[artifact.digest].candidate
+    candidate = replay(services.ledger.events()).releases[artifact.digest].candidate
     accept = {finding.name: "known" for finding in candidate.findings}
     wanted = Approve(evaluation_digest=candidate.evaluation_digest, accept=accept, plan=plan)
     releases.approve(services, "bea", artifact.digest, wanted)

@@ -11,7 +11,7 @@ from verdicts import make_item, make_verdict
 
 from deploy.release_records import Approve
 from deploy.releases.accuracy_gauges import AccuracyGauges
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server import releases
 from deploy.server.services import Services
 from deploy.server.shared_media import NoPictureError, SharedMedia
@@ -27,7 +27,7 @@ SOURCE = "<b>camera</b>"
 def live(services: Services, proposed: Callable[..., Artifact]) -> str:
     """The digest of a live release of which ten verdicts said real and ten blend; all were drawn."""
     artifact = proposed()
-    candidate = fold(services.ledger.events()).releases[artifact.digest].candidate
+    candidate = replay(services.ledger.events()).releases[artifact.digest].candidate
     wanted = Approve(evaluation_digest=candidate.evaluation_digest, accept={}, plan="now")
     releases.approve(services, "bea", artifact.digest, wanted)
     found = []
@@ -37,7 +37,7 @@ def live(services: Services, proposed: Callable[..., Artifact]) -> str:
             what = {"label": "fake", "family": "blend", "family_probability": 0.8, "fake_probability": 0.9}
         verdict = make_verdict(make_item(n, source=SOURCE), release=artifact.digest, **what)
         found.append((InRecord("verdicts", 0, n, time.time_ns() // 10**6, None, b"", ()), verdict))
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_estimates(connection, found, 10_000)
     return artifact.digest
 

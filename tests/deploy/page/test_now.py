@@ -14,10 +14,10 @@ from streams import await_that
 from verdicts import make_item, make_verdict
 
 from deploy.release_records import Approve
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server import releases
 from deploy.server.services import Services
-from deploy.server.surroundings import Surroundings, Watch, ask
+from deploy.server.surroundings import ContextCache, ServerContext, ask
 from deploy.settings import DeploySettings
 from ingest.records import InRecord
 from memory.records import Raised
@@ -41,7 +41,7 @@ def note(services: Services) -> Note:
                 make_item(number, topic=topic, source=source), label=label, release="a" * 64
             )
             noted.append((InRecord("verdicts", 0, number, 1000 + number, None, b"", ()), verdict))
-        with services.memory.note() as connection:
+        with services.memory.write_unversioned() as connection:
             note_verdicts(connection, noted)
 
     return put
@@ -71,7 +71,7 @@ def test_charts_over_time_are_drawn_by_the_server_of_shares_of_verdicts_unknowns
         verdict = make_verdict(make_item(number, topic=services.ingest.media_topic), label=label)
         ago_ms = 60_000 * (10 - number) if number else 5 * 3_600_000
         found.append((InRecord("verdicts", 0, number, now_ms - ago_ms, None, b"", ()), verdict))
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_verdicts(connection, found)
     around = ask(settings, services, deque([(0.0, 9e9), (time.time() - 60, 120.0), (time.time(), 0.0)]))
     assert sum(sum(part.values()) for part in around.counts) == 10
@@ -90,14 +90,14 @@ def test_charts_over_time_are_drawn_by_the_server_of_shares_of_verdicts_unknowns
 def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_not_last() -> None:
     asked, let_go = [], threading.Event()
 
-    def ask() -> Surroundings:
+    def ask() -> ServerContext:
         asked.append(1)
         let_go.wait(20)
         if len(asked) == 1:
             raise ValueError("no")
-        return Surroundings(lag_problem=None)
+        return ServerContext(lag_problem=None)
 
-    watch = Watch(ask, kept_s=0)
+    watch = ContextCache(ask, kept_s=0)
     assert [watch.last().lag_problem for _ in range(5)] == ["loading"] * 5
     assert len(asked) == 1
     let_go.set()
@@ -170,7 +170,7 @@ def test_an_update_whose_release_is_live_is_not_called_proposed(
     for state in ("proposed", "live"):
         for shown in (page.get("/page/updates").text, page.get(f"/page/updates/{run.id}").text):
             assert re.findall(r'class="tag [a-z]*">(\w+)<', shown)[0] == state
-        evidence = fold(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
+        evidence = replay(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
         wanted = Approve(evaluation_digest=evidence, accept={}, plan="now")
         if state == "proposed":
             releases.approve(services, "bea", artifact.digest, wanted)

@@ -11,8 +11,8 @@ from PIL import Image
 
 from deploy.access.roles import Person, TokenRequest
 from deploy.page import approvals
-from deploy.releases.moving import make_moves
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
+from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Plan
 from deploy.rollouts import moves
 from deploy.rollouts.checks import NOT_ALONE
@@ -26,7 +26,7 @@ LOOK = "/page/rollout/items?champion=real&challenger=resampled"
 
 
 def trial(services: Services) -> Any:
-    return fold(services.ledger.events()).trial
+    return replay(services.ledger.events()).trial
 
 
 def undecided(services: Services, why: str) -> None:
@@ -234,7 +234,7 @@ def test_a_rollback_in_the_midst_of_a_rollback_or_of_a_step_is_one_clear_refusal
     assert refusal == (
         f"release {challenger[:12]} neither answers nor is on trial: {champion[:12]} is live; look again"
     )
-    assert fold(services.ledger.events()).live.digest == champion
+    assert replay(services.ledger.events()).live.digest == champion
     # A step that was decided before the rollback comes too late, and writes nothing.
     stored = services.artifacts.evidence(challenger)
     late = make_moves(
@@ -269,7 +269,7 @@ def test_before_anybody_approves_the_expected_shares_stand_beside_the_bounds(
     waiting = proposed("ann", parent=champion, new=("resampled",))
     view = f"/page/releases/{waiting.digest}"
     assert "Its rollout checks" not in page.get(view).text  # an older evaluation does not say
-    made = services.evaluations.of(fold(services.ledger.events()).releases[waiting.digest])
+    made = services.evaluations.of(replay(services.ledger.events()).releases[waiting.digest])
     reals = {"real": {"real": 100}, "blend": {"blend": 40}}
     lost = [("real", "unknown")] * 5 + [("blend", "real")]
     flips = [Flip(exemplar="x", family=what, before=what, after=called) for what, called in lost]

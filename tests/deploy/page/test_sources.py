@@ -19,7 +19,7 @@ def test_the_newest_drifts_are_told_with_their_source_statistic_and_direction(
         Drift(source="<b>door</b>", statistic="energy", direction="lower", since=41, **usual),
         Drift(source=None, statistic="embedding_novelty", direction="higher", since=52, **usual),
     ]
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         for drift in found:
             connection.execute(insert(drift_alarms).values(found=drift.model_dump_json(), announced=False))
     shown = http.get("/page/sources").text

@@ -18,9 +18,9 @@ from deploy.lineage import back
 from deploy.process import OwnMetrics
 from deploy.releases.ledger import Move
 from deploy.server.services import Services
-from detector.looks.map_look import PictureMap, forgery_map
 from detector.release import crop_graphs
 from detector.release.artifact import MANIFEST, Artifact
+from detector.second_pass.map_look import PictureMap, forgery_map
 from ingest.records import InRecord
 from memory.verdict_index import note_verdicts
 from updater.records import Candidate, RealsMarked
@@ -120,7 +120,7 @@ def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genui
     region = forgery_map(PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16)), 0.5, 0)
     item = make_item(7, topic=services.ingest.media_topic)
     said = make_verdict(item, release=localized_artifact.digest, map=region)
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), said)])
     monkeypatch.setattr(back, "read_verdict", lambda *_: said)
     evaluation = SimpleNamespace(reals_marked=RealsMarked(share=0.08, reals=100), made_of=None)

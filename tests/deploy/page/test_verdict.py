@@ -30,7 +30,7 @@ def test_verdicts_are_searched_by_source_label_family_and_time_in_pages(
         what = {"label": "fake", "family": "blend"} if n % 3 else {"label": "real", "family": None}
         verdict = make_verdict(make_item(n, topic=topic, source="50%_cam" if n % 2 else "<b>other"), **what)
         found.append((InRecord("verdicts", 0, n, 86_400_000 * n, None, b"", ()), verdict))
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_verdicts(connection, found)
 
     def shown(query: str) -> list[int]:
@@ -55,7 +55,7 @@ def test_a_verdict_shows_the_whole_picture_and_the_files_name(
     sent = event_headers(Path("/a/tour d'été <b>.jpg"))
     item = make_item(7, topic=topic).model_copy(update={"media_id": dict(sent)["ce_id"].decode()})
     verdict = make_verdict(item)
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
 
@@ -78,7 +78,7 @@ def test_a_videos_stretches_are_told_in_words_and_drawn_in_time(
     topic = services.ingest.media_topic
     looks = {"scan": SCAN, "segments": (SEGMENT,)} if scanned else {}
     verdict = make_verdict(make_item(7, topic=topic), **looks)
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
     shown = page.get(f"/page/verdicts/{topic}-0-7").text
@@ -98,7 +98,7 @@ def test_what_could_not_be_scanned_is_told_and_why(
     why = "DecodeError: the decoder used up its <processor> time"
     for offset, said in ((7, {"scan": coarse, "segments": ()}), (8, {"label": "unknown", "unscanned": why})):
         verdict = make_verdict(make_item(offset, topic=topic), **said)
-        with services.memory.note() as connection:
+        with services.memory.write_unversioned() as connection:
             note_verdicts(connection, [(InRecord("verdicts", 0, offset, 1000, None, b"", ()), verdict)])
         monkeypatch.setattr(back, "read_verdict", lambda *_, said=verdict: said)
         shown = page.get(f"/page/verdicts/{topic}-0-{offset}").text

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.access.roles import Person, TokenRequest
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.services import Services
 from detector.release.artifact import Artifact
 from memory.labels import label
@@ -18,7 +18,7 @@ from updater.records import Robustness
 
 
 def _evaluation(services: Services, artifact: Artifact) -> str:
-    return fold(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
+    return replay(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
 
 
 def test_every_view_to_go_to_is_there(page: Any) -> None:
@@ -78,7 +78,7 @@ def approve(
     page: Any, release: Artifact, services: Services, do: str = "approve and take live", **more: str
 ) -> Any:
     """Send the form of the release's view."""
-    known = fold(services.ledger.events()).releases[release.digest]
+    known = replay(services.ledger.events()).releases[release.digest]
     evaluation = known.candidate.evaluation_digest
     form = {"do": do, "evaluation_digest": evaluation, "ledger": known.ledger} | more
     answer = page.submit(f"/page/releases/{release.digest}", **form)
@@ -88,7 +88,7 @@ def approve(
 
 def live(services: Services) -> str | None:
     """The digest of what scores."""
-    found = fold(services.ledger.events()).live
+    found = replay(services.ledger.events()).live
     return found and found.digest
 
 
@@ -115,7 +115,7 @@ def test_a_finding_wants_a_reason_and_what_was_typed_stays(
 ) -> None:
     weak = proposed(named=0.2)
     path = f"/page/releases/{weak.digest}"
-    (finding,) = fold(services.ledger.events()).releases[weak.digest].candidate.findings
+    (finding,) = replay(services.ledger.events()).releases[weak.digest].candidate.findings
     assert finding.name in page.get(path).text
     form = {
         "do": "approve and take live",
@@ -128,7 +128,7 @@ def test_a_finding_wants_a_reason_and_what_was_typed_stays(
     assert page.submit(path, **form, why="<b>our reals</b>").status_code == 200
     said = page.get(path).text
     assert "&lt;b&gt;our reals&lt;/b&gt;" in said
-    assert fold(services.ledger.events()).live is not None
+    assert replay(services.ledger.events()).live is not None
 
 
 def test_an_approval_takes_a_comment_and_an_older_release_is_brought_back_through_those_between(
@@ -154,7 +154,7 @@ def test_what_a_release_fails_at_under_distortions_stands_above_its_figures_and_
     release = proposed()
     path = f"/page/releases/{release.digest}"
     assert "fails under distortions" not in page.get(path).text
-    made = services.evaluations.of(fold(services.ledger.events()).releases[release.digest])
+    made = services.evaluations.of(replay(services.ledger.events()).releases[release.digest])
     under = {"JPEG:3": {"real": 0.0, "blend": 0.9}, "noise:1": {"real": 0.9, "blend": 0.4}}
     found = Robustness(items={"real": 9, "blend": 9}, undistorted={"real": 1, "blend": 1}, distorted=under)
     matrix = {"real": {"real": 93, "unknown": 7}, "blend": {"blend": 9}}
@@ -177,7 +177,7 @@ def test_a_stale_form_approves_nothing(
     assert (anew.status_code, "it was proposed anew since you looked at it" in anew.text) == (409, True)
     rejected = page.submit(path, do="reject", reason="too weak")
     assert "too weak" in rejected.text
-    assert fold(services.ledger.events()).live is None
+    assert replay(services.ledger.events()).live is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from deploy.releases import approval
 from deploy.releases.evidence import Evidence
 from deploy.releases.four_eyes import ApprovalError, Terms
 from deploy.releases.ledger import Event, Move
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.rollout_records import Plan
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
@@ -41,7 +41,7 @@ class History:
 
     def candidate(self, digest: str, parent: str | None) -> Candidate:
         """The candidate of this digest as it was proposed, else one that was trained from `parent`."""
-        if known := fold(self.events).releases.get(digest):
+        if known := replay(self.events).releases.get(digest):
             return known.candidate
         evaluation = self._make_evaluation(CLASSES, parent, CLASSES if parent else (), named=self.named)
         written = evaluation.model_dump_json().encode()
@@ -59,7 +59,7 @@ class History:
         """What lies in the store: the bytes of the candidate."""
         written = self._evaluations.get(digest, b"")
         evaluation_digest = hashlib.sha256(written).hexdigest()
-        known = fold(self.events).releases.get(digest)
+        known = replay(self.events).releases.get(digest)
         parent = known.candidate.parent if known else None
         if not known and written:
             parent = Evaluation.model_validate_json(written).parent
@@ -90,7 +90,7 @@ class History:
         """What the rules answer to a wish; raises ApprovalError."""
         match action:
             case "propose":
-                live = fold(self.events).live
+                live = replay(self.events).live
                 candidate = self.candidate(digest, parent or (live and live.digest))
                 evidence = self.evidence(digest)
                 about = (candidate, evidence, self.bounds, "updater", self.requested_by)

@@ -14,7 +14,7 @@ from deploy.releases.approval import UnknownReleaseError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import DamagedLedgerError, Move
-from deploy.releases.standing import LIFE, Consequence, Standing, fold
+from deploy.releases.standing import TRANSITIONS, Consequence, LedgerState, replay
 
 A, B, C, D = (letter * 64 for letter in "abcd")
 LEDGER = "0" * 32
@@ -36,11 +36,11 @@ def test_nothing_else_than_the_table_decides_which_state_follows(
     new_history: NewHistory, wishes: Wishes
 ) -> None:
     history = new_history()
-    allowed = {(before, after) for (before, _), after in LIFE.items()}
+    allowed = {(before, after) for (before, _), after in TRANSITIONS.items()}
     for wish in wishes:
-        before = fold(history.events).releases
+        before = replay(history.events).releases
         history.wish(*wish)
-        for digest, release in fold(history.events).releases.items():
+        for digest, release in replay(history.events).releases.items():
             was = before[digest].state if digest in before else None
             assert was == release.state or (was, release.state) in allowed
 
@@ -50,11 +50,11 @@ def test_a_rule_allows_no_move_that_the_table_has_not(
     new_history: NewHistory, wishes: Wishes, action: Action, digest: str
 ) -> None:
     history = new_history(*wishes)
-    known = fold(history.events).releases
+    known = replay(history.events).releases
     if action == "rollback":
         digest = next((one for one, release in known.items() if release.state == "live"), digest)
     state = known[digest].state if digest in known else None
-    assert not history.wish(action, digest) or (state, action) in LIFE
+    assert not history.wish(action, digest) or (state, action) in TRANSITIONS
 
 
 @given(st.sampled_from(sorted(set(ALL_VERBS) - {"raise epoch"})), st.sampled_from([*STATES]))
@@ -67,12 +67,12 @@ def test_a_ledger_that_holds_a_move_against_the_table_is_damaged(
         "rejected": [("propose", A), ("reject", A)],
         "live": [("propose", A), ("approve", A), ("promote", A)],
     }
-    if state not in ways or (state, verb) in LIFE or verb in get_args(Consequence):
+    if state not in ways or (state, verb) in TRANSITIONS or verb in get_args(Consequence):
         return
     history = new_history(*ways[state])
     history.force(Move("eve", verb, A, "e" * 64))
     with pytest.raises(DamagedLedgerError, match=f"row {len(history.events)} of the ledger breaks the rules"):
-        fold(history.events)
+        replay(history.events)
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_a_ledger_that_holds_a_move_against_the_table_is_damaged(
 def test_after_any_sequence_at_most_one_release_is_live_and_the_rollout_names_it(
     new_history: NewHistory, wishes: Wishes
 ) -> None:
-    standing = fold(new_history(*wishes).events)
+    standing = replay(new_history(*wishes).events)
     live = [digest for digest, release in standing.releases.items() if release.state == "live"]
     rollout = standing.rollout(LEDGER)
     assert live == ([rollout.stable] if rollout else [])
@@ -93,7 +93,7 @@ def test_once_something_is_live_something_stays_live(new_history: NewHistory, wi
     seen_live = False
     for wish in wishes:
         history.wish(*wish)
-        live = fold(history.events).live
+        live = replay(history.events).live
         assert live is not None or not seen_live
         seen_live = live is not None
 
@@ -105,7 +105,7 @@ def test_a_rejected_release_stays_rejected(new_history: NewHistory, wishes: Wish
     rejected: set[str] = set()
     for wish in wishes:
         history.wish(*wish)
-        releases = fold(history.events).releases
+        releases = replay(history.events).releases
         rejected |= {digest for digest, release in releases.items() if release.state == "rejected"}
         assert all(releases[digest].state == "rejected" for digest in rejected)
 
@@ -117,7 +117,7 @@ def test_what_goes_live_was_approved_by_a_person_and_measured_against_what_was_l
     events = new_history(*wishes).events
     for at, event in enumerate(events):
         if event.move.action == "promote":
-            before = fold(events[:at])
+            before = replay(events[:at])
             release = before.releases[event.move.digest]
             assert (release.state, release.actor) == ("approved", "ada")
             assert release.candidate.parent == (before.live.digest if before.live else None)
@@ -125,7 +125,7 @@ def test_what_goes_live_was_approved_by_a_person_and_measured_against_what_was_l
 
 @given(WISHES)
 def test_what_waits_was_measured_against_what_is_live(new_history: NewHistory, wishes: Wishes) -> None:
-    standing = fold(new_history(*wishes).events)
+    standing = replay(new_history(*wishes).events)
     live = standing.live.digest if standing.live else None
     waiting = [one for one in standing.releases.values() if one.state in ("proposed", "approved")]
     assert all(release.candidate.parent == live for release in waiting)
@@ -138,7 +138,7 @@ def test_the_rollouts_sequence_grows_exactly_when_the_rollout_changes(
     events = new_history(*wishes).events
     previous = None
     for length in range(1, len(events) + 1):
-        rollout = fold(events[:length]).rollout(LEDGER)
+        rollout = replay(events[:length]).rollout(LEDGER)
         if previous is not None and rollout is not None:
             changed = (rollout.stable, rollout.previous) != (previous.stable, previous.previous)
             assert (rollout.sequence > previous.sequence) == changed
@@ -151,11 +151,11 @@ def test_rollback_undoes_a_promotion_whatever_came_before(
     new_history: NewHistory, wishes: Wishes, digest: str
 ) -> None:
     history = new_history(*wishes, ("propose", digest), ("approve", digest))
-    before = fold(history.events)
+    before = replay(history.events)
     if not history.wish("promote", digest) or before.live is None:
         return
     history.wish("rollback", digest)
-    undone = fold(history.events)
+    undone = replay(history.events)
     assert undone.live is not None
     assert undone.live.digest == before.live.digest
     assert undone.releases[digest].state == "rolled back"
@@ -163,11 +163,11 @@ def test_rollback_undoes_a_promotion_whatever_came_before(
 
 def test_approving_and_going_live_are_two_moves(new_history: NewHistory) -> None:
     history = new_history(("propose", A), ("approve", A))
-    standing = fold(history.events)
+    standing = replay(history.events)
     assert (standing.releases[A].state, standing.live) == ("approved", None)
     assert history.moves("approve", A) == []  # whoever asks again may go on from here
     assert history.wish("promote", A)
-    live = fold(history.events).live
+    live = replay(history.events).live
     assert live is not None
     assert live.digest == A
 
@@ -178,11 +178,11 @@ def test_a_promotion_retires_the_release_before_and_lets_its_other_children_expi
     history = new_history(*go_live(A), ("propose", B), ("propose", C), ("approve", C))
     assert history.wish("approve", B)
     assert history.wish("promote", B)
-    states = {digest: release.state for digest, release in fold(history.events).releases.items()}
+    states = {digest: release.state for digest, release in replay(history.events).releases.items()}
     assert states == {A: "retired", B: "live", C: "expired"}
     with pytest.raises(ApprovalError, match="it is expired; promote is for a release that is approved"):
         history.moves("promote", C)
-    rollout = fold(history.events).rollout(LEDGER)
+    rollout = replay(history.events).rollout(LEDGER)
     assert rollout is not None
     assert (rollout.stable, rollout.previous) == (B, A)
 
@@ -208,7 +208,7 @@ def test_a_proposal_of_an_older_ledger_that_never_expired_is_refused_at_its_appr
 
 def test_a_rolled_back_or_expired_release_may_be_proposed_and_approved_again(new_history: NewHistory) -> None:
     history = new_history(*go_live(A), ("propose", C), *go_live(B), ("rollback", B))
-    states = {digest: release.state for digest, release in fold(history.events).releases.items()}
+    states = {digest: release.state for digest, release in replay(history.events).releases.items()}
     assert (states[B], states[C]) == ("rolled back", "expired")
     for digest in (B, C):
         assert history.wish("propose", digest)
@@ -260,8 +260,8 @@ def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is
 def test_a_digest_that_nobody_proposed_is_unknown_and_an_empty_ledger_has_no_rollout() -> None:
     with pytest.raises(UnknownReleaseError):
         approval.reject((), A, "no", "ada")
-    assert fold(()) == Standing()
-    assert fold(()).rollout(LEDGER) is None
+    assert replay(()) == LedgerState()
+    assert replay(()).rollout(LEDGER) is None
 
 
 def go_live(digest: str) -> list[tuple[str, str]]:

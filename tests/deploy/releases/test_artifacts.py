@@ -252,12 +252,12 @@ def test_an_artifact_that_is_used_while_it_is_collected_stays(
     artifact = make_artifact()
     put(store, artifact)
     ObjectStore(url).delete(f".used/{artifact.digest}")
-    found, long = ObjectStore.found, timedelta(seconds=2 * artifacts.KEPT_S)
+    found, long = ObjectStore.list_objects, timedelta(seconds=2 * artifacts.KEPT_S)
 
-    def of_long_ago(self: ObjectStore, below: str = "") -> list[object_store.Found]:
-        return [object_store.Found(item.name, item.modified - long) for item in found(self, below)]
+    def of_long_ago(self: ObjectStore, below: str = "") -> list[object_store.ObjectInfo]:
+        return [object_store.ObjectInfo(item.name, item.modified - long) for item in found(self, below)]
 
-    monkeypatch.setattr(ObjectStore, "found", of_long_ago)
+    monkeypatch.setattr(ObjectStore, "list_objects", of_long_ago)
     # The listing says that it is old, but since then somebody has begun to propose it.
     if use == "put":
         put(store, artifact, WEIGHTS)

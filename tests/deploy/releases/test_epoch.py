@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.releases.epoch import is_foreign, next_raise_at, raise_epoch, recent_raises
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from detector.records import MAX_EPOCH, Rollout
 
 A, B = "a" * 64, "b" * 64
@@ -37,11 +37,11 @@ def test_after_a_raise_this_ledgers_rollout_outranks_what_was_found(
 ) -> None:
     history = live(new_history)
     for found in topic:
-        ours = fold(history.events).rollout(OURS)
+        ours = replay(history.events).rollout(OURS)
         moves = raise_epoch(history.events, OURS, found)
         assert bool(moves) == is_foreign(found, ours)
         history.force(*moves)
-        ours = fold(history.events).rollout(OURS)
+        ours = replay(history.events).rollout(OURS)
         assert (ours.epoch, ours.sequence) > (found.epoch, found.sequence) or not moves
         assert (ours.stable, ours.ledger) == (A, OURS)
         assert not is_foreign(found, ours) or found == ours
@@ -50,11 +50,11 @@ def test_after_a_raise_this_ledgers_rollout_outranks_what_was_found(
 
 def test_what_this_ledger_wrote_itself_raises_nothing(new_history: NewHistory) -> None:
     history = live(new_history)
-    earlier = fold(history.events).rollout(OURS)
+    earlier = replay(history.events).rollout(OURS)
     for wish in (("propose", B), ("approve", B), ("promote", B)):
         history.wish(*wish)
     assert raise_epoch(history.events, OURS, earlier) == []
-    assert raise_epoch(history.events, OURS, fold(history.events).rollout(OURS)) == []
+    assert raise_epoch(history.events, OURS, replay(history.events).rollout(OURS)) == []
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_above_the_last_epoch_is_none(new_history: NewHistory) -> None:
     history = live(new_history)
     forged = Rollout(ledger=OURS, epoch=MAX_EPOCH, sequence=9, stable=B)
     history.force(*raise_epoch(history.events, OURS, forged))
-    assert fold(history.events).rollout(OURS).epoch == MAX_EPOCH
+    assert replay(history.events).rollout(OURS).epoch == MAX_EPOCH
     assert raise_epoch(history.events, OURS, forged) == []
 
 
@@ -91,7 +91,7 @@ def test_two_servers_over_one_topic_write_ever_more_seldom(new_history: NewHisto
     start = now = history.events[0].at
     raised = []
     while now < start + timedelta(days=2):
-        found = Rollout(ledger=OTHER, epoch=fold(history.events).epoch + 1, sequence=1, stable=B)
+        found = Rollout(ledger=OTHER, epoch=replay(history.events).epoch + 1, sequence=1, stable=B)
         now = next_raise_at(history.events, now, interval_s=10)
         history.force(*raise_epoch(history.events, OURS, found), at=now)
         raised.append(now)

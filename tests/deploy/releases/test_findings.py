@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import Move
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 
 A = "a" * 64
 NewHistory = Callable[..., Any]
@@ -33,7 +33,7 @@ def approved(history: Any, accept: dict[str, str]) -> list[Move]:
 def test_a_candidate_of_which_a_gate_does_not_hold_waits_as_proposed_with_findings(
     with_findings: Any,
 ) -> None:
-    release = fold(with_findings.events).releases[A]
+    release = replay(with_findings.events).releases[A]
     assert (release.state, [gate.name for gate in release.candidate.findings]) == (
         "proposed with findings",
         [NAMED],
@@ -62,11 +62,13 @@ def test_with_a_reason_for_each_finding_it_is_approved_and_the_move_keeps_them(w
     (move,) = approved(with_findings, {NAMED: "few items"})
     assert (move.actor, move.accepted) == ("ada", {NAMED: "few items"})
     with_findings.force(move)
-    assert fold(with_findings.events).releases[A].state == "approved"
+    assert replay(with_findings.events).releases[A].state == "approved"
     assert with_findings.wish("promote", A)
 
 
 @pytest.mark.parametrize("action", ["reject", "expire"])
 def test_a_proposal_with_findings_may_be_refused_and_may_expire(with_findings: Any, action: Any) -> None:
     with_findings.force(Move("ada", action, A, "e" * 64))
-    assert fold(with_findings.events).releases[A].state == {"reject": "rejected", "expire": "expired"}[action]
+    assert (
+        replay(with_findings.events).releases[A].state == {"reject": "rejected", "expire": "expired"}[action]
+    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deploy.releases.four_eyes import ApprovalError, by_one_hand, counting
 from deploy.releases.ledger import Move
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 
 A, B = "a" * 64, "b" * 64
 NewHistory = Callable[..., Any]
@@ -93,7 +93,7 @@ def test_two_approvals_are_not_of_one_person_by_another_name(history: Any) -> No
 
 def test_an_automatic_update_has_nobody_who_asked(new_history: NewHistory) -> None:
     history = new_history(("propose", A))
-    assert fold(history.events).releases[A].requested_by is None
+    assert replay(history.events).releases[A].requested_by is None
     assert actions(history.approve(A, "ann")) == ["approve"]
 
 
@@ -106,7 +106,7 @@ def test_who_asked_may_take_live_what_another_person_approved(history: Any) -> N
 
 def test_a_labeller_s_approval_says_so_and_a_setting_forbids_it(history: Any) -> None:
     history.force(*history.approve(A, "bea", labelled=3))
-    assert fold(history.events).releases[A].approvals[0].labelled == 3
+    assert replay(history.events).releases[A].approvals[0].labelled == 3
     history.terms = replace(history.terms, labellers=False)
     with pytest.raises(ApprovalError, match="learnt from labels of cem, whom a setting keeps"):
         history.approve(A, "cem", labelled=1)
@@ -116,7 +116,7 @@ def test_a_labeller_s_approval_says_so_and_a_setting_forbids_it(history: Any) ->
 def test_two_approvals_are_of_two_people(history: Any) -> None:
     history.terms = replace(history.terms, needed=2)
     history.force(*history.approve(A, "bea", promote=True))
-    assert fold(history.events).releases[A].state == "approved"
+    assert replay(history.events).releases[A].state == "approved"
     assert history.approve(A, "bea", promote=True) == []
     with pytest.raises(ApprovalError, match="has 1 of 2 approvals that count"):
         history.promote(A)
@@ -136,26 +136,26 @@ def test_an_approval_expires_at_its_moment_and_another_may_be_given(history: Any
 @pytest.mark.parametrize("ends", ["expire", "rollback"])
 def test_after_a_rollback_or_an_expiry_it_counts_for_nothing(new_history: NewHistory, ends: str) -> None:
     history = new_history(("propose", A), ("approve", A), ("promote", A), ("propose", B), ("approve", B))
-    stale = fold(history.events).releases[B].ledger
+    stale = replay(history.events).releases[B].ledger
     if ends == "rollback":
         assert history.wish("promote", B)
         assert history.wish("rollback", B)
     else:
         history.force(Move("ada", "expire", B, "e" * 64))
-    assert fold(history.events).releases[B].approvals == ()
+    assert replay(history.events).releases[B].approvals == ()
     assert history.wish("propose", B)
     assert not history.wish("promote", B)
     with pytest.raises(ApprovalError, match="it was proposed anew since you looked at it"):
         history.approve(B, ledger=stale)  # as a form that was sent once more
-    assert actions(history.approve(B, ledger=fold(history.events).releases[B].ledger)) == ["approve"]
+    assert actions(history.approve(B, ledger=replay(history.events).releases[B].ledger)) == ["approve"]
 
 
 def test_one_that_retired_and_came_back_keeps_its_approvals(new_history: NewHistory) -> None:
     history = new_history(("propose", A), ("approve", A), ("promote", A))
-    given_ = fold(history.events).releases[A].approvals
+    given_ = replay(history.events).releases[A].approvals
     for action in ("propose", "approve", "promote", "rollback"):
         assert history.wish(action, B)
-    assert fold(history.events).releases[A].approvals == given_
+    assert replay(history.events).releases[A].approvals == given_
     assert len(given_) == 1
 
 
@@ -199,5 +199,5 @@ def test_nothing_goes_live_but_by_enough_others_within_their_time(
         if person not in latest or history.now - latest[person] >= timedelta(days=7):
             latest[person] = history.now
     recent = {name for name, at in latest.items() if history.now - at < timedelta(days=7)}
-    assert {a.actor for a in counting(fold(history.events).releases[A], history.now)} == recent
+    assert {a.actor for a in counting(replay(history.events).releases[A], history.now)} == recent
     assert history.wish("promote", A) == (len(recent) >= needed)

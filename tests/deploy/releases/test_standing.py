@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deploy.release_records import STATES, Action
 from deploy.releases import standing
 from deploy.releases.four_eyes import ApprovalError
-from deploy.releases.standing import LIFE, Consequence, Standing, fold, next_state
+from deploy.releases.standing import TRANSITIONS, Consequence, LedgerState, next_state, replay
 
 ALL_VERBS = (*get_args(Action), *get_args(Consequence))
 WISHES = st.lists(
@@ -29,7 +29,7 @@ def test_every_state_has_a_sentence_and_is_reached_from_nothing_by_the_table() -
     reached, size = {None}, 0
     while len(reached) > size:
         size = len(reached)
-        reached |= {after for (before, _), after in LIFE.items() if before in reached}
+        reached |= {after for (before, _), after in TRANSITIONS.items() if before in reached}
     assert reached == {None, *STATES}
 
 
@@ -37,7 +37,7 @@ def test_every_state_has_a_sentence_and_is_reached_from_nothing_by_the_table() -
 def test_every_sequence_of_moves_ends_in_a_state_of_the_table(verbs: list[Any]) -> None:
     state = None
     for verb in verbs:
-        if (state, verb) in LIFE:
+        if (state, verb) in TRANSITIONS:
             state = next_state(state, verb)
             assert state in STATES
         else:
@@ -54,6 +54,6 @@ def test_to_go_on_from_what_was_folded_is_the_same_as_to_fold_from_the_first(
     for _ in range(5):
         events = data.draw(st.sampled_from(histories))
         events = events[: data.draw(st.integers(0, len(events)))]
-        anew = standing.go_on(Standing(), events)
-        assert fold(events) == anew
-        assert list(fold(events).releases) == list(anew.releases)
+        anew = standing.apply(LedgerState(), events)
+        assert replay(events) == anew
+        assert list(replay(events).releases) == list(anew.releases)

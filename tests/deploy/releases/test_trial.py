@@ -12,7 +12,7 @@ from deploy.releases import approval
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import Move
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.rollout_records import Plan, Turn, Waive
 from deploy.rollouts import moves
 
@@ -32,31 +32,31 @@ def begun(new_history: NewHistory) -> Any:
 
 
 def on(history: Any, **expected: Any) -> None:
-    rollout = fold(history.events).rollout(LEDGER)
+    rollout = replay(history.events).rollout(LEDGER)
     assert rollout is not None
     found = rollout.model_dump(include=set(expected))
     assert found == expected
 
 
 def step(history: Any) -> None:
-    standing = fold(history.events)
+    standing = replay(history.events)
     assert standing.trial is not None
     history.force(*moves.step_on(history.events, standing.trial, (), history.evidence(B)))
 
 
 def state(history: Any, digest: str) -> str:
-    return str(fold(history.events).releases[digest].state)
+    return str(replay(history.events).releases[digest].state)
 
 
 def test_a_rollout_goes_from_shadow_by_its_steps_to_live(begun: Any) -> None:
     assert state(begun, B) == "shadow"
     on(begun, stable=A, canary=B, canary_share=0, shared_share=0.25)
     for answered, shared in ((0.05, 0.25), (0.25, 0.25), (1.0, 1.0)):
-        before = fold(begun.events).turned
+        before = replay(begun.events).turned
         step(begun)
         assert state(begun, B) == "canary"
         on(begun, stable=A, canary=B, canary_share=answered, shared_share=shared)
-        assert fold(begun.events).turned > before
+        assert replay(begun.events).turned > before
     step(begun)
     on(begun, stable=B, canary=None, previous=A, canary_share=0, shared_share=0)
     assert [state(begun, digest) for digest in (A, B, C)] == ["retired", "live", "expired"]
@@ -75,22 +75,22 @@ def test_two_rollouts_do_not_go_on_at_once(begun: Any) -> None:
 
 
 def test_the_evidence_steps_once_however_often_it_is_looked_at(begun: Any) -> None:
-    trial = fold(begun.events).trial
+    trial = replay(begun.events).trial
     step(begun)
     assert moves.step_on(begun.events, trial, (), begun.evidence(B)) == []
     assert moves.inconclusive(begun.events, trial, (), "late") == []
 
 
 def test_hold_resume_extend_and_waive_change_the_trial_and_nothing_that_is_served(begun: Any) -> None:
-    served = fold(begun.events).rollout(LEDGER)
+    served = replay(begun.events).rollout(LEDGER)
     begun.force(*moves.by_person(begun.events, B, "hold", "holiday", "ada", begun.evidence))
-    assert fold(begun.events).trial.held
+    assert replay(begun.events).trial.held
     with pytest.raises(ApprovalError, match="holds it already"):
         moves.by_person(begun.events, B, "hold", "again", "ada", begun.evidence)
     begun.force(*moves.by_person(begun.events, B, "resume", "back", "ada", begun.evidence))
     with pytest.raises(ApprovalError, match="not inconclusive"):
         moves.by_person(begun.events, B, "extend", "more", "ada", begun.evidence)
-    assert fold(begun.events).rollout(LEDGER) == served
+    assert replay(begun.events).rollout(LEDGER) == served
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_each_way_to_live_asks_whether_what_a_release_was_made_of_was_purged(
     found, (*before, last) = history.evidence, way.split()
 
     def wish(act: str) -> list[Move]:
-        trial = fold(history.events).trial
+        trial = replay(history.events).trial
         match act:
             case "approve":
                 return list(history.approve(B, plan=Plan()))
@@ -136,18 +136,18 @@ def test_each_way_to_live_asks_whether_what_a_release_was_made_of_was_purged(
     history.evidence = lambda digest: replace(found(digest), purged=lambda: 3)
     with pytest.raises(EvidenceError, match="made of 3 items that were purged"):
         wish(last)
-    if fold(history.events).trial is not None:
+    if replay(history.events).trial is not None:
         assert wish("rollback")
 
 
 def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun: Any) -> None:
     step(begun)
-    trial = fold(begun.events).trial
+    trial = replay(begun.events).trial
     begun.force(*moves.inconclusive(begun.events, trial, (), "24 hours did not decide reals"))
     assert state(begun, B) == "shadow"
     on(begun, canary_share=0, shared_share=0.25)
     begun.force(*moves.by_person(begun.events, B, "extend", "a quiet day", "ada", begun.evidence))
-    trial = fold(begun.events).trial
+    trial = replay(begun.events).trial
     assert (trial.inconclusive, trial.extended) == (None, True)
     begun.force(*moves.inconclusive(begun.events, trial, (), "again"))
     with pytest.raises(ApprovalError, match="more time once"):
@@ -155,13 +155,13 @@ def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun: A
 
 
 def test_twenty_labels_settle_what_is_inconclusive(begun: Any) -> None:
-    trial = fold(begun.events).trial
+    trial = replay(begun.events).trial
     begun.force(*moves.inconclusive(begun.events, trial, (), "reals"))
     begun.force(*moves.judge(begun.events, B, {f"m-0-{n}": "real" for n in range(19)}, "eve", begun.terms))
-    assert fold(begun.events).trial.inconclusive == "reals"
+    assert replay(begun.events).trial.inconclusive == "reals"
     begun.force(*moves.judge(begun.events, B, {"m-0-19": "gan"}, "eve", begun.terms))
-    assert fold(begun.events).trial.inconclusive is None
-    assert len(fold(begun.events).trial.labels) == 20
+    assert replay(begun.events).trial.inconclusive is None
+    assert len(replay(begun.events).trial.labels) == 20
 
 
 def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_same_one_again(
@@ -172,7 +172,7 @@ def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_sam
     for actor in ("eve", " EVE", "bob"):
         begun.force(*moves.judge(begun.events, B, {"m-0-1": "gan", "m-0-2": "real"}, actor, begun.terms))
     begun.force(*moves.judge(begun.events, B, {"m-0-2": "gan"}, "bob", begun.terms))
-    assert fold(begun.events).trial.judges == {"m-0-1": ("eve", "bob"), "m-0-2": ("bob",)}
+    assert replay(begun.events).trial.judges == {"m-0-1": ("eve", "bob"), "m-0-2": ("bob",)}
 
 
 def test_a_check_is_waived_and_a_source_left_out_by_name_once_and_not_by_who_asked(begun: Any) -> None:
@@ -189,7 +189,7 @@ def test_a_check_is_waived_and_a_source_left_out_by_name_once_and_not_by_who_ask
         begun.force(*waive(what, "ada", "a new camera", **of))
         with pytest.raises(ApprovalError, match=f"was {gone} before: a new camera"):
             waive(what, "bob", **of)
-    trial = fold(begun.events).trial
+    trial = replay(begun.events).trial
     assert (trial.waived, trial.without) == ({name: "a new camera"}, {"camera 7": "a new camera"})
 
 
@@ -197,7 +197,7 @@ def test_a_person_takes_its_answers_back_and_the_steps_begin_anew(begun: Any) ->
     step(begun)
     step(begun)
     begun.force(*moves.by_person(begun.events, B, "back to shadow", "odd", "ada", begun.evidence))
-    assert fold(begun.events).trial.step == 0
+    assert replay(begun.events).trial.step == 0
     step(begun)
     on(begun, canary_share=0.05)
 
@@ -223,11 +223,11 @@ def test_what_a_canary_answered_is_taken_back_from_its_first_word_on(begun: Any)
     begun.now += timedelta(hours=1)
     step(begun)
     begun.force(*approval.rollback(begun.events, TakeOut(reason="odd"), begun.evidence(A), "ada"))
-    (retraction,) = fold(begun.events).rollout(LEDGER).retractions
+    (retraction,) = replay(begun.events).rollout(LEDGER).retractions
     assert (retraction.release, retraction.number) == (B, begun.events[-1].sequence)
     assert retraction.since_ms == int(first.timestamp() * 1000)
     begun.force(Move("rollout", "retracted", B, "0" * 64, rollout=Turn(outcomes={"same": 3})))
-    assert fold(begun.events).rollout(LEDGER).retractions == ()
+    assert replay(begun.events).rollout(LEDGER).retractions == ()
 
 
 def test_a_release_that_goes_live_while_it_is_taken_back_is_trusted_until_it_is_rolled_back_again(
@@ -235,15 +235,15 @@ def test_a_release_that_goes_live_while_it_is_taken_back_is_trusted_until_it_is_
 ) -> None:
     step(begun)
     begun.force(*approval.rollback(begun.events, TakeOut(reason="odd"), begun.evidence(A), "ada"))
-    (first,) = fold(begun.events).retractions
+    (first,) = replay(begun.events).retractions
     begun.now += timedelta(hours=1)
     assert begun.wish("propose", B)
     assert begun.wish("approve", B)
-    assert fold(begun.events).retractions == (first,)
+    assert replay(begun.events).retractions == (first,)
     assert begun.wish("promote", B)
-    assert fold(begun.events).retractions == ()
+    assert replay(begun.events).retractions == ()
     assert begun.wish("rollback", B)
-    (second,) = fold(begun.events).retractions
+    (second,) = replay(begun.events).retractions
     assert (second.release, second.since_ms) == (B, first.since_ms)  # what was left of the first is in it
     assert second.number > first.number
 
@@ -251,20 +251,20 @@ def test_a_release_that_goes_live_while_it_is_taken_back_is_trusted_until_it_is_
 def test_two_releases_are_taken_back_at_once_and_each_ends_alone(new_history: NewHistory) -> None:
     wishes = [(action, digest) for digest in (A, B, C) for action in ("propose", "approve", "promote")]
     history = new_history(*wishes, ("rollback", C), ("rollback", B))
-    assert [each.release for each in fold(history.events).retractions] == [C, B]
+    assert [each.release for each in replay(history.events).retractions] == [C, B]
     history.force(Move("rollout", "retracted", C, "0" * 64, rollout=Turn(outcomes={"same": 1})))
-    assert [each.release for each in fold(history.events).retractions] == [B]
+    assert [each.release for each in replay(history.events).retractions] == [B]
 
 
 def test_a_release_that_answered_nothing_and_one_whose_verdicts_stand_are_not_taken_back(begun: Any) -> None:
     shadowed = begun.events
     begun.force(*approval.rollback(shadowed, TakeOut(reason="odd"), begun.evidence(A), "ada"))
-    assert fold(begun.events).retractions == ()
+    assert replay(begun.events).retractions == ()
     begun.events = shadowed
     step(begun)
     wanted = TakeOut(reason="odd", retract=False)
     begun.force(*approval.rollback(begun.events, wanted, begun.evidence(A), "ada"))
-    assert fold(begun.events).retractions == ()
+    assert replay(begun.events).retractions == ()
 
 
 def test_the_trial_ends_with_the_champion_that_it_was_measured_against(new_history: NewHistory) -> None:
@@ -282,7 +282,7 @@ def test_the_trial_ends_with_the_champion_that_it_was_measured_against(new_histo
     history.force(*approval.rollback(history.events, wanted, history.evidence(A), "ada"))
     assert [state(history, digest) for digest in (A, C, B)] == ["live", "rolled back", "expired"]
     on(history, stable=A, canary=None)
-    assert fold(history.events).trial is None
+    assert replay(history.events).trial is None
 
 
 def test_two_approvals_name_one_plan(new_history: NewHistory) -> None:
@@ -296,23 +296,23 @@ def test_two_approvals_name_one_plan(new_history: NewHistory) -> None:
 
 def test_labels_count_anew_where_it_is_inconclusive_again_and_each_item_once(begun: Any) -> None:
     labels = {f"m-0-{n}": "real" for n in range(20)}
-    begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals"))
+    begun.force(*moves.inconclusive(begun.events, replay(begun.events).trial, (), "reals"))
     begun.force(*moves.judge(begun.events, B, labels, "eve", begun.terms))
-    assert fold(begun.events).trial.inconclusive is None
-    begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals again"))
+    assert replay(begun.events).trial.inconclusive is None
+    begun.force(*moves.inconclusive(begun.events, replay(begun.events).trial, (), "reals again"))
     begun.force(*moves.judge(begun.events, B, labels, "eve", begun.terms))
-    assert fold(begun.events).trial.inconclusive == "reals again"
+    assert replay(begun.events).trial.inconclusive == "reals again"
     begun.force(*moves.judge(begun.events, B, {f"n-0-{n}": "real" for n in range(20)}, "eve", begun.terms))
-    assert fold(begun.events).trial.inconclusive is None
+    assert replay(begun.events).trial.inconclusive is None
 
 
 def test_what_was_asked_once_and_when_its_steps_began_stays_known(begun: Any) -> None:
     step(begun)
     first = begun.events[-1].at
-    begun.force(*moves.inconclusive(begun.events, fold(begun.events).trial, (), "reals"))
-    assert not fold(begun.events).trial.asked
+    begun.force(*moves.inconclusive(begun.events, replay(begun.events).trial, (), "reals"))
+    assert not replay(begun.events).trial.asked
     begun.force(*moves.by_person(begun.events, B, "extend", "a quiet day", "ada", begun.evidence))
     begun.now += timedelta(hours=1)
     step(begun)
-    trial = fold(begun.events).trial
+    trial = replay(begun.events).trial
     assert (trial.asked, trial.steps) == (True, (first, begun.now))

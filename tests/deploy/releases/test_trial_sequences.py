@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from deploy.release_records import TakeOut
 from deploy.releases import approval
 from deploy.releases.four_eyes import ApprovalError
-from deploy.releases.standing import Standing, fold, go_on
+from deploy.releases.standing import LedgerState, apply, replay
 from deploy.rollout_records import Check, CheckState, Plan, Trial, Waive
 from deploy.rollouts import moves
-from deploy.rollouts.decide import Facts, decide
+from deploy.rollouts.decide import RolloutFacts, decide
 
 A, B = ("a" * 64, "b" * 64)
 NAMES = ("real → unknown or a known fake", "could not score, net")
@@ -27,7 +27,7 @@ LOOKS = st.tuples(
 ACTS = st.sampled_from(["hold", "resume", "back to shadow", "extend", "waive", "judge"])
 
 
-def looked(trial: Trial, states: tuple[CheckState, ...], answered: int, now: Any) -> Facts:
+def looked(trial: Trial, states: tuple[CheckState, ...], answered: int, now: Any) -> RolloutFacts:
     """What a look shows; what was waived is not asked for."""
     checks = [
         Check(
@@ -42,12 +42,12 @@ def looked(trial: Trial, states: tuple[CheckState, ...], answered: int, now: Any
         )
         for name, state in zip(NAMES, states, strict=True)
     ]
-    return Facts(tuple(checks), 100, answered, now, True)
+    return RolloutFacts(tuple(checks), 100, answered, now, True)
 
 
 def conduct(history: Any, states: tuple[CheckState, ...], answered: int) -> None:
     """Make the turn that a conductor makes, as the ledger lets it."""
-    trial = fold(history.events).trial
+    trial = replay(history.events).trial
     if trial is None:
         return
     facts = looked(trial, states, answered, history.now)
@@ -127,10 +127,10 @@ def test_no_sequence_goes_on_without_passed_checks_at_each_step(
     assert extended <= 1
     # In any parts, the ledger says the same.
     for cut in range(0, len(history.events), 7):
-        again = go_on(go_on(Standing(), history.events[:cut]), history.events[cut:])
-        assert again == fold(history.events)
+        again = apply(apply(LedgerState(), history.events[:cut]), history.events[cut:])
+        assert again == replay(history.events)
 
 
-def standing_after(history: Any, number: int) -> Standing:
+def standing_after(history: Any, number: int) -> LedgerState:
     """Where everything stood after an event."""
-    return go_on(Standing(), history.events[:number])
+    return apply(LedgerState(), history.events[:number])

@@ -6,19 +6,19 @@ from datetime import UTC, datetime
 import pytest
 
 from deploy.rollout_records import Plan, Trial
-from detector.records import Comparison, Said
+from detector.records import Comparison, ReleaseVerdict
 
 CHAMPION, CHALLENGER = "a" * 64, "b" * 64
 BEGAN = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
 
-def said(release: str, what: str, sure: float = 0.95, model_s: float = 0.1) -> Said:
+def said(release: str, what: str, sure: float = 0.95, model_s: float = 0.1) -> ReleaseVerdict:
     """What a release says in one word: real, unknown, error, or a family."""
     if what == "error":
-        return Said(release=release, error="it does not answer", model_s=model_s)
+        return ReleaseVerdict(release=release, error="it does not answer", model_s=model_s)
     label = what if what in ("real", "unknown") else "fake"
     family = what if label == "fake" else None
-    return Said(
+    return ReleaseVerdict(
         release=release,
         label=label,
         family=family,

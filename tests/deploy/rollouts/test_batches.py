@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.rollouts.checks import REALS_LOST
-from deploy.rollouts.evidence import Evidence
+from deploy.rollouts.evidence import RolloutEvidence
 from detector.records import Comparison
 from tests.deploy.rollouts.conftest import CHALLENGER, CHAMPION, said
 
@@ -38,13 +38,13 @@ def items_of(seed: int, units: int = 40, lost: float = 0.0) -> list[Item]:
     return items
 
 
-def new(labels: dict[str, str] | None = None, known: Sequence[str] = ("camera",)) -> Evidence:
-    found = Evidence(KNOWN, (*KNOWN, "gan"), labels or {}, known)
+def new(labels: dict[str, str] | None = None, known: Sequence[str] = ("camera",)) -> RolloutEvidence:
+    found = RolloutEvidence(KNOWN, (*KNOWN, "gan"), labels or {}, known)
     found.steps_began([105.0, 233.0])
     return found
 
 
-def read(items: list[Item], ends: list[int]) -> Evidence:
+def read(items: list[Item], ends: list[int]) -> RolloutEvidence:
     """Read in batches that end at these places; units are closed after each, as far as they can be."""
     found, begin = new(known=[f"camera {n}" for n in range(3)]), 0
     for end in [*sorted(ends), len(items)]:

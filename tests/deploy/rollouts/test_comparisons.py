@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from deploy.rollouts.comparisons import UnbelievableError, believed
-from deploy.rollouts.evidence import Evidence
+from deploy.rollouts.comparisons import InvalidComparisonError, parse_comparison
+from deploy.rollouts.evidence import RolloutEvidence
 from detector.records import SIGNATURE, Comparison, in_share, sign
 from tests.deploy.rollouts.conftest import BEGAN, CHALLENGER
 
@@ -27,7 +27,7 @@ def read(trial: Any) -> Any:
         if isinstance(value, Comparison):
             value = value.model_dump_json().encode()
         signed = [(SIGNATURE, sign(KEY, value))] if headers is None else headers
-        return believed(value, signed, at_s, trial, FAMILIES, TOPIC, keys, NOW_S)
+        return parse_comparison(value, signed, at_s, trial, FAMILIES, TOPIC, keys, NOW_S)
 
     return one
 
@@ -56,7 +56,7 @@ def test_a_signed_comparison_of_this_rollout_is_believed(read: Any, true: Compar
 
 @pytest.mark.parametrize("headers", [[], [(SIGNATURE, b"")], [(SIGNATURE, sign(b"another token", b"{}"))]])
 def test_a_forged_comparison_is_not_believed(read: Any, true: Comparison, headers: Any) -> None:
-    with pytest.raises(UnbelievableError, match="not signed by a detector's token"):
+    with pytest.raises(InvalidComparisonError, match="not signed by a detector's token"):
         read(true, headers=headers)
 
 
@@ -64,7 +64,7 @@ def test_a_signature_of_another_comparison_is_none_of_this_one(
     read: Any, true: Comparison, compared: Any
 ) -> None:
     other = sign(KEY, compared(SHARED, "real", "real").model_dump_json().encode())
-    with pytest.raises(UnbelievableError, match="not signed"):
+    with pytest.raises(InvalidComparisonError, match="not signed"):
         read(true, headers=[(SIGNATURE, other)])
 
 
@@ -98,7 +98,7 @@ def elsewhere(share: float) -> str:
 def test_what_no_detector_says_is_not_believed_in_one_short_line(
     read: Any, true: Comparison, fields: Any, why: str
 ) -> None:
-    with pytest.raises(UnbelievableError, match=why) as raised:
+    with pytest.raises(InvalidComparisonError, match=why) as raised:
         read(changed(true, **fields))
     assert len(str(raised.value)) < 200
     assert "\n" not in str(raised.value)
@@ -106,7 +106,7 @@ def test_what_no_detector_says_is_not_believed_in_one_short_line(
 
 @pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"[]", b"{" * 9000])
 def test_what_is_no_comparison_is_not_believed(read: Any, value: bytes) -> None:
-    with pytest.raises(UnbelievableError, match="it is no comparison"):
+    with pytest.raises(InvalidComparisonError, match="it is no comparison"):
         read(value)
 
 
@@ -140,8 +140,8 @@ fields = st.fixed_dictionaries(
 def test_whatever_a_record_says_it_is_not_believed_or_the_evidence_takes_it(
     read: Any, true: Comparison, fields: Any, at_ms: float
 ) -> None:
-    evidence = Evidence(FAMILIES, FAMILIES, {})
-    with suppress(UnbelievableError):
+    evidence = RolloutEvidence(FAMILIES, FAMILIES, {})
+    with suppress(InvalidComparisonError):
         found = read(changed(true, **fields), at_s=at_ms / 1000)
         if found is not None:
             evidence.add(found, at_ms / 1000)
@@ -158,17 +158,17 @@ def test_an_item_that_only_one_release_scores_is_not_believed(
     quarter = trial.model_copy(update={"plan": trial.plan.model_copy(update={"canary": (0.05, 0.25)})})
     for share, by, why in ((0.25, "champion", "both"), (0.25, "challenger", "both")):
         value = changed(true, id=elsewhere(share), answered=by)
-        with pytest.raises(UnbelievableError, match=why):
-            believed(value, [], NOW_S, quarter, FAMILIES, TOPIC, (), NOW_S)
+        with pytest.raises(InvalidComparisonError, match=why):
+            parse_comparison(value, [], NOW_S, quarter, FAMILIES, TOPIC, (), NOW_S)
     few = trial.model_copy(update={"plan": trial.plan.model_copy(update={"shadow": 1, "canary": (0.05,)})})
     value = changed(true, id=elsewhere(0.05), answered="challenger")
-    with pytest.raises(UnbelievableError, match="no item that the challenger answers"):
-        believed(value, [], NOW_S, few, FAMILIES, TOPIC, (), NOW_S)
+    with pytest.raises(InvalidComparisonError, match="no item that the challenger answers"):
+        parse_comparison(value, [], NOW_S, few, FAMILIES, TOPIC, (), NOW_S)
 
 
 def test_a_record_of_another_rollout_is_none_of_this_one(read: Any, true: Comparison) -> None:
     assert read(changed(true, champion__release=CHALLENGER)) is None
     assert read(true, at_s=BEGAN.timestamp() - 1) is None  # the same two, before
     assert read(true, at_s=0.0) is None
-    with pytest.raises(UnbelievableError, match="from the future"):
+    with pytest.raises(InvalidComparisonError, match="from the future"):
         read(true, at_s=NOW_S + 3600)

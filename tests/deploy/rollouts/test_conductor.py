@@ -18,10 +18,10 @@ import pytest
 
 from deploy.releases.evidence import Evidence as Stored
 from deploy.releases.ledger import Event, Ledger, Move
-from deploy.releases.standing import Standing, fold
+from deploy.releases.standing import LedgerState, replay
 from deploy.rollout_records import Plan, Trial, Turn
-from deploy.rollouts import conductor, moves
-from deploy.rollouts.conductor import Conductor
+from deploy.rollouts import controller, moves
+from deploy.rollouts.controller import RolloutController
 from detector.records import Comparison, in_share
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings
@@ -94,9 +94,9 @@ def stored(digest: str) -> Stored:
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     made = Topic()
-    monkeypatch.setattr(conductor, "TopicReader", made.reader)
+    monkeypatch.setattr(controller, "TopicReader", made.reader)
     later = SimpleNamespace(time=lambda: made.began_s + 100_000)
-    monkeypatch.setattr(conductor, "time", later)
+    monkeypatch.setattr(controller, "time", later)
     return made
 
 
@@ -119,17 +119,19 @@ def ledger(tmp_path: Path, topic: Topic) -> Iterator[Ledger]:
 
 def begin(ledger: Ledger, topic: Topic) -> None:
     ledger.append(lambda _: [Move("ada", "begin", CHALLENGER, EVALUATION, rollout=Turn(plan=PLAN))])
-    trial = fold(ledger.events()).trial
+    trial = replay(ledger.events()).trial
     assert trial is not None
     topic.began_s, topic.rollout = trial.began.timestamp(), trial.number
 
 
-def new(ledger: Ledger, found: Callable[[str], Stored] = stored) -> Conductor:
-    return Conductor(ledger, PUBLISHER, found, IngestSettings(), (), lambda before: SOURCES, lambda: ())
+def new(ledger: Ledger, found: Callable[[str], Stored] = stored) -> RolloutController:
+    return RolloutController(
+        ledger, PUBLISHER, found, IngestSettings(), (), lambda before: SOURCES, lambda: ()
+    )
 
 
-def standing(ledger: Ledger) -> Standing:
-    return fold(ledger.events())
+def standing(ledger: Ledger) -> LedgerState:
+    return replay(ledger.events())
 
 
 def actions(ledger: Ledger) -> list[str]:
@@ -179,7 +181,7 @@ def test_without_looking_anew_two_servers_would_take_two_steps(
     ledger: Ledger, topic: Topic, compared: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def blindly(history: tuple[Event, ...], trial: Trial, *rest: Any) -> list[Move]:
-        now = fold(history).trial
+        now = replay(history).trial
         assert now is not None
         return step_on(history, now, *rest)
 
@@ -222,11 +224,11 @@ def test_records_that_are_no_comparison_are_counted_and_move_nothing(
     junk = [b"", b"{}", b"x" * 1_000_000, topic.written[0][0].replace(b"camera", b"c" * 17_000)]
     topic.written += [(value, [], topic.began_s + 5) for value in junk]
     conducting = new(ledger)
-    before = conductor.metrics.UNBELIEVABLE._value.get()
+    before = controller.metrics.UNBELIEVABLE._value.get()
     conducting.tick()
     assert conducting.view().shared == 10
     assert conducting.view().left_out == {"it is not to be believed": 4}
-    assert conductor.metrics.UNBELIEVABLE._value.get() - before == 4
+    assert controller.metrics.UNBELIEVABLE._value.get() - before == 4
 
 
 def test_a_topic_that_is_away_moves_nothing_and_is_said(ledger: Ledger, topic: Topic, compared: Any) -> None:

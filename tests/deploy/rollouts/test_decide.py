@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deploy.rollout_records import Check, CheckState, Plan, Trial
 from deploy.rollouts.checks import NOT_ALONE
-from deploy.rollouts.decide import Facts, decide
+from deploy.rollouts.decide import RolloutFacts, decide
 from tests.deploy.rollouts.conftest import BEGAN
 
 
@@ -30,8 +30,8 @@ def check(state: CheckState, **given: Any) -> Check:
     )
 
 
-def facts(*checks: Check, **given: Any) -> Facts:
-    return Facts(
+def facts(*checks: Check, **given: Any) -> RolloutFacts:
+    return RolloutFacts(
         **{"checks": checks, "shared": 900, "answered": 0, "newest": BEGAN, "complete": True} | given
     )
 

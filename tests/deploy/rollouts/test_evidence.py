@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.rollouts.checks import NOT_ALONE, REAL_TO_NEW, REALS_LOST, rules
-from deploy.rollouts.evidence import Evidence
+from deploy.rollouts.evidence import RolloutEvidence
 from deploy.rollouts.reader import known_sources
 from deploy.rollouts.tallies import NEW_NAMES
 from memory.schema import verdicts
@@ -17,16 +17,22 @@ from memory.store import Store
 KNOWN, NEW = ("blend", "swap"), "gan"
 
 
-def evidence(labels: dict[str, str] | None = None) -> Evidence:
-    return Evidence(KNOWN, (*KNOWN, NEW), labels or {}, ["camera"])
+def evidence(labels: dict[str, str] | None = None) -> RolloutEvidence:
+    return RolloutEvidence(KNOWN, (*KNOWN, NEW), labels or {}, ["camera"])
 
 
-def check(found: Evidence, name: str, **waived: str) -> Any:
+def check(found: RolloutEvidence, name: str, **waived: str) -> Any:
     return next(each for each in found.checks(waived) if each.name == name)
 
 
 def fill(
-    found: Evidence, compared: Any, units: int, says: list[tuple[str, str]], *, first: int = 0, **given: Any
+    found: RolloutEvidence,
+    compared: Any,
+    units: int,
+    says: list[tuple[str, str]],
+    *,
+    first: int = 0,
+    **given: Any,
 ) -> None:
     """So many units of 10 seconds, each with these items; what was read is bet on."""
     for unit in range(first, first + units):
@@ -101,8 +107,8 @@ def test_a_new_family_asks_for_labels_and_those_that_are_real_count_as_lost(comp
     assert check(forged, REALS_LOST).counted == 0
 
 
-def of_sources(known: Sequence[str], without: Sequence[str] = (), *, alone: bool = False) -> Evidence:
-    return Evidence(KNOWN, (*KNOWN, NEW), {}, known, without, alone)
+def of_sources(known: Sequence[str], without: Sequence[str] = (), *, alone: bool = False) -> RolloutEvidence:
+    return RolloutEvidence(KNOWN, (*KNOWN, NEW), {}, known, without, alone)
 
 
 def test_a_source_has_a_history_after_fifty_verdicts_and_a_day(sqlite_url: str) -> None:
@@ -111,7 +117,7 @@ def test_a_source_has_a_history_after_fifty_verdicts_and_a_day(sqlite_url: str) 
     row = dict.fromkeys(("partition", "item_partition", "item_offset"), 0) | {"release": "", "label": "real"}
     now_ms = int(before.timestamp() * 1000)
     rows = [row | {"source": s, "offset": n, "at_ms": now_ms - ago} for n, (s, ago) in enumerate(sent)]
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         connection.execute(verdicts.insert(), rows)
     assert known_sources(store, before) == ["large", "old"]
     store.close()

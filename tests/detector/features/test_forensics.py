@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from detector.features.forensics import ForensicFeatures
 from detector.features.spectrum import Spectrum
 from detector.features.texture import CropFeatures, TextureFeatures
-from detector.features.texture_weights import emptied, filled, texture_weights
-from detector.model.feature_graph import STORED_PX, feature_graph, stored
+from detector.features.texture_weights import fill_weights, strip_weights, texture_weights
+from detector.model.feature_graph import STORED_PX, feature_graph, stored_graph_path
 from detector.release.manifest import FEATURE_VERSION, TRACE_COLUMNS
 from detector.release.tensors import tolerance
 
@@ -147,13 +147,13 @@ def test_the_graph_that_lies_in_the_package_makes_them_too():
 
 
 def test_the_graph_that_lies_in_the_package_has_no_weights_of_others_until_they_are_filled_in():
-    kept = stored().read_bytes()
-    assert emptied(filled(kept)) == kept
+    kept = stored_graph_path().read_bytes()
+    assert strip_weights(fill_weights(kept)) == kept
     weights = texture_weights()
     for start in range(0, len(weights) - 64, 64):
         assert weights[start : start + 64].tobytes() not in kept
     with pytest.raises(ValueError, match="0 times, not once"):
-        filled(kept.replace(np.arange(1, 200, dtype=np.float32).tobytes(), b""))
+        fill_weights(kept.replace(np.arange(1, 200, dtype=np.float32).tobytes(), b""))
 
 
 def test_texture_is_what_the_first_stages_of_the_published_network_say():

@@ -7,8 +7,8 @@ from detector.features.local_noise import (
     LocalFilters,
     LocalNoise,
     NoiseLevels,
-    _spread,
-    _unexplained,
+    _regress_out,
+    _spread_statistics,
 )
 
 LUMA, COLOUR = slice(0, 3), slice(6, 10)
@@ -52,12 +52,12 @@ def test_what_a_straight_line_explains_is_taken_out_whatever_else_explains_it():
     generator = torch.Generator().manual_seed(2)
     first, second, rest = (10 * torch.randn(2, 20, 10, generator=generator) for _ in range(3))
     leaning = first + 0.5 * second
-    left = _unexplained([3 * first - 2 * second + 0.1 * rest], [first, leaning]).flatten(2)
+    left = _regress_out([3 * first - 2 * second + 0.1 * rest], [first, leaning]).flatten(2)
     design = torch.stack([torch.ones(200), first[0].flatten(), leaning[0].flatten()], 1)
     values = (3 * first - 2 * second + 0.1 * rest)[0].flatten()
     wanted = values - design @ torch.linalg.lstsq(design, values[:, None]).solution[:, 0]
     assert torch.allclose(left[0, 0], wanted, atol=0.2)
-    assert _spread(left, 200)[:, :, 0].abs().max() < 1e-5
+    assert _spread_statistics(left, 200)[:, :, 0].abs().max() < 1e-5
 
 
 def test_a_flat_crop_has_no_spread_and_no_surprise():
@@ -68,7 +68,7 @@ def test_a_flat_crop_has_no_spread_and_no_surprise():
 
 def test_the_spread_is_the_mean_the_deviation_and_how_far_the_outermost_tenths_lie():
     values = torch.arange(40.0).flip(0)[None, None]
-    mean, deviation, above, below = _spread(values, 40)[0, 0].tolist()
+    mean, deviation, above, below = _spread_statistics(values, 40)[0, 0].tolist()
     assert mean == 19.5
     assert deviation == pytest.approx(np.arange(40).std(), abs=1e-4)
     assert above == pytest.approx(np.mean([36, 37, 38, 39]) - 19.5)

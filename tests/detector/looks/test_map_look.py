@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from scipy import ndimage
 
-from detector.looks.map_look import MAX_CROPS, PictureMap, assembled, cells_of, covering, forgery_map
 from detector.release.crop_graphs import CELL_PX
+from detector.second_pass.map_look import MAX_CROPS, PictureMap, assemble_map, cells_of, covering, forgery_map
 
 SIDES = st.integers(1, 3000)
 
@@ -41,7 +41,7 @@ def test_every_cell_of_the_part_is_what_was_said_of_its_place(width, height):
     whole = (y * 1000 + x).astype(np.float32)
     offsets = [((top - part[1]) // CELL_PX, (left - part[0]) // CELL_PX) for left, top in corners]
     cells = np.stack([whole[row : row + 16, column : column + 16] for row, column in offsets])
-    found = assembled(cells, corners, part)
+    found = assemble_map(cells, corners, part)
     assert found.part == part
     assert found.cells.shape == (rows, columns)
     # The last cell of a side that is no multiple of 8 px may be its neighbour's.
@@ -50,7 +50,7 @@ def test_every_cell_of_the_part_is_what_was_said_of_its_place(width, height):
 
 def test_where_crops_overlap_a_cell_is_the_mean():
     cells = np.stack([np.zeros((16, 16), np.float32), np.ones((16, 16), np.float32)])
-    found = assembled(cells, ((0, 0), (64, 0)), (0, 0, 192, 128)).cells
+    found = assemble_map(cells, ((0, 0), (64, 0)), (0, 0, 192, 128)).cells
     assert found[:, :8].max() == 0
     assert np.all(found[:, 8:16] == 0.5)
     assert found[:, 16:].min() == 1

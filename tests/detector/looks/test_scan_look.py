@@ -16,14 +16,14 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from verdicts import look, make_evidence, make_item, make_region, make_verdict
 
-from detector.looks.map_look import MapLook, PictureMap, forgery_map
-from detector.looks.scan_look import ScanLook, scan_of, stretches
 from detector.records import Verdict
 from detector.release.crop_graphs import CELLS, FRAME_SCORE, MapContract, ScanContract
 from detector.release.tensors import ModelOutput, Request
-from detector.second_look import looked_again
+from detector.second_look import run_second_pass
+from detector.second_pass.map_look import MapLook, PictureMap, forgery_map
+from detector.second_pass.scan_look import ScanLook, scan_of, stretches
 from detector.serving.torchserve import TorchServeUnavailableError
-from detector.verdicts import Clip, JudgedItem
+from detector.verdicts import JudgedItem, VideoClip
 from ingest.records import Decoded, PlacesPlan, Region
 from ingest.sandbox.decode import DecodeError
 
@@ -48,12 +48,12 @@ def white(request: Request) -> ModelOutput:
     return {FRAME_SCORE: request["crops"].mean((1, 2, 3)).astype(np.float32) / 255}
 
 
-def seen(label: str = "fake", known: Clip | None = None, offset: int = 0, **changes: Any) -> JudgedItem:
+def seen(label: str = "fake", known: VideoClip | None = None, offset: int = 0, **changes: Any) -> JudgedItem:
     data = clip()
     item = make_item(offset, digest=hashlib.sha256(data).hexdigest())
     usual = {"label": label, "kind": "video", "width": 200, "height": 136}
     verdict = make_verdict(item, **usual | changes)
-    return JudgedItem(verdict, make_evidence(), lambda: data, known or Clip(24, (80, 40)))
+    return JudgedItem(verdict, make_evidence(), lambda: data, known or VideoClip(24, (80, 40)))
 
 
 def short(frames: int) -> JudgedItem:
@@ -62,11 +62,11 @@ def short(frames: int) -> JudgedItem:
     pictures[0].save(buffer, "PNG", save_all=True, append_images=pictures[1:], duration=100)
     item = make_item(digest=hashlib.sha256(buffer.getvalue()).hexdigest())
     verdict = make_verdict(item, label="real", kind="video", width=200, height=136)
-    return JudgedItem(verdict, make_evidence(), buffer.getvalue, Clip(frames, (80, 40)))
+    return JudgedItem(verdict, make_evidence(), buffer.getvalue, VideoClip(frames, (80, 40)))
 
 
 def scanned(one: JudgedItem, ask: Any = white, contract: ScanContract = CONTRACT) -> Verdict:
-    (now,) = looked_again([one], [ScanLook(contract, ask)], look)
+    (now,) = run_second_pass([one], [ScanLook(contract, ask)], look)
     return now.verdict
 
 
@@ -96,13 +96,13 @@ def test_a_video_is_scanned_in_no_more_frames_than_the_release_says():
 
 @pytest.mark.parametrize(("side", "frames"), [(2000, 96), (4000, 37), (20_000, 8)])
 def test_of_very_large_frames_fewer_are_decoded(side, frames):
-    plan = ScanLook(CONTRACT, white).plan(seen(known=Clip(10_000, (0, 0)), width=side, height=side))
+    plan = ScanLook(CONTRACT, white).plan(seen(known=VideoClip(10_000, (0, 0)), width=side, height=side))
     assert len(plan.places) == len(plan.frames) == frames
 
 
 def test_the_largest_face_is_followed_where_one_was_found():
     faces = [make_region("face", 0, (60, 20, 100, 100)), make_region("face", 0, (0, 0, 20, 20))]
-    beyond = Clip(24, (0, 0))
+    beyond = VideoClip(24, (0, 0))
     followed = scanned(seen(known=beyond, regions=tuple(faces)))
     assert followed.segments is not None
     assert [segment.box for segment in followed.segments] == [(72, 32, 64, 64)]
@@ -116,7 +116,7 @@ def test_a_picture_is_not_scanned():
         raise AssertionError("looked at again")
 
     picture = JudgedItem(seen().verdict, make_evidence(), lambda: b"")
-    assert looked_again([picture], [ScanLook(CONTRACT, white)], refuse) == [picture]
+    assert run_second_pass([picture], [ScanLook(CONTRACT, white)], refuse) == [picture]
 
 
 def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_label():
@@ -126,7 +126,7 @@ def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_la
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
     given = [seen(label) for label in ("real", "fake")]
     looks = [ScanLook(CONTRACT, white), MapLook(maps, refuse)]
-    (real,) = (one.verdict for one in looked_again(given[:1], looks, look))
+    (real,) = (one.verdict for one in run_second_pass(given[:1], looks, look))
     fake = scanned(given[1])
     assert (real.label, real.map) == ("real", None)
     assert real.segments is not None
@@ -161,7 +161,7 @@ def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it():
 
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
     looks = [MapLook(maps, cells), ScanLook(CONTRACT, ask)]
-    first, second = (one.verdict for one in looked_again([seen(), seen(offset=1)], looks, look))
+    first, second = (one.verdict for one in run_second_pass([seen(), seen(offset=1)], looks, look))
     assert (first.map is None, first.scan, first.segments) == (False, None, None)
     assert (second.map is None, second.scan is None) == (False, False)
 
@@ -175,7 +175,9 @@ def test_where_torchserve_is_away_for_a_scan_no_map_waits_for_it():
 
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
     given = [seen(offset=number) for number in range(2)]
-    now = [one.verdict for one in looked_again(given, [ScanLook(CONTRACT, down), MapLook(maps, down)], look)]
+    now = [
+        one.verdict for one in run_second_pass(given, [ScanLook(CONTRACT, down), MapLook(maps, down)], look)
+    ]
     assert [verdict.scan or verdict.map for verdict in now] == [None, None]
     assert len(asked) == 1
     assert now[0].unscanned == "TorchServeUnavailableError: no answer"
@@ -190,14 +192,14 @@ def too_long(*_: object) -> "Future[Decoded]":
 
 @pytest.mark.parametrize(("label", "now"), [("real", "unknown"), ("fake", "fake"), ("unknown", "unknown")])
 def test_a_video_that_could_not_be_scanned_is_not_called_real_and_says_why(label, now):
-    (one,) = looked_again([seen(label)], [ScanLook(CONTRACT, white)], too_long)
+    (one,) = run_second_pass([seen(label)], [ScanLook(CONTRACT, white)], too_long)
     assert one.verdict.label == now
     assert one.verdict.unscanned == "DecodeError: the decoder used up its processor time"
     assert one.processor_s == math.inf  # no further look at it is begun
 
 
 def test_a_video_whose_scan_was_left_out_while_records_waited_is_called_what_it_was():
-    (one,) = looked_again([seen("real")], [ScanLook(CONTRACT, white)], too_long, seconds=0.0)
+    (one,) = run_second_pass([seen("real")], [ScanLook(CONTRACT, white)], too_long, seconds=0.0)
     assert (one.verdict.label, one.verdict.left_out, one.verdict.unscanned) == ("real", ("scan",), None)
 
 
@@ -205,7 +207,7 @@ def test_a_video_whose_scan_was_left_out_while_records_waited_is_called_what_it_
     ("frame_s", "spent_s", "frames"), [(0.0001, 0.0, 24), (0.125, 0.0, 17), (0.125, 1.0, 11)]
 )
 def test_how_many_frames_are_scanned_follows_from_what_one_took_at_the_first_look(frame_s, spent_s, frames):
-    one = replace(seen("real", Clip(24, (80, 40), frame_s)), processor_s=spent_s)
+    one = replace(seen("real", VideoClip(24, (80, 40), frame_s)), processor_s=spent_s)
     verdict = scanned(one)
     assert (verdict.scan.frames, verdict.scan.left_out, verdict.unscanned) == (frames, 24 - frames, None)
 
@@ -215,8 +217,8 @@ def test_a_video_whose_frames_take_too_long_is_not_decoded_again_and_not_called_
     def refuse(*_: object) -> "Future[Decoded]":
         raise AssertionError("decoded again")
 
-    one = replace(seen("real", Clip(24, (80, 40), frame_s)), processor_s=spent_s)
-    (now,) = looked_again([one], [ScanLook(CONTRACT, white)], refuse)
+    one = replace(seen("real", VideoClip(24, (80, 40), frame_s)), processor_s=spent_s)
+    (now,) = run_second_pass([one], [ScanLook(CONTRACT, white)], refuse)
     assert now.verdict.label == "unknown"
     assert now.verdict.unscanned is not None
     assert "could be decoded" in now.verdict.unscanned
@@ -226,13 +228,13 @@ def test_a_video_of_which_hardly_a_frame_could_be_decoded_is_not_scanned():
     def damaged(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
         return look(media, plan.model_copy(update={"places": plan.places[:7]}), spent_s)
 
-    (now,) = looked_again([seen("real")], [ScanLook(CONTRACT, white)], damaged)
+    (now,) = run_second_pass([seen("real")], [ScanLook(CONTRACT, white)], damaged)
     assert now.verdict.label == "unknown"
     assert now.verdict.unscanned == "ValueError: 7 of 24 frames could be decoded"
 
 
 def test_a_video_of_few_frames_is_scanned_in_all_of_them():
-    (now,) = looked_again([short(3)], [ScanLook(CONTRACT, white)], look)
+    (now,) = run_second_pass([short(3)], [ScanLook(CONTRACT, white)], look)
     assert now.verdict.scan is not None
     assert (now.verdict.label, now.verdict.scan.frames, now.verdict.scan.left_out) == ("real", 3, 0)
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detector.looks.scan_look import MOST, SHORTEST, best_score, runs, soft_nms, stretches
-from detector.looks.scan_places import clips, corners_along, face_followed, judged_apart
 from detector.release.contract import request_for
-from detector.verdicts import Clip
+from detector.second_pass.scan_look import MOST, SHORTEST, best_score, runs, soft_nms, stretches
+from detector.second_pass.scan_places import clips, corners_along, face_followed, frame_crops_of_videos
+from detector.verdicts import VideoClip
 from ingest.records import Decoded, Region
 from ingest.sandbox.crops import grid
 
@@ -60,7 +60,7 @@ def test_a_video_is_scanned_where_its_features_change_most(scanned_artifact):
     manifest = scanned_artifact.manifest
     plan = manifest.contract.crop_plan
     items = [video(scanned_artifact, face=True), picture(scanned_artifact), video(scanned_artifact, length=7)]
-    apart = judged_apart(items, manifest)
+    apart = frame_crops_of_videos(items, manifest)
     corners = grid(400, 300, plan.crop_px, plan.patches, plan.stride_px)
     assert [place for place, _ in apart] == [2] * (3 * len(corners))
     request = request_for(items, manifest.contract, apart)
@@ -71,7 +71,7 @@ def test_a_video_is_scanned_where_its_features_change_most(scanned_artifact):
     restless = len(corners) - 2
     features[len(features) - len(apart) + len(corners) + restless] = 3
     found = clips(items, apart, features, manifest)
-    assert found[1:] == [None, Clip(7, corners[restless])]
+    assert found[1:] == [None, VideoClip(7, corners[restless])]
     assert found[0].length == 90
 
 
@@ -82,16 +82,16 @@ def test_where_no_place_can_be_told_it_is_the_middle(scanned_artifact, features)
     # As after a change of size in mid-stream: a frame of more crops than the first one's size gives.
     changed = Decoded("video", "mp4", 8, 8, 3, one.crops, one.regions, one.frame_numbers, 90)
     item = changed if features else one
-    apart = judged_apart([item], manifest)
+    apart = frame_crops_of_videos([item], manifest)
     rows = np.zeros((4 + len(apart), features), np.float32)
     px = manifest.contract.crop_plan.crop_px
     middle = (0, 0) if features else ((400 - px) // 2, (300 - px) // 2)
-    assert clips([item], apart, rows, manifest) == [Clip(90, middle)]
+    assert clips([item], apart, rows, manifest) == [VideoClip(90, middle)]
 
 
 def test_a_release_without_a_scanner_is_asked_nothing_more(localized_artifact):
     items = [video(localized_artifact)]
-    assert judged_apart(items, localized_artifact.manifest) == []
+    assert frame_crops_of_videos(items, localized_artifact.manifest) == []
     assert clips(items, [], np.zeros((4, 5), np.float32), localized_artifact.manifest) == [None]
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from verdicts import look, make_evidence, make_item, make_verdict
 
-from detector.looks.scan_look import StretchLook
 from detector.records import Scan, Segment, Verdict
 from detector.release.artifact import Artifact
 from detector.release.tensors import ModelOutput, Request
-from detector.second_look import looked_again
+from detector.second_look import run_second_pass
+from detector.second_pass.scan_look import StretchLook
 from detector.serving.session import ReleaseSession
-from detector.verdicts import Clip, JudgedItem
+from detector.verdicts import JudgedItem, VideoClip
 from ingest.sandbox.extract import extract
 from updater.distortions.clip_writing import to_h264
 
@@ -39,7 +39,7 @@ def seen(segments: tuple[Segment, ...] | None, label: str = "real") -> JudgedIte
     item = make_item(digest=hashlib.sha256(data).hexdigest())
     said = {"label": label, "kind": "video", "format": "mp4", "width": 160, "height": 96}
     verdict = make_verdict(item, **said, segments=segments, scan=SCAN)
-    return JudgedItem(verdict, make_evidence(), lambda: data, Clip(30, (0, 0)))
+    return JudgedItem(verdict, make_evidence(), lambda: data, VideoClip(30, (0, 0)))
 
 
 def with_gate(artifact: Artifact, unknown_threshold: float, fake_threshold: float) -> Artifact:
@@ -50,7 +50,7 @@ def with_gate(artifact: Artifact, unknown_threshold: float, fake_threshold: floa
 
 
 def judged(artifact: Artifact, one: JudgedItem) -> JudgedItem:
-    (now,) = looked_again([one], [StretchLook(artifact, ReleaseSession(artifact, 1).score)], look)
+    (now,) = run_second_pass([one], [StretchLook(artifact, ReleaseSession(artifact, 1).score)], look)
     return now
 
 
@@ -98,7 +98,7 @@ def test_where_the_model_cannot_answer_the_scanners_word_stands_and_it_is_not_ca
         raise RuntimeError("what a runtime raises")
 
     before = seen((segment(9, 20),))
-    (now,) = looked_again([before], [StretchLook(scanned_artifact, refuse)], look)
+    (now,) = run_second_pass([before], [StretchLook(scanned_artifact, refuse)], look)
     assert (now.verdict.label, now.verdict.segments) == ("unknown", before.verdict.segments)
     assert now.verdict.unscanned == "RuntimeError: what a runtime raises"
     assert now.evidence is before.evidence

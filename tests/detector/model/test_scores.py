@@ -18,8 +18,8 @@ from detector.model.scores import (
     energy,
     fit_discriminant,
     fit_pseudo,
-    fitted,
-    fused,
+    fit_scores,
+    fuse_scores,
     nearest,
     own_distance,
 )
@@ -73,17 +73,17 @@ TERMS = {
 
 
 def test_fused_weighs_clipped_standard_scores_by_their_names():
-    assert fused(TERMS, GATE).item() == pytest.approx(2 - 3 + 2 * 2)
+    assert fuse_scores(TERMS, GATE).item() == pytest.approx(2 - 3 + 2 * 2)
 
 
 def test_a_score_that_is_no_term_changes_nothing():
     more = TERMS | {"max_logit": torch.tensor([1e9])}
-    assert torch.equal(fused(more, GATE), fused(TERMS, GATE))
+    assert torch.equal(fuse_scores(more, GATE), fuse_scores(TERMS, GATE))
 
 
 def test_a_term_without_its_score_is_refused():
     with pytest.raises(KeyError, match="novelty"):
-        fused({name: score for name, score in TERMS.items() if name != "novelty"}, GATE)
+        fuse_scores({name: score for name, score in TERMS.items() if name != "novelty"}, GATE)
 
 
 def reference() -> Reference:
@@ -109,14 +109,14 @@ OUTPUT = NetworkOutput(torch.randn(4, 2), torch.randn(4), torch.randn(4, 3), tor
 
 
 def test_every_score_gives_one_finite_number_a_row():
-    found = {name: score(OUTPUT) for name, score in fitted(reference()).items()}
+    found = {name: score(OUTPUT) for name, score in fit_scores(reference()).items()}
     assert found.keys() == SCORES.keys()
     assert {(tuple(score.shape), score.dtype) for score in found.values()} == {((4,), torch.float32)}
     assert all(torch.isfinite(score).all() for score in found.values())
 
 
 def test_without_a_reference_set_only_what_needs_none_is_left():
-    left = fitted(None).keys()
+    left = fit_scores(None).keys()
     assert {"energy", "pseudo"} <= left
     assert left.isdisjoint({"novelty", "embedding_novelty", "trace_novelty"})
 
@@ -130,7 +130,7 @@ def test_a_reference_set_that_is_too_small_is_refused():
         }
     )
     with pytest.raises(ValueError, match="cannot give 6 neighbours"):
-        fitted(few)
+        fit_scores(few)
 
 
 def test_trace_novelty_is_the_mean_of_the_novelties_of_the_groups():
@@ -139,12 +139,12 @@ def test_trace_novelty_is_the_mean_of_the_novelties_of_the_groups():
         nearest(OUTPUT.features[:, columns], known[:, columns], own_distance(known[:, columns])).novelty
         for columns in (slice(0, 2), slice(2, 5))
     )
-    found = fitted(reference())["trace_novelty"](OUTPUT)
+    found = fit_scores(reference())["trace_novelty"](OUTPUT)
     assert torch.allclose(found, (first + second) / 2)
 
 
 def test_each_novelty_reads_its_own_part_of_the_output():
-    scores = fitted(reference())
+    scores = fit_scores(reference())
     moved = OUTPUT._replace(embedding=OUTPUT.embedding + 9)
     for name, changes in (("novelty", False), ("trace_novelty", False), ("embedding_novelty", True)):
         assert torch.equal(scores[name](moved), scores[name](OUTPUT)) != changes

@@ -56,7 +56,7 @@ ATTACKS = {
 def test_more_crops_together_than_an_item_has_are_refused_before_anything_runs(attack: str) -> None:
     graph = Graph()
     with pytest.raises(TensorsError, match="1220 crops are pooled together: an item has at most 256"):
-        CONTRACT.answered(graph, ATTACKS[attack])
+        CONTRACT.run_graph(graph, ATTACKS[attack])
     assert graph.crops == []
 
 
@@ -65,7 +65,7 @@ def test_without_the_bound_they_would_run_at_once(attack: str, monkeypatch: pyte
     """The negative control of the test above."""
     monkeypatch.setattr(contract_module, "MOST_CROPS", 2000)
     graph = Graph()
-    CONTRACT.answered(graph, ATTACKS[attack])
+    CONTRACT.run_graph(graph, ATTACKS[attack])
     assert max(graph.crops) == 1220
 
 
@@ -81,7 +81,7 @@ def test_no_run_has_more_crops_than_an_item_can_have(shape: tuple[int, list[tupl
     crops, rows = shape
     graph = Graph()
     try:
-        answer = CONTRACT.answered(graph, pooled(crops, *((i, min(i + n, crops)) for i, n in rows)))
+        answer = CONTRACT.run_graph(graph, pooled(crops, *((i, min(i + n, crops)) for i, n in rows)))
     except TensorsError:
         assert graph.crops == []
     else:
@@ -94,13 +94,13 @@ def test_as_many_crops_as_the_plan_gives_an_item_are_taken() -> None:
     contract = CONTRACT.model_copy(update={"inputs": crops_and_pooling(plan)})
     assert (CONTRACT.most_of_item, contract.most_of_item) == (MOST_CROPS, 32 * (9 + 3 * 4))
     graph = Graph()
-    contract.answered(graph, pooled(672, (0, 672)))
+    contract.run_graph(graph, pooled(672, (0, 672)))
     assert graph.crops == [672]
 
 
 def test_many_items_of_one_request_are_run_few_crops_at_a_time() -> None:
     graph = Graph()
-    CONTRACT.answered(graph, pooled(1220, *((i, i + 1) for i in range(1220))))
+    CONTRACT.run_graph(graph, pooled(1220, *((i, i + 1) for i in range(1220))))
     assert max(graph.crops) == contract_module._RUN_CROPS
 
 
@@ -108,8 +108,8 @@ def test_a_picture_of_too_many_crops_is_not_mapped_and_a_clip_of_too_many_frames
     graph, crops = Graph(), np.zeros((257, 64, 64, 3), np.uint8)
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1)
     with pytest.raises(TensorsError, match="257 crops of one picture: at most 256 are mapped at once"):
-        maps.answered(graph, {"crops": crops, "of_picture": np.zeros(257, np.int64)})
+        maps.run_graph(graph, {"crops": crops, "of_picture": np.zeros(257, np.int64)})
     scans = ScanContract(crop_px=64, threshold=0.4, reals_told=0, reals=20)
     with pytest.raises(TensorsError, match="257 frames of one clip: at most 96 are scanned"):
-        scans.answered(graph, {"crops": crops})
+        scans.run_graph(graph, {"crops": crops})
     assert graph.crops == []

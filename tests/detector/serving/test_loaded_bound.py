@@ -13,7 +13,7 @@ import pytest
 from detector.records import Rollout
 from detector.release.artifact import version_of
 from detector.serving import rollout as rollout_module
-from detector.serving.loading import Settled
+from detector.serving.loading import DesiredState
 from detector.serving.rollout import Serving
 from detector.settings import DetectorSettings
 
@@ -29,7 +29,7 @@ class Loads:
         manifest = SimpleNamespace(classes=("real", "gan"))
         return SimpleNamespace(digest=digest, version=version_of(digest), manifest=manifest)
 
-    def settle(self, end: Settled) -> None:
+    def settle(self, end: DesiredState) -> None:
         self.loaded = end.loaded
 
 

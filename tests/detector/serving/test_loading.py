@@ -22,8 +22,8 @@ from detector.serving.loading import Holdings, Loader
 from detector.serving.rollout_source import (
     FetchError,
     NoDigestError,
+    RolloutClient,
     TokenRefusedError,
-    Wanted,
     ask_rollout,
     fetch,
 )
@@ -263,7 +263,7 @@ def test_what_no_trusted_key_signed_gets_no_further_than_the_fetch(
     careful = trusting(settings, signer.certificate)
     published = publish(signed, folder)
     with closing(Holdings(tmp_path)) as holdings, TorchServe(settings) as torchserve:
-        loader = Loader(careful, torchserve, holdings, Wanted(settings))
+        loader = Loader(careful, torchserve, holdings, RolloutClient(settings))
         if how == "not signed":
             (published / SIGNATURE).unlink()
         elif how == "signed by another":
@@ -281,5 +281,5 @@ def test_what_no_trusted_key_signed_gets_no_further_than_the_fetch(
         assert list(loader.cache.iterdir()) == []
         # The control: where no signer is named it goes on to TorchServe, which nobody runs here.
         with pytest.raises(TorchServeError):
-            Loader(settings, torchserve, holdings, Wanted(settings)).bring(signed.digest, ())
+            Loader(settings, torchserve, holdings, RolloutClient(settings)).bring(signed.digest, ())
         assert (loader.cache / signed.digest).is_dir()

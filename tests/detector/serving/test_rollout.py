@@ -24,8 +24,8 @@ from detector.serving.rollout_source import (
     STATES,
     FetchError,
     Pause,
+    RolloutClient,
     TokenRefusedError,
-    Wanted,
 )
 from detector.serving.torchserve import StartError
 from detector.settings import DetectorSettings
@@ -38,14 +38,14 @@ def rollout(stable: str = A, sequence: int = 3, ledger: str = OURS, epoch: int =
     return Rollout(ledger=ledger, epoch=epoch, sequence=sequence, stable=stable)
 
 
-def said(wanted: Wanted, newest: Rollout | None, answer: Rollout | Exception | None) -> None:
+def said(wanted: RolloutClient, newest: Rollout | None, answer: Rollout | Exception | None) -> None:
     future: Future[Rollout | None] = Future()
     if isinstance(answer, Exception):
         future.set_exception(answer)
     else:
         future.set_result(answer)
     assert wanted.due(newest)
-    wanted.answered(newest, future)
+    wanted.on_reply(newest, future)
 
 
 def state() -> str:
@@ -65,7 +65,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DetectorSetting
 
 
 def test_nothing_is_served_before_deploy_was_asked(settings):
-    wanted = Wanted(settings)
+    wanted = RolloutClient(settings)
     assert wanted.due(rollout())
     assert wanted.rollout is None
     said(wanted, rollout(), FetchError("no answer"))
@@ -76,7 +76,7 @@ def test_nothing_is_served_before_deploy_was_asked(settings):
 
 
 def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings):
-    wanted = Wanted(settings)
+    wanted = RolloutClient(settings)
     said(wanted, rollout(), rollout())
     assert (wanted.rollout, state()) == (rollout(), "confirmed")
     assert not wanted.due(rollout())
@@ -87,7 +87,7 @@ def test_what_deploy_confirms_is_followed_and_then_it_is_left_alone(settings):
     "forged", [rollout(B, 10**9), rollout(B, 3), rollout(B, 1, THEIRS), rollout(B, 10**9, THEIRS, 99)]
 )
 def test_a_record_that_deploy_does_not_confirm_is_not_served_but_told_and_counted_once(settings, forged):
-    wanted = Wanted(settings)
+    wanted = RolloutClient(settings)
     said(wanted, rollout(), rollout())
     before = unconfirmed()
     for _ in range(3):
@@ -99,14 +99,14 @@ def test_a_record_that_deploy_does_not_confirm_is_not_served_but_told_and_counte
 
 
 def test_a_topic_that_is_only_behind_is_no_forgery(settings):
-    wanted = Wanted(settings)
+    wanted = RolloutClient(settings)
     before = unconfirmed()
     said(wanted, rollout(), rollout(B, 6))
     assert (wanted.rollout, state(), unconfirmed()) == (rollout(B, 6), "confirmed", before)
 
 
 def test_a_restored_ledger_is_followed_though_its_sequence_is_lower(settings):
-    wanted = Wanted(settings)
+    wanted = RolloutClient(settings)
     said(wanted, rollout(B, 60), rollout(B, 60))
     restored = rollout(A, 3, epoch=1)
     said(wanted, restored, restored)
@@ -117,7 +117,7 @@ def test_a_restored_ledger_is_followed_though_its_sequence_is_lower(settings):
 
 
 def test_a_deploy_that_lost_its_ledger_stops_nothing_and_is_told(settings):
-    wanted = Wanted(settings)
+    wanted = RolloutClient(settings)
     said(wanted, rollout(), rollout())
     said(wanted, rollout(B, 9), None)
     assert (wanted.rollout, state()) == (rollout(), "nothing_approved")
@@ -125,8 +125,8 @@ def test_a_deploy_that_lost_its_ledger_stops_nothing_and_is_told(settings):
 
 @pytest.mark.parametrize("answer", [FetchError("no answer"), None])
 def test_after_a_restart_what_was_served_last_is_served_while_deploy_says_nothing(settings, answer):
-    Wanted(settings).keep(rollout())
-    wanted = Wanted(settings)
+    RolloutClient(settings).keep(rollout())
+    wanted = RolloutClient(settings)
     assert wanted.rollout is None
     said(wanted, rollout(B, 10**9), answer)
     assert wanted.rollout == rollout()
@@ -137,7 +137,7 @@ def test_after_a_restart_what_was_served_last_is_served_while_deploy_says_nothin
 @pytest.mark.parametrize("kept", [b"", b"{}", json.dumps({"stable": "/etc"}).encode()])
 def test_a_damaged_file_of_what_was_served_is_as_good_as_none(settings, kept):
     (settings.model_store_dir / "rollout.json").write_bytes(kept)
-    assert Wanted(settings).kept is None
+    assert RolloutClient(settings).kept is None
 
 
 @given(st.floats(0.001, 10), st.floats(0.001, 1000), st.integers(1, 200))
@@ -150,12 +150,12 @@ def test_pauses_double_up_to_the_longest(first_s, max_s, failures):
         assert pause.due
         for failure in range(failures):
             began, expected = clock.now, min(max_s, first_s * 2.0 ** min(failure, 64))
-            pause.failed(max_s)
+            pause.on_failure(max_s)
             clock.now = began + expected * 0.99
             assert not pause.due
             clock.now = began + expected * 1.01
             assert pause.due
-        pause.failed(max_s, long=True)
+        pause.on_failure(max_s, long=True)
         clock.now += max_s * 0.99
         assert not pause.due
         pause.rest(0.0)
@@ -223,7 +223,7 @@ def test_a_release_that_does_not_start_is_tried_seldom_only_where_another_one_sc
         rest(serving)
         assert serving.route.releases.keys() == {A, B}
         fails.add(failing)
-        serving.heal(serving.route.releases[failing])
+        serving.request_reload(serving.route.releases[failing])
         for _ in range(20):
             clock.now += LONGEST_PAUSE_S
             rest(serving)

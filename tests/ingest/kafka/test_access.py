@@ -14,7 +14,7 @@ from kafka.errors import (
 )
 
 from deploy.local.processes import free_port
-from ingest.kafka.access import absent, barred, own_transactional_id, refused, require_entry
+from ingest.kafka.access import as_connection_error, auth_problem, outage, own_transactional_id, require_entry
 
 
 def options(*servers: str) -> dict[str, object]:
@@ -25,8 +25,8 @@ def test_one_server_that_listens_is_enough_and_without_any_each_is_named():
     away = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     with socket.create_server(("127.0.0.1", 0)) as listening:
         there = f"127.0.0.1:{listening.getsockname()[1]}"
-        assert absent(options(away[0], there), 1) is None
-    told = absent(options(*away, "nonsense"), 1)
+        assert outage(options(away[0], there), 1) is None
+    told = outage(options(*away, "nonsense"), 1)
     assert told is not None
     assert all(f"{server}: Connection refused" in told for server in away)
     assert "nonsense: " in told
@@ -35,7 +35,7 @@ def test_one_server_that_listens_is_enough_and_without_any_each_is_named():
 def test_a_broker_that_is_away_bars_a_client_but_is_no_refusal():
     away = options(f"127.0.0.1:{free_port()}")
     require_entry(away, 1)
-    assert "no broker answers" in str(barred(away, 1))
+    assert "no broker answers" in str(auth_problem(away, 1))
 
 
 def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal():
@@ -68,7 +68,7 @@ def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal():
     ],
 )
 def test_a_refusal_is_one_line_with_who_where_and_which_right(error, name, told):
-    line = str(refused(error, options("k1:9092", "k2:9092"), name))
+    line = str(as_connection_error(error, options("k1:9092", "k2:9092"), name))
     assert line.startswith("k1:9092,k2:9092: user ada ")
     assert told in line
     assert "\n" not in line

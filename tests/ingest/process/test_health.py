@@ -68,8 +68,8 @@ def test_what_keeps_the_loop_from_its_work_makes_it_unready_and_leaves_it_live()
 
 @pytest.mark.slow
 def test_a_start_that_hangs_is_not_live_for_ever():
-    assert Heartbeat(max_age_s=60).stuck() is None
-    assert Heartbeat(max_age_s=-1).stuck() is not None
+    assert Heartbeat(max_age_s=60).silence_problem() is None
+    assert Heartbeat(max_age_s=-1).silence_problem() is not None
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def test_the_process_that_forks_is_replaced_after_so_many_crashes(monkeypatch, o
         first = child.parent()
         assert first is not None
         for _ in range(2):
-            sandbox._forks.crashed()
+            sandbox._forks.count_crash()
         child.kill()
         assert len(sandbox.submit(photo(), PLAN).result(60).crops) == 4
         assert first in psutil.wait_procs([first], 60)[0]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from ingest.records import PicturePlan
 from ingest.sandbox.crops import cut, enlarge, face_grid, grid
-from ingest.sandbox.extract import shown
+from ingest.sandbox.extract import resize
 
 sides = st.integers(1, 900)
 
@@ -83,7 +83,7 @@ def test_a_picture_is_resized_as_its_plan_says():
     edge = np.zeros((16, 16, 3), np.uint8)
     edge[:, 8:] = 200
     made = {
-        how: shown(edge, PicturePlan.model_validate({"width_px": 32, "height_px": 8, "interpolation": how}))
+        how: resize(edge, PicturePlan.model_validate({"width_px": 32, "height_px": 8, "interpolation": how}))
         for how in ("bilinear", "bicubic", "lanczos")
     }
     assert all(one.shape == (8, 32, 3) for one in made.values())

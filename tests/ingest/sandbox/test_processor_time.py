@@ -16,7 +16,7 @@ from ingest.sandbox import child as child_module
 from ingest.sandbox import sandbox as sandbox_module
 from ingest.sandbox.child import used_s
 from ingest.sandbox.decode import DecodeError
-from ingest.sandbox.sandbox import SandboxUnavailableError, awaited
+from ingest.sandbox.sandbox import SandboxUnavailableError, wait_decoded
 
 pytestmark = pytest.mark.slow
 
@@ -127,4 +127,4 @@ def test_whoever_waits_for_a_busy_host_goes_on_beating(monkeypatch):
             decoding.set_exception(DecodeError("corrupt", "over"))
 
     with pytest.raises(DecodeError, match="over"):
-        awaited(decoding, beat)
+        wait_decoded(decoding, beat)

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.metrics import roc_auc_score
 
-from memory.clusters.alike import NothingMarkedError, alike, towards
 from memory.clusters.nearest import nearest_known
+from memory.clusters.similarity import NothingMarkedError, alike, towards
 from memory.index import shared_index
 from memory.index.shared_index import SharedIndex
 from memory.labels import label
@@ -108,7 +108,7 @@ def test_the_nearest_known_are_those_that_numpy_finds(store, shared, put):
     found = nearest_known(store, shared, ids[3:], 4)
     raw = np.concatenate([waiting, ignored, *known.values()]).astype(np.float32)
     with shared.current() as index:
-        z = index.scaled(raw)
+        z = index.scale(raw)
     distances = np.linalg.norm(z[35:] - z[3], axis=1)
     names = [(i, name) for name in known for i in labelled[name]]
     expected = np.argsort(distances)[:4]

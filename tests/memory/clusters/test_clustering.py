@@ -19,7 +19,7 @@ from memory.clusters.review import (
     list_clusters,
     members_of,
 )
-from memory.clusters.shown import Shown, UnknownClusterError
+from memory.clusters.shown import ClusterView, UnknownClusterError
 from memory.labels import label, undo
 from memory.rows import count_clusters, now_ms
 from memory.store import Store, StoreUnavailableError
@@ -31,7 +31,7 @@ def shown(store: Store) -> list[str]:
     return [cluster.id for cluster in list_clusters(store)]
 
 
-def only(store: Store) -> Shown:
+def only(store: Store) -> ClusterView:
     (one,) = list_clusters(store)
     return one
 

@@ -241,14 +241,14 @@ def test_a_cluster_of_which_nothing_waits_is_forgotten_after_a_day(
 
 def test_of_two_who_merge_at_once_one_is_refused(store, listed, monkeypatch):
     apart = split(store, listed, [e.id for e in members_of(store, listed)[:4]], "ada")
-    described = edits_module._described
+    described = edits_module._rank_members
 
     def overtaken(*given: object) -> object:
         monkeypatch.undo()
         merge(store, [(listed, None), (apart.cluster, None)], "bob")
         return described(*given)
 
-    monkeypatch.setattr(edits_module, "_described", overtaken)
+    monkeypatch.setattr(edits_module, "_rank_members", overtaken)
     with pytest.raises(EditError, match=r"nothing of cluster|changed meanwhile"):
         merge(store, [(listed, None), (apart.cluster, None)], "ada")
     assert [entry.actor for entry in edit_history(store)] == ["bob", "ada"]

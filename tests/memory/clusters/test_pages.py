@@ -8,7 +8,7 @@ from sqlalchemy import insert
 from memory.clusters import pages
 from memory.clusters.clustering import renew
 from memory.clusters.labelling import label_cluster
-from memory.clusters.pages import Order, facts_of, ordered, page_of, views_of
+from memory.clusters.pages import Order, facts_of, order_members, page_of, views_of
 from memory.clusters.review import list_clusters
 from memory.crops.crop_store import CropsMissingError
 from memory.features import WIDTH
@@ -29,15 +29,15 @@ def test_the_pages_of_a_cluster_hold_each_member_once(store, settings, fill, mak
     assert [len(page.members) for page in pages] == [5, 5, 2, 0]
     assert {page.size for page in pages} == {12}
     expected = {"typical": cluster.members, "farthest": cluster.members[::-1]}
-    assert ids == list(expected.get(order, ordered(cluster.members, "random", 7)))
+    assert ids == list(expected.get(order, order_members(cluster.members, "random", 7)))
 
 
 def test_what_leaves_a_cluster_moves_no_other_past_another(store, settings, fill, make):
     ids = [f"media-0-{number}" for number in range(50)]
-    before = list(ordered(ids, "random", 3))
-    assert before != list(ordered(ids, "random", 4))
+    before = list(order_members(ids, "random", 3))
+    assert before != list(order_members(ids, "random", 4))
     left = [i for i in before if i not in ids[:20]]
-    assert list(ordered(ids[20:], "random", 3)) == left
+    assert list(order_members(ids[20:], "random", 3)) == left
 
 
 def test_a_member_says_what_can_be_shown_of_it(store, settings, crops, fill, make):

@@ -41,7 +41,7 @@ def test_more_objects_than_one_answer_lists_are_listed(bucket):
         list(pool.map(lambda name: store.write(name, b"x"), [*wanted, "abc/other"]))
     assert sorted(store.names("ab")) == wanted
     assert len(store.names()) == 1206
-    ages = [one.modified for one in store.found("ab")]
+    ages = [one.modified for one in store.list_objects("ab")]
     assert max(ages) - min(ages) < timedelta(minutes=5)
 
 

@@ -15,11 +15,11 @@ from memory.crops.scans import (
     FEWEST_FRAMES,
     Measure,
     RealVideo,
+    decode_frames,
+    encode_frames,
     is_scanned,
-    measured,
-    packed,
+    measure_features,
     scans,
-    unpacked,
 )
 from updater.distortions.clip_writing import to_h264
 
@@ -63,9 +63,9 @@ def restless_at(place: int) -> Measure:
 
 
 def kept(data: bytes, decoded: Decoded, place: int = 0) -> dict[str, np.ndarray]:
-    (rows,) = measured([decoded], restless_at(place), [True])
+    (rows,) = measure_features([decoded], restless_at(place), [True])
     found = scans({"a": RealVideo("real/a.mp4", data, decoded, rows)}, InThisProcess(), PLAN)
-    return {name: unpacked(value) for name, value in found.items()}
+    return {name: decode_frames(value) for name, value in found.items()}
 
 
 @pytest.mark.parametrize("place", [0, 4])
@@ -109,7 +109,7 @@ def test_an_items_features_are_the_mean_of_its_rows_whether_it_is_scanned_or_not
     rng = np.random.default_rng(0)
     one = first_look()
     one.crops[:] = rng.integers(0, 256, one.crops.shape)
-    apart, together, face = measured([one, one, first_look(face=True)], measure, [True, False, True])
+    apart, together, face = measure_features([one, one, first_look(face=True)], measure, [True, False, True])
     assert (apart.shape, together.shape, face.shape) == ((len(one.crops), 1), (1, 1), (1, 1))
     assert apart.mean() == pytest.approx(together.mean(), rel=1e-4)
 
@@ -117,18 +117,20 @@ def test_an_items_features_are_the_mean_of_its_rows_whether_it_is_scanned_or_not
 @pytest.mark.parametrize("shape", [(1, 16, 16, 3), (24, 64, 64, 3), (3, 33, 33, 3)])
 def test_frames_come_back_to_the_bit_and_the_same_ones_give_the_same_bytes(shape):
     frames = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    value = packed(frames)
-    np.testing.assert_array_equal(unpacked(value), frames)
-    assert packed(frames) == value
+    value = encode_frames(frames)
+    np.testing.assert_array_equal(decode_frames(value), frames)
+    assert encode_frames(frames) == value
 
 
 def test_frames_that_follow_on_one_another_take_a_fraction():
     scene = np.random.default_rng(0).integers(0, 256, (80, 200, 3), np.uint8)
     frames = np.stack([scene[:64, k : k + 64] for k in range(32)])
-    assert len(packed(frames)) < frames.nbytes / 8
+    assert len(encode_frames(frames)) < frames.nbytes / 8
 
 
-@pytest.mark.parametrize("value", [b"", b"no frames at all", packed(np.zeros((2, 16, 16, 3), np.uint8))[:60]])
+@pytest.mark.parametrize(
+    "value", [b"", b"no frames at all", encode_frames(np.zeros((2, 16, 16, 3), np.uint8))[:60]]
+)
 def test_what_holds_no_frames_is_refused(value):
     with pytest.raises(ValueError, match="holds no frames"):
-        unpacked(value)
+        decode_frames(value)

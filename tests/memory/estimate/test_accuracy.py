@@ -10,7 +10,7 @@ from memory.estimate import audits as audits_module
 from memory.estimate import sums
 from memory.estimate.accuracy import accuracy
 from memory.estimate.audits import CANNOT_SAY, AuditError, label_audit, waiting
-from memory.estimate.drawing import DAY_MS, drawn
+from memory.estimate.drawing import DAY_MS, is_drawn
 from memory.estimate.sums import note_estimates
 from memory.labels import LabelError
 from memory.schema import audits, estimate_sums
@@ -33,7 +33,7 @@ def said(offset: int, what: str = "real", day: float = DAY, source: str = "camer
 
 
 def note(store: Store, found, weekly: int = 0) -> None:
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         note_estimates(connection, found, weekly)
 
 
@@ -70,10 +70,10 @@ def test_so_many_are_drawn_a_week_as_are_wanted_once_the_traffic_is_known(store)
 
 def test_the_same_key_draws_the_same_ids_and_another_key_others():
     ids = [f"media-0-{n}" for n in range(2000)]
-    one, again, other = ([id_ for id_ in ids if drawn(key, id_, 0.1)] for key in (b"k", b"k", b"l"))
+    one, again, other = ([id_ for id_ in ids if is_drawn(key, id_, 0.1)] for key in (b"k", b"k", b"l"))
     assert one == again != other
     assert 150 < len(one) < 250
-    assert set(one) <= {id_ for id_ in ids if drawn(b"k", id_, 0.2)}
+    assert set(one) <= {id_ for id_ in ids if is_drawn(b"k", id_, 0.2)}
 
 
 def test_labels_correct_the_estimate_and_are_on_record(store):

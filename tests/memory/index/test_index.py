@@ -105,9 +105,9 @@ def test_distances_are_those_of_plain_arithmetic(saved, store):
     index = reopened(saved, store)
     with store.read() as connection:
         (everything,) = rows.stream_features(connection, FEATURE_VERSION)
-    scaled = index.scaled(everything.matrix)
+    scaled = index.scale(everything.matrix)
     query = rng_features(99)[None]
-    expected = np.sort(np.linalg.norm(scaled - index.scaled(query), axis=1))[:5]
+    expected = np.sort(np.linalg.norm(scaled - index.scale(query), axis=1))[:5]
     (found,) = index.search(query, 5)
     np.testing.assert_allclose([m.distance for m in found], expected, rtol=1e-3)
 
@@ -243,7 +243,7 @@ def test_a_new_index_that_could_not_be_made_leaves_the_one_at_hand_and_is_tried_
 
     renewal = Renewal(store, tmp_path / "index")
     with monkeypatch.context() as patched:
-        patched.setattr(Index, "built", failing)
+        patched.setattr(Index, "build", failing)
         renewal.current(index)
         renewal.wait()
         assert renewal.current(index) is index
@@ -273,4 +273,4 @@ def test_places_that_retention_left_empty_make_an_index_outgrown(tmp_path, store
             index.catch_up(connection)
     assert set(index.ids) == names(range(600, 750))
     assert index.outgrown
-    assert set(Index.built(store, FEATURE_VERSION, WIDTH).ids) == names(range(600, 750))
+    assert set(Index.build(store, FEATURE_VERSION, WIDTH).ids) == names(range(600, 750))

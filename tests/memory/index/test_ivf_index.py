@@ -26,7 +26,7 @@ def drawn(count: int, seed: int, kinds: int = 0) -> np.ndarray:
 
 
 def filled(rows: np.ndarray) -> IvfIndex:
-    index = IvfIndex.trained(rows, len(rows), seed=0)
+    index = IvfIndex.train(rows, len(rows), seed=0)
     index.add(rows, np.arange(len(rows)))
     assert index.fit(rows, seed=0)["recall"] >= 0.97
     return index
@@ -57,9 +57,9 @@ def test_whatever_is_added_removed_and_saved_a_search_of_all_cells_finds_what_is
     steps, count
 ):
     held: dict[int, np.ndarray] = {}
-    index = IvfIndex.trained(drawn(100, 0), count, seed=0)
+    index = IvfIndex.train(drawn(100, 0), count, seed=0)
     if index.cells > 1:
-        index.probed, index.measured = index.cells, 1024
+        index.probes, index.measured = index.cells, 1024
     for turn, (step, seed) in enumerate(steps):
         some = drawn(1 + seed % 70, seed)
         if step == "add":
@@ -86,27 +86,27 @@ def test_whatever_is_added_removed_and_saved_a_search_of_all_cells_finds_what_is
 def test_many_vectors_lie_in_cells_of_which_a_search_looks_into_some_and_finds_nearly_all(kinds):
     rows, queries = np.split(drawn(6200, 1, kinds), [6000])
     index = filled(rows)
-    assert 1 < index.probed < index.cells
+    assert 1 < index.probes < index.cells
     assert share_found(index, rows, queries) >= 0.95
     index.measured = 10
     assert share_found(index, rows, queries) < 0.95  # by the codes alone
 
 
 def test_of_directions_without_any_order_so_many_cells_are_searched_that_the_promise_holds(monkeypatch):
-    careful = filled(drawn(3000, 2)).probed
+    careful = filled(drawn(3000, 2)).probes
     monkeypatch.setattr(module, "_IN_CELLS", 0.3)
     monkeypatch.setattr(module, "_MEASURED", (64,))
     rows = drawn(3000, 2)
-    index = IvfIndex.trained(rows, len(rows), seed=0)
+    index = IvfIndex.train(rows, len(rows), seed=0)
     index.add(rows, np.arange(len(rows)))
     assert index.fit(rows, seed=0)["recall"] < 0.9
-    assert careful > 2 * index.probed
+    assert careful > 2 * index.probes
 
 
 def test_few_vectors_lie_in_one_cell_and_are_all_found():
     rows, queries = np.split(drawn(70, 8), [50])
     index = filled(rows)
-    assert index.cells == index.probed == 1
+    assert index.cells == index.probes == 1
     assert share_found(index, rows, queries) == 1
 
 

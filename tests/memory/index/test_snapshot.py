@@ -6,7 +6,7 @@ import pytest
 from detector.release.manifest import FEATURE_VERSION
 from memory.index import snapshot
 from memory.index.index import Index
-from memory.index.snapshot import SnapshotError
+from memory.index.snapshot import IndexSnapshotError
 
 WIDTH = 24
 
@@ -20,7 +20,7 @@ def saved(tmp_path, store, fill, make) -> Path:
 
 def test_every_byte_of_a_snapshot_is_vouched_for(saved):
     content = saved.read_bytes()
-    with snapshot.opened(saved):
+    with snapshot.open_snapshot(saved):
         pass
     for place in [*range(0, 48), *range(48, len(content), 997), len(content) - 1]:
         assert is_noticed(saved, flipped(content, place))
@@ -33,9 +33,9 @@ def flipped(content: bytes, place: int, bits: int = 1) -> bytes:
 def is_noticed(path: Path, content: bytes) -> bool:
     path.write_bytes(content)
     try:
-        with snapshot.opened(path):
+        with snapshot.open_snapshot(path):
             return False
-    except SnapshotError:
+    except IndexSnapshotError:
         return True
 
 

@@ -22,7 +22,7 @@ def test_the_newest_thousand_alarms_are_kept_and_what_waits_to_be_told(store, mo
     """With the negative control: without the bound all of them are."""
     table, put_announced = KINDS[kind]
     monkeypatch.setattr(module, "MOST_ALARMS", most)
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         connection.execute(insert(table), [raised(table, announced=number != 3) for number in range(1500)])
         newest = connection.scalar(select(func.max(table.c.id)))
         put_announced(connection, [newest])

@@ -16,7 +16,7 @@ from memory.shift.drift import list_drifts, load, put_announced, to_announce, wa
 from memory.shift.drift_test import NEWEST, STATISTICS, DriftTest
 from memory.shift.places import OVER_ALL
 from memory.shift.shelving import DRIFT_TYPE, event
-from memory.shift.watch import Watch
+from memory.shift.watch import ShiftWatch
 from memory.store import Store
 
 UNSHIFTED = dict.fromkeys(STATISTICS, 0.0)
@@ -51,7 +51,7 @@ def verdicts(
 def watch(store: Store, settings: MemorySettings, some: list[tuple[str, Verdict]]) -> list[Drift]:
     found: list[Drift] = []
     for first in range(0, len(some), 50):
-        with store.note() as connection:
+        with store.write_unversioned() as connection:
             found += watch_drift(connection, some[first : first + 50], settings)
     return found
 
@@ -145,7 +145,7 @@ def test_a_test_of_an_earlier_form_begins_anew(store, settings, monkeypatch):
 
 def test_the_watch_counts_keeps_and_tells_a_drift(store, settings):
     before = metrics.DRIFT_ALARMS.labels("energy")._value.get()
-    watcher = Watch(settings)
+    watcher = ShiftWatch(settings)
     some = verdicts(0, 300) + verdicts(300, 60, shift={"energy": 3.0})
     for first in range(0, len(some), 60):
         batch = enumerate(some[first : first + 60], start=first)
@@ -162,7 +162,7 @@ def test_the_watch_counts_keeps_and_tells_a_drift(store, settings):
     assert dict(told.headers)["ce_type"] == DRIFT_TYPE.encode()
     assert dict(told.headers)["ce_id"] == f"drift-{waiting[0].id}".encode()
     assert [event(alarm, "alarms").key for alarm in waiting if alarm.source is None] == [b""]
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         put_announced(connection, [alarm.id for alarm in waiting])
         assert to_announce(connection) == []
 
@@ -176,7 +176,7 @@ def test_the_share_of_streams_without_a_drift_that_raise_an_alarm_is_bounded(str
         test = DriftTest.begin((stream, stream + 10**6, stream + 2 * 10**6), 20, 40)
         for _, verdict in verdicts(stream * 150, 150):
             test.observe(verdict)
-            if test.crossed(0.2) is not None:
+            if test.strongest_finding(0.2) is not None:
                 alarms += 1
                 break
     assert alarms / streams <= 0.2
@@ -204,7 +204,7 @@ def test_a_drift_is_an_act_of_the_record_in_the_transaction_that_finds_it(
     store: Store, settings: MemorySettings
 ) -> None:
     def stopped() -> None:
-        with store.note() as connection:
+        with store.write_unversioned() as connection:
             assert watch_drift(connection, shifted, settings)
             raise KeyboardInterrupt
 
@@ -213,7 +213,7 @@ def test_a_drift_is_an_act_of_the_record_in_the_transaction_that_finds_it(
         stopped()
     with store.read() as connection:
         assert acts_after(connection, 0, 10) == []
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         found = watch_drift(connection, shifted, settings)
     with store.read() as connection:
         acts = acts_after(connection, 0, 10)

@@ -14,16 +14,16 @@ from memory.schema import drift_watched, watched
 from memory.settings import MemorySettings
 from memory.shift import places
 from memory.shift.alarms import to_shelve
-from memory.shift.watch import Watch
+from memory.shift.watch import ShiftWatch
 
 HOUR_MS, WEEK_MS = 3_600_000, 7 * 24 * 3_600_000
 
 
 @pytest.fixture
-def watcher(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+def watcher(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShiftWatch]:
     # Else a test may meet the false alarm that the budget allows.
     monkeypatch.setattr("memory.shift.alarms.secrets.randbits", lambda bits: 7)
-    made = Watch(MemorySettings(database_url=sqlite_url, min_reference=20))
+    made = ShiftWatch(MemorySettings(database_url=sqlite_url, min_reference=20))
     yield made
     made.close()
 
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 class Stream:
     """Verdicts that say real, one after another."""
 
-    def __init__(self, watcher: Watch) -> None:
+    def __init__(self, watcher: ShiftWatch) -> None:
         self._watcher, self._offset, self._rng = watcher, 0, np.random.default_rng(0)
 
     def send(self, *sources: str, items: int = 1, shift: float = 0.0, release: str = "a" * 64) -> None:
@@ -68,18 +68,18 @@ class Stream:
 
 
 @pytest.fixture
-def stream(watcher: Watch) -> Stream:
+def stream(watcher: ShiftWatch) -> Stream:
     return Stream(watcher)
 
 
-def kept(watcher: Watch, table: Any = watched, release: str = "a" * 64) -> dict[str, int]:
+def kept(watcher: ShiftWatch, table: Any = watched, release: str = "a" * 64) -> dict[str, int]:
     """The numbers of the tests of each source that is watched."""
     with watcher.store.read() as connection:
         here = select(table.c.source, table.c.number).where(table.c.release == release, table.c.source != "")
         return {row.source: row.number for row in connection.execute(here)}
 
 
-def alarms(watcher: Watch) -> list[str]:
+def alarms(watcher: ShiftWatch) -> list[str]:
     with watcher.store.read() as connection:
         return [alarm.raised.source for alarm in to_shelve(connection)]
 

@@ -51,7 +51,7 @@ FOUND = {s: reread(s, kind=3) for s in SUSPECTS} | {s: reread(s, kind=0) for s i
 
 @pytest.fixture
 def alarm(store: Store) -> Alarm:
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         put_raised(connection, RAISED, SUSPECTS, OTHERS)
     with store.read() as connection:
         (found,) = to_shelve(connection)
@@ -146,7 +146,7 @@ def test_an_alarm_is_a_cloud_event_and_announced_once_that_is_on_record(store, c
     assert headers["ce_type"] == ALARM_TYPE.encode()
     assert headers["ce_id"] == f"shift-{told.id}".encode()
     assert ShiftAlarm.model_validate(json.loads(record.value or b"")) == told
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         put_announced(connection, [told.id])
     with store.read() as connection:
         assert to_announce(connection) == []

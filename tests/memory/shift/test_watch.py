@@ -16,7 +16,7 @@ from memory.shift import places, watch
 from memory.shift.alarms import SEEN, Alarm, load, to_shelve
 from memory.shift.drift import list_drifts
 from memory.shift.shift_test import share_of_budget
-from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, Watch, called_real, said_in
+from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, ShiftWatch, parse_verdict, real_verdict
 from memory.store import Store, StoreUnavailableError, load_offsets
 from memory.verdict_index import find_verdict
 
@@ -35,8 +35,8 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def watcher(settings: MemorySettings) -> Iterator[Watch]:
-    made = Watch(settings)
+def watcher(settings: MemorySettings) -> Iterator[ShiftWatch]:
+    made = ShiftWatch(settings)
     yield made
     made.close()
 
@@ -114,15 +114,15 @@ def test_a_watch_that_ends_goes_on_where_it_was(watcher, store, settings):
     with store.read() as connection:
         before = load(connection, "a" * 64, "camera", settings)
         assert load_offsets(connection) == {("verdicts", 0): 153}
-    other = Watch(settings)
+    other = ShiftWatch(settings)
     other.take(records[153:])
     other.close()
     (alarm,) = alarms(store)
     # The same test, taken on without the database in between.
     for record in records[153:]:
-        found = called_real(said_in(record))
+        found = real_verdict(parse_verdict(record))
         watch.observe(before, found[2])
-        if (raised := watch.crossed(before, settings.max_false_alarms)) is not None:
+        if (raised := watch.alarm_if_crossed(before, settings.max_false_alarms)) is not None:
             break
     assert raised.log_e == alarm.raised.log_e
 
@@ -146,13 +146,13 @@ def test_a_batch_that_failed_was_not_bet_on(watcher, store, settings, monkeypatc
 
 
 def test_a_source_is_the_items_as_far_as_the_database_takes_it():
-    assert called_real(said_in(said(1, 0.0, source="door-7")))[:2] == ("a" * 64, "door-7")
-    assert called_real(said_in(said(1, 0.0, source="x" * 1025)))[1] == "x" * 1024
+    assert real_verdict(parse_verdict(said(1, 0.0, source="door-7")))[:2] == ("a" * 64, "door-7")
+    assert real_verdict(parse_verdict(said(1, 0.0, source="x" * 1025)))[1] == "x" * 1024
 
 
 @pytest.mark.parametrize("label", ["fake", "unknown"])
 def test_only_what_was_called_real_is_bet_on(label):
-    assert called_real(said_in(said(1, 0.0, label=label))) is None
+    assert real_verdict(parse_verdict(said(1, 0.0, label=label))) is None
 
 
 def test_a_record_that_is_no_verdict_is_counted_and_stepped_over(watcher, store):
@@ -200,7 +200,7 @@ def test_of_sources_that_gather_the_one_unseen_for_longest_leaves(watcher, store
     monkeypatch.setattr("memory.shift.alarms.now_ms", lambda: next(clock))
     for n, name in enumerate("abcbd"):
         watcher.take([said(n, 0.0, source=name)])
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         seen = {name: load(connection, "a" * 64, name, settings) for name in "bcd"}
         anew = load(connection, "a" * 64, "a", settings)
     assert [one.test.seen for one in seen.values()] == [2, 1, 1]
@@ -231,7 +231,7 @@ def test_sources_of_one_record_each_push_out_no_source_that_is_bet_on(watcher, s
 def test_a_test_of_an_earlier_form_begins_anew(watcher, store, settings):
     watcher.take([said(n, score) for n, score in enumerate(scores(60))])
     before = {"numbers": np.arange(5), "kept": np.zeros(3, np.float32), "log_capital": np.zeros(5)}
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         connection.execute(update(watched).values(test=save(before)))
     watcher.take([said(100, 0.0)])
     with store.read() as connection:
@@ -245,7 +245,7 @@ def test_another_release_begins_anew_and_what_is_kept_is_bounded(watcher, store,
     watcher.take([said(n, score) for n, score in enumerate(scores(500))])
     watcher.take([said(1000 + n, score, release="b" * 64) for n, score in enumerate(scores(5, 9.0))])
     assert alarms(store) == []
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         old = load(connection, "a" * 64, "camera", settings)
         new = load(connection, "b" * 64, "camera", settings)
     assert (len(old.seen), len(old.test.kept)) == (SEEN, 200)
@@ -256,5 +256,5 @@ def test_after_an_alarm_the_source_gathers_anew(watcher, store, settings):
     watcher.take(shifted())
     watcher.take([said(500 + n, score) for n, score in enumerate(scores(100, 2.0, seed=3))])
     assert len(alarms(store)) == 1  # the same shift is told once
-    with store.note() as connection:
+    with store.write_unversioned() as connection:
         assert load(connection, "a" * 64, "camera", settings).number == 2

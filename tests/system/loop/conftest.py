@@ -17,7 +17,7 @@ from PIL import Image
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
-from deploy.local.supervisor import Kept
+from deploy.local.supervisor import ProcessStatus
 from detector.release.artifact import Artifact, load
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
@@ -57,9 +57,9 @@ def secret() -> str:
 
 
 @pytest.fixture(scope="session")
-def kept(stack: Stack) -> Callable[[str], Kept]:
+def kept(stack: Stack) -> Callable[[str], ProcessStatus]:
     """One process of the stack as it is at this moment, by name."""
-    return lambda name: next(kept for kept in stack.supervisor.kept() if kept.name == name)
+    return lambda name: next(kept for kept in stack.supervisor.process_statuses() if kept.name == name)
 
 
 @pytest.fixture(scope="session")

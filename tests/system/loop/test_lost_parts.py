@@ -12,16 +12,16 @@ from bars import Bar
 
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
-from deploy.local.processes import Child, free_port, start, stop
+from deploy.local.processes import OwnProcess, free_port, start, stop
 from deploy.local.stack import Stack
-from deploy.local.supervisor import Kept
+from deploy.local.supervisor import ProcessStatus
 from deploy.local.torchserve import start_torchserve
 from updater.benchmark.synthetic.stream import MediaSample
 
 pytestmark = pytest.mark.system
 
 Samples = Callable[[int, int], list[MediaSample]]
-Look = Callable[[str], Kept]
+Look = Callable[[str], ProcessStatus]
 AnsweredOnce = Callable[[Traffic, list[Sent]], None]
 
 
@@ -68,7 +68,7 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
         "FORGEWATCH_DETECTOR_MODEL_STORE_DIR": str(server.model_store),
     }
 
-    def second(log: str) -> Child:
+    def second(log: str) -> OwnProcess:
         return start(
             "second detector",
             [sys.executable, "-m", "detector"],

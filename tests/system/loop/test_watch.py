@@ -19,7 +19,7 @@ from deploy.client.prometheus import firing_alerts
 from deploy.demo.traffic import Traffic
 from deploy.local import prometheus
 from deploy.local.stack import PROMETHEUS_URL, Stack
-from deploy.local.supervisor import Kept
+from deploy.local.supervisor import ProcessStatus
 from detector.release.artifact import EVALUATION, Artifact, load, seal
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
@@ -27,7 +27,7 @@ from updater.records import Evaluation
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(prometheus.installed() is None, reason="Prometheus is not installed"),
+    pytest.mark.skipif(prometheus.program_path() is None, reason="Prometheus is not installed"),
 ]
 
 CHART = Path(__file__).parents[3] / "helm" / "forgewatch"
@@ -81,7 +81,7 @@ def await_that(holds: Callable[[], bool], what: Callable[[], object]) -> None:
 
 
 @pytest.fixture(scope="module")
-def url(stack: Stack, live: str, kept: Callable[[str], Kept]) -> str:
+def url(stack: Stack, live: str, kept: Callable[[str], ProcessStatus]) -> str:
     """The address of the stack's Prometheus, whose own rules are made impatient as their README says."""
     for path in (stack.run / "prometheus" / "rules").iterdir():
         text = re.sub(r"(for|interval): [0-9]+[mhs]", r"\1: 1s", path.read_text())
@@ -159,7 +159,7 @@ def test_every_rule_is_evaluated_and_reads_series_that_are_there(query: Query) -
 
 
 @contextmanager
-def stopped(process: Kept) -> Iterator[None]:
+def stopped(process: ProcessStatus) -> Iterator[None]:
     """The process stands still: a supervisor would start a dead one again before anybody is told."""
     os.kill(process.pid, signal.SIGSTOP)
     try:
@@ -172,7 +172,9 @@ def fires(url: str, name: str) -> bool:
     return name in {alert.name for alert in firing_alerts(url)}
 
 
-def test_a_torchserve_that_stands_still_fires_until_it_goes_on(url: str, kept: Callable[[str], Kept]) -> None:
+def test_a_torchserve_that_stands_still_fires_until_it_goes_on(
+    url: str, kept: Callable[[str], ProcessStatus]
+) -> None:
     name = "ForgewatchTorchServeNotReady"
     await_that(lambda: not fires(url, name), lambda: "it fires though nothing was done")
     with stopped(kept("torchserve")):

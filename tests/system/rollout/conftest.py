@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from deploy.local.torchserve import TorchServe as Server
+from deploy.local.torchserve import LocalTorchServe as Server
 from detector.records import Rollout
 from detector.release.artifact import Artifact, load, seal
 from detector.serving import rollout, rollout_source
 from detector.serving.loading import Holdings, Loader
 from detector.serving.rollout import Serving
-from detector.serving.rollout_source import Wanted
+from detector.serving.rollout_source import RolloutClient
 from detector.serving.torchserve import TorchServe, TorchServeRefusedError, TorchServeUnavailableError
 from detector.settings import DetectorSettings
 
@@ -99,7 +99,7 @@ class Deploy:
         if away:
             settings = settings.model_copy(update={"deploy_url": "http://127.0.0.1:9"})
         with TorchServe(settings) as client, closing(Holdings(settings.model_store_dir)) as holdings:
-            wanted = Wanted(settings)
+            wanted = RolloutClient(settings)
             with Serving(settings, Loader(settings, client, holdings, wanted), topic, wanted) as serving:
                 yield Running(serving, topic)
 

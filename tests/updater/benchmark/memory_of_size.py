@@ -68,7 +68,7 @@ def peak_of_update(images: int, setup: Setup, cache: Path | None) -> int:
         herd(features[np.array(own) == name], 50)
     del features
     LEARNERS[setup.learner](replace(step, previous=learnt))
-    scoring.calibrated(learnt, setup, task.train, task.calibration, seed=0).judged(task.test)
+    scoring.calibrate(learnt, setup, task.train, task.calibration, seed=0).judge(task.test)
     # `ru_maxrss` would begin with that of the parent.
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))

@@ -8,13 +8,13 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from deploy.demo import release_zero
-from deploy.demo.release_zero import shipped
+from deploy.demo.release_zero import copy_shipped
 from deploy.local.processes import StackError
 from detector.features.texture_weights import texture_weights
 from detector.release.artifact import MODEL, MODEL_CARD, PROBE, SNAPSHOT, STATISTICS, verify
 from detector.serving.session import open_session
 from updater.benchmark.default_release import is_open, make, rows_of, ship
-from updater.progress import unsaid
+from updater.progress import no_progress
 
 COLUMNS = ("path", "source_repository", "licence", "cls", "source", "group")
 
@@ -52,8 +52,8 @@ def test_what_ships_is_equal_each_time_and_names_its_makers_and_holds_no_weights
     rows = rows_of(data, everything=False)
     assert {row["source"] for row in rows} == {"a", "b", "c"}
     assert len(rows_of(data, everything=True)) == len(rows) + 160
-    first = make(data, rows, tmp_path / "first", 0, unsaid)
-    assert make(data, rows, tmp_path / "second", 0, unsaid).digest == first.digest
+    first = make(data, rows, tmp_path / "first", 0, no_progress)
+    assert make(data, rows, tmp_path / "second", 0, no_progress).digest == first.digest
     kept = tmp_path / "kept"
     assert ship(first, kept) < 20 * 2**20
     weights = texture_weights()
@@ -64,7 +64,7 @@ def test_what_ships_is_equal_each_time_and_names_its_makers_and_holds_no_weights
     assert not (kept / SNAPSHOT).exists()
 
     monkeypatch.setattr(release_zero, "SHIPPED_DIGEST", first.digest)
-    whole = shipped(tmp_path / "whole", kept)
+    whole = copy_shipped(tmp_path / "whole", kept)
     assert verify(whole.folder, first.digest) == whole
     open_session(whole, threads=1)
     damaged = tmp_path / "damaged"
@@ -73,13 +73,13 @@ def test_what_ships_is_equal_each_time_and_names_its_makers_and_holds_no_weights
     probe[-1] ^= 1
     (damaged / PROBE).write_bytes(probe)
     with pytest.raises(StackError, match=r"not served.*probe") as refused:
-        shipped(tmp_path / "refused", damaged)
+        copy_shipped(tmp_path / "refused", damaged)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.slow
 def test_the_release_that_lies_in_the_package_is_the_one_that_the_code_names(tmp_path: Path) -> None:
-    release = shipped(tmp_path / "release")
+    release = copy_shipped(tmp_path / "release")
     assert release.manifest.classes == ("real", "generated")
     assert release.manifest.gate.first_sight is not None
     assert sum(path.stat().st_size for path in release_zero.SHIPPED.iterdir()) < 20 * 2**20

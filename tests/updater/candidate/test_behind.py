@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from updater.candidate.behind import behind_gates, flips, forgotten, real_groups
 from updater.candidate.evaluate import Calls
+from updater.candidate.gate_evidence import behind_gates, flips, forgetting, real_groups
 from updater.candidate.gates import FORGOTTEN, ITEMS_SHOWN, REALS_FAKE, REALS_UNKNOWN, naming
 from updater.data.training_data import LabelledCrops, Splits
 
@@ -60,12 +60,12 @@ def test_forgetting_has_an_interval_over_groups_of_paired_differences():
     items = items_of(families)
     all_right = calls_of(families)
     some = calls_of(["real"] * 10 + ["unknown"] * 8 + ["blend"] * 32 + ["gan"] * 40)
-    found = forgotten(items, all_right, some, ("blend", "gan"))
+    found = forgetting(items, all_right, some, ("blend", "gan"))
     assert found.by_family == {"blend": pytest.approx(0.2), "gan": 0}
     assert found.low < 0.1 < found.high
     assert found.groups == 80
     fewer = items_of(families, groups=[f"group-{i // 4}" for i in range(90)])
-    together = forgotten(fewer, all_right, some, ("blend", "gan"))
+    together = forgetting(fewer, all_right, some, ("blend", "gan"))
     assert together.groups < 30
     assert together.high - together.low > found.high - found.low
 
@@ -73,9 +73,9 @@ def test_forgetting_has_an_interval_over_groups_of_paired_differences():
 def test_of_one_group_nothing_is_excluded_and_without_a_live_release_nothing_forgotten():
     items = items_of(["real", "blend"])
     right = calls_of(["real", "blend"])
-    found = forgotten(items, right, calls_of(["real", "unknown"]), ("blend",))
+    found = forgetting(items, right, calls_of(["real", "unknown"]), ("blend",))
     assert (found.low, found.high) == (-1, 1)
-    assert forgotten(items, None, right, ()) is None
+    assert forgetting(items, None, right, ()) is None
 
 
 def test_flips_are_of_classes_that_both_know_the_worst_first_and_the_better_ones_are_counted():

@@ -5,7 +5,7 @@ import pytest
 
 from detector.release.manifest import SourceThresholds
 from detector.serving.session import open_session
-from updater.candidate.evaluate import Judge, batch, labelled, performance_of, score_items
+from updater.candidate.evaluate import GatedModel, batch, label_items, performance_of, score_items
 from updater.data.training_data import LabelledCrops
 from updater.records import Performance
 
@@ -49,10 +49,10 @@ def test_shares_are_of_each_class_alone_and_a_family_is_named_only_where_it_is_c
 ):
     manifest = untrained_artifact.manifest
     some = items(["real"] * 9 + ["blend"] * 6 + ["upsampling"] * 5)
-    judge = Judge(session, manifest.gate, manifest.classes)
+    judge = GatedModel(session, manifest.gate, manifest.classes)
     pseudo = judge.calls(items(["pseudo"] * 6, 1))
     found = performance_of(some, judge.calls(some), pseudo, frozenset({"real"}))
-    labels, names = labelled(score_items(session, some), manifest.gate, manifest.classes, some)
+    labels, names = label_items(score_items(session, some), manifest.gate, manifest.classes, some)
     for family, shares in found.classes.items():
         mine = np.array(some.families) == family
         assert shares.items == mine.sum()
@@ -74,7 +74,7 @@ def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_ar
     for videos, share in ((None, 1), (np.arange(12) < 3, 0.75)):
         given = replace(some, videos=videos)
         # Nothing is called fake, so a video between the two is real.
-        judge = Judge(session, gate.model_copy(update={"fake_threshold": 1.0}), manifest.classes)
+        judge = GatedModel(session, gate.model_copy(update={"fake_threshold": 1.0}), manifest.classes)
         found = performance_of(given, judge.calls(given), judge.calls(pseudo), frozenset({"real"}))
         assert found.classes["real"].unknown == pytest.approx(share)
 
@@ -85,7 +85,7 @@ def test_items_are_judged_by_the_thresholds_of_their_own_source(session, untrain
     gate = manifest.gate.model_copy(
         update={"unknown_threshold": 99, "fake_threshold": 1, "sources": {"camera": own}}
     )
-    judge = Judge(session, gate, manifest.classes)
+    judge = GatedModel(session, gate, manifest.classes)
     given = replace(some, sources=("camera",) * 3 + ("other",) * 9)
     assert (
         performance_of(given, judge.calls(given), judge.calls(pseudo), frozenset({"real"}))
@@ -99,7 +99,7 @@ def test_items_are_judged_by_the_thresholds_of_their_own_source(session, untrain
 def test_the_confusion_counts_every_item_once_and_its_diagonal_is_what_is_named(session, untrained_artifact):
     manifest = untrained_artifact.manifest
     some = items(["real"] * 9 + ["blend"] * 6 + ["pixelated"] * 5)
-    judge = Judge(session, manifest.gate, manifest.classes)
+    judge = GatedModel(session, manifest.gate, manifest.classes)
     calls = judge.calls(some)
     found = performance_of(some, calls, judge.calls(items(["pseudo"] * 6, 1)), frozenset({"real"}))
     assert {name: sum(called.values()) for name, called in found.confusion.items()} == {
@@ -108,7 +108,7 @@ def test_the_confusion_counts_every_item_once_and_its_diagonal_is_what_is_named(
         "pixelated": 5,
     }
     right = sum(called.get(name, 0) for name, called in found.confusion.items())
-    assert right == calls.named(some).sum()
+    assert right == calls.correctly_named(some).sum()
     assert {name for called in found.confusion.values() for name in called} <= {*manifest.classes, "unknown"}
 
 
@@ -116,7 +116,7 @@ def test_the_curve_of_rejection_has_its_area_and_goes_through_what_is_rejected(s
     manifest = untrained_artifact.manifest
     some, pseudo = items(["real"] * 30), items(["pseudo"] * 30, 1)
     gate = manifest.gate.model_copy(update={"unknown_threshold": 1.0})
-    judge = Judge(session, gate, manifest.classes)
+    judge = GatedModel(session, gate, manifest.classes)
     calls, of_pseudo = judge.calls(some), judge.calls(pseudo)
     found = performance_of(some, calls, of_pseudo, frozenset({"real"}))
     assert np.trapezoid(*reversed(np.transpose(found.rejection_roc))) == pytest.approx(found.rejection_auroc)
@@ -133,7 +133,7 @@ def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_p
     some = items(["real"] * 6 + ["blend"] * 6)
     scored = score_items(session, some)
     for familiar in ({"real"}, {"real", "blend"}):
-        judge = Judge(session, manifest.gate, manifest.classes)
+        judge = GatedModel(session, manifest.gate, manifest.classes)
         found = performance_of(some, judge.calls(some), judge.calls(some), frozenset(familiar))
         for name, area in (
             ("unknown_score", found.rejection_auroc),

@@ -71,7 +71,7 @@ def test_a_gate_holds_where_its_whole_interval_does_is_broken_where_none_of_it_d
         assert (gate.state, gate.holds, gate.groups) == (state, state == "holds", 40)
         assert Gate.model_validate_json(gate.model_dump_json()) == gate
         assert json.loads(gate.model_dump_json())["state"] == state
-    assert "[5.01 to 8] of 40 groups" in gate.said(".4g")
+    assert "[5.01 to 8] of 40 groups" in gate.format(".4g")
 
 
 def test_a_gate_of_an_older_release_is_shown_as_its_interval_says_and_not_as_it_was_counted_then():
@@ -97,12 +97,12 @@ def test_with_the_number_of_groups_that_it_names_a_gate_is_decided_and_with_half
             "holds" if (share < bound) == (bound < 0.5) else "broken"
         )
         assert gate(max(groups, (groups + first.decides) // 2)).state == "not shown to hold"
-        assert f"about {first.decides} more held-back groups" in first.judged()
+        assert f"about {first.decides} more held-back groups" in first.state_text()
 
 
 def test_a_share_at_its_very_bound_is_decided_by_no_number_of_groups(judged):
     gate = gate_of(judged(gan=0.5, groups=40), gates.naming("gan"))
-    assert gate.judged() == "not shown to hold: no number of items would decide it"
+    assert gate.state_text() == "not shown to hold: no number of items would decide it"
 
 
 def test_a_candidate_that_no_longer_knows_an_old_family_is_an_error_and_no_pass(judged):
@@ -169,7 +169,7 @@ def test_what_was_not_measured_is_a_finding_that_says_so_and_survives_being_writ
     evaluation = evaluation.model_copy(update=parts)
     made = gates.make_gates(BOUNDS, evaluation)
     gate = next(gate for gate in made if gate.name == gates.POWER)
-    assert (gate.state, gate.value, gate.said(".3f")) == ("not shown to hold", None, "not measured")
+    assert (gate.state, gate.value, gate.format(".3f")) == ("not shown to hold", None, "not measured")
     assert "could not be measured" in gate.mends
     written = Evaluation.model_validate_json(evaluation.model_copy(update={"gates": made}).model_dump_json())
     assert written.gates == made
@@ -179,7 +179,7 @@ def test_what_is_lost_under_distortions_says_of_how_many_items():
     after = robustness_of(Lost(share=0.081, low=0.05, high=0.112, reals=80, forgeries=72))
     (gate,) = gates.keeps_robustness(robustness_of(None), after, 5)
     assert (gate.value, gate.state) == (8.1, "not shown to hold")
-    assert gate.said(".3f") == "8.1 [5.0 to 11.2] of 80 real and 72 forged items"
+    assert gate.format(".3f") == "8.1 [5.0 to 11.2] of 80 real and 72 forged items"
     (further,) = gates.keeps_robustness(robustness_of(None), after, 4.99)
     (within,) = gates.keeps_robustness(robustness_of(None), after, 11.2)
     assert (further.state, within.state) == ("broken", "holds")
@@ -256,7 +256,7 @@ def test_a_finding_says_value_interval_n_bound_the_worst_items_behind_it_and_wha
     assert len(listed) == len(found)
     for gate, line in zip(candidate.findings, listed, strict=True):
         assert all(
-            part in line for part in (gate.name, gate.said(".4g"), f"bound {gate.bound:g}", gate.mends)
+            part in line for part in (gate.name, gate.format(".4g"), f"bound {gate.bound:g}", gate.mends)
         )
 
 

@@ -8,8 +8,8 @@ from detector.model.network import Network
 from detector.release.manifest import Architecture
 from ingest.records import CropPlan
 from updater.candidate import power
-from updater.candidate.plan import Plan
-from updater.candidate.power import Fared, measure_power, power_of
+from updater.candidate.plan import CandidatePlan
+from updater.candidate.power import HeldOutScores, measure_power, power_of
 from updater.data.training_data import Splits
 from updater.training.discriminant import Spread, center, features_of, rows_of
 from updater.training.step import FIRST, Step
@@ -19,7 +19,7 @@ from updater.training.sums import sums_of
 def fared(not_real, groups):
     ids = np.array([f"item-{i}" for i in range(len(not_real))])
     unknown = -np.arange(len(not_real), dtype=np.float32)
-    return Fared(np.array(not_real, bool), unknown, np.array(list(groups), str), ids)
+    return HeldOutScores(np.array(not_real, bool), unknown, np.array(list(groups), str), ids)
 
 
 def test_the_share_is_the_mean_over_families_of_the_mean_over_groups():
@@ -56,7 +56,7 @@ def plan_of(labelled):
         parts = [labelled(dict.fromkeys(("real", *forged), n), seed) for seed, n in enumerate((24, 12, 12))]
         families = tuple(name.partition("/")[0] for name in forged)
         classes = ("real", *families)
-        return Plan(
+        return CandidatePlan(
             classes=classes,
             new=families,
             waiting={},

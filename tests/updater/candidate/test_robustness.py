@@ -8,7 +8,7 @@ import pytest
 
 from detector.release.manifest import GateParameters, Term
 from updater.candidate import robustness
-from updater.candidate.evaluate import Judge
+from updater.candidate.evaluate import GatedModel
 from updater.candidate.report import accuracy, under_distortions
 from updater.candidate.robustness import lost_on, measure_robustness
 from updater.distortions.deeperforensics import DEEPERFORENSICS
@@ -51,7 +51,7 @@ def items(labelled):
 
 def test_the_items_that_a_candidate_lost_are_named_the_worst_first(items):
     """Striped ones are below 50 under nearly every distortion, blocky ones under few, reals under none."""
-    of_live = Judge(Dark(50), GATE, ("real", "blocky", "striped"))
+    of_live = GatedModel(Dark(50), GATE, ("real", "blocky", "striped"))
     found, _ = measure_robustness(judge(Dark(10)), of_live, items, seed=0, max_s=1e9)
     families = dict(zip(items.ids, items.families, strict=True))
     named = [families[item] for item in found.lost.items]
@@ -61,7 +61,7 @@ def test_the_items_that_a_candidate_lost_are_named_the_worst_first(items):
 
 
 def judge(session):
-    return Judge(session, GATE, ("real", "blocky"))
+    return GatedModel(session, GATE, ("real", "blocky"))
 
 
 def test_the_share_that_is_right_is_said_of_each_class_undistorted_and_under_seven_at_two_levels(items):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from updater.candidate import snapshot
-from updater.candidate.snapshot import Snapshot, SnapshotError, made_of, packed, snapshot_rows
+from updater.candidate.snapshot import Snapshot, SnapshotError, made_of, pack_rows, snapshot_rows
 from updater.data.training_data import LabelledCrops, Splits
 
 
@@ -32,7 +32,7 @@ SPLITS = Splits(
 
 def test_what_was_packed_reads_back_in_its_order_from_the_same_bytes():
     rows = snapshot_rows(SPLITS)
-    read = Snapshot(packed(rows))
+    read = Snapshot(pack_rows(rows))
     assert list(read) == rows
     assert len(read) == 4
     assert [(row.exemplar, row.split, row.label) for row in rows] == [
@@ -41,12 +41,12 @@ def test_what_was_packed_reads_back_in_its_order_from_the_same_bytes():
         ("m-0-2", "calibration", 1),
         ("m-0-3", "test", 3),
     ]
-    assert packed(rows) == packed(list(read))
+    assert pack_rows(rows) == pack_rows(list(read))
 
 
 def test_an_exemplar_is_found_by_its_whole_id_alone():
     rows = snapshot_rows(SPLITS)
-    read = Snapshot(packed(rows))
+    read = Snapshot(pack_rows(rows))
     assert [read.find(row.exemplar) for row in rows] == rows
     for other in ("m-0", "m-0-100", "-0-1", "trip", 'm-0-1","media_digest', ""):
         assert read.find(other) is None
@@ -65,7 +65,7 @@ def test_items_that_no_memory_holds_have_no_snapshot():
 
 
 def test_bytes_that_are_no_snapshot_are_refused(monkeypatch):
-    whole = packed(snapshot_rows(SPLITS))
+    whole = pack_rows(snapshot_rows(SPLITS))
     with pytest.raises(SnapshotError, match="cannot be unpacked"):
         Snapshot(b"no gzip")
     with pytest.raises(SnapshotError, match="was cut"):

@@ -8,9 +8,9 @@ import torch
 
 from detector.model.network import Network
 from detector.release.manifest import Architecture
-from updater.data.stored_rows import stored
+from updater.data.stored_rows import store_rows
 from updater.training.loop import _identity
-from updater.training.step import UPDATE, Learnt, Step
+from updater.training.step import UPDATE, Step, TrainedModel
 from updater.training.weights import Weights
 
 
@@ -19,10 +19,10 @@ def test_a_step_that_was_sent_is_the_step_that_its_checkpoint_is_bound_to(labell
     architecture = Architecture(backbone="test_efficientnet", crop_px=64)
     items = labelled({"real": 3, "blocky": 2, "striped": 2})
     step = Step(
-        train=replace(items, crops=stored(items.crops)),
+        train=replace(items, crops=store_rows(items.crops)),
         classes=("real", "blocky", "striped"),
         architecture=architecture,
-        previous=None if first else Learnt(Network(architecture, 2).eval(), ("real", "blocky")),
+        previous=None if first else TrainedModel(Network(architecture, 2).eval(), ("real", "blocky")),
         start_from=Weights("w", {"x": torch.rand(2)}, None, "MIT") if first else None,
         recipe=replace(UPDATE, batch=7),
         seed=5,

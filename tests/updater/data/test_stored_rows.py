@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from updater.data import stored_rows
 from updater.data.shards import StoredRowsError, read_shard
-from updater.data.stored_rows import Scratch, StoredRows, chosen_rows, collected, joined_rows, stored
+from updater.data.stored_rows import Scratch, StoredRows, chosen_rows, collect_rows, joined_rows, store_rows
 from updater.data.training_data import LabelledCrops
 
 
@@ -41,7 +41,7 @@ IN_MEMORY = np.concatenate([array(5), array(4, 30)])
 @given(first=ROWS, second=ROWS, picked=st.data())
 def test_a_choice_of_a_joined_choice_is_that_of_the_arrays(first, second, picked):
     here = joined_rows([chosen_rows(IN_MEMORY, first), chosen_rows(IN_MEMORY, second)])
-    on_disk = stored(IN_MEMORY)
+    on_disk = store_rows(IN_MEMORY)
     there = joined_rows([chosen_rows(on_disk, first), chosen_rows(on_disk, second)])
     assert there.shape == here.shape
     assert np.array_equal(there[:], here)
@@ -118,8 +118,8 @@ def test_a_header_that_claims_to_be_endless_is_not_read(tmp_path):
 def test_what_takes_too_much_is_kept_on_disk_and_goes_with_its_last_reader(monkeypatch):
     monkeypatch.setattr(stored_rows, "MAX_HELD_BYTES", 30)
     parts = [array(3), array(4, 18)]
-    assert isinstance(collected([array(5)]), np.ndarray)
-    held = collected(iter(parts))
+    assert isinstance(collect_rows([array(5)]), np.ndarray)
+    held = collect_rows(iter(parts))
     assert isinstance(held, StoredRows)
     assert np.array_equal(held[:], np.concatenate(parts))
     path = held.shards[0].path
@@ -133,7 +133,7 @@ def _read_there(rows, queue):
 
 
 def test_another_process_of_the_host_reads_what_has_no_name():
-    rows = stored(array(5))
+    rows = store_rows(array(5))
     queue = FORKS.Queue()
     child = FORKS.Process(target=_read_there, args=(rows, queue))
     child.start()
@@ -173,7 +173,7 @@ def items_of(counts, first=0, on_disk=False):
         families=tuple(f"family {name}" for name in names),
         sources=tuple(f"source {name}" for name in names),
         groups=tuple(f"group {name}" for name in names),
-        crops=stored(crops) if on_disk and len(crops) else crops,
+        crops=store_rows(crops) if on_disk and len(crops) else crops,
         starts=np.cumsum([0, *counts]).astype(np.int64),
         features=numbers[:, None].astype(np.float32),
         crop_features=of_crops[:, None].astype(np.float32),

@@ -13,7 +13,7 @@ from updater.distortions.clip import Clip, ClipError, to_frame, to_plain_frame, 
 from updater.distortions.clip_writing import STORED_AS, h264, write_clip
 from updater.distortions.distortion import LEVELS, DistortionError
 from updater.distortions.files import distort_file, generator_of
-from updater.distortions.meta import meta_line, parsed, read_meta, steps_for
+from updater.distortions.meta import meta_line, parse_line, read_meta, steps_for
 from updater.distortions.methods import DISTORTIONS, distort, step
 
 LIMIT = 10_000_000
@@ -174,12 +174,12 @@ def test_a_line_is_read_as_it_was_written(path, steps):
         # Nothing but blanks about it, or an end like a step's, keeps a path out.
         assert path != path.strip() or not path.isprintable() or ":" in path
         return
-    assert parsed(line) == (path, tuple(steps))
-    assert parsed(f"  {line}\t\n") == (path, tuple(steps))
+    assert parse_line(line) == (path, tuple(steps))
+    assert parse_line(f"  {line}\t\n") == (path, tuple(steps))
 
 
 def test_a_published_line_is_read():
-    assert parsed("end_to_end_mix_2_distortions/000_M101.mp4 VC:3 GNC:1") == (
+    assert parse_line("end_to_end_mix_2_distortions/000_M101.mp4 VC:3 GNC:1") == (
         "end_to_end_mix_2_distortions/000_M101.mp4",
         (step("VC", 3), step("GNC", 1)),
     )

@@ -22,7 +22,7 @@ from updater.distortions.methods import (
     distort,
     distort_crops,
     distort_with_maps,
-    drawn,
+    draw_steps,
     drawn_by_the_law_of_files,
     seeds_of,
     step,
@@ -177,7 +177,7 @@ def test_what_is_no_distortion_or_no_level_is_refused(name, level, told):
 
 @given(st.integers(0, 2**32), st.sampled_from(MIXED))
 def test_a_mix_never_has_a_type_twice(seed, count):
-    steps = drawn(np.random.default_rng(seed), count)
+    steps = draw_steps(np.random.default_rng(seed), count)
     assert len({step.name for step in steps}) == count
     assert {step.name for step in steps} <= DEEPERFORENSICS.keys()
     assert {step.level for step in steps} <= set(LEVELS)
@@ -185,7 +185,7 @@ def test_a_mix_never_has_a_type_twice(seed, count):
 
 def test_types_levels_and_orders_are_equally_likely():
     rng = np.random.default_rng(0)
-    mixes = [drawn(rng, 2) for _ in range(4200)]
+    mixes = [draw_steps(rng, 2) for _ in range(4200)]
     for place in (0, 1):
         names = Counter(mix[place].name for mix in mixes)
         assert names.keys() == DEEPERFORENSICS.keys()
@@ -195,12 +195,12 @@ def test_types_levels_and_orders_are_equally_likely():
 
 
 def test_a_level_that_is_given_is_everyones():
-    assert {step.level for step in drawn(np.random.default_rng(0), 4, 3)} == {3}
+    assert {step.level for step in draw_steps(np.random.default_rng(0), 4, 3)} == {3}
 
 
 def test_more_than_there_are_cannot_be_mixed():
     with pytest.raises(DistortionError, match="a mix of 3 cannot be drawn from 2 distortions"):
-        drawn(np.random.default_rng(0), 3, names=("CS", "CC"))
+        draw_steps(np.random.default_rng(0), 3, names=("CS", "CC"))
 
 
 @pytest.mark.slow

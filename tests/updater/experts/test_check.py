@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from detector.release.experts import LOGIT, PICTURES
 from detector.serving.session import Session
-from updater.experts.check import ExpertError, checked
+from updater.experts.check import ExpertError, check_expert
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def check(tmp_path, contract):
     def check(model):
         path = tmp_path / "theirs.onnx"
         path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-        return checked(path, contract, tmp_path / "ours.onnx"), tmp_path / "ours.onnx"
+        return check_expert(path, contract, tmp_path / "ours.onnx"), tmp_path / "ours.onnx"
 
     return check
 

@@ -17,7 +17,7 @@ from updater.candidate.evaluate import score_items
 from updater.candidate.plan import Parent, load_network, make_plan
 from updater.data.training_data import Splits
 from updater.experts.calibrate import BASE_WEIGHT, PROVEN_WEIGHT
-from updater.experts.check import checked
+from updater.experts.check import check_expert
 from updater.experts.look import Expert, logits_of
 from updater.settings import UpdaterSettings
 
@@ -59,7 +59,7 @@ def expert(contract, tmp_path):
         path = tmp_path / f"{name}-theirs.onnx"
         onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
         wanted = contract.model_copy(update={"name": name, "input": view, "side_px": side})
-        return Expert(checked(path, wanted, tmp_path / f"{name}.onnx"), tmp_path / f"{name}.onnx")
+        return Expert(check_expert(path, wanted, tmp_path / f"{name}.onnx"), tmp_path / f"{name}.onnx")
 
     return expert
 

@@ -9,7 +9,7 @@ import torch
 from detector.release.crop_graphs import CELLS
 from updater.data.training_data import LabelledCrops
 from updater.localizer import train as training
-from updater.localizer.calibrate import THRESHOLD, Said, calibrate, fitted, reals_marked
+from updater.localizer.calibrate import THRESHOLD, CellPrediction, calibrate, fit_cut, reals_marked
 from updater.localizer.train import MaskedCrops, looked_otherwise, pseudo_forged, train_localizer
 
 pytestmark = pytest.mark.slow
@@ -91,7 +91,7 @@ def test_pictures_are_turned_with_their_cells():
     crops = np.asarray(items.crops[:2])
     seen = set()
     for seed in range(60):
-        turned, where = training._turned(np.random.default_rng(seed), crops, cells[:2])
+        turned, where = training._turn_at_random(np.random.default_rng(seed), crops, cells[:2])
         # The forged half has no noise, wherever it comes to lie.
         flat = turned.reshape(2, 8, 8, 8, 8, 3).std((2, 4)).max(-1) == 0
         assert np.array_equal(flat, where == 1)
@@ -124,10 +124,10 @@ def test_three_in_a_hundred_reals_are_marked_at_most_and_most_of_what_is_forged(
         forged = np.zeros(shape, bool)
         forged[:, :6, :6] = strength > 0
         cells = (rng.normal(-3, 1, shape) + strength * forged).astype(np.float32)
-        return Said(cells, float(np.log(np.exp(cells).mean())), forged)
+        return CellPrediction(cells, float(np.log(np.exp(cells).mean())), forged)
 
     reals, forgeries = [said(0) for _ in range(200)], [said(4) for _ in range(50)]
-    cut, slope, offset = fitted(reals, forgeries)
+    cut, slope, offset = fit_cut(reals, forgeries)
 
     def marked(one):
         sure = 1 / (1 + np.exp(-(slope * one.evidence + offset)))

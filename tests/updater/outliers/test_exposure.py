@@ -63,7 +63,7 @@ def test_the_last_compression_is_left_out_with_its_kind_alone(
         qualities.append(quality)
         return image
 
-    monkeypatch.setattr(exposure, "compressed", save)
+    monkeypatch.setattr(exposure, "compress_jpeg", save)
     without = FAMILIES[family].kinds
     expose(items(), 4, without, seed=1)
     Exposure(items(), without).anew(np.random.default_rng(0))

@@ -11,7 +11,7 @@ from updater.outliers.local_forgeries import (
     AREA,
     forge_locally,
     kept_behind,
-    processed,
+    process_crops,
     random_mask,
     saved_again,
 )
@@ -43,7 +43,7 @@ def test_a_fifth_of_the_pictures_are_processed_whole_by_one_operation(monkeypatc
         monkeypatch.setitem(OPERATIONS, name, Operation(operation.kinds, spy, spy))
     without = frozenset({"smoothing", "noise"})
     rng = np.random.default_rng(3)
-    kept = [processed(rng, CROPS, without) is CROPS for _ in range(200)]
+    kept = [process_crops(rng, CROPS, without) is CROPS for _ in range(200)]
     assert 0.7 < np.mean(kept) < 0.9
     assert len(used) == 200 - sum(kept)
     assert set(used) == {name for name, operation in OPERATIONS.items() if not operation.kinds & without}

@@ -10,15 +10,15 @@ from torch import Tensor
 from detector.features.cell_traces import CELL_WIDTH
 from detector.model.scanner import Scanner
 from updater.measures import may_exceed
-from updater.scan.clips import ScannedClip, scanned
+from updater.scan.clips import ScannedClip, make_clip
 from updater.scan.training import (
     MAX_REALS_TOLD,
-    fared,
+    detect,
+    evaluate,
+    false_alarm_rate,
     frame_scores,
-    share_told,
     threshold_for,
     threshold_of,
-    told,
     train_scanner,
 )
 
@@ -36,7 +36,7 @@ def clips_of(seed: int, count: int) -> list[ScannedClip]:
             features[first : first + 10, 0] += 4
             stretch = [(first, first + 10)]
         cells = rng.normal(size=(frames, CELL_WIDTH))
-        made.append(scanned(np.concatenate([features, cells], 1).astype(np.float32), stretch))
+        made.append(make_clip(np.concatenate([features, cells], 1).astype(np.float32), stretch))
     return made
 
 
@@ -72,7 +72,7 @@ def test_clips_that_are_all_real_train_nothing():
 
 def test_a_stretch_beyond_the_frames_is_refused():
     with pytest.raises(ValueError, match="10 frames"):
-        scanned(np.zeros((10, 2), np.float32), [(4, 11)])
+        make_clip(np.zeros((10, 2), np.float32), [(4, 11)])
 
 
 class Repeats(Scanner):
@@ -86,7 +86,7 @@ def clip(stretches: list[tuple[int, int, float]], true: list[tuple[int, int]]) -
     scores = np.zeros((60, 1), np.float32)
     for first, end, score in stretches:
         scores[first:end] = score
-    return scanned(scores, true)
+    return make_clip(scores, true)
 
 
 @given(st.lists(st.floats(0, 0.99), min_size=1, max_size=200))
@@ -114,19 +114,19 @@ def test_it_fares_as_its_clips_say():
         clip([(30, 40, 0.9)], [(0, 20)]),
     ]
     scanner = Repeats(1 + CELL_WIDTH)
-    found = fared(scanner, clips, 0.7)
+    found = evaluate(scanner, clips, 0.7)
     assert (found.reals, found.forged, found.stretches) == (2, 3, 4)
-    assert found.reals_told == share_told(told(scanner, clips[:2]), 0.7) == pytest.approx(0.5)
+    assert found.reals_told == false_alarm_rate(detect(scanner, clips[:2]), 0.7) == pytest.approx(0.5)
     assert found.found == pytest.approx(2 / 4)
-    assert fared(scanner, clips, 0.2).found == pytest.approx(3 / 4)
+    assert evaluate(scanner, clips, 0.2).found == pytest.approx(3 / 4)
     assert 0 < found.ap_50 < 1
     assert torch.is_grad_enabled()
 
 
 def test_the_higher_of_two_thresholds_holds_on_both_kinds_of_real_clips():
     scanner = Repeats(1 + CELL_WIDTH)
-    low = told(scanner, [clip([(10, 30, 0.1 + number / 100)], []) for number in range(20)])
-    high = told(scanner, [clip([(10, 30, 0.5 + number / 100)], []) for number in range(20)])
+    low = detect(scanner, [clip([(10, 30, 0.1 + number / 100)], []) for number in range(20)])
+    high = detect(scanner, [clip([(10, 30, 0.5 + number / 100)], []) for number in range(20)])
     assert threshold_of(low, high) == threshold_of(high, low) == threshold_of(high, [])
-    assert share_told(high, threshold_of(low, high)) == 0
-    assert share_told(high, threshold_of(low, [])) == 1
+    assert false_alarm_rate(high, threshold_of(low, high)) == 0
+    assert false_alarm_rate(high, threshold_of(low, [])) == 1

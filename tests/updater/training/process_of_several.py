@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 
 from detector.model.network import Network
 from detector.release.manifest import Architecture
-from updater.benchmark.learners.teacher import interpolated
+from updater.benchmark.learners.teacher import interpolate_distillation
 from updater.data import stored_rows
-from updater.data.stored_rows import stored
+from updater.data.stored_rows import store_rows
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, processes
 from updater.training.crop_rows import shared_rows
@@ -20,7 +20,7 @@ from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
 from updater.training.pools import backbone_rows
 from updater.training.processes import add_gradients, by_share
-from updater.training.step import FIRST, Learnt, Options, Step
+from updater.training.step import FIRST, Options, Step, TrainedModel
 
 CLASSES = ("real", "blocky", "striped")
 RECIPE = replace(FIRST, batch=9, pseudo_share=0.4)
@@ -47,7 +47,7 @@ def two_steps(
     options = Options(exposure="outliers", scheme="mt")
     first = Step(items.take(FIRST_STEP), CLASSES[:2], architecture, options=options, recipe=RECIPE)
     network = one_step(replace(first, checkpoint=checkpoint), rate)
-    second = replace(first, train=items, classes=CLASSES, previous=Learnt(network, CLASSES[:2]), seed=1)
+    second = replace(first, train=items, classes=CLASSES, previous=TrainedModel(network, CLASSES[:2]), seed=1)
     return one_step(replace(second, checkpoint=checkpoint), rate).state_dict()
 
 
@@ -59,7 +59,7 @@ def one_step(step: Step, rate: float) -> Network:
     if step.previous is None:
         loop.whiten(network, step, data)
     saved = loop.checkpoint(step, "test", ("crops", "rows"))
-    run, loss = Training(step, data, saved), interpolated(classification(step, data), step, data)
+    run, loss = Training(step, data, saved), interpolate_distillation(classification(step, data), step, data)
     weights = item_weights(data.targets, 0.5)
     run.run("crops", network, loss, weights, steps=4, rate=rate, update=descend)
     rows = backbone_rows(network, data.crops, step.device)
@@ -94,7 +94,7 @@ def rows_of_crops(items: LabelledCrops) -> dict[str, torch.Tensor]:
 
     found = {"held": shared_rows(row, items.crops, torch.device("cpu"), lambda done, total: None)}
     most, stored_rows.MAX_HELD_BYTES = stored_rows.MAX_HELD_BYTES, 64
-    on_disk = shared_rows(row, stored(items.crops), torch.device("cpu"), lambda done, total: None)
+    on_disk = shared_rows(row, store_rows(items.crops), torch.device("cpu"), lambda done, total: None)
     stored_rows.MAX_HELD_BYTES = most
     torch.manual_seed(0)
     network = Network(Architecture(backbone="test_efficientnet", crop_px=64, width=8), 2)
@@ -117,7 +117,7 @@ def load(folder: Path) -> LabelledCrops:
 def main(folder: Path) -> None:
     """Write this process's tensors to FOLDER/RANK.safetensors."""
     torch.set_num_threads(1)
-    with processes.joined(torch.device("cpu")):
+    with processes.join_processes(torch.device("cpu")):
         rank = torch.distributed.get_rank()
         trained = two_steps(load(folder), folder / "checkpoint.safetensors")
         save_file(

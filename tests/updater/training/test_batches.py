@@ -10,7 +10,7 @@ from detector.release.manifest import Architecture
 from updater.draws import cumulative
 from updater.outliers.exposure import Exposure, expose
 from updater.training import two_stages
-from updater.training.batches import Drawn, TrainingSet, ahead, at_once, draw, mirrored, shifted
+from updater.training.batches import Drawn, TrainingSet, ahead, at_once, draw, mirror_crops, shift_crops
 from updater.training.fit import keep_freed_memory
 from updater.training.loop import item_weights, optimiser_of
 from updater.training.step import FIRST, Options, Step
@@ -152,7 +152,7 @@ def test_crops_are_mirrored_only_where_it_is_asked_for_and_the_backbone_is_train
 
 def test_a_mirrored_crop_is_turned_round_from_left_to_right():
     crops = np.arange(2 * 2 * 3 * 3, dtype=np.uint8).reshape(2, 2, 3, 3)
-    found = mirrored(crops, np.array([False, True]))
+    found = mirror_crops(crops, np.array([False, True]))
     assert np.array_equal(found[0], crops[0])
     assert found[1, 0, 0].tolist() == crops[1, 0, 2].tolist()
     assert np.array_equal(found[1, :, ::-1], crops[1])
@@ -170,7 +170,7 @@ def test_crops_are_shifted_only_where_it_is_asked_for_and_within_what_is_asked(i
 
 def test_a_shifted_crop_is_black_where_it_came_from():
     crops = np.arange(1, 2 * 3 * 3 * 3 + 1, dtype=np.uint8).reshape(2, 3, 3, 3)
-    found = shifted(crops, np.array([[1, -2], [0, 0]]))
+    found = shift_crops(crops, np.array([[1, -2], [0, 0]]))
     assert np.array_equal(found[1], crops[1])
     assert np.array_equal(found[0, 1:, 0], crops[0, :2, 2])
     assert not found[0, 0].any()

@@ -10,7 +10,7 @@ from detector.features.texture import CropFeatures
 from detector.release.manifest import Architecture
 from updater.benchmark.learners.methods import LEARNERS
 from updater.data import stored_rows
-from updater.data.stored_rows import StoredRows, stored
+from updater.data.stored_rows import StoredRows, store_rows
 from updater.training import loop
 from updater.training.crop_rows import DeviceMemoryError, by_rows, fitting
 from updater.training.pools import forensics_on
@@ -88,7 +88,7 @@ def test_rows_on_disk_teach_what_those_in_memory_do(labelled, monkeypatch, learn
 
     def learn(on_disk):
         def some(held):
-            return replace(held, crops=stored(held.crops)) if on_disk else held
+            return replace(held, crops=store_rows(held.crops)) if on_disk else held
 
         first = Step(some(items), ("real", "blocky"), architecture, recipe=RECIPE)
         learnt = LEARNERS[learner](first)
@@ -105,7 +105,10 @@ def test_nothing_that_grows_with_the_crops_is_held_by_a_training_set(labelled, m
     monkeypatch.setattr(stored_rows, "MAX_HELD_BYTES", 100)
     items = labelled({"real": 6, "blocky": 4})
     step = Step(
-        replace(items, crops=stored(items.crops)), ("real", "blocky"), Architecture(crop_px=64), recipe=RECIPE
+        replace(items, crops=store_rows(items.crops)),
+        ("real", "blocky"),
+        Architecture(crop_px=64),
+        recipe=RECIPE,
     )
     data = loop.training_set(step, loop.start(step))
     assert isinstance(data.crops, StoredRows)

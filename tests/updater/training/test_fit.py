@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from updater.training.fit import Checkpoint, Descent, Stage, by_schedule, fit, in_epochs
+from updater.training.fit import Checkpoint, Descent, TrainingStage, by_schedule, fit, in_epochs
 from updater.training.precision import half_precision, one_thread, seed_draws
 from updater.training.step import SCHEDULES, cosine, one_cycle, tenths
 
@@ -131,7 +131,7 @@ def test_what_was_interrupted_goes_on_behind_its_last_state_and_ends_as_an_unbro
                 raise InterruptedError
             return torch.nn.functional.cross_entropy(module(INPUTS[[row]]), TRUTH[[row]])
 
-        stage = Stage(Checkpoint(tmp_path / path, "mine", ("only",)), "only")
+        stage = TrainingStage(Checkpoint(tmp_path / path, "mine", ("only",)), "only")
         fit(module, lambda steps: (row for row in steps), loss, descent(module, 7), stage)
         return module.weight
 

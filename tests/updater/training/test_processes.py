@@ -73,7 +73,7 @@ def test_only_the_first_process_leaves_files_and_no_checkpoint_is_left(folder):
 
 def test_alone_nothing_is_joined_shared_or_waited_for():
     images = torch.arange(3.0)[:, None]
-    with processes.joined(torch.device("cpu")) as device:
+    with processes.join_processes(torch.device("cpu")) as device:
         assert device == torch.device("cpu")
         assert processes.count() == 1
         assert processes.is_first()

@@ -9,7 +9,7 @@ import torch
 from detector.release.manifest import Architecture
 from updater.training import discriminant
 from updater.training.discriminant import Spread
-from updater.training.step import FIRST, Learnt, Step
+from updater.training.step import FIRST, Step, TrainedModel
 from updater.training.sums import StatisticsError, on_grid, statistics_of, sums_of
 
 FROZEN = Architecture(crop_px=64, frozen=True)
@@ -85,7 +85,7 @@ def test_each_source_weighs_the_same_however_many_items_it_has():
 
 def test_collapsed_sums_solve_alike_and_weigh_as_all_their_sources():
     whole = sums(drawn(0))
-    one = whole.collapsed("release 0")
+    one = whole.collapse("release 0")
     assert one.sources == ("release 0",)
     assert np.allclose(one.means(whole.families), whole.means(whole.families))
     for found, expected in zip(one.covariance(), whole.covariance(), strict=True):
@@ -159,6 +159,6 @@ def test_a_class_that_nothing_was_summed_of_is_refused(labelled):
             step(
                 labelled({"real": 9}),
                 ("real", "striped"),
-                Learnt(learnt.network, ("real", "striped"), learnt.kept),
+                TrainedModel(learnt.network, ("real", "striped"), learnt.kept),
             )
         )

@@ -16,7 +16,7 @@ from updater.benchmark.learners.learnt_file import save_learnt
 from updater.training import two_stages
 from updater.training.loop import start
 from updater.training.losses import classification
-from updater.training.step import FIRST, Learnt, Step
+from updater.training.step import FIRST, Step, TrainedModel
 from updater.training.weights import Weights, WeightsError, put, read_weights, timm_weights
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
@@ -145,7 +145,7 @@ def _scales_begun_with(step):
 def test_a_benchmarks_own_network_is_read_without_what_its_learner_keeps(items, tmp_path):
     other = network(seed=7)
     file = tmp_path / "0.safetensors"
-    save_learnt(file, Learnt(other, CLASSES, {"rows.x": torch.zeros(3)}))
+    save_learnt(file, TrainedModel(other, CLASSES, {"rows.x": torch.zeros(3)}))
     weights = read_weights(file)
     assert weights.classes == CLASSES
     assert same(other.state_dict(), start(a_step(items, weights)).state_dict())
@@ -185,7 +185,7 @@ def test_weights_that_do_not_fit_are_one_line_that_names_them(items, tmp_path, s
 
 def test_a_class_list_that_does_not_fit_is_named(items, tmp_path):
     file = tmp_path / "0.safetensors"
-    save_learnt(file, Learnt(network(), ("b/real", "b/striped")))
+    save_learnt(file, TrainedModel(network(), ("b/real", "b/striped")))
     with pytest.raises(WeightsError, match="tells apart b/real, b/striped, and the first task has a/real"):
         start(a_step(items, read_weights(file)))
 
@@ -245,8 +245,8 @@ def test_timms_weights_are_had_as_they_were_learnt_and_name_their_licence(monkey
     weights = timm_weights("lcnet_035")
     found = start(a_step(items, weights)).backbone.state_dict()
     assert same({k: v for k, v in given.state_dict().items() if k != "conv_stem.weight"}, found)
-    assert weights.described.startswith("timm's lcnet_035 (SHA-256 ")
-    assert weights.described.endswith("licence apache-2.0)")
+    assert weights.description.startswith("timm's lcnet_035 (SHA-256 ")
+    assert weights.description.endswith("licence apache-2.0)")
 
 
 WANTED = {"pretrained": True, "num_classes": 0}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from memory.rehearsal import herd
-from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, herding_features
+from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate, herding_features
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
@@ -18,20 +18,20 @@ from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.results import (
     Figures,
     RejectionScores,
-    Step,
+    Result,
     Unseen,
     aa_m,
     mean_ap,
     measure_unseen,
 )
-from updater.benchmark.report.run_folder import seconds_in, timed
+from updater.benchmark.report.run_folder import seconds_in, timing
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
 from updater.progress import Progress
 from updater.training import schemes, step
 from updater.training.processes import from_first, is_first
-from updater.training.step import Learnt
+from updater.training.step import TrainedModel
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -55,26 +55,26 @@ class Continual:
         self.on_tests: list[JudgedItems] = []
         """the tests of all tasks so far, after the last step"""
 
-    def run(self) -> tuple[list[list[float]], list[Step], dict[str, RejectionScores]]:
+    def run(self) -> tuple[list[list[float]], list[Result], dict[str, RejectionScores]]:
         """Learn every task; return the columns of B, each step's figures, and scores of outliers by step."""
-        learnt: Learnt | None = None
+        learnt: TrainedModel | None = None
         columns: list[list[float]] = []
-        steps: list[Step] = []
+        steps: list[Result] = []
         scores: dict[str, RejectionScores] = {}
         for number, task in enumerate(self.stream.tasks):
             train = self._train(number)
-            learnt = self._learnt(number, learnt, train)
+            learnt = self._learn_task(number, learnt, train)
             began = time.perf_counter()
             self._remember(learnt, task.train)
             judge = self._judge(learnt, number, train)
-            column, figures, found = self._measured(judge, number)
+            column, figures, found = self._measure(judge, number)
             scores |= found
             columns.append(column)
             seconds = {
                 "training": seconds_in(self._seconds_file(number)),
                 "evaluation": time.perf_counter() - began,
             }
-            steps.append(Step(task=task.name, figures=figures, seconds=seconds))
+            steps.append(Result(task=task.name, figures=figures, seconds=seconds))
         return columns, steps, scores
 
     def _train(self, number: int) -> LabelledCrops:
@@ -83,14 +83,14 @@ class Continual:
             return LabelledCrops.join([task.train for task in self.stream.tasks[: number + 1]])
         return LabelledCrops.join([self.stream.tasks[number].train, *self.memory.values()])
 
-    def _learnt(self, number: int, previous: Learnt | None, train: LabelledCrops) -> Learnt:
+    def _learn_task(self, number: int, previous: TrainedModel | None, train: LabelledCrops) -> TrainedModel:
         """Learn one task, or load what was learnt here before."""
         names = self._classes(number)
         weights, setup = self.folder / f"{number}.safetensors", self.setup
         if (found := load_learnt(weights, setup.torch_device)) is not None:
             return found
         # The seconds are written before the weights, and so whatever is loaded has its seconds.
-        with timed(self._seconds_file(number)):
+        with timing(self._seconds_file(number)):
             learnt = LEARNERS[setup.learner](
                 step.Step(
                     # What is in its sums must not come again.
@@ -119,7 +119,7 @@ class Continual:
     def _classes(self, number: int) -> tuple[str, ...]:
         return tuple(name for task in self.stream.tasks[: number + 1] for name in task.classes)
 
-    def _remember(self, learnt: Learnt, train: LabelledCrops) -> None:
+    def _remember(self, learnt: TrainedModel, train: LabelledCrops) -> None:
         """Herd the new classes' exemplars, and cut the old ones' to their share of the budget."""
         families = np.array(train.families)
         features = from_first(herding_features(learnt, train, self.setup.torch_device).cpu()).numpy()
@@ -133,17 +133,19 @@ class Continual:
         old = {name: kept.take(range(places[name])) for name, kept in self.memory.items()}
         self.memory = {name: kept for name, kept in (old | new).items() if len(kept)}
 
-    def _judge(self, learnt: Learnt, number: int, train: LabelledCrops) -> Judge:
+    def _judge(self, learnt: TrainedModel, number: int, train: LabelledCrops) -> CalibratedModel:
         held = LabelledCrops.join([task.calibration for task in self.stream.tasks[: number + 1]])
         # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
         held = held if len(held) else train
         new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
-        return calibrated(learnt, self.setup, train, held, new=new, seed=self.seed)
+        return calibrate(learnt, self.setup, train, held, new=new, seed=self.seed)
 
-    def _measured(self, judge: Judge, number: int) -> tuple[list[float], Figures, dict[str, RejectionScores]]:
+    def _measure(
+        self, judge: CalibratedModel, number: int
+    ) -> tuple[list[float], Figures, dict[str, RejectionScores]]:
         tasks = self.stream.tasks[: number + 1]
         self.progress(f"{tasks[-1].name}: evaluation", 0, 0)
-        on_tests = self.on_tests = [judge.judged(task.test) for task in tasks]
+        on_tests = self.on_tests = [judge.judge(task.test) for task in tasks]
         column = [accuracy(test) for test in on_tests]
         figures = figures_of(on_tests, judge)
         out_of_fold = any(len(task.calibration) for task in tasks)
@@ -155,7 +157,7 @@ class Continual:
         }
         unknown = {name: part for name, part in outliers.items() if len(part)}
         if unknown:
-            judged = judge.judged(LabelledCrops.join(list(unknown.values())))
+            judged = judge.judge(LabelledCrops.join(list(unknown.values())))
             ends = np.cumsum([len(part) for part in unknown.values()])
             sets = {
                 name: judged.take(slice(end - len(part), end))
@@ -180,7 +182,7 @@ def accuracy(judged: JudgedItems) -> float:
     return 100 * float(judged.right.mean())
 
 
-def figures_of(on_tests: Sequence[JudgedItems], judge: Judge) -> Figures:
+def figures_of(on_tests: Sequence[JudgedItems], judge: CalibratedModel) -> Figures:
     """Return the figures of one network on the tests of the tasks that it knows."""
     options = judge.setup.options
     names = schemes.columns(judge.learnt.classes, options)

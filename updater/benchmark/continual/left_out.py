@@ -14,7 +14,7 @@ from detector.release.artifact import Reference
 from detector.release.manifest import NO_BACKBONE
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
-from updater.benchmark.continual.scoring import Judge, JudgedItems, calibrated, energy_of
+from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate, energy_of
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.learners.methods import LEARNERS
@@ -30,7 +30,7 @@ from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
 from updater.progress import Progress
 from updater.training.processes import is_first
-from updater.training.step import Learnt, Options, Step
+from updater.training.step import Options, Step, TrainedModel
 
 _FACTS = ("family", "reals_unknown", "reals_fake", "lone_source_auc")
 PLAIN_BACKBONE = "lcnet_050"
@@ -38,7 +38,7 @@ PLAIN_BACKBONE = "lcnet_050"
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LeftOutFamily:
     """One family left out: the figures of rejection, and the scores that they are of.
 
     The unknowns are all forgeries of the family, those for training too: nothing has seen them. The control
@@ -72,7 +72,7 @@ def leave_out(
     plain: bool,
     folder: Path,
     progress: Progress,
-) -> dict[str, LeftOut]:
+) -> dict[str, LeftOutFamily]:
     """Train on every other task, and measure each of the setup's scores on the family; by score.
 
     kinds: of the pseudo-forgeries that are left out with it. plain: whether the energy is a plain network's,
@@ -89,11 +89,11 @@ def leave_out(
     def say(stage: str, *at: int) -> None:
         progress(f"without {what}: {stage}", *at)
 
-    learnt = trained(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
+    learnt = train_without(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     train = LabelledCrops.join([task.train for task in tasks])
     held = LabelledCrops.join([task.calibration for task in tasks])
-    judge = calibrated(learnt, setup, train, held, without=kinds, seed=seed)
-    known, of_family = [judge.judged(task.test) for task in tasks], judge.judged(unseen)
+    judge = calibrate(learnt, setup, train, held, without=kinds, seed=seed)
+    known, of_family = [judge.judge(task.test) for task in tasks], judge.judge(unseen)
     own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
     energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None
     real = reals(of_family.families)
@@ -110,7 +110,7 @@ def leave_out(
         known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])
         scores = replace(scores, known_energy=known_energy, unknown_energy=energy)
         unseen_figures = measure_unseen(scores, threshold)
-        results[name] = LeftOut(family, unseen_figures, scores, *shares, not_real, lone)
+        results[name] = LeftOutFamily(family, unseen_figures, scores, *shares, not_real, lone)
     if is_first():
         _save(done, results)
     return results
@@ -142,14 +142,14 @@ def _only_reals(items: LabelledCrops) -> LabelledCrops:
     return items.take(i for i, name in enumerate(items.families) if is_real(name))
 
 
-def trained(
+def train_without(
     tasks: Sequence[Task],
     setup: Setup,
     seed: int,
     kinds: frozenset[str],
     checkpoint: Path,
     progress: Progress,
-) -> Learnt:
+) -> TrainedModel:
     """Train a first network on these tasks. kinds: of the pseudo-forgeries that are left out."""
     train = LabelledCrops.join([task.train for task in tasks])
     step = Step(
@@ -188,13 +188,13 @@ def _plain_energies(
     def say(stage: str, *at: int) -> None:
         progress(f"plain network: {stage}", *at)
 
-    learnt = trained(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
+    learnt = train_without(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
     of_tests = [energy_of(learnt, task.test, setup.torch_device) for task in tasks]
     return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)
 
 
 def _lone_source_auc(
-    judge: Judge, family: str, known: list[JudgedItems], unseen: JudgedItems
+    judge: CalibratedModel, family: str, known: list[JudgedItems], unseen: JudgedItems
 ) -> float | None:
     if judge.reference is None:
         return None
@@ -209,7 +209,7 @@ def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
     return float((labels[real] == "unknown").mean()), float((labels[real] == "fake").mean())
 
 
-def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
+def _save(path: Path, results: Mapping[str, LeftOutFamily]) -> None:
     arrays, facts = {}, {}
     for name, of_score in results.items():
         for key, values in [*vars(of_score.scores).items(), ("not_real", of_score.not_real)]:
@@ -221,14 +221,16 @@ def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
     write_durably(path.with_suffix(".json"), json.dumps(facts).encode())
 
 
-def _load(path: Path) -> dict[str, LeftOut] | None:
+def _load(path: Path) -> dict[str, LeftOutFamily] | None:
     if not path.with_suffix(".json").is_file():
         return None
     arrays, results = load_file(path.with_suffix(".safetensors")), {}
     for name, facts in json.loads(path.with_suffix(".json").read_bytes()).items():
         own = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
         not_real, unseen = own.pop("not_real").astype(bool), Unseen.model_validate(facts.pop("unseen"))
-        results[name] = LeftOut(**facts, unseen=unseen, scores=RejectionScores(**own), not_real=not_real)
+        results[name] = LeftOutFamily(
+            **facts, unseen=unseen, scores=RejectionScores(**own), not_real=not_real
+        )
     return results
 
 

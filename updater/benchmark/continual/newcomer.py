@@ -30,7 +30,7 @@ from updater.benchmark.synthetic.tasks import load_library
 from updater.candidate.builder import STAGES, build
 from updater.candidate.calibrate import reals
 from updater.candidate.draft import Draft, identity_of
-from updater.candidate.evaluate import labelled, score_items
+from updater.candidate.evaluate import label_items, score_items
 from updater.candidate.plan import Parent, load_network, make_plan
 from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops, Splits
@@ -45,7 +45,7 @@ _OF_TRAINING = {"backbone", "epochs", "rate", "batch"}
 
 
 @dataclass(frozen=True)
-class Media:
+class NewcomerMedia:
     """What the newcomer's way is gone with; every item has its forensic features."""
 
     library: LabelledCrops
@@ -57,7 +57,7 @@ class Media:
 
 
 @dataclass(frozen=True)
-class Judged:
+class NewcomerVerdicts:
     """What one release said of n items; every array is [n]."""
 
     families: NDArray[np.str_]
@@ -82,7 +82,7 @@ def newcomer_benchmark(
     reals: int,
     each: int,
     experts: tuple[Expert, ...] = (),
-) -> Benchmark[Media]:
+) -> Benchmark[NewcomerMedia]:
     """Return the newcomer's way as it is run, with a library of so many reals and so many of each family.
 
     The own media that nothing is trained on are a quarter of that. experts: what both releases carry. Raises
@@ -95,13 +95,13 @@ def newcomer_benchmark(
         newcomers = LabelledCrops.join(load_sources(data, reader))
     lines = (f"{family} {item}\n" for family, item in zip(newcomers.families, newcomers.ids, strict=True))
 
-    def prepare(progress: Progress) -> Media:
+    def prepare(progress: Progress) -> NewcomerMedia:
         with CropReader(cache=cache, progress=progress, picture=shown) as reader:
             library = load_library(reader, "train", reals, each)
             fresh = load_library(reader, "after", reals // 4, each // 4)
         parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
         cpu = torch.device("cpu")
-        return Media(
+        return NewcomerMedia(
             **{k: with_crop_features(v, cpu, partial(progress, f"features of {k}")) for k, v in parts.items()}
         )
 
@@ -123,7 +123,9 @@ def newcomer_benchmark(
     )
 
 
-def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[Expert, ...] = ()) -> Outcome:
+def measure(
+    media: NewcomerMedia, settings: UpdaterSettings, seed: Seed, experts: tuple[Expert, ...] = ()
+) -> Outcome:
     """Go the newcomer's way once. The seed decides what is dealt where, and both trainings.
 
     Groups stay whole: in the halves of the photographs, and on the sides of both releases' data.
@@ -134,28 +136,33 @@ def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[
     forgeries = media.newcomers.take(np.flatnonzero(~real))
     to_name, others = hold_back(photographs, 0.5, seed.number)
     asked = LabelledCrops.join([media.fresh, others, forgeries])
-    release = _release(settings, None, _dealt([media.library], seed), seed, "before", experts)
-    both = _dealt([media.library, replace(to_name, families=(REAL,) * len(to_name))], seed)
+    release = _release(settings, None, _deal_splits([media.library], seed), seed, "before", experts)
+    both = _deal_splits([media.library, replace(to_name, families=(REAL,) * len(to_name))], seed)
     held = release.manifest
     parent = Parent(release, load_network(release.folder / WEIGHTS, held.architecture, held.classes))
     candidate = _release(settings, parent, both, seed, "after", experts)
-    judged = {name: _judged(of, asked, seed) for name, of in (("before", release), ("after", candidate))}
+    judged = {
+        name: _judge_release(of, asked, seed) for name, of in (("before", release), ("after", candidate))
+    }
     every = LabelledCrops.join([media.fresh, media.newcomers])
     return outcome((held.gate, candidate.manifest.gate), judged["before"], judged["after"], draws_of(every))
 
 
-def draws_of(items: LabelledCrops | Judged) -> Resamples:
+def draws_of(items: LabelledCrops | NewcomerVerdicts) -> Resamples:
     """Return draws of all that any seed asks of, by groups within their source."""
     strata = [f"{source}/{family}" for source, family in zip(items.sources, items.families, strict=True)]
     return Resamples(_groups(items), strata)
 
 
-def _groups(items: LabelledCrops | Judged) -> list[str]:
+def _groups(items: LabelledCrops | NewcomerVerdicts) -> list[str]:
     return [f"{source}/{group}" for source, group in zip(items.sources, items.groups, strict=True)]
 
 
 def outcome(
-    gates: tuple[GateParameters, GateParameters], before: Judged, after: Judged, draws: Resamples
+    gates: tuple[GateParameters, GateParameters],
+    before: NewcomerVerdicts,
+    after: NewcomerVerdicts,
+    draws: Resamples,
 ) -> Outcome:
     """Return what both releases said of the same items: FIGURE_before and FIGURE_after.
 
@@ -179,7 +186,7 @@ def outcome(
     )
 
 
-def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Values:
+def figures(judged: NewcomerVerdicts, draws: Resamples, source: str | None = None) -> Values:
     """Return shares of what a release said, and the AUC of the forgeries against the other photographs.
 
     source: the one that they are of; None: all. Each has its draws.
@@ -222,7 +229,7 @@ def figures(judged: Judged, draws: Resamples, source: str | None = None) -> Valu
     return found
 
 
-def _dealt(parts: Sequence[LabelledCrops], seed: Seed) -> Splits:
+def _deal_splits(parts: Sequence[LabelledCrops], seed: Seed) -> Splits:
     """Share items out by their groups as the memory does, anew for each seed."""
     items = LabelledCrops.join(parts)
     sides = np.array([split_of(f"{seed.number}/{group}") for group in items.groups])
@@ -248,12 +255,12 @@ def _release(
     return Artifact(draft.artifact, draft.manifest(), identity_of(plan, 0))
 
 
-def _judged(release: Artifact, items: LabelledCrops, seed: Seed) -> Judged:
+def _judge_release(release: Artifact, items: LabelledCrops, seed: Seed) -> NewcomerVerdicts:
     manifest = release.manifest
     session = open_session(release, threads=1)
     scored = score_items(session, items, lambda done: seed.progress("judge", done, len(items)))
-    labels, named = labelled(scored, manifest.gate, manifest.classes, items)
-    return Judged(
+    labels, named = label_items(scored, manifest.gate, manifest.classes, items)
+    return NewcomerVerdicts(
         families=np.array(items.families),
         sources=np.array(items.sources),
         groups=np.array(items.groups),

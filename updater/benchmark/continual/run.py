@@ -10,8 +10,8 @@ import numpy as np
 from detector.release.manifest import FEATURE_VERSION
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
-from updater.benchmark.continual.left_out import LeftOut, leave_out, trained
-from updater.benchmark.continual.resampled import Draws, resampled
+from updater.benchmark.continual.left_out import LeftOutFamily, leave_out, train_without
+from updater.benchmark.continual.resampled import Draws, resample_figures
 from updater.benchmark.continual.scoring import rightly_told
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
@@ -20,8 +20,8 @@ from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.results import Power, RejectionScores, Unseen, WithinSource, af, af_paper
-from updater.benchmark.report.results import Step as StreamStep
-from updater.benchmark.report.run_folder import save_scores, seconds_in, timed
+from updater.benchmark.report.results import Result as StreamStep
+from updater.benchmark.report.run_folder import save_scores, seconds_in, timing
 from updater.training.processes import is_first
 
 Kinds = Mapping[str, frozenset[str]]
@@ -49,8 +49,8 @@ def stream_benchmark(
         raise ValueError("one task cannot be left out of one: name more tasks, or leave none out")
     crops = stream.plan.model_dump(mode="json")
 
-    def measured(featured: Stream, seed: Seed) -> Outcome:
-        out: list[list[dict[str, LeftOut]]] = [[], []]
+    def measure_seed(featured: Stream, seed: Seed) -> Outcome:
+        out: list[list[dict[str, LeftOutFamily]]] = [[], []]
         continual = Continual(featured, setup, seed.number, seed.parts, seed.progress)
         learnt = continual.run()
         joint = _joint(featured, setup, seed)
@@ -66,10 +66,10 @@ def stream_benchmark(
         name,
         stream.name,
         stream.digest,
-        setup.described() | {"crops": crops, "feature_version": FEATURE_VERSION},
+        setup.as_record() | {"crops": crops, "feature_version": FEATURE_VERSION},
         (setup.learner, setup.options.scheme, str(setup.memory), setup.architecture.backbone),
         lambda progress: with_features(stream, setup, progress, frozen),
-        measured,
+        measure_seed,
         is_done=lambda outcome: not leave_families_out or outcome.figures["unseen.auc"].value is not None,
         keeps_parts=True,
     )
@@ -82,8 +82,8 @@ def _outcome(
     continual: Continual,
     learnt: tuple[list[list[float]], list[StreamStep], dict[str, RejectionScores]],
     joint: tuple[float, float],
-    out: Sequence[Mapping[str, LeftOut]],
-    out_source_known: Sequence[Mapping[str, LeftOut]],
+    out: Sequence[Mapping[str, LeftOutFamily]],
+    out_source_known: Sequence[Mapping[str, LeftOutFamily]],
 ) -> Outcome:
     """Put all that was measured together, and write the scores of rejection into the seed's folder."""
     (columns, steps, scores), (joint_aa, joint_s), first = learnt, joint, setup.rejection[0]
@@ -103,7 +103,7 @@ def _outcome(
         }
         scores |= {f"without {one[first].family}": one[first].scores for one in out}
     by_first = [[one[first] for one in each] for each in (out, out_source_known)]
-    drawn, drawn_of_family = resampled(stream, continual.on_tests, scores, *by_first)
+    drawn, drawn_of_family = resample_figures(stream, continual.on_tests, scores, *by_first)
     updates = [step.seconds["training"] for step in steps[1:]]
     figures = steps[-1].figures.model_copy(
         update={
@@ -135,7 +135,7 @@ def _outcome(
     )
 
 
-def _of_family(one: LeftOut, drawn: Mapping[str, Draws]) -> Values:
+def _of_family(one: LeftOutFamily, drawn: Mapping[str, Draws]) -> Values:
     """Return how a family fares within its source, which is known; each figure is of all its forgeries."""
     figures = {f"within_source.{name}": value for name, value in one.within}
     figures["power.share"] = float(one.not_real.mean())
@@ -147,11 +147,11 @@ def _values(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:
     return {row: {name: Value(value=value) for name, value in figures} for row, figures in rows.items()}
 
 
-def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOut]]) -> dict[str, Unseen]:
+def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOutFamily]]) -> dict[str, Unseen]:
     return {name: mean_of(Unseen, [one[name].unseen for one in out]) for name in setup.rejection}
 
 
-def _of_source_known(left_out: Sequence[LeftOut], powers: Sequence[float]) -> dict[str, object]:
+def _of_source_known(left_out: Sequence[LeftOutFamily], powers: Sequence[float]) -> dict[str, object]:
     """Return what only a known source can show: the power, and the score of the lone source."""
     if not left_out:
         return {}
@@ -171,8 +171,8 @@ def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
         joint_aa = float(json.loads(done.read_bytes()))
     else:
         file = seed.parts / "joint.safetensors"
-        with timed(clock):
-            learnt = trained(
+        with timing(clock):
+            learnt = train_without(
                 stream.tasks,
                 replace(setup, learner="joint"),
                 seed.number,
@@ -189,7 +189,7 @@ def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
 
 def _left_out(
     stream: Stream, setup: Setup, seed: Seed, kinds: Kinds, *, source_known: bool, plain: bool
-) -> list[dict[str, LeftOut]]:
+) -> list[dict[str, LeftOutFamily]]:
     return [
         leave_out(
             stream,

@@ -23,12 +23,12 @@ from updater.candidate.gate_inputs import GateInputs, gate_inputs
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import TARGETS
 from updater.data.training_data import LabelledCrops
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.experts.calibrate import ExpertsSay, calibrated_experts
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
 from updater.training.pools import backbone_rows, classify_in_parts, crop_features
-from updater.training.step import Learnt
+from updater.training.step import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
     )
 
 
-def output_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NetworkOutput:
+def output_of(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> NetworkOutput:
     """Return what the network says of each whole item, on the CPU."""
     parts = zip(*outputs_of(learnt, items, device), strict=True)
     return NetworkOutput(*(torch.cat(part) for part in parts))
 
 
-def outputs_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> Iterator[NetworkOutput]:
+def outputs_of(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> Iterator[NetworkOutput]:
     """Yield what the network says of some thousands of whole items at a time, at least once, on the CPU."""
     network = learnt.network
     features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
@@ -99,10 +99,10 @@ def scores_offered() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Judge:
+class CalibratedModel:
     """A trained network with its gate, calibrated on held-back items of the classes that it knows."""
 
-    learnt: Learnt
+    learnt: TrainedModel
     setup: Setup
     gate: GateParameters
     reference: Reference | None
@@ -116,22 +116,22 @@ class Judge:
         """Which logits stand for fakes, bool [K]."""
         return schemes.fake_columns(schemes.columns(self.learnt.classes, self.setup.options))
 
-    def judged(self, items: LabelledCrops) -> JudgedItems:
+    def judge(self, items: LabelledCrops) -> JudgedItems:
         """Judge whole items."""
         parts, done = [], 0
         experts = self.experts and self.experts.of(items)
         for output in outputs_of(self.learnt, items, self.setup.torch_device):
             some = slice(done, done + len(output.logits))
-            parts.append(self._judged(output, experts and experts.take(some), items, some))
+            parts.append(self._judge_output(output, experts and experts.take(some), items, some))
             done += len(output.logits)
         judged = joined_items(parts)
         return replace(judged, rejection=judged.rejection | self._odin(items))
 
-    def _judged(
+    def _judge_output(
         self, output: NetworkOutput, experts: ExpertsSay | None, items: LabelledCrops, some: slice
     ) -> JudgedItems:
         frozen = self.learnt.network.architecture.frozen
-        measured = _measured(output, self.reference, self.fake, experts, frozen)
+        measured = _gate_inputs(output, self.reference, self.fake, experts, frozen)
         logits = torch.from_numpy(measured.logits)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
@@ -156,8 +156,8 @@ class Judge:
         return {ODIN: odin_scores(self.learnt.network, items, device=self.setup.torch_device)}
 
 
-def calibrated(
-    learnt: Learnt,
+def calibrate(
+    learnt: TrainedModel,
     setup: Setup,
     train: LabelledCrops,
     calibration: LabelledCrops,
@@ -165,7 +165,7 @@ def calibrated(
     new: int | None = None,
     without: frozenset[str] = frozenset(),
     seed: int,
-) -> Judge:
+) -> CalibratedModel:
     """Fit the gate, and the setup's scores, as a release does.
 
     train: what the network was trained on, of which all but the first `new` items are exemplars of earlier
@@ -193,7 +193,7 @@ def calibrated(
     if setup.experts:
         contracts = [expert.contract for expert in setup.experts]
         experts = calibrated_experts(contracts, calibration, held.logits, learnt.classes, setup.options)
-    measured = _measured(held, reference, fake, experts, learnt.network.architecture.frozen)
+    measured = _gate_inputs(held, reference, fake, experts, learnt.network.architecture.frozen)
     gate = _gate(measured, calibration)
     evidence = known_of(
         learnt.network,
@@ -202,10 +202,10 @@ def calibrated(
         evidence_of(learnt.network, held),
         _columns(calibration, learnt, setup),
         tuple(schemes.columns(learnt.classes, setup.options)),
-        _augmented(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
+        _augmix_evidence(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
     )
     names = [name for name in setup.rejection if name != ODIN]
-    return Judge(
+    return CalibratedModel(
         learnt,
         setup,
         gate,
@@ -215,15 +215,15 @@ def calibrated(
     )
 
 
-def _augmented(
-    learnt: Learnt, setup: Setup, items: LabelledCrops, without: frozenset[str], seed: int
+def _augmix_evidence(
+    learnt: TrainedModel, setup: Setup, items: LabelledCrops, without: frozenset[str], seed: int
 ) -> tuple[Evidence, ...]:
     """Return the evidence of AugMix's versions of the items."""
     from updater.benchmark.rejection import augmix
 
     found = []
     for number in range(augmix.VERSIONS):
-        rng = RandomStream.AUGMIX_VERSIONS.generator(seed, number)
+        rng = SeedPurpose.AUGMIX_VERSIONS.generator(seed, number)
         crops = augmix.augment_all(rng, items.crops, without)
         changed = replace(items, crops=crops, features=None, crop_features=None)
         found.append(evidence_of(learnt.network, output_of(learnt, changed, setup.torch_device)))
@@ -243,7 +243,7 @@ def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
     return gate.model_copy(update={"unknown_threshold": threshold})
 
 
-def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops) -> float:
+def rightly_told(learnt: TrainedModel, setup: Setup, items: LabelledCrops) -> float:
     """Return the share told rightly by the highest logit, 0..1.
 
     Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.
@@ -256,23 +256,25 @@ def rightly_told(learnt: Learnt, setup: Setup, items: LabelledCrops) -> float:
     return right / done
 
 
-def _right(learnt: Learnt, setup: Setup, logits: torch.Tensor, families: Sequence[str]) -> NDArray[np.bool_]:
+def _right(
+    learnt: TrainedModel, setup: Setup, logits: torch.Tensor, families: Sequence[str]
+) -> NDArray[np.bool_]:
     names, column = schemes.columns(learnt.classes, setup.options), logits.argmax(1)
     if not reals(learnt.classes).any():
         return np.asarray(np.array(names)[column.numpy()] == np.array(families))
     return np.asarray(schemes.fake_columns(names)[column].numpy() == ~reals(families))
 
 
-def herding_features(learnt: Learnt, items: LabelledCrops, device: torch.device) -> torch.Tensor:
+def herding_features(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> torch.Tensor:
     """Return what exemplars are chosen by, float32 [n, D]: the network's embedding of each item."""
     return torch.cat([one.embedding.float() for one in outputs_of(learnt, items, device)])
 
 
-def _columns(items: LabelledCrops, learnt: Learnt, setup: Setup) -> NDArray[np.int64]:
+def _columns(items: LabelledCrops, learnt: TrainedModel, setup: Setup) -> NDArray[np.int64]:
     return np.array(schemes.targets(items.families, learnt.classes, setup.options), np.int64)
 
 
-def _measured(
+def _gate_inputs(
     output: NetworkOutput,
     reference: Reference | None,
     fake: torch.Tensor,
@@ -289,7 +291,7 @@ def _labels(measured: GateInputs, gate: GateParameters, sources: Sequence[str]) 
     return labels_of(unknown_scores(measured, gate), measured.fake_probability, gate, sources=sources)
 
 
-def energy_of(learnt: Learnt, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
+def energy_of(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
     """Return the classifier's energy of each item, float32 [n]."""
     logits = torch.cat([one.logits for one in outputs_of(learnt, items, device)])
     return np.asarray(energy(logits).numpy(), np.float32)

@@ -44,7 +44,7 @@ class Setup:
     experts: tuple[Expert, ...] = ()
     """networks with a real/fake head of their own, beside the one that is trained"""
 
-    def described(self) -> dict[str, JsonValue]:
+    def as_record(self) -> dict[str, JsonValue]:
         """Return every option by name, for the record; weights by their digest, where there are some."""
         whole = asdict(replace(self, start_from=None, experts=()))
         for name in ("start_from", "experts"):
@@ -75,7 +75,7 @@ class Setup:
             weight_decay=self.weight_decay,
             optimizer=self.optimizer,
             schedule=self.schedule,
-        ).augmented(self.augment, self.architecture.crop_px)
+        ).with_augmentation(self.augment, self.architecture.crop_px)
 
     def trained_epochs(self, epochs: float) -> "Setup":
         """Return the setup in which an item is drawn so often to train the whole network.

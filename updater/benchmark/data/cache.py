@@ -61,7 +61,7 @@ def fetch(folder: Path | None, key: str, make: Callable[[], Piece], *, wait: boo
     if folder is None:
         return make()
     path = folder / f"{key}.safetensors"
-    return made_once(path, lambda: _read(path), lambda: _written(make()), wait=wait)
+    return made_once(path, lambda: _read(path), lambda: _encode_piece(make()), wait=wait)
 
 
 def made_once(
@@ -103,7 +103,7 @@ def _alone(path: Path, *, wait: bool) -> Iterator[bool]:
         yield True
 
 
-def _written(piece: Piece) -> bytes:
+def _encode_piece(piece: Piece) -> bytes:
     crops = np.ascontiguousarray(piece.crops[:])
     arrays: dict[str, NDArray[Any]] = {"crops": crops}
     about: dict[str, Any] = {"digests": piece.digests, "groups": piece.groups}

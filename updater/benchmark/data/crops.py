@@ -33,7 +33,7 @@ from updater.data.layouts.entries import DataError
 from updater.data.shards import Shard, read_shard
 from updater.data.stored_rows import StoredRows, joined_rows
 from updater.data.training_data import LabelledCrops
-from updater.progress import Progress, unsaid
+from updater.progress import Progress, no_progress
 from updater.training.crop_rows import by_rows
 from updater.training.pools import forensics_on
 
@@ -73,7 +73,7 @@ class CropReader:
         self,
         plan: CropPlan | None = None,
         cache: Path | None = None,
-        progress: Progress = unsaid,
+        progress: Progress = no_progress,
         processes: int = 2,
         picture: PicturePlan | None = None,
     ) -> None:
@@ -261,19 +261,19 @@ def _features(shard: Shard, forensics: CropFeatures, device: torch.device, *, wa
         if there is None or there[0].count != shard.count:
             return None
         own, about = there
-        return own if about.get(_OF) == _said(own.digest, shard) else None
+        return own if about.get(_OF) == _provenance(own.digest, shard) else None
 
-    def written() -> bytes:
+    def encode_features() -> bytes:
         crops = StoredRows([shard])
         rows = by_rows(
             forensics_on(device, forensics, crops.shape[1]), crops, device, lambda done, total: None
         )
         features = rows.cpu().numpy() if isinstance(rows, Tensor) else rows[:]
         digest = hashlib.sha256(np.ascontiguousarray(features).data).hexdigest()
-        return save({"features": features}, {_OF: _said(digest, shard)})
+        return save({"features": features}, {_OF: _provenance(digest, shard)})
 
-    return made_once(path, read, written, wait=wait)
+    return made_once(path, read, encode_features, wait=wait)
 
 
-def _said(digest: str, crops: Shard) -> str:
+def _provenance(digest: str, crops: Shard) -> str:
     return f"sha256 {digest} of the crops {crops.digest}"

@@ -21,8 +21,8 @@ from memory.records import REAL
 from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
 from updater.data.layouts.listed import (
     MISSING,
-    Tally,
-    grouped,
+    LayoutTally,
+    group_items,
     kept_apart,
     lines_of,
     media_in,
@@ -31,7 +31,7 @@ from updater.data.layouts.listed import (
 )
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS, DistortionError, Step
-from updater.distortions.meta import parsed
+from updater.distortions.meta import parse_line
 
 FAMILY = "DF-VAE"
 VARIANTS = {
@@ -68,10 +68,10 @@ def load_deeperforensics(folder: Path, reals: Path, variant: str = "std") -> Lis
     videos = folder / "manipulated_videos" / VARIANTS[variant]
     if not videos.is_dir():
         raise LayoutError(f"{videos} is missing: unpack manipulated_videos there")
-    tally = Tally()
+    tally = LayoutTally()
     meta = None if VARIANTS[variant] in _PLAIN else _meta(folder, VARIANTS[variant])
     names = list(_names(folder, tally))
-    groups = grouped([(f"actor {actor}", f"target {target}") for _, target, actor, _ in names])
+    groups = group_items([(f"actor {actor}", f"target {target}") for _, target, actor, _ in names])
     forged: list[Entry] = []
     real: dict[Path, Entry] = {}
     missing: set[Path] = set()
@@ -114,7 +114,7 @@ def _meta(folder: Path, variant: str) -> dict[str, tuple[Step, ...]]:
     meta = {}
     for number, line in enumerate(lines_of(path), 1):
         try:
-            name, steps = parsed(line)
+            name, steps = parse_line(line)
             if not steps or not {step.name for step in steps}.issubset(DEEPERFORENSICS):
                 raise DistortionError(f"it needs TYPE:LEVEL, with a type of {', '.join(DEEPERFORENSICS)}")
         except DistortionError as error:
@@ -123,7 +123,7 @@ def _meta(folder: Path, variant: str) -> dict[str, tuple[Step, ...]]:
     return meta
 
 
-def _names(folder: Path, tally: Tally) -> Iterator[tuple[str, str, str, Split]]:
+def _names(folder: Path, tally: LayoutTally) -> Iterator[tuple[str, str, str, Split]]:
     """Yield each listed video's name, target, actor and split."""
     seen = set()
     for split in get_args(Split):

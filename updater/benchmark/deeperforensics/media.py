@@ -12,7 +12,7 @@ from ingest.records import CropPlan
 from ingest.sandbox.crops import cut, grid
 from updater.benchmark.data.crops import CropReader, MediaFile
 from updater.data.layouts.entries import Entry
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.listed import LayoutTally
 from updater.data.training_data import LabelledCrops
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError, Step
@@ -32,13 +32,13 @@ FRAMES_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class Reading:
+class ClipReading:
     """How clips are read, and where what was made of them is kept."""
 
     plan: CropPlan
     cache: Path
     progress: Progress
-    tally: Tally
+    tally: LayoutTally
 
     def clips(self, what: str, entries: Sequence[Entry]) -> LabelledCrops:
         """Read clips to crops with their forensic features; those that cannot be distorted are counted.
@@ -51,7 +51,7 @@ class Reading:
         ]
         with CropReader(self.plan, self.cache / "crops", self.progress) as reader:
             items = reader.read(what, "deeperforensics", files)
-        return self.featured(what, items)
+        return self.with_features(what, items)
 
     def files(self, what: str, entries: Sequence[Entry]) -> list[tuple[Entry, Path]]:
         """Return the file of each clip under its distortions; those that cannot be distorted are counted."""
@@ -59,17 +59,17 @@ class Reading:
         for number, entry in enumerate(entries, 1):
             self.progress(f"{what}: distortions", number, len(entries))
             try:
-                pairs.append((entry, materialised(entry, self.cache / "distorted")))
+                pairs.append((entry, materialise(entry, self.cache / "distorted")))
             except (DistortionError, ClipError) as error:
                 self.tally.add("clips cannot be distorted, and are left out", error)
         return pairs
 
-    def featured(self, what: str, items: LabelledCrops) -> LabelledCrops:
+    def with_features(self, what: str, items: LabelledCrops) -> LabelledCrops:
         """Return the items with the forensic features of every crop."""
         return with_crop_features(items, CPU, lambda *at: self.progress(f"{what}: features", *at))
 
 
-def materialised(entry: Entry, cache: Path) -> Path:
+def materialise(entry: Entry, cache: Path) -> Path:
     """Return the file of a clip under its distortions; one that it is yet to be given is made once.
 
     Raises DistortionError, ClipError and OSError.

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from detector.model.backbone import BackboneError, architecture_of
 from detector.release.manifest import NO_BACKBONE, Architecture
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.deeperforensics.media import Reading, excerpts, under
+from updater.benchmark.deeperforensics.media import ClipReading, excerpts, under
 from updater.benchmark.forgerynet.choices import Choices as ClipChoices
 from updater.benchmark.forgerynet.classifiers import of_videos
-from updater.benchmark.forgerynet.sights import Sight
+from updater.benchmark.forgerynet.sights import Sample
 from updater.benchmark.forgerynet.views import video_sights
 from updater.benchmark.networks import videos
 from updater.benchmark.networks.images import NetworkError
@@ -46,7 +46,7 @@ class ModelError(DataError):
 
 
 @dataclass(frozen=True)
-class Judge(Generic[T]):
+class TrainedClipModel(Generic[T]):
     """A model that was trained."""
 
     parameters: int
@@ -66,13 +66,13 @@ class Model(Protocol[T]):
     def labels(self, clips: T) -> NDArray[np.int64]:
         """Return 1 for a forged clip, 0 for a real one, [n]."""
 
-    def trained(self, parts: Sequence[T], name: str, seed: Seed) -> Judge[T]:
+    def train(self, parts: Sequence[T], name: str, seed: Seed) -> TrainedClipModel[T]:
         """Train on real and forged clips of all parts. name: of the training."""
 
 
 def model_of(
-    name: str, reading: Reading, device: torch.device, *, synthetic: bool
-) -> Model[LabelledCrops] | Model[Sequence[Sight]]:
+    name: str, reading: ClipReading, device: torch.device, *, synthetic: bool
+) -> Model[LabelledCrops] | Model[Sequence[Sample]]:
     """Return the model of that name. Raises ModelError."""
     check(name)
     if name.partition(":")[0] in videos.DEEPERFORENSICS:
@@ -102,7 +102,7 @@ class OnCrops:
     """A network on crops as the stream cuts them."""
 
     name: str
-    reading: Reading
+    reading: ClipReading
     device: torch.device
 
     def read(self, what: str, entries: Sequence[Entry]) -> LabelledCrops:
@@ -112,13 +112,13 @@ class OnCrops:
     def under_each(self, entries: Sequence[Entry], steps: Sequence[Distortion]) -> dict[str, LabelledCrops]:
         """Distort excerpts of the clips in memory, and cut their last frame."""
         some, plan = excerpts(entries), self.reading.plan
-        return {str(step): self.reading.featured(str(step), under(some, [step], plan)) for step in steps}
+        return {str(step): self.reading.with_features(str(step), under(some, [step], plan)) for step in steps}
 
     def labels(self, clips: LabelledCrops) -> NDArray[np.int64]:
         """Return 1 for a forged clip, 0 for a real one, [n]."""
         return np.array([family != "real" for family in clips.families], np.int64)
 
-    def trained(self, parts: Sequence[LabelledCrops], name: str, seed: Seed) -> Judge[LabelledCrops]:
+    def train(self, parts: Sequence[LabelledCrops], name: str, seed: Seed) -> TrainedClipModel[LabelledCrops]:
         """Train on real and forged clips of all parts."""
         items = LabelledCrops.join(parts)
         # A clip may stand in several variants with the same bytes: here each has an id of its own.
@@ -138,11 +138,13 @@ class OnCrops:
         )
         real = learnt.classes.index("real")
 
-        def forged(clips: LabelledCrops) -> NDArray[np.float64]:
+        def forged_probability(clips: LabelledCrops) -> NDArray[np.float64]:
             logits = output_of(learnt.network, clips, self.device, "clips", lambda *at: None).logits
             return np.asarray(1 - torch.softmax(logits.double(), 1)[:, real].numpy())
 
-        return Judge(sum(weights.numel() for weights in learnt.network.parameters()), forged)
+        return TrainedClipModel(
+            sum(weights.numel() for weights in learnt.network.parameters()), forged_probability
+        )
 
     def _architecture(self, crop_px: int) -> Architecture:
         if self.name == FORENSIC:
@@ -155,10 +157,10 @@ class OnClips:
     """One of the paper's networks on frames in a row."""
 
     choices: ClipChoices
-    reading: Reading
+    reading: ClipReading
     device: torch.device
 
-    def read(self, what: str, entries: Sequence[Entry]) -> Sequence[Sight]:
+    def read(self, what: str, entries: Sequence[Entry]) -> Sequence[Sample]:
         """Return the clips that can be decoded, each with its number of frames."""
         clips = [
             replace(entry, path=path, distortions=()) for entry, path in self.reading.files(what, entries)
@@ -166,7 +168,9 @@ class OnClips:
         progress = partial(self.reading.progress, what)
         return video_sights(clips, self.reading.cache, self.reading.tally, progress)
 
-    def under_each(self, entries: Sequence[Entry], steps: Sequence[Distortion]) -> dict[str, Sequence[Sight]]:
+    def under_each(
+        self, entries: Sequence[Entry], steps: Sequence[Distortion]
+    ) -> dict[str, Sequence[Sample]]:
         """Distort what the network sees of each clip in memory."""
         sights = self.read("each distortion at each level", entries)
         return {
@@ -177,15 +181,17 @@ class OnClips:
             for step in steps
         }
 
-    def labels(self, clips: Sequence[Sight]) -> NDArray[np.int64]:
+    def labels(self, clips: Sequence[Sample]) -> NDArray[np.int64]:
         """Return 1 for a forged clip, 0 for a real one, [n]."""
         return np.array([sight.entry.label for sight in clips], np.int64)
 
-    def trained(self, parts: Sequence[Sequence[Sight]], name: str, seed: Seed) -> Judge[Sequence[Sight]]:
+    def train(
+        self, parts: Sequence[Sequence[Sample]], name: str, seed: Seed
+    ) -> TrainedClipModel[Sequence[Sample]]:
         """Train on real and forged clips of all parts."""
         clips = [sight for part in parts for sight in part]
         classifier = of_videos(self.choices, 2, self.device, None)
-        network = classifier.trained(
+        network = classifier.train(
             clips,
             self.labels(clips),
             seed=seed.number,
@@ -194,7 +200,7 @@ class OnClips:
             progress=partial(seed.progress, f"training on {name}"),
         )
         progress = partial(seed.progress, f"{name}: test")
-        return Judge(
+        return TrainedClipModel(
             sum(weights.numel() for weights in network.parameters()),
             lambda asked: classifier.probabilities(network, asked, self.device, progress)[:, 1],
         )

@@ -15,8 +15,8 @@ from pydantic import JsonValue
 
 from ingest.records import CropPlan
 from updater.benchmark.data.deeperforensics import load_deeperforensics, load_hidden
-from updater.benchmark.deeperforensics.media import SMALL, Reading, of_both_labels
-from updater.benchmark.deeperforensics.models import Judge, Model
+from updater.benchmark.deeperforensics.media import SMALL, ClipReading, of_both_labels
+from updater.benchmark.deeperforensics.models import Model, TrainedClipModel
 from updater.benchmark.deeperforensics.tree import (
     HIDDEN_FOLDER,
     REALS_FOLDER,
@@ -40,12 +40,12 @@ _TREE = "1"
 """counts what has changed in our own clips"""
 
 
-class ChoiceError(DataError):
+class RunChoiceError(DataError):
     """A choice that is none. One line: which, and what there is."""
 
 
 @dataclass(frozen=True)
-class Choices:
+class RunChoices:
     """Everything that a run follows from, its media and its seed aside."""
 
     train: tuple[str, ...]
@@ -55,15 +55,15 @@ class Choices:
     synthetic: bool
 
     @classmethod
-    def named(cls, train: str, test: str, model: str, *, synthetic: bool) -> "Choices":
+    def from_names(cls, train: str, test: str, model: str, *, synthetic: bool) -> "RunChoices":
         """Return the choices that the options NAME,NAME,… say. Raises ChoiceError."""
-        choices = cls(_named(train), _named(test), model, synthetic)
+        choices = cls(_split_names(train), _split_names(test), model, synthetic)
         for training in choices.train:
             _each_of("train", variants_of(training), _TRAINED)
         _each_of("test", choices.test, TESTED)
         return choices
 
-    def described(self) -> dict[str, JsonValue]:
+    def as_record(self) -> dict[str, JsonValue]:
         """Return every choice by name, for the record."""
         return asdict(self) | {"train": list(self.train), "test": list(self.test)}
 
@@ -79,7 +79,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Data:
+class ClipTree:
     """What was read of a tree."""
 
     name: str
@@ -96,13 +96,13 @@ class Data:
 
 
 def read(
-    choices: Choices,
+    choices: RunChoices,
     data: Path | None,
     reals: Path | None,
     hidden: Path | None,
     home: Path,
     progress: Progress,
-) -> Data:
+) -> ClipTree:
     """Read the variants that the choices name; without a folder, make our own clips once and read those.
 
     Raises LayoutError, and OSError.
@@ -131,7 +131,7 @@ def read(
     if not test:
         notes = (*notes, f"no {HIDDEN} test: it was never released, and there is no other method's folder")
     every = [entry for of in variants.values() for entry in of.entries]
-    return Data(name, digest_of([*every, *test], data), variants, test, plan, notes)
+    return ClipTree(name, digest_of([*every, *test], data), variants, test, plan, notes)
 
 
 def variants_of(train: str) -> tuple[str, ...]:
@@ -139,14 +139,14 @@ def variants_of(train: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(train.split("+")))
 
 
-def _named(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def _each_of(option: str, names: Sequence[str], offered: Sequence[str]) -> None:
     for name in names:
         if name not in offered:
-            raise ChoiceError(f"--{option} {name!r} is no variant: choose of {', '.join(offered)}")
+            raise RunChoiceError(f"--{option} {name!r} is no variant: choose of {', '.join(offered)}")
 
 
 CLIPS_BY_DISTORTION = 48
@@ -156,7 +156,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Media(Generic[T]):
+class ClipMedia(Generic[T]):
     """All clips of a run, as its model reads them."""
 
     train: Mapping[str, T]
@@ -167,10 +167,12 @@ class Media(Generic[T]):
     """by TYPE:LEVEL, clips of std's test under one distortion"""
 
 
-def benchmark(choices: Choices, data: Data, model: Model[T], reading: Reading) -> Benchmark[Media[T]]:
+def benchmark(
+    choices: RunChoices, data: ClipTree, model: Model[T], reading: ClipReading
+) -> Benchmark[ClipMedia[T]]:
     """Return the protocol as it is run."""
 
-    def measured(media: Media[T], seed: Seed) -> Outcome:
+    def measure_seed(media: ClipMedia[T], seed: Seed) -> Outcome:
         outcome = measure(choices, media, model, seed)
         return outcome.model_copy(update={"notes": (*data.notes, *reading.tally.notes())})
 
@@ -178,14 +180,14 @@ def benchmark(choices: Choices, data: Data, model: Model[T], reading: Reading) -
         "deeperforensics",
         data.name,
         data.digest,
-        choices.described(),
+        choices.as_record(),
         (choices.model,),
         lambda progress: read_media(choices, data, model, progress),
-        measured,
+        measure_seed,
     )
 
 
-def read_media(choices: Choices, data: Data, model: Model[T], progress: Progress) -> Media[T]:
+def read_media(choices: RunChoices, data: ClipTree, model: Model[T], progress: Progress) -> ClipMedia[T]:
     """Read what the choices need. Raises what the model's reading raises, and ClipError."""
     train = {name: model.read(f"{name} train", data.part(name, "train")) for name in choices.trained_variants}
     test = {name: model.read(f"{name} test", data.part(name, "test")) for name in choices.test}
@@ -194,14 +196,14 @@ def read_media(choices: Choices, data: Data, model: Model[T], progress: Progress
     some = of_both_labels(data.part("std", "test"), CLIPS_BY_DISTORTION)
     steps = [Step(name, level) for name in DEEPERFORENSICS for level in LEVELS]
     progress("each distortion at each level", 0, len(steps))
-    return Media(train, test, model.under_each(some, steps))
+    return ClipMedia(train, test, model.under_each(some, steps))
 
 
-def measure(choices: Choices, media: Media[T], model: Model[T], seed: Seed) -> Outcome:
+def measure(choices: RunChoices, media: ClipMedia[T], model: Model[T], seed: Seed) -> Outcome:
     """Train on each of the choices' trainings with one seed, and test it on everything."""
     table, by_distortion = {}, {}
     for training in choices.train:
-        judge = model.trained([media.train[name] for name in variants_of(training)], training, seed)
+        judge = model.train([media.train[name] for name in variants_of(training)], training, seed)
         table[training] = {name: _figures(model, judge, test) for name, test in media.test.items()}
         if training == choices.of_distortions:
             by_distortion = {name: _figures(model, judge, some) for name, some in media.single.items()}
@@ -212,7 +214,7 @@ def measure(choices: Choices, media: Media[T], model: Model[T], seed: Seed) -> O
     )
 
 
-def _figures(model: Model[T], judge: Judge[T], clips: T) -> Values:
+def _figures(model: Model[T], judge: TrainedClipModel[T], clips: T) -> Values:
     labels = model.labels(clips)
     return values(figures(judge.forged(clips), labels), len(labels))
 

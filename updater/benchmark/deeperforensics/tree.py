@@ -25,8 +25,8 @@ from updater.distortions.clip_writing import to_h264
 from updater.distortions.distortion import Step
 from updater.distortions.files import distort_file, generator_of
 from updater.distortions.meta import meta_line
-from updater.distortions.methods import FORGERYNET, MIXED, drawn
-from updater.draws import RandomStream
+from updater.distortions.methods import FORGERYNET, MIXED, draw_steps
+from updater.draws import SeedPurpose
 from updater.filters import Picture
 
 REALS_FOLDER, HIDDEN_FOLDER = "faceforensics", "hidden"
@@ -90,7 +90,7 @@ def write_deeperforensics(
 
 def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
     """Return a target's real and forged clip, as MP4."""
-    rng = RandomStream.DEEPERFORENSICS_CLIPS.generator(seed, target.number)
+    rng = SeedPurpose.DEEPERFORENSICS_CLIPS.generator(seed, target.number)
     side, state = SIDE_PX + 2 * REACH_PX, int(rng.integers(2**63))
     scene, camera = render(rng, side, side), CAMERAS[int(rng.integers(len(CAMERAS)))]
     frames = []
@@ -100,20 +100,20 @@ def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
     own, factor = int(rng.integers(2**63)), int(rng.integers(*RATE_FACTORS))
     forge = FAMILIES[target.family].forge
     forged = [forge(np.random.default_rng(own), frame) for frame in frames]
-    return _coded(frames, factor), _coded(forged, factor)
+    return _encode_h264(frames, factor), _encode_h264(forged, factor)
 
 
 def steps_of(seed: int, target: Target, variant: str) -> tuple[Step, ...]:
     """Draw what a target's clips are under in a variant, as the published metas are."""
-    rng = RandomStream.DEEPERFORENSICS_VARIANTS.generator(seed, target.number, DISTORTED.index(variant))
+    rng = SeedPurpose.DEEPERFORENSICS_VARIANTS.generator(seed, target.number, DISTORTED.index(variant))
     count = int(variant.removeprefix("mix")) if variant.startswith("mix") else 1
-    return drawn(rng, count, 5 if variant == "sing" else None)
+    return draw_steps(rng, count, 5 if variant == "sing" else None)
 
 
 def drawn_others(number: int, seed: int = 0) -> tuple[Step, ...]:
     """Draw a mix of two to four of the 36 for the clip of that number."""
-    rng = RandomStream.OTHER_DISTORTIONS.generator(seed, number)
-    return drawn(rng, int(rng.choice(MIXED)), names=tuple(FORGERYNET))
+    rng = SeedPurpose.OTHER_DISTORTIONS.generator(seed, number)
+    return draw_steps(rng, int(rng.choice(MIXED)), names=tuple(FORGERYNET))
 
 
 def other_methods_test(folder: Path, reals: Path) -> tuple[Entry, ...]:
@@ -144,7 +144,7 @@ def _path(rng: np.random.Generator) -> Sequence[tuple[int, int]]:
     return [(int(down), int(across)) for down, across in np.rint(start + shares * (end - start))]
 
 
-def _coded(frames: Sequence[Picture], factor: int) -> bytes:
+def _encode_h264(frames: Sequence[Picture], factor: int) -> bytes:
     return to_h264(np.stack(frames), factor, "mp4")
 
 
@@ -159,7 +159,7 @@ def _write_job(job: tuple[Path, int, Target]) -> None:
     std.write_bytes(forged)
     for variant in DISTORTED:
         place = folder / "manipulated_videos" / VARIANTS[variant] / target.name
-        _distorted(std, place, steps_of(seed, target, variant), f"{variant}/{target.name}", seed)
+        _distort_clip(std, place, steps_of(seed, target, variant), f"{variant}/{target.name}", seed)
 
 
 def _write_hidden(folder: Path, seed: int, target: Target, real: bytes, forged: bytes) -> None:
@@ -168,11 +168,13 @@ def _write_hidden(folder: Path, seed: int, target: Target, real: bytes, forged: 
     undistorted = folder / f".{target.number}.mp4"
     undistorted.write_bytes(data)
     name = f"{target.number:03}.mp4"
-    _distorted(undistorted, folder / kind / name, drawn_others(target.number, seed), f"hidden/{name}", seed)
+    _distort_clip(
+        undistorted, folder / kind / name, drawn_others(target.number, seed), f"hidden/{name}", seed
+    )
     undistorted.unlink()
 
 
-def _distorted(source: Path, target: Path, steps: Sequence[Step], name: str, seed: int) -> None:
+def _distort_clip(source: Path, target: Path, steps: Sequence[Step], name: str, seed: int) -> None:
     distort_file(source, target, steps, generator_of(seed, name), via_xvid=False, max_pixels=_MAX_PIXELS)
 
 

@@ -16,7 +16,7 @@ from memory.records import REAL
 from updater.benchmark.report.harness import Seed
 from updater.data.layouts.entries import Entry
 from updater.data.layouts.forgerynet import APPROACHES, Kind, Medium
-from updater.progress import Progress, unsaid
+from updater.progress import Progress, no_progress
 
 Kinds = Mapping[str, Kind]
 """families in the order of their directories, each with what becomes of the identity"""
@@ -120,7 +120,7 @@ class Choices:
             return cls(task, model, synthetic)
         return cls(task, model, synthetic, input="native", augmentation="weak")
 
-    def described(self) -> dict[str, JsonValue]:
+    def as_record(self) -> dict[str, JsonValue]:
         """Return every choice by name, for the record."""
         return asdict(self) | {"train_on": list(self.train_on)}
 
@@ -143,14 +143,14 @@ class Job:
     """for what was found out of files once: of all runs"""
     weights: Path | None = None
     """a file to begin with"""
-    progress: Progress = unsaid
+    progress: Progress = no_progress
 
     def of(self, seed: Seed) -> "Job":
         """Return the job with another seed."""
         return replace(self, seed=seed.number, folder=seed.parts, progress=seed.progress)
 
 
-def checked(choices: Choices, kinds: Kinds) -> Choices:
+def check_choices(choices: Choices, kinds: Kinds) -> Choices:
     """Return the choices.
 
     Raises ChoiceError where one is none, does not fit the tree's families, or would change nothing.

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from updater.benchmark.forgerynet.choices import KINDS, Job, class_names, class_of, in_group
-from updater.benchmark.forgerynet.classifiers import Classifier, of_pictures, of_videos
+from updater.benchmark.forgerynet.classifiers import UntrainedClassifier, of_pictures, of_videos
 from updater.benchmark.forgerynet.measures import absent, image_figures
-from updater.benchmark.forgerynet.sights import Sight, sights
+from updater.benchmark.forgerynet.sights import Sample, sights
 from updater.benchmark.forgerynet.views import video_sights
 from updater.benchmark.report.outcome import Outcome, Table, Values, values
 from updater.data.layouts.entries import LayoutError
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.listed import LayoutTally
 
 
 def measure(job: Job) -> Outcome:
@@ -28,7 +28,7 @@ def measure(job: Job) -> Outcome:
     Raises NetworkError and BackboneError for a model that is none, and LayoutError where a side has no file
     of a sort.
     """
-    choices, tally = job.choices, Tally()
+    choices, tally = job.choices, LayoutTally()
     make = of_pictures if choices.task == "image" else of_videos
     names = class_names(job.kinds, choices.classes)
     classifier = make(choices, len(names), job.device, job.weights)
@@ -45,7 +45,7 @@ def measure(job: Job) -> Outcome:
     if choices.protocol == "cross":
         return Outcome(table=side.table(), notes=tally.notes())
     train_on = side.with_group(choices.train_on[0]) if choices.train_on else side.train_on
-    network = side.trained(train_on, "all")
+    network = side.train(train_on, "all")
     p, y = side.probabilities(network), side.classes(side.test_on)
     families = {
         family: _figures(p, y, np.array([one.entry.family in (family, "real") for one in side.test_on]))
@@ -71,9 +71,9 @@ class _Sides:
     """What is trained on and what is tested on."""
 
     job: Job
-    classifier: Classifier
-    train_on: Sequence[Sight]
-    test_on: Sequence[Sight]
+    classifier: UntrainedClassifier
+    train_on: Sequence[Sample]
+    test_on: Sequence[Sample]
 
     def table(self) -> Table:
         """Train on all reals and each group, and test on all reals and each group of the same sort."""
@@ -83,7 +83,7 @@ class _Sides:
         y = self.classes(self.test_on)
         table: Table = {}
         for group in groups:
-            p = self.probabilities(self.trained(self.with_group(group), group))
+            p = self.probabilities(self.train(self.with_group(group), group))
             table[group] = {}
             for other in tested:
                 of_it = np.array(
@@ -97,9 +97,9 @@ class _Sides:
                     table[group][other] = {name: every[name] for name in ("acc", "auc")}
         return table
 
-    def trained(self, train_on: Sequence[Sight], name: str) -> nn.Module:
+    def train(self, train_on: Sequence[Sample], name: str) -> nn.Module:
         """Train a network on some of the files."""
-        return self.classifier.trained(
+        return self.classifier.train(
             train_on,
             self.classes(train_on),
             seed=self.job.seed,
@@ -113,7 +113,7 @@ class _Sides:
         progress = partial(self.job.progress, "test")
         return self.classifier.probabilities(network, self.test_on, self.job.device, progress)
 
-    def with_group(self, group: str) -> list[Sight]:
+    def with_group(self, group: str) -> list[Sample]:
         """Return the reals that are trained on, and the forgeries of a group."""
         return [
             one
@@ -121,7 +121,7 @@ class _Sides:
             if not one.entry.label or in_group(one.entry.family, self.job.kinds, group)
         ]
 
-    def classes(self, sights: Sequence[Sight]) -> NDArray[np.int64]:
+    def classes(self, sights: Sequence[Sample]) -> NDArray[np.int64]:
         """Return the numbers of the files' classes, int64 [n]."""
         kinds, count = self.job.kinds, self.job.choices.classes
         return np.array([class_of(sight.entry.family, kinds, count) for sight in sights], np.int64)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from updater.benchmark.forgerynet.choices import Choices
-from updater.benchmark.forgerynet.sights import Sight
+from updater.benchmark.forgerynet.sights import Sample
 from updater.benchmark.forgerynet.training import (
     Example,
-    Recipe,
-    Source,
+    Examples,
+    NetworkRecipe,
     as_input,
     cross_entropy,
     loaded_ahead,
@@ -36,20 +36,20 @@ from updater.training.processes import by_share
 
 
 @dataclass(frozen=True)
-class Classifier:
+class UntrainedClassifier:
     """A network that is yet to be trained, and what it is shown of a file: uint8 RGB [..., S, S, 3]."""
 
     choices: Choices
     make: Callable[[], nn.Module]
-    recipe: Recipe
-    training_view: Callable[[Sight, np.random.Generator], NDArray[np.uint8]]
+    recipe: NetworkRecipe
+    training_view: Callable[[Sample, np.random.Generator], NDArray[np.uint8]]
     """one view, by chance"""
-    test_views: Callable[[Sight], NDArray[np.uint8]]
+    test_views: Callable[[Sample], NDArray[np.uint8]]
     """[n, ..., S, S, 3]: the answer is the mean of what is said of each"""
 
-    def trained(
+    def train(
         self,
-        sights: Sequence[Sight],
+        sights: Sequence[Sample],
         targets: NDArray[np.int64],
         *,
         seed: int,
@@ -74,10 +74,10 @@ class Classifier:
             (str(sight.entry.path), sight.box, int(target))
             for sight, target in zip(sights, targets, strict=True)
         ]
-        identity = sha256(repr((facts, self.choices.described())).encode()).hexdigest()
+        identity = sha256(repr((facts, self.choices.as_record())).encode()).hexdigest()
         return train(
             self.make,
-            Source(load, chances, identity),
+            Examples(load, chances, identity),
             self.recipe,
             cross_entropy,
             seed=seed,
@@ -89,7 +89,7 @@ class Classifier:
     def probabilities(
         self,
         network: nn.Module,
-        sights: Sequence[Sight],
+        sights: Sequence[Sample],
         device: torch.device,
         progress: Callable[[int, int], None],
     ) -> NDArray[np.float64]:
@@ -112,11 +112,13 @@ class Classifier:
         return p.double().cpu().numpy()
 
 
-def of_pictures(choices: Choices, classes: int, device: torch.device, weights: Path | None) -> Classifier:
+def of_pictures(
+    choices: Choices, classes: int, device: torch.device, weights: Path | None
+) -> UntrainedClassifier:
     """Return a network on pictures. weights: a file to begin with."""
     recipe = recipe_of("image", choices, device, published_px(choices.model))
     front = front_of(choices.model)
-    return Classifier(
+    return UntrainedClassifier(
         choices,
         lambda: make_image_network(choices.model, classes, recipe.px, weights, pretrained=choices.pretrained),
         recipe,
@@ -125,12 +127,14 @@ def of_pictures(choices: Choices, classes: int, device: torch.device, weights: P
     )
 
 
-def of_videos(choices: Choices, classes: int, device: torch.device, weights: Path | None) -> Classifier:
+def of_videos(
+    choices: Choices, classes: int, device: torch.device, weights: Path | None
+) -> UntrainedClassifier:
     """Return a network on videos. weights: a file to begin with."""
     sampling = sampling_of(choices.model)
     recipe = recipe_of("video", choices, device, sampling.px)
     recipe = replace(recipe, frames=sampling.frames or recipe.frames, stride=sampling.stride or recipe.stride)
-    return Classifier(
+    return UntrainedClassifier(
         choices,
         lambda: make_video_network(
             choices.model, classes, recipe.px, recipe.frames, weights, pretrained=choices.pretrained

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from detector.looks.map_look import assembled, cells_of, covering
 from detector.model.localizer import LocalizerGraph
+from detector.second_pass.map_look import assemble_map, cells_of, covering
 from ingest.sandbox.crops import cut
 from memory.records import REAL
 from updater.benchmark.forgerynet.choices import ChoiceError, Job
-from updater.benchmark.forgerynet.sights import Map, Mapped, Shown
+from updater.benchmark.forgerynet.sights import Map, MapItem, MapResult
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.data.stored_rows import collected
+from updater.data.stored_rows import collect_rows
 from updater.data.training_data import LabelledCrops
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.localizer.calibrate import THRESHOLD, calibrate
 from updater.localizer.train import STEPS, MaskedCrops, train_localizer
 
@@ -36,8 +36,8 @@ def check(learns: str) -> None:
 
 
 def measure(
-    job: Job, train: Sequence[Shown], held_back: Sequence[Shown], test: Sequence[Shown], learns: str
-) -> list[Mapped]:
+    job: Job, train: Sequence[MapItem], held_back: Sequence[MapItem], test: Sequence[MapItem], learns: str
+) -> list[MapResult]:
     """Return the maps of the test pictures, of "left-out" one part for each family.
 
     Where nothing is held back, a fifth of the training's groups is. Raises ChoiceError.
@@ -47,23 +47,23 @@ def measure(
         raise ChoiceError("--model localizer:left-out knows our own families' kinds alone: use --synthetic")
     if not held_back:
         train, held_back = _apart(train)
-    rng = RandomStream.LOCALIZER_PICTURES.generator(job.seed)
+    rng = SeedPurpose.LOCALIZER_PICTURES.generator(job.seed)
     drawn = np.sort(rng.permutation(len(train))[:MAX_PICTURES])
-    learnt, held = _masked([train[one] for one in drawn]), _masked(held_back)
+    learnt, held = _mask_crops([train[one] for one in drawn]), _mask_crops(held_back)
     everything, reals_held = tuple(range(len(test))), held.items.families.count(REAL)
     if learns != "left-out":
-        graph = _trained(job, learnt, held, frozenset(), known=not learns)
-        return [_mapped(graph, test, everything, reals_held)]
+        graph = _train_graph(job, learnt, held, frozenset(), known=not learns)
+        return [_map_samples(graph, test, everything, reals_held)]
     families = sorted({one.sight.entry.family for one in test} - {REAL})
     parts = []
     for family in families:
-        graph = _trained(job, learnt, held, FAMILIES[family].kinds, known=False)
+        graph = _train_graph(job, learnt, held, FAMILIES[family].kinds, known=False)
         of_it = [number for number in everything if test[number].sight.entry.family in (REAL, family)]
-        parts.append(_mapped(graph, test, tuple(of_it), reals_held))
+        parts.append(_map_samples(graph, test, tuple(of_it), reals_held))
     return parts
 
 
-def _trained(
+def _train_graph(
     job: Job, learnt: MaskedCrops, held: MaskedCrops, without: frozenset[str], *, known: bool
 ) -> LocalizerGraph:
     network = train_localizer(
@@ -85,11 +85,11 @@ def _trained(
     )
 
 
-def _mapped(
-    graph: LocalizerGraph, test: Sequence[Shown], numbers: tuple[int, ...], reals_held: int
-) -> Mapped:
+def _map_samples(
+    graph: LocalizerGraph, test: Sequence[MapItem], numbers: tuple[int, ...], reals_held: int
+) -> MapResult:
     pairs = [_map(graph, test[number]) for number in numbers]
-    return Mapped(
+    return MapResult(
         numbers,
         tuple(said for said, _ in pairs),
         tuple(true for _, true in pairs),
@@ -103,20 +103,20 @@ def _mapped(
     )
 
 
-def _map(graph: LocalizerGraph, one: Shown) -> tuple[Map, Map]:
+def _map(graph: LocalizerGraph, one: MapItem) -> tuple[Map, Map]:
     pixels = one.pixels()
     height, width = pixels.shape[:2]
     corners, part = covering(width, height, CROP_PX)
     crops = torch.from_numpy(cut(pixels, corners, CROP_PX))
     with torch.inference_mode():
         cells = graph(crops, torch.zeros(len(crops), dtype=torch.int64))["cells"].numpy()
-    said = assembled(cells, corners, part).cells
+    said = assemble_map(cells, corners, part).cells
     left, top, part_width, part_height = part
     mask = one.mask(height, width)[top : top + part_height, left : left + part_width]
     return said, cells_of(mask, (said.shape[0], said.shape[1]))
 
 
-def _masked(pictures: Sequence[Shown]) -> MaskedCrops:
+def _mask_crops(pictures: Sequence[MapItem]) -> MaskedCrops:
     """Return all crops of pictures, and of each cell how much is forged."""
     starts = [0]
     cells: list[Map] = []
@@ -131,7 +131,7 @@ def _masked(pictures: Sequence[Shown]) -> MaskedCrops:
             starts.append(starts[-1] + len(corners))
             yield cut(pixels, corners, CROP_PX)
 
-    rows = collected(crops())
+    rows = collect_rows(crops())
     entries = [picture.sight.entry for picture in pictures]
     items = LabelledCrops(
         ids=tuple(str(entry.path) for entry in entries),
@@ -148,7 +148,7 @@ def _reals(items: LabelledCrops) -> LabelledCrops:
     return items.take(number for number, family in enumerate(items.families) if family == REAL)
 
 
-def _apart(pictures: Sequence[Shown]) -> tuple[list[Shown], list[Shown]]:
+def _apart(pictures: Sequence[MapItem]) -> tuple[list[MapItem], list[MapItem]]:
     """Hold back every fifth group."""
     groups = sorted({picture.sight.entry.group for picture in pictures})
     held = set(groups[::5])

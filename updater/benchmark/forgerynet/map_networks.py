@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from ingest.sandbox.crops import cut, grid
 from updater.benchmark.forgerynet.choices import Choices, Job
-from updater.benchmark.forgerynet.sights import Map, Mapped, Shown, resized
-from updater.benchmark.forgerynet.training import Example, Source, Trained, as_input, recipe_of, train
+from updater.benchmark.forgerynet.sights import Map, MapItem, MapResult, resize
+from updater.benchmark.forgerynet.training import Example, Examples, TrainingJob, as_input, recipe_of, train
 from updater.benchmark.forgerynet.views import LARGEST, perturbation
 from updater.benchmark.networks.maps import check, make_map_network, map_of
 from updater.distortions.methods import distort_with_maps
@@ -33,13 +33,13 @@ _COVERING = 9
 
 
 def measure(
-    job: Job, train_on: Sequence[Shown], held_back: Sequence[Shown], test: Sequence[Shown], rest: str
-) -> list[Mapped]:
+    job: Job, train_on: Sequence[MapItem], held_back: Sequence[MapItem], test: Sequence[MapItem], rest: str
+) -> list[MapResult]:
     """Return the maps of the test pictures, by the network that the choices name.
 
     Raises NetworkError and BackboneError for a name that is none.
     """
-    what = trained(job, train_on)
+    what = train_map_network(job, train_on)
     network = train(
         what.make,
         what.source,
@@ -56,10 +56,12 @@ def measure(
         job.progress("test", number, len(test))
     parameters = sum(parameter.numel() for parameter in network.parameters())
     said, true = [said for said, _ in pairs], [true for _, true in pairs]
-    return [Mapped(tuple(range(len(test))), tuple(said), tuple(true), THRESHOLD, {"parameters": parameters})]
+    return [
+        MapResult(tuple(range(len(test))), tuple(said), tuple(true), THRESHOLD, {"parameters": parameters})
+    ]
 
 
-def trained(job: Job, train_on: Sequence[Shown]) -> Trained:
+def train_map_network(job: Job, train_on: Sequence[MapItem]) -> TrainingJob:
     """Return what is trained on pictures with their maps, reals and forgeries drawn equally often."""
     choices = job.choices
     check(choices.model)
@@ -73,12 +75,12 @@ def trained(job: Job, train_on: Sequence[Shown]) -> Trained:
         return picture, np.append(np.float32(labels[row]), truth.ravel())
 
     said = [(str(one.sight.entry.path), str(one.truth), one.sight.box) for one in train_on]
-    identity = sha256(repr((said, choices.described())).encode()).hexdigest()
+    identity = sha256(repr((said, choices.as_record())).encode()).hexdigest()
 
     def make() -> nn.Module:
         return make_map_network(choices.model, recipe.px, job.weights, pretrained=choices.pretrained)
 
-    return Trained(make, Source(load, item_weights(labels, 1.0), identity), recipe, loss)
+    return TrainingJob(make, Examples(load, item_weights(labels, 1.0), identity), recipe, loss)
 
 
 def loss(said: Tensor, targets: Tensor) -> Tensor:
@@ -87,7 +89,7 @@ def loss(said: Tensor, targets: Tensor) -> Tensor:
     return of_picture + F.binary_cross_entropy_with_logits(said[:, 2:], targets[:, 1:])
 
 
-def _training_crop(one: Shown, choices: Choices, px: int, rng: np.random.Generator) -> tuple[Picture, Map]:
+def _training_crop(one: MapItem, choices: Choices, px: int, rng: np.random.Generator) -> tuple[Picture, Map]:
     """Return uint8 RGB [px, px, 3] and its map, float32 [px, px] in 0..1."""
     pixels = one.pixels()
     mask = np.rint(255 * one.mask(*pixels.shape[:2])).astype(np.uint8)
@@ -95,7 +97,7 @@ def _training_crop(one: Shown, choices: Choices, px: int, rng: np.random.Generat
     picture, truth = frames[0], maps[0]
     if choices.input == "face":
         side = int(rng.integers(px, round(LARGEST * px) + 1))
-        picture, truth = resized(picture, side, side), _resized_map(truth, side)
+        picture, truth = resize(picture, side, side), _resized_map(truth, side)
     height, width = truth.shape
     corner = int(rng.integers(max(0, width - px) + 1)), int(rng.integers(max(0, height - px) + 1))
     (crop,), (piece,) = cut(picture, (corner,), px), cut(truth[..., None].repeat(3, 2), (corner,), px)
@@ -104,7 +106,7 @@ def _training_crop(one: Shown, choices: Choices, px: int, rng: np.random.Generat
     return np.ascontiguousarray(crop), np.asarray(piece[..., 0] / np.float32(255), np.float32)
 
 
-def _map(network: nn.Module, one: Shown, job: Job, px: int) -> tuple[Map, Map]:
+def _map(network: nn.Module, one: MapItem, job: Job, px: int) -> tuple[Map, Map]:
     """Return what is said and what is true of a picture.
 
     Of the input face at the network's size; of native at the picture's own, where crops overlap their mean.
@@ -112,12 +114,12 @@ def _map(network: nn.Module, one: Shown, job: Job, px: int) -> tuple[Map, Map]:
     pixels = one.pixels()
     if job.choices.input == "face":
         truth = np.rint(255 * one.mask(*pixels.shape[:2])).astype(np.uint8)
-        (said,) = _asked(network, resized(pixels, px, px)[None], job)
+        (said,) = _predict_map(network, resize(pixels, px, px)[None], job)
         return said, np.asarray(_resized_map(truth, px) / np.float32(255), np.float32)
     height, width = pixels.shape[:2]
     corners = grid(width, height, px, _COVERING)
     total, times = np.zeros((2, max(height, px), max(width, px)), np.float32)
-    for (x, y), cells in zip(corners, _asked(network, cut(pixels, corners, px), job), strict=True):
+    for (x, y), cells in zip(corners, _predict_map(network, cut(pixels, corners, px), job), strict=True):
         total[y : y + px, x : x + px] += cells
         times[y : y + px, x : x + px] += 1
     seen = times[:height, :width] > 0
@@ -127,7 +129,7 @@ def _map(network: nn.Module, one: Shown, job: Job, px: int) -> tuple[Map, Map]:
     return said, one.mask(height, width)
 
 
-def _asked(network: nn.Module, crops: Picture, job: Job) -> NDArray[np.float32]:
+def _predict_map(network: nn.Module, crops: Picture, job: Job) -> NDArray[np.float32]:
     with torch.inference_mode(), half_precision(job.device):
         said = network(as_input(torch.tensor(crops), job.device))
     return np.asarray(map_of(said.float()).cpu().numpy(), np.float32)

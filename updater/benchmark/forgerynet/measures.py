@@ -40,12 +40,12 @@ def image_figures(p: ArrayLike, y: ArrayLike) -> dict[str, float]:
     likeliest, forged, fake = probabilities.argmax(1), classes > 0, 1 - probabilities[:, 0]
     auc = auroc(fake[forged], fake[~forged])
     return {
-        "acc": _balanced(likeliest, classes),
+        "acc": _balanced_accuracy(likeliest, classes),
         "auc": auc,
         "map_ovr": _over_classes(auroc, probabilities, classes),
         "map": _over_classes(average_precision, probabilities, classes),
-        "acc_2": _balanced(likeliest != 0, forged),
-        "acc_2_sum": _balanced(fake >= 0.5, forged),
+        "acc_2": _balanced_accuracy(likeliest != 0, forged),
+        "acc_2_sum": _balanced_accuracy(fake >= 0.5, forged),
         "auc_2": auc,
     }
 
@@ -121,7 +121,7 @@ def _finite(values: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
-def _balanced(said: NDArray[np.generic], true: NDArray[np.generic]) -> float:
+def _balanced_accuracy(said: NDArray[np.generic], true: NDArray[np.generic]) -> float:
     recalls = [float((said[true == label] == label).mean()) for label in np.unique(true)]
     return float(np.mean(recalls)) if recalls else math.nan
 

@@ -25,7 +25,7 @@ from updater.training.processes import is_first, wait
 
 
 @dataclass(frozen=True)
-class Task:
+class ForgeryTask:
     """A task: what it is measured on, by which network where none is named, and how."""
 
     medium: Medium
@@ -38,19 +38,19 @@ class Task:
     """raises for a model's name that is none, before any media are made or read"""
 
 
-TASKS: Mapping[str, Task] = {
-    "image": Task(
+TASKS: Mapping[str, ForgeryTask] = {
+    "image": ForgeryTask(
         "image", "legacy_xception", "highpass:mobilenetv3_small_100", classes.measure, images.check
     ),
-    "spatial": Task("image", "localizer", "localizer", spatial.measure, spatial.check),
-    "video": Task(
+    "spatial": ForgeryTask("image", "localizer", "localizer", spatial.measure, spatial.check),
+    "video": ForgeryTask(
         "video",
         "x3d_m",
         "frames:highpass:mobilenetv3_small_100",
         classes.measure,
         partial(videos.check, offered=videos.FORGERYNETS),
     ),
-    "temporal": Task("video", "convolutions", "convolutions", temporal.measure, temporal.check),
+    "temporal": ForgeryTask("video", "convolutions", "convolutions", temporal.measure, temporal.check),
 }
 
 
@@ -59,7 +59,7 @@ _TREE = "1"
 
 
 @dataclass(frozen=True)
-class Data:
+class ForgeryTree:
     """A tree that was read, and what a run is to know of it."""
 
     listing: Listing
@@ -67,7 +67,7 @@ class Data:
     synthetic: bool
 
 
-def read(medium: Medium, data: Path | None, home: Path, progress: Progress) -> Data:
+def read(medium: Medium, data: Path | None, home: Path, progress: Progress) -> ForgeryTree:
     """Read ForgeryNet's layout from a folder; without one, make our own media in it once, and read that.
 
     home: where those are made. Raises LayoutError, and OSError.
@@ -76,13 +76,13 @@ def read(medium: Medium, data: Path | None, home: Path, progress: Progress) -> D
         if not data.is_dir():
             raise LayoutError(f"--data {data} is no folder: name the one that holds Training and Validation")
         listing = load_forgerynet(data, medium)
-        return Data(listing, digest_of(listing.entries, data), synthetic=False)
+        return ForgeryTree(listing, digest_of(listing.entries, data), synthetic=False)
     root = home / f"forgerynet-{medium}s-{_TREE}"
     write = write_forgerynet_pictures if medium == "image" else write_forgerynet_videos
     make_once(root, partial(write, progress=lambda *at: progress(f"make {medium}s", *at)))
     listing = load_forgerynet(root, medium)
     own = Listing(f"synthetic-{medium}", with_own_names(listing.entries), listing.notes)
-    return Data(own, digest_of(own.entries, root), synthetic=True)
+    return ForgeryTree(own, digest_of(own.entries, root), synthetic=True)
 
 
 def make_once(root: Path, write: Callable[[Path], object]) -> None:
@@ -94,7 +94,7 @@ def make_once(root: Path, write: Callable[[Path], object]) -> None:
 
 
 def benchmark(
-    choices: Choices, data: Data, *, cache: Path, device: torch.device, weights: Path | None
+    choices: Choices, data: ForgeryTree, *, cache: Path, device: torch.device, weights: Path | None
 ) -> Benchmark[Job]:
     """Return a task as it is run. cache: for what was found out of files once; weights: to begin with."""
     train, held_back, test = _splits(data.listing.entries)
@@ -111,7 +111,7 @@ def benchmark(
         "forgerynet",
         data.listing.name,
         data.digest,
-        choices.described(),
+        choices.as_record(),
         (choices.task, choices.model, str(choices.classes), choices.protocol),
         prepare,
         measure,

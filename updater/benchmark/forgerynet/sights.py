@@ -24,7 +24,7 @@ from ingest.sandbox.extract import find_faces
 from ingest.settings import IngestSettings
 from updater.benchmark.forgerynet.choices import Input
 from updater.data.layouts.entries import Entry
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.listed import LayoutTally
 from updater.distortions.distortion import DistortionError
 from updater.distortions.files import read_still
 from updater.filters import Picture
@@ -41,7 +41,7 @@ MAX_PIXELS = IngestSettings().max_pixels
 
 
 @dataclass(frozen=True)
-class Sight:
+class Sample:
     """A file that can be decoded, and the part of a picture that is looked at; None: all of it."""
 
     entry: Entry
@@ -54,14 +54,14 @@ def sights(
     entries: Sequence[Entry],
     kind: Input,
     cache: Path,
-    tally: Tally,
+    tally: LayoutTally,
     progress: Callable[[int, int], None],
-) -> list[Sight]:
+) -> list[Sample]:
     """Return the entries whose pictures can be decoded. kind: native looks at all of a picture.
 
     Raises OSError where the cache cannot be written.
     """
-    known = Known(cache / f"sights-{kind}.sqlite")
+    known = SampleDatabase(cache / f"sights-{kind}.sqlite")
     if is_first():
         known.complete([entry.path for entry in entries], lambda path: _look(path, kind), progress)
     wait()
@@ -70,7 +70,7 @@ def sights(
         if isinstance(said, str):
             tally.add("files cannot be decoded and are left out", f"{entry.path}: {said}")
         else:
-            found.append(Sight(entry, (said[0], said[1], said[2], said[3]) if said else None))
+            found.append(Sample(entry, (said[0], said[1], said[2], said[3]) if said else None))
     return found
 
 
@@ -96,7 +96,7 @@ def cut_to(box: Box | None, frames: Picture) -> Picture:
     return frames[..., top : top + height, left : left + width, :]
 
 
-def resized(picture: Picture, width: int, height: int) -> Picture:
+def resize(picture: Picture, width: int, height: int) -> Picture:
     """Scale uint8 RGB [H, W, 3], bilinearly; where it gets smaller over all that falls together."""
     if picture.shape[:2] == (height, width):
         return picture
@@ -116,7 +116,7 @@ def _look(path: Path, kind: Input) -> list[int] | str | None:
     return [int(one) for one in square_about(faces[0], picture.shape[1], picture.shape[0])]
 
 
-class Known:
+class SampleDatabase:
     """What was found out of files, in a database of one table."""
 
     def __init__(self, path: Path) -> None:
@@ -130,9 +130,9 @@ class Known:
         progress: Callable[[int, int], None],
     ) -> None:
         """Look at the files of which nothing is known as they are."""
-        have = self._stored()
+        have = self._stored_digests()
         wanted = [(path, key) for path, key in zip(paths, map(_key, paths), strict=True) if key not in have]
-        with closing(self._opened()) as database, ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        with closing(self._open_database()) as database, ThreadPoolExecutor(os.cpu_count() or 1) as threads:
             for first in range(0, len(wanted), _AT_A_TIME):
                 part = wanted[first : first + _AT_A_TIME]
                 looks = threads.map(look, [path for path, _ in part])
@@ -143,15 +143,15 @@ class Known:
 
     def of(self, paths: Sequence[Path]) -> Iterator[list[int] | str | None]:
         """Yield what is known of each file."""
-        have = self._stored()
+        have = self._stored_digests()
         for path in paths:
             yield json.loads(have[_key(path)])
 
-    def _stored(self) -> dict[str, str]:
-        with closing(self._opened()) as database:
+    def _stored_digests(self) -> dict[str, str]:
+        with closing(self._open_database()) as database:
             return dict(database.execute("SELECT file, said FROM sights"))
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open_database(self) -> sqlite3.Connection:
         database = sqlite3.connect(self._path, timeout=60)
         database.execute("CREATE TABLE IF NOT EXISTS sights (file TEXT PRIMARY KEY, said TEXT NOT NULL)")
         return database
@@ -169,10 +169,10 @@ Map = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Shown:
+class MapItem:
     """A picture, and the file of its truth; None of a real one, which is forged nowhere."""
 
-    sight: Sight
+    sight: Sample
     truth: Path | None
 
     def pixels(self) -> Picture:
@@ -189,7 +189,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Mapped:
+class MapResult:
     """What was said of some of the test pictures, by one network and its threshold."""
 
     pictures: tuple[int, ...]
@@ -201,7 +201,7 @@ class Mapped:
     about: dict[str, JsonValue]
 
 
-def with_truth(sights: Sequence[Sight], tally: Tally) -> list[Shown]:
+def with_truth(sights: Sequence[Sample], tally: LayoutTally) -> list[MapItem]:
     """Return the pictures whose truth is known: reals, and forgeries with a map of their own size.
 
     Others are left out and counted.
@@ -211,13 +211,13 @@ def with_truth(sights: Sequence[Sight], tally: Tally) -> list[Shown]:
         entry = sight.entry
         truth = entry.masks[0] if entry.masks else None
         if not entry.label:
-            found.append(Shown(sight, None))
+            found.append(MapItem(sight, None))
         elif truth is None:
             tally.add("forged pictures are left out, for where they are forged is not known", entry.path)
         elif (wrong := _wrong(truth, entry.path)) is not None:
             tally.add(wrong, truth)
         else:
-            found.append(Shown(sight, truth))
+            found.append(MapItem(sight, truth))
     return found
 
 

@@ -14,16 +14,16 @@ from memory.records import REAL
 from updater.benchmark.forgerynet import localizer, map_networks
 from updater.benchmark.forgerynet.choices import ChoiceError, Job
 from updater.benchmark.forgerynet.measures import map_figures
-from updater.benchmark.forgerynet.sights import Mapped, Shown, sights, with_truth
+from updater.benchmark.forgerynet.sights import MapItem, MapResult, sights, with_truth
 from updater.benchmark.networks import maps
 from updater.benchmark.networks.maps import DECODERS, HRNET, REGRESSION
 from updater.benchmark.report.outcome import Outcome, Value, Values
-from updater.benchmark.report.outcome import Shown as Drawing
+from updater.benchmark.report.outcome import ReportPicture as Drawing
 from updater.benchmark.report.plots import MapBeside, maps_beside_truths
 from updater.data.layouts.entries import LayoutError
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.listed import LayoutTally
 
-Method = Callable[[Job, Sequence[Shown], Sequence[Shown], Sequence[Shown], str], list[Mapped]]
+Method = Callable[[Job, Sequence[MapItem], Sequence[MapItem], Sequence[MapItem], str], list[MapResult]]
 """takes the job, training, held-back and test pictures, and what stands behind ":" in the model's name"""
 
 METHODS: Mapping[str, Method] = {
@@ -58,7 +58,7 @@ def measure(job: Job) -> Outcome:
     name, _, rest = job.choices.model.partition(":")
     if job.choices.protocol != "intra":
         raise ChoiceError("--task spatial has the protocol intra alone; try --model localizer:left-out")
-    tally = Tally()
+    tally = LayoutTally()
     found = {}
     for part, entries in (("train", job.train), ("held back", job.held_back), ("test", job.test)):
         progress = partial(job.progress, f"look at {part}")
@@ -72,7 +72,7 @@ def measure(job: Job) -> Outcome:
     return outcome(parts, families, tally.notes()).model_copy(update={"shown": (shown,)})
 
 
-def _beside(parts: Sequence[Mapped], test: Sequence[Shown], families: Sequence[str]) -> list[MapBeside]:
+def _beside(parts: Sequence[MapResult], test: Sequence[MapItem], families: Sequence[str]) -> list[MapBeside]:
     """Choose a picture of each family, and a real one."""
     found: dict[str, MapBeside] = {}
     for part in parts:
@@ -83,7 +83,7 @@ def _beside(parts: Sequence[Mapped], test: Sequence[Shown], families: Sequence[s
     return [found[name] for name in sorted(found)]
 
 
-def outcome(parts: Sequence[Mapped], families: Sequence[str], notes: tuple[str, ...] = ()) -> Outcome:
+def outcome(parts: Sequence[MapResult], families: Sequence[str], notes: tuple[str, ...] = ()) -> Outcome:
     """Return the figures of maps. families: of each test picture.
 
     A family's are of its forgeries beside all reals; of a part, all of its own pictures count.
@@ -98,7 +98,7 @@ def outcome(parts: Sequence[Mapped], families: Sequence[str], notes: tuple[str, 
         zeros.append(empty)
         for family in sorted({*of} - {REAL}):
             at = [place for place, one in enumerate(of) if one in (REAL, family)]
-            chosen = Mapped(
+            chosen = MapResult(
                 tuple(part.pictures[place] for place in at),
                 tuple(part.said[place] for place in at),
                 tuple(part.true[place] for place in at),
@@ -110,14 +110,14 @@ def outcome(parts: Sequence[Mapped], families: Sequence[str], notes: tuple[str, 
     return Outcome(figures=_mean(every), families=by_family, zeros=_mean(zeros), about=about, notes=notes)
 
 
-def _values(part: Mapped, families: Sequence[str]) -> tuple[Values, Values]:
+def _values(part: MapResult, families: Sequence[str]) -> tuple[Values, Values]:
     forged = [family != REAL for family in families]
     found, empty = map_figures(part.said, part.true, forged, part.threshold)
     counts = {"forged": sum(forged), "real": len(forged) - sum(forged), "all": len(forged)}
-    return _counted(found, counts), _counted(empty, counts)
+    return _count_values(found, counts), _count_values(empty, counts)
 
 
-def _counted(found: Mapping[str, float], counts: Mapping[str, int]) -> Values:
+def _count_values(found: Mapping[str, float], counts: Mapping[str, int]) -> Values:
     def of(name: str) -> int:
         if name in _OF_REALS:
             return counts["real"]

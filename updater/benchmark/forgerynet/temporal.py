@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from detector.features.cell_traces import CELL_VERSION
-from detector.looks.scan_look import best_score
-from detector.looks.scan_places import corners_along, most_restless
 from detector.release.manifest import FEATURE_VERSION, FORENSIC_WIDTH
+from detector.second_pass.scan_look import best_score
+from detector.second_pass.scan_places import corners_along, most_restless
 from detector.verdicts import Corner
 from ingest.durable import write_durably
 from ingest.sandbox.crops import Box, cut, grid
@@ -30,12 +30,12 @@ from updater.benchmark.forgerynet.choices import ChoiceError, Job, in_group
 from updater.benchmark.report.outcome import Outcome, Values, values
 from updater.benchmark.temporal.method import Answer, Method, frame_auc, segment_figures
 from updater.benchmark.temporal.methods import METHODS
-from updater.data.layouts.entries import Entry, LayoutError, Segment, SegmentsError, with_frames
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.entries import Entry, FrameSpan, LayoutError, SegmentsError, with_frames
+from updater.data.layouts.listed import LayoutTally
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.filters import Picture
 from updater.measures import auroc
-from updater.scan.clips import ScannedClip, SeenFrames, scanned
+from updater.scan.clips import ScannedClip, SeenFrames, make_clip
 
 CROP_PX = 128
 _SEARCHED_EVERY = 8
@@ -54,7 +54,7 @@ class Video:
 def videos(
     entries: Sequence[Entry],
     cache: Path,
-    tally: Tally,
+    tally: LayoutTally,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Video]:
     """Return the videos whose stretches are known: from the first annotated frame to the last.
@@ -74,14 +74,14 @@ def videos(
             if isinstance(rows, str):
                 tally.add(rows, entry.path)
             else:
-                found.append(Video(entry, _seen(entry, rows)))
+                found.append(Video(entry, _scanned_clip(entry, rows)))
             progress(done, len(known))
     return found
 
 
 def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32] | str:
     """Return the features of a video's annotated frames, or what is wrong with it."""
-    first, end = entry.annotated or Segment(0, 1)
+    first, end = entry.annotated or FrameSpan(0, 1)
     try:
         key = hashlib.sha256(entry.path.read_bytes())
     except OSError:
@@ -103,13 +103,13 @@ def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32
     return rows
 
 
-def _seen(entry: Entry, rows: NDArray[np.float32]) -> ScannedClip:
+def _scanned_clip(entry: Entry, rows: NDArray[np.float32]) -> ScannedClip:
     start = entry.annotated.first if entry.annotated is not None else 0
-    return scanned(rows, [(first - start, end - start) for first, end in entry.segments])
+    return make_clip(rows, [(first - start, end - start) for first, end in entry.segments])
 
 
 @dataclass(frozen=True)
-class Told:
+class PredictedVideo:
     """A video with its truth and what a method says of it."""
 
     family: str
@@ -122,7 +122,7 @@ class Told:
         return len(self.clip.segments) > 0
 
 
-def figures(told: Sequence[Told]) -> dict[str, float]:
+def figures(told: Sequence[PredictedVideo]) -> dict[str, float]:
     """Return the figures of these videos, reals among them; nan where there is nothing to measure by.
 
     Beside the paper's: `frame_auc`, and how well the whole video is told, `clip_auc_mean` by the mean of its
@@ -140,7 +140,7 @@ def figures(told: Sequence[Told]) -> dict[str, float]:
     }
 
 
-def by_family(told: Sequence[Told]) -> Mapping[str, dict[str, float]]:
+def by_family(told: Sequence[PredictedVideo]) -> Mapping[str, dict[str, float]]:
     """Return the figures of each family's forged videos beside all reals."""
     reals = [one for one in told if not one.is_forged]
     families = sorted({one.family for one in told if one.is_forged})
@@ -166,7 +166,7 @@ def measure(job: Job) -> Outcome:
     """
     check(job.choices.model)
     method = METHODS[job.choices.model]
-    tally = Tally()
+    tally = LayoutTally()
     parts: dict[str, list[Video]] = {}
     for part, entries in (("train", job.train), ("test", job.test)):
         parts[part] = videos(
@@ -183,7 +183,7 @@ def measure(job: Job) -> Outcome:
             for video in train_on
             if not video.entry.label or in_group(video.entry.family, job.kinds, chosen[0])
         ]
-    told = _told(job, method, train_on, parts["test"], "all")
+    told = _predict_segments(job, method, train_on, parts["test"], "all")
     return Outcome(
         figures=values(figures(told), len(told)),
         families={name: values(of_it, _beside(told, name)) for name, of_it in by_family(told).items()},
@@ -197,7 +197,7 @@ def measure(job: Job) -> Outcome:
 
 
 def _left_out(
-    job: Job, method: Method, train_on: Sequence[Video], test_on: Sequence[Video], tally: Tally
+    job: Job, method: Method, train_on: Sequence[Video], test_on: Sequence[Video], tally: LayoutTally
 ) -> Outcome:
     table: dict[str, dict[str, Values]] = {}
     for family in job.kinds:
@@ -205,20 +205,22 @@ def _left_out(
         rest = [video for video in train_on if video.entry.family != family]
         if not any(len(video.clip.segments) for video in own) or len(rest) == len(train_on):
             continue
-        told = _told(job, method, rest, own, f"all but {family}")
+        told = _predict_segments(job, method, rest, own, f"all but {family}")
         table[f"all but {family}"] = {family: values(figures(told), len(told))}
     return Outcome(table=table, notes=tally.notes())
 
 
-def _told(
+def _predict_segments(
     job: Job, method: Method, train_on: Sequence[Video], test_on: Sequence[Video], name: str
-) -> list[Told]:
+) -> list[PredictedVideo]:
     clips = [video.clip for video in train_on]
     localize = method(clips, job.seed, lambda *at: job.progress(f"training on {name}", *at))
-    return [Told(video.entry.family, video.clip, localize(video.clip.features)) for video in test_on]
+    return [
+        PredictedVideo(video.entry.family, video.clip, localize(video.clip.features)) for video in test_on
+    ]
 
 
-def _beside(told: Sequence[Told], family: str) -> int:
+def _beside(told: Sequence[PredictedVideo], family: str) -> int:
     return sum(not one.is_forged or one.family == family for one in told)
 
 
@@ -233,7 +235,7 @@ def frame_features(
     be read, or holds none of these.
     """
     clip = Clip(path, max_pixels)
-    searched = dict(_searched(clip, first, end))
+    searched = dict(_searched_frames(clip, first, end))
     if not searched:
         raise ClipError(f"{path} holds no frame from {first} on")
     height, width = next(iter(searched.values())).shape[:2]
@@ -250,7 +252,7 @@ def frame_features(
     return features(np.concatenate([cut(to_rgb(frame), (corner,), CROP_PX) for frame, corner in shown]))
 
 
-def _searched(clip: Clip, first: int, end: int | None) -> Iterator[tuple[int, Picture]]:
+def _searched_frames(clip: Clip, first: int, end: int | None) -> Iterator[tuple[int, Picture]]:
     for number, frame in enumerate(islice(clip.frames(), first, end)):
         if number % _SEARCHED_EVERY == 0:
             yield number, to_rgb(frame)

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from updater.benchmark.forgerynet.choices import Choices
 from updater.data.layouts.forgerynet import Medium
-from updater.training.fit import Checkpoint, Descent, Stage, fit
+from updater.training.fit import Checkpoint, Descent, TrainingStage, fit
 from updater.training.precision import half_precision
 from updater.training.processes import by_share, count, number
 
@@ -31,7 +31,7 @@ MOMENTUM = 0.9
 
 
 @dataclass(frozen=True)
-class Recipe:
+class NetworkRecipe:
     """What a training follows from, its network and media aside."""
 
     px: int
@@ -59,17 +59,17 @@ class Recipe:
         return float(self.rate * 0.5 ** sum(done >= fall for fall in self.falls))
 
 
-_IMAGE = Recipe(224, 128, 100_000, 0.05, 0.01, 0.01, (0.2, 0.4, 0.6, 0.7, 0.8, 0.9), 1e-4)
-_VIDEO = Recipe(224, 64, 50_000, 0.02, 1e-3, 0.01, (0.4, 0.6, 0.8, 0.9), 1e-4, frames=16, stride=4)
-PAPER: Mapping[Medium, Recipe] = {"image": _IMAGE, "video": _VIDEO}
-SMALL: Mapping[Medium, Recipe] = {
+_IMAGE = NetworkRecipe(224, 128, 100_000, 0.05, 0.01, 0.01, (0.2, 0.4, 0.6, 0.7, 0.8, 0.9), 1e-4)
+_VIDEO = NetworkRecipe(224, 64, 50_000, 0.02, 1e-3, 0.01, (0.4, 0.6, 0.8, 0.9), 1e-4, frames=16, stride=4)
+PAPER: Mapping[Medium, NetworkRecipe] = {"image": _IMAGE, "video": _VIDEO}
+SMALL: Mapping[Medium, NetworkRecipe] = {
     "image": replace(_IMAGE, px=128, batch=32, steps=600),
     "video": replace(_VIDEO, px=96, batch=8, steps=300, frames=8),
 }
 """for some minutes of two cores"""
 
 
-def recipe_of(medium: Medium, choices: Choices, device: torch.device, px: int | None = None) -> Recipe:
+def recipe_of(medium: Medium, choices: Choices, device: torch.device, px: int | None = None) -> NetworkRecipe:
     """Return the recipe of a task on a device, as the choices change it. px: the paper's side."""
     recipe = PAPER[medium] if device.type == "cuda" else SMALL[medium]
     if px is not None and device.type == "cuda":
@@ -87,7 +87,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """(what the network says, [B, ...]; targets [B, ...]) → the loss of a batch"""
 
 
-class Batch(NamedTuple):
+class StepBatch(NamedTuple):
     """A process's share of the batch of a step."""
 
     step: int
@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Source:
+class Examples:
     """Where examples come from: rows by chance, each with what is drawn of it."""
 
     load: Load
@@ -117,12 +117,12 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingJob:
     """What a task trains: a network, on examples, by a recipe and a loss."""
 
     make: Callable[[], nn.Module]
-    source: Source
-    recipe: Recipe
+    source: Examples
+    recipe: NetworkRecipe
     loss: Loss
 
 
@@ -135,8 +135,8 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 def train(
     make: Callable[[], nn.Module],
-    source: Source,
-    recipe: Recipe,
+    source: Examples,
+    recipe: NetworkRecipe,
     loss: Loss,
     *,
     seed: int,
@@ -164,17 +164,17 @@ def train(
             for group in optimiser.param_groups:
                 group["lr"] = recipe.rate_at(step)
 
-        def loss_of(batch: Batch) -> Tensor:
+        def loss_of(batch: StepBatch) -> Tensor:
             # What a network draws by itself follows from the step, so that a resumed run repeats it.
             torch.manual_seed(int(np.random.default_rng([seed, batch.step]).integers(2**62)))
             return _loss(network, loss, batch, recipe.batch, device)
 
         fit(
             network,
-            lambda steps: drawn(source, recipe.batch, steps, seed),
+            lambda steps: draw_batches(source, recipe.batch, steps, seed),
             loss_of,
             Descent(optimiser, recipe.steps, set_rate, shared=parameters),
-            Stage(Checkpoint(checkpoint, identity, (_STAGE,)), _STAGE),
+            TrainingStage(Checkpoint(checkpoint, identity, (_STAGE,)), _STAGE),
             progress,
         )
     return network.eval()
@@ -188,19 +188,19 @@ def as_input(shown: Tensor, device: torch.device) -> Tensor:
     return shown.to(device, non_blocking=True).movedim(-1, 1).float() / 255
 
 
-def _loss(network: nn.Module, loss: Loss, own: Batch, examples: int, device: torch.device) -> Tensor:
+def _loss(network: nn.Module, loss: Loss, own: StepBatch, examples: int, device: torch.device) -> Tensor:
     """Return the loss of a whole batch of so many examples, of which this process has its share."""
 
-    def said(_: Tensor) -> Tensor:
+    def class_logits(_: Tensor) -> Tensor:
         with half_precision(device):
             logits: Tensor = network(as_input(own.shown, device))
         return logits.float()
 
     places = torch.arange(examples)
-    return loss(by_share(said, places), by_share(lambda _: own.targets.to(device), places))
+    return loss(by_share(class_logits, places), by_share(lambda _: own.targets.to(device), places))
 
 
-def drawn(source: Source, batch: int, steps: range, seed: int) -> Generator[Batch, None, None]:
+def draw_batches(source: Examples, batch: int, steps: range, seed: int) -> Generator[StepBatch, None, None]:
     """Yield this process's share of each step's batch, loaded by threads ahead of time.
 
     What is drawn of an example follows from step and place alone, whoever loads it. Close it to end the
@@ -221,9 +221,9 @@ def drawn(source: Source, batch: int, steps: range, seed: int) -> Generator[Batc
         for step in steps:
             waiting.append((step, [threads.submit(example, step, place) for place in own]))
             if len(waiting) > _AHEAD:
-                yield _stacked(*waiting.popleft())
+                yield _stack_batch(*waiting.popleft())
         while waiting:
-            yield _stacked(*waiting.popleft())
+            yield _stack_batch(*waiting.popleft())
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -240,7 +240,7 @@ def loaded_ahead(load: Callable[[T], NDArray[np.uint8]], items: Sequence[T]) -> 
             yield waiting.popleft().result()
 
 
-def _stacked(step: int, waiting: list["Future[Example]"]) -> Batch:
+def _stack_batch(step: int, waiting: list["Future[Example]"]) -> StepBatch:
     examples = [future.result() for future in waiting]
     shown = torch.from_numpy(np.stack([shown for shown, _ in examples]))
-    return Batch(step, shown, torch.from_numpy(np.stack([target for _, target in examples])))
+    return StepBatch(step, shown, torch.from_numpy(np.stack([target for _, target in examples])))

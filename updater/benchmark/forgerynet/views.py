@@ -15,16 +15,16 @@ from ingest.sandbox.extract import find_faces
 from updater.benchmark.forgerynet.choices import Augmentation, Choices, Input
 from updater.benchmark.forgerynet.sights import (
     MAX_PIXELS,
-    Known,
-    Sight,
+    Sample,
+    SampleDatabase,
     cut_to,
     picture_of,
-    resized,
+    resize,
     square_about,
 )
-from updater.benchmark.forgerynet.training import Recipe
+from updater.benchmark.forgerynet.training import NetworkRecipe
 from updater.data.layouts.entries import Entry, SegmentsError, with_frames
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.listed import LayoutTally
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError, Step
 from updater.distortions.files import generator_of
@@ -38,7 +38,7 @@ _COVERING = 9
 """most crops of a picture that is to be covered"""
 
 
-def training_crop(sight: Sight, choices: Choices, px: int, rng: np.random.Generator) -> Picture:
+def training_crop(sight: Sample, choices: Choices, px: int, rng: np.random.Generator) -> Picture:
     """Return uint8 RGB [px, px, 3]: perturbed, scaled to px … 8/7 px, cut and mirrored, all by chance.
 
     Of the input native nothing is scaled; a picture that is smaller is mirrored beyond its edges.
@@ -53,21 +53,21 @@ def scaled_and_cut(frames: Picture, kind: Input, px: int, rng: np.random.Generat
     """Return frames, uint8 RGB [T, H, W, 3], as [T, px, px, 3]: all scaled, cut and mirrored by one draw."""
     if kind == "face":
         side = int(rng.integers(px, round(LARGEST * px) + 1))
-        frames = np.stack([resized(frame, side, side) for frame in frames])
+        frames = np.stack([resize(frame, side, side) for frame in frames])
     height, width = frames.shape[1:3]
     corner = int(rng.integers(max(0, width - px) + 1)), int(rng.integers(max(0, height - px) + 1))
     crops = np.concatenate([cut(frame, (corner,), px) for frame in frames])
     return np.ascontiguousarray(crops[:, :, ::-1]) if rng.random() < 0.5 else crops
 
 
-def test_crops(sight: Sight, choices: Choices, px: int) -> Picture:
+def test_crops(sight: Sample, choices: Choices, px: int) -> Picture:
     """Return uint8 RGB [n, px, px, 3]: what the answer is the mean of.
 
     Of the input face, all that is looked at, scaled; of native the middle, or what covers the picture.
     """
     picture = cut_to(sight.box, picture_of(sight.entry.path))
     if choices.input == "face":
-        return resized(picture, px, px)[None]
+        return resize(picture, px, px)[None]
     height, width = picture.shape[:2]
     return cut(picture, grid(width, height, px, _COVERING if choices.crops == "multi" else 1), px)
 
@@ -83,13 +83,13 @@ Numbers = NDArray[np.int64]
 
 
 def video_sights(
-    entries: Sequence[Entry], cache: Path, tally: Tally, progress: Callable[[int, int], None]
-) -> list[Sight]:
+    entries: Sequence[Entry], cache: Path, tally: LayoutTally, progress: Callable[[int, int], None]
+) -> list[Sample]:
     """Return the videos whose frames can all be decoded, each with their number; others are counted.
 
     Left out too is a video of which the list tells of frames that it does not have.
     """
-    known = Known(cache / "sights-video.sqlite")
+    known = SampleDatabase(cache / "sights-video.sqlite")
     paths = [entry.path for entry in entries]
     of = {entry.path: entry for entry in entries}
     if is_first():
@@ -101,14 +101,14 @@ def video_sights(
             tally.add("files cannot be decoded and are left out", f"{entry.path}: {said}")
             continue
         try:
-            found.append(Sight(with_frames(entry, said[0]), frames=said[0]))
+            found.append(Sample(with_frames(entry, said[0]), frames=said[0]))
         except SegmentsError as error:
             tally.add("videos are shorter than their lists say, and are left out", error)
     return found
 
 
 def training_clip(
-    sight: Sight, choices: Choices, recipe: Recipe, segments: bool, rng: np.random.Generator
+    sight: Sample, choices: Choices, recipe: NetworkRecipe, segments: bool, rng: np.random.Generator
 ) -> Picture:
     """Return uint8 RGB [T, px, px, 3]: a clip from anywhere, perturbed, scaled, cut and mirrored."""
     numbers = by_chance(sight.frames, recipe, rng) if not segments else in_segments(sight.frames, recipe, rng)
@@ -117,7 +117,7 @@ def training_clip(
     return scaled_and_cut(frames, choices.input, recipe.px, rng)
 
 
-def test_clips(sight: Sight, choices: Choices, recipe: Recipe, segments: bool) -> Picture:
+def test_clips(sight: Sample, choices: Choices, recipe: NetworkRecipe, segments: bool) -> Picture:
     """Return uint8 RGB [n, T, px, px, 3]: the middle clip, or those that cover the video."""
     if segments:
         clips = [in_segments(sight.frames, recipe)]
@@ -132,32 +132,32 @@ def test_clips(sight: Sight, choices: Choices, recipe: Recipe, segments: bool) -
         frames = _looked_at(np.stack([decoded[number] for number in numbers.tolist()]), choices.input)
         height, width = frames.shape[1:3]
         if choices.input == "face":
-            found.append(np.stack([resized(frame, recipe.px, recipe.px) for frame in frames]))
+            found.append(np.stack([resize(frame, recipe.px, recipe.px) for frame in frames]))
         else:
             corners = grid(width, height, recipe.px, 1)
             found.append(np.concatenate([cut(frame, corners, recipe.px) for frame in frames]))
     return np.stack(found)
 
 
-def by_chance(frames: int, recipe: Recipe, rng: np.random.Generator) -> Numbers:
+def by_chance(frames: int, recipe: NetworkRecipe, rng: np.random.Generator) -> Numbers:
     """Return the numbers of a clip that begins anywhere from which it fits, or at 0."""
     first = int(rng.integers(max(0, frames - _span(recipe)) + 1))
     return _clip(first, frames, recipe)
 
 
-def middle(frames: int, recipe: Recipe) -> Numbers:
+def middle(frames: int, recipe: NetworkRecipe) -> Numbers:
     """Return the numbers of the clip in the middle."""
     return _clip(max(0, (frames - _span(recipe)) // 2), frames, recipe)
 
 
-def covering(frames: int, recipe: Recipe) -> list[Numbers]:
+def covering(frames: int, recipe: NetworkRecipe) -> list[Numbers]:
     """Return clips one after the other; the last ends with the video, and may overlap the one before."""
     span = _span(recipe)
     last = max(0, frames - span)
     return [_clip(first, frames, recipe) for first in sorted({*range(0, last + 1, span), last})]
 
 
-def in_segments(frames: int, recipe: Recipe, rng: np.random.Generator | None = None) -> Numbers:
+def in_segments(frames: int, recipe: NetworkRecipe, rng: np.random.Generator | None = None) -> Numbers:
     """Return a frame of each of equal segments: any by chance, or without a generator its middle."""
     share = rng.random(recipe.frames) if rng is not None else np.full(recipe.frames, 0.5)
     return np.minimum(
@@ -171,14 +171,14 @@ def frames_of(entry: Entry, numbers: Numbers) -> Picture:
     Distortions that the file is yet to be given are applied to them, with draws of the file's and their own.
     Raises ClipError or DistortionError where they cannot be decoded, and OSError.
     """
-    frames = _decoded(entry, numbers)
+    frames = _decode_frames(entry, numbers)
     if entry.distorted or not entry.distortions:
         return frames
     rng = generator_of(0, f"{entry.path.name} {' '.join(map(str, entry.distortions))}")
     return distort(rng, frames, entry.distortions)
 
 
-def _decoded(entry: Entry, numbers: Numbers) -> Picture:
+def _decode_frames(entry: Entry, numbers: Numbers) -> Picture:
     if entry.pictures:
         return np.stack([picture_of(entry.pictures[number]) for number in numbers.tolist()])
     wanted = set(numbers.tolist())
@@ -191,12 +191,12 @@ def _decoded(entry: Entry, numbers: Numbers) -> Picture:
     return np.stack([found[number] for number in numbers.tolist()])
 
 
-def _span(recipe: Recipe) -> int:
+def _span(recipe: NetworkRecipe) -> int:
     """Return how many frames of the video a clip reaches over."""
     return (recipe.frames - 1) * recipe.stride + 1
 
 
-def _clip(first: int, frames: int, recipe: Recipe) -> Numbers:
+def _clip(first: int, frames: int, recipe: NetworkRecipe) -> Numbers:
     return (first + recipe.stride * np.arange(recipe.frames)) % frames
 
 

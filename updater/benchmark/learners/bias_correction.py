@@ -27,19 +27,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.model.network import Network
-from updater.benchmark.learners.teacher import interpolated
+from updater.benchmark.learners.teacher import interpolate_distillation
 from updater.data.training_data import LabelledCrops
-from updater.draws import RandomStream
+from updater.draws import SeedPurpose
 from updater.training import schemes, two_stages
 from updater.training.losses import classification
 from updater.training.pools import backbone_rows, classify_items, crop_features
-from updater.training.step import Learnt, Step, with_head
+from updater.training.step import Step, TrainedModel, with_head
 
 _HELD_OUT = 0.1
 _PULL = 1e-3
 
 
-def learn_bic(step: Step) -> Learnt:
+def learn_bic(step: Step) -> TrainedModel:
     """Train a network on nine tenths of a step and correct its head on the rest.
 
     Raises ValueError for a cosine head, whose logits two numbers cannot be folded into. Where no old class
@@ -52,15 +52,17 @@ def learn_bic(step: Step) -> Learnt:
         out = held_out(step.train, step.old, step.seed)
     fitted = replace(step, train=step.train.take(np.flatnonzero(~out)))
     trained = two_stages.train(
-        fitted, "bic", lambda network, data: interpolated(classification(fitted, data), fitted, data)
+        fitted,
+        "bic",
+        lambda network, data: interpolate_distillation(classification(fitted, data), fitted, data),
     )
     if not out.any():
-        return Learnt(trained.network, step.classes)
+        return TrainedModel(trained.network, step.classes)
     items = step.train.take(np.flatnonzero(out))
     logits = _logits(trained.network, items, step.device)
     target = torch.tensor(schemes.targets(items.families, step.classes, step.options), device=step.device)
     alpha, beta = fit_correction(logits, target, len(step.old))
-    return Learnt(corrected(trained.network, alpha, beta, len(step.old)), step.classes)
+    return TrainedModel(correct_bias(trained.network, alpha, beta, len(step.old)), step.classes)
 
 
 def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArray[np.bool_]:
@@ -76,7 +78,7 @@ def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArr
     if not some:
         return chosen
     count = max(1, round(_HELD_OUT * min(some)))
-    rng = RandomStream.BIAS_SPLIT.generator(seed)
+    rng = SeedPurpose.BIAS_SPLIT.generator(seed)
     for name, found in of.items():
         drawn = rng.permutation(found)[: min(count, len(found) - 1)]
         chosen |= (families == name) & np.isin(groups, drawn)
@@ -108,7 +110,7 @@ def fit_correction(logits: Tensor, target: Tensor, old: int) -> tuple[float, flo
     return alpha, beta
 
 
-def corrected(network: Network, alpha: float, beta: float, old: int) -> Network:
+def correct_bias(network: Network, alpha: float, beta: float, old: int) -> Network:
     """Return the network with alpha * o + beta for its logits from `old` on, folded into its linear head."""
     state = {name: value.clone() for name, value in network.head.state_dict().items()}
     state["weight"][old:] *= alpha
@@ -121,21 +123,21 @@ def _logits(network: Network, items: LabelledCrops, device: torch.device) -> Ten
     return classify_items(network, rows, features, items.starts).logits
 
 
-def learn_wa(step: Step) -> Learnt:
+def learn_wa(step: Step) -> TrainedModel:
     """Train a network on a step and align its head. Raises ValueError for a cosine head."""
     if step.architecture.head != "linear":
         raise ValueError("WA aligns a linear head; the architecture has a cosine one")
     trained = two_stages.train(
-        step, "wa", lambda network, data: interpolated(classification(step, data), step, data)
+        step, "wa", lambda network, data: interpolate_distillation(classification(step, data), step, data)
     )
     network = trained.network
     state = network.head.state_dict()
     old = len(step.old) if step.options.scheme != "bc" else 0
-    weight, bias = aligned(state["weight"], state["bias"], old)
-    return Learnt(with_head(network, {"weight": weight, "bias": bias}), step.classes)
+    weight, bias = align_weights(state["weight"], state["bias"], old)
+    return TrainedModel(with_head(network, {"weight": weight, "bias": bias}), step.classes)
 
 
-def aligned(weight: Tensor, bias: Tensor, old: int) -> tuple[Tensor, Tensor]:
+def align_weights(weight: Tensor, bias: Tensor, old: int) -> tuple[Tensor, Tensor]:
     """Return the weight, float32 [K, D], and bias, float32 [K], with the logits from `old` on aligned.
 
     Where there are no old classes, or no new ones, nothing changes.

@@ -23,12 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.model.network import Network
-from updater.benchmark.learners.task_tokens import TaskTokens, grown
+from updater.benchmark.learners.task_tokens import TaskTokens, grow_network
 from updater.benchmark.learners.teacher import teacher_output
 from updater.training import schemes, two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification, distillation, distilled
-from updater.training.step import Learnt, Step
+from updater.training.losses import classification, distillation, distilled_items
+from updater.training.step import Step, TrainedModel
 from updater.training.weights import put
 
 DIVERGENCE = 0.1
@@ -36,7 +36,7 @@ DIVERGENCE = 0.1
 _NO_CLASS = -100
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Train a network on a step, from scratch or from the previous one.
 
     Raises ValueError for a cosine head, for a previous network that is none of DyTox's, and for a backbone
@@ -48,13 +48,13 @@ def learn(step: Step) -> Learnt:
         step,
         "dytox",
         lambda network, data: _loss(step, network, data),
-        balanced_of=lambda network, data: _balanced(step, network, data),
+        balanced_of=lambda network, data: _balanced_loss(step, network, data),
         start=start,
     )
     network = trained.network
     assert isinstance(network, TaskTokens)
     network.divergence = None
-    return Learnt(network.requires_grad_(True).eval(), step.classes)
+    return TrainedModel(network.requires_grad_(True).eval(), step.classes)
 
 
 def start(step: Step) -> Network:
@@ -74,7 +74,7 @@ def start(step: Step) -> Network:
     tasks = list(old.head.tasks)
     if _new(step):
         tasks.append((0 if step.options.scheme == "bc" else tasks[-1][1], count))
-    network = grown(old, tasks)
+    network = grow_network(old, tasks)
     if new := len(_new(step)):
         network.divergence = torch.nn.Linear(step.architecture.width, new + 1).to(step.device)
         for task in range(len(old.tokens)):
@@ -84,7 +84,7 @@ def start(step: Step) -> Network:
     return network
 
 
-def _balanced(step: Step, network: Network, data: TrainingSet) -> Loss:
+def _balanced_loss(step: Step, network: Network, data: TrainingSet) -> Loss:
     network.requires_grad_(True)
     return classification(step, data, binary_entropy)
 
@@ -95,7 +95,7 @@ def _loss(step: Step, network: Network, data: TrainingSet) -> Loss:
     if step.previous is None:
         return loss
     share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
-    teacher, rows = teacher_output(step, data) if share else None, distilled(step, data)
+    teacher, rows = teacher_output(step, data) if share else None, distilled_items(step, data)
     labels = past_or_new(step, len(data.targets)).to(step.device)
 
     def total(batch: Batch) -> Tensor:

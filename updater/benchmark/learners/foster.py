@@ -40,22 +40,22 @@ from detector.model.scores import NetworkOutput
 from updater.training import loop, two_stages
 from updater.training.crop_rows import Rows
 from updater.training.loop import Batch, Loss, Training, TrainingSet
-from updater.training.losses import TEMPERATURE, classification, distilled, soft_cross_entropy
+from updater.training.losses import TEMPERATURE, classification, distilled_items, soft_cross_entropy
 from updater.training.pools import rows_at
-from updater.training.step import Learnt, Step
+from updater.training.step import Step, TrainedModel
 
 BOOSTING_BETA = 0.96
 COMPRESSION_BETA = 0.97
 
 
-class Beside(nn.Module):
+class DualBackbone(nn.Module):
     """Two backbones, the first frozen: images → their rows beside one another, float32 [N, 2 B]."""
 
     def __init__(self, old: nn.Module, new: nn.Module) -> None:
         super().__init__()
         self.old, self.new = old, new
 
-    def train(self, mode: bool = True) -> "Beside":
+    def train(self, mode: bool = True) -> "DualBackbone":
         """Set the mode of the new one; the old one stays in evaluation mode."""
         super().train(mode)
         self.old.eval()
@@ -103,7 +103,7 @@ class Boosted(Network):
         self.load_state_dict(begun, strict=False)
         frozen = copy.deepcopy(old).requires_grad_(False).eval()
         if not isinstance(self.backbone, NoBackbone):
-            self.backbone = Beside(frozen.backbone, self.backbone)
+            self.backbone = DualBackbone(frozen.backbone, self.backbone)
         self.head = Joint(frozen.head, self.head)
         self.pseudo_head = Joint(frozen.pseudo_head, self.pseudo_head)
         # A module that stands in two places would be in a checkpoint twice.
@@ -142,11 +142,11 @@ class Boosted(Network):
         return logits
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Train a network on a step, from scratch, or by boosting the previous one and compressing both."""
     if step.previous is None:
         trained = two_stages.train(step, "foster", lambda network, data: classification(step, data))
-        return Learnt(trained.network, step.classes)
+        return TrainedModel(trained.network, step.classes)
     beside = step.checkpoint.with_suffix(".boosting") if step.checkpoint else None
     boosting = loop.checkpoint(replace(step, checkpoint=beside), "foster boosting", two_stages.STAGES)
     compression = loop.checkpoint(step, "foster", two_stages.STAGES)
@@ -167,7 +167,7 @@ def learn(step: Step) -> Learnt:
         two_stages.run_both(Training(step, once, compression), network, loss)
     boosting.remove()
     compression.remove()
-    return Learnt(network.eval(), step.classes)
+    return TrainedModel(network.eval(), step.classes)
 
 
 def class_weights(targets: Tensor, classes: int, beta: float) -> Tensor:
@@ -182,7 +182,7 @@ def class_weights(targets: Tensor, classes: int, beta: float) -> Tensor:
 
 def boosting_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tensor) -> Loss:
     """Return L_LA + L_FE + L_KD; weight: float32 [K + 1]."""
-    aligned, rows = classification(step, data), distilled(step, data)
+    aligned, rows = classification(step, data), distilled_items(step, data)
 
     def total(batch: Batch) -> Tensor:
         known = batch.target < len(data.fake)

@@ -25,27 +25,27 @@ from torch import Tensor
 from detector.model.network import Network
 from updater.training import two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification, distilled, teacher_logits
+from updater.training.losses import classification, distilled_items, teacher_logits
 from updater.training.schemes import Entropy
-from updater.training.step import Learnt, Step, keep_head, with_head
+from updater.training.step import Step, TrainedModel, keep_head, with_head
 
 _BINARY_DISTILLATION = 0.1
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Train a network on a step; what classifies are its class means, unless the scheme is "bc".
 
     Raises ValueError for a previous network whose trained head was not kept.
     """
     trained = two_stages.train(step, "icarl", lambda network, data: loss_of(step, data))
     if step.options.scheme == "bc":
-        return Learnt(trained.network, step.classes)
-    items = trained.data.known
+        return TrainedModel(trained.network, step.classes)
+    items = trained.data.known_items
     old = step.previous.network.head.state_dict()["weight"] if step.previous else None
     embedding = trained.output().embedding[torch.from_numpy(items).to(step.device)]
     target = torch.from_numpy(trained.data.targets[items]).to(step.device)
     means = class_means(embedding, target, len(step.classes), old)
-    return Learnt(nearest_mean(trained.network, means), step.classes, keep_head(trained.network))
+    return TrainedModel(nearest_mean(trained.network, means), step.classes, keep_head(trained.network))
 
 
 def loss_of(step: Step, data: TrainingSet) -> Loss:
@@ -56,7 +56,7 @@ def loss_of(step: Step, data: TrainingSet) -> Loss:
     wanted = teacher_logits(step, data)
     binary = step.options.scheme == "bc"
     # Else a new item's old logits would be asked for nothing.
-    rows = distilled(step, data) if binary else lambda batch: slice(None)
+    rows = distilled_items(step, data) if binary else lambda batch: slice(None)
     labels = classification(step, data, sigmoid_entropy(0 if binary else wanted.shape[1]))
     share = min(1.0, _BINARY_DISTILLATION * weight)
     of_labels, of_teacher = (1 - share, share) if binary else (1.0, weight)

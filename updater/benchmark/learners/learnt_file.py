@@ -9,14 +9,14 @@ from safetensors.torch import save
 
 from detector.release.manifest import Architecture
 from ingest.durable import write_durably
-from updater.benchmark.learners.task_tokens import made
-from updater.training.step import Learnt
+from updater.benchmark.learners.task_tokens import make_network
+from updater.training.step import TrainedModel
 
 FORMAT = "learnt-2"
 NETWORK, KEPT = "network.", "kept."
 
 
-def save_learnt(path: Path, learnt: Learnt) -> None:
+def save_learnt(path: Path, learnt: TrainedModel) -> None:
     """Write a network and what its learner keeps, all of it or nothing. Raises OSError.
 
     Its architecture and its classes are in the metadata: a head may be another one than a step asked for,
@@ -34,7 +34,7 @@ def save_learnt(path: Path, learnt: Learnt) -> None:
     write_durably(path, save(own, metadata))
 
 
-def load_learnt(path: Path, device: torch.device) -> Learnt | None:
+def load_learnt(path: Path, device: torch.device) -> TrainedModel | None:
     """Read back what `save_learnt` wrote; None where it is absent, damaged or of another format."""
     try:
         with safe_open(path, "pt") as file:
@@ -50,6 +50,6 @@ def load_learnt(path: Path, device: torch.device) -> Learnt | None:
     tasks = architecture.tasks
     logits = max(end for _, end in tasks) if tasks else len(state["head.weight"])
     with torch.random.fork_rng(devices=[]):
-        network = made(architecture, logits)
+        network = make_network(architecture, logits)
     network.load_state_dict(state)
-    return Learnt(network.to(device).eval(), tuple(json.loads(metadata["classes"])), kept)
+    return TrainedModel(network.to(device).eval(), tuple(json.loads(metadata["classes"])), kept)

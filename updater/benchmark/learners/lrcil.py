@@ -25,7 +25,7 @@ from updater.benchmark.learners.nscil import fix_normalisation, release_normalis
 from updater.training import schemes, two_stages
 from updater.training.loop import Batch, Loss, TrainingSet, item_weights
 from updater.training.losses import classification, distillation
-from updater.training.step import Learnt, Step
+from updater.training.step import Step, TrainedModel
 
 BELOW = 0.1
 """the backbone's share of the learning rate after the first step"""
@@ -47,12 +47,12 @@ class Latents:
     """float64 [R], the chance of each crop: equal for each class, then for each item, then for each crop"""
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Train a network on the items of a step that are new, and on the stored rows of the others."""
     stored = latents(step)
     if stored is None:
         trained = two_stages.train(step, "lrcil", lambda network, data: classification(step, data))
-        return Learnt(trained.network, step.classes, _kept(step, trained))
+        return TrainedModel(trained.network, step.classes, _rows_to_keep(step, trained))
     fresh = [i for i, one in enumerate(step.train.ids) if one not in stored.ids]
     seen = replace(step, train=step.train.take(fresh))
 
@@ -68,7 +68,7 @@ def learn(step: Step) -> Learnt:
         for one in stored.ids
         for part in ("rows", "features")
     }
-    return Learnt(trained.network.eval(), step.classes, replayed | _kept(seen, trained))
+    return TrainedModel(trained.network.eval(), step.classes, replayed | _rows_to_keep(seen, trained))
 
 
 def latents(step: Step) -> Latents | None:
@@ -115,7 +115,7 @@ def _loss(step: Step, network: Network, data: TrainingSet, stored: Latents) -> L
     return total
 
 
-def _kept(step: Step, trained: two_stages.Trained) -> dict[str, Tensor]:
+def _rows_to_keep(step: Step, trained: two_stages.TwoStageModel) -> dict[str, Tensor]:
     """Return the rows and the features of each item, as they are now."""
     starts = step.train.starts
     return {

@@ -25,8 +25,8 @@ from detector.model.network import CosineHead, Network
 from updater.benchmark.learners.teacher import teacher_output
 from updater.training import two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import classification, distilled
-from updater.training.step import Learnt, Step
+from updater.training.losses import classification, distilled_items
+from updater.training.step import Step, TrainedModel
 
 _HARDEST = 2
 
@@ -41,7 +41,7 @@ class _Constants:
 _OF_HEAD = {"cosine": _Constants(5.0, 0.5, 1.0), "linear": _Constants(0.5, 0.2, 0.1)}
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Train a network on a step, from scratch or from the previous one."""
     old = len(step.old) if step.options.scheme != "bc" else 0
 
@@ -53,7 +53,7 @@ def learn(step: Step) -> Learnt:
     network = two_stages.train(step, "lucir", loss_of).network
     if old:
         release(network.head)
-    return Learnt(network, step.classes)
+    return TrainedModel(network, step.classes)
 
 
 def _loss(step: Step, network: Network, data: TrainingSet, old: int) -> Loss:
@@ -62,7 +62,7 @@ def _loss(step: Step, network: Network, data: TrainingSet, old: int) -> Loss:
         return loss
     constants = _OF_HEAD[step.architecture.head]
     weight = step.options.distillation * adaptive_weight(constants.base, len(step.old), len(step.classes))
-    said, rows = teacher_output(step, data), distilled(step, data)
+    said, rows = teacher_output(step, data), distilled_items(step, data)
 
     def total(batch: Batch) -> Tensor:
         value = loss(batch)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from updater.benchmark.learners import bias_correction, dytox, foster, icarl, lrcil, lucir, nscil
 from updater.training import discriminant, two_stages
 from updater.training.losses import classification
-from updater.training.step import Learner, Learnt, Step
+from updater.training.step import Learner, Step, TrainedModel
 
 
-def fine_tune(step: Step) -> Learnt:
+def fine_tune(step: Step) -> TrainedModel:
     """Train the previous network on the new classes of a step; the logits of old ones stay, and fade.
 
     Items of old classes are left out, unless there are no others.
@@ -22,10 +22,10 @@ def fine_tune(step: Step) -> Learnt:
     if new:
         step = replace(step, train=step.train.take(new))
     trained = two_stages.train(step, "fine-tuning", lambda network, data: classification(step, data))
-    return Learnt(trained.network, step.classes)
+    return TrainedModel(trained.network, step.classes)
 
 
-def learn_jointly(step: Step) -> Learnt:
+def learn_jointly(step: Step) -> TrainedModel:
     """Train a network from scratch on a step's items.
 
     Raises ValueError where a class has none of them: it would be a logit that nothing trained.
@@ -34,7 +34,7 @@ def learn_jointly(step: Step) -> Learnt:
     if step.architecture.frozen:
         return discriminant.learn(step)
     trained = two_stages.train(step, "joint", lambda network, data: classification(step, data))
-    return Learnt(trained.network, step.classes)
+    return TrainedModel(trained.network, step.classes)
 
 
 LEARNERS: dict[str, Learner] = {

@@ -44,7 +44,7 @@ from updater.training import schemes, two_stages
 from updater.training.crop_rows import Crops, Rows, as_images
 from updater.training.loop import Loss, TrainingSet
 from updater.training.losses import classification
-from updater.training.step import Learnt, Step
+from updater.training.step import Step, TrainedModel
 
 _HEAD = "head"
 SINGULAR_RATIO = 10.0
@@ -57,12 +57,12 @@ Covariances = dict[str, tuple[Tensor, float]]
 """by layer: the mean of x x^T, float32 [groups, d, d], and over how many inputs"""
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Train a network on the new classes of a step, within the null space of the earlier ones."""
     new = [i for i, family in enumerate(step.train.families) if family not in step.old]
     if new:
         step = replace(step, train=step.train.take(new))
-    before = _unpacked(step)
+    before = _unpack_covariances(step)
     if not before:
         trained = two_stages.train(step, "nscil", lambda network, data: classification(step, data))
     else:
@@ -84,7 +84,7 @@ def learn(step: Step) -> Learnt:
         _release(trained.network)
     network = trained.network
     now = covariances(network, trained.data.crops, trained.data.features)
-    return Learnt(network, step.classes, _packed(merged(before, now)))
+    return TrainedModel(network, step.classes, _pack_covariances(merge_covariances(before, now)))
 
 
 def _fix_the_rest(network: Network, projected: Collection[str], old: int) -> None:
@@ -106,12 +106,12 @@ def _release(network: Network) -> None:
     network.requires_grad_(True).eval()
 
 
-def _packed(found: Covariances) -> dict[str, Tensor]:
+def _pack_covariances(found: Covariances) -> dict[str, Tensor]:
     kept = {f"covariance.{name}": mean.cpu() for name, (mean, _) in found.items()}
     return kept | {f"inputs.{name}": torch.tensor(count).double().cpu() for name, (_, count) in found.items()}
 
 
-def _unpacked(step: Step) -> Covariances:
+def _unpack_covariances(step: Step) -> Covariances:
     kept = step.previous.kept if step.previous else {}
     names = [key.removeprefix("covariance.") for key in kept if key.startswith("covariance.")]
     return {name: (kept[f"covariance.{name}"], float(kept[f"inputs.{name}"])) for name in names}
@@ -161,7 +161,7 @@ def covariances(network: Network, crops: Crops, features: Rows) -> Covariances:
     device = next(network.parameters()).device
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
-    with torch.no_grad(), _watched(network, sums, counts):
+    with torch.no_grad(), _watch_inputs(network, sums, counts):
         for start in range(0, len(crops), _CROPS_AT_ONCE):
             rows = slice(start, start + _CROPS_AT_ONCE)
             images, own = as_images(crops[rows], device), torch.as_tensor(features[rows]).to(device)
@@ -170,7 +170,7 @@ def covariances(network: Network, crops: Crops, features: Rows) -> Covariances:
 
 
 @contextmanager
-def _watched(network: Network, sums: dict[str, Tensor], counts: dict[str, int]) -> Iterator[None]:
+def _watch_inputs(network: Network, sums: dict[str, Tensor], counts: dict[str, int]) -> Iterator[None]:
     def watch(name: str, layer: nn.Linear | nn.Conv2d) -> torch.utils.hooks.RemovableHandle:
         def add(module: nn.Module, given: tuple[Tensor, ...]) -> None:
             seen = inputs(layer, given[0])
@@ -187,7 +187,7 @@ def _watched(network: Network, sums: dict[str, Tensor], counts: dict[str, int]) 
             handle.remove()
 
 
-def merged(before: Covariances, now: Covariances) -> Covariances:
+def merge_covariances(before: Covariances, now: Covariances) -> Covariances:
     """Return the covariances over the inputs of both."""
     both = dict(now)
     for name, (mean, count) in before.items():

@@ -107,7 +107,7 @@ class TaskHeads(nn.Module):
             assert isinstance(whole, Tensor)
             left, right = self.width * number, self.width * (len(self.tasks) - 1 - number)
             own = F.pad(whole[:, : self.width], (left, right))
-            rows.append(self._placed(torch.cat([own, whole[:, self.width :]], 1), first, end))
+            rows.append(self._place_rows(torch.cat([own, whole[:, self.width :]], 1), first, end))
         return torch.stack(rows).sum(0)
 
     @property
@@ -116,10 +116,10 @@ class TaskHeads(nn.Module):
         parts = []
         for part, (first, end) in zip(self.parts, self.tasks, strict=True):
             assert isinstance(part.bias, Tensor)
-            parts.append(self._placed(part.bias[:, None], first, end)[:, 0])
+            parts.append(self._place_rows(part.bias[:, None], first, end)[:, 0])
         return torch.stack(parts).sum(0)
 
-    def _placed(self, rows: Tensor, first: int, end: int) -> Tensor:
+    def _place_rows(self, rows: Tensor, first: int, end: int) -> Tensor:
         return F.pad(rows, (0, 0, first, max(last for _, last in self.tasks) - end))
 
     def forward(self, embedding: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def _is_convit(backbone: nn.Module) -> bool:
     return hasattr(backbone, "blocks") and hasattr(backbone, "local_up_to_layer")
 
 
-def made(architecture: Architecture, classes: int) -> Network:
+def make_network(architecture: Architecture, classes: int) -> Network:
     """Return a network of this architecture, of task tokens where it has tasks, with random weights.
 
     classes: the number of its logits. Raises ValueError where the tasks speak for another number.
@@ -189,7 +189,7 @@ def made(architecture: Architecture, classes: int) -> Network:
     return TaskTokens(architecture, architecture.tasks)
 
 
-def grown(old: TaskTokens, tasks: Sequence[Columns]) -> TaskTokens:
+def grow_network(old: TaskTokens, tasks: Sequence[Columns]) -> TaskTokens:
     """Return the old network with a token, a norm and a classifier for each further task, on its device.
 
     Old logits stay as they are.

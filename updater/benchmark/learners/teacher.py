@@ -7,15 +7,15 @@ from torch import Tensor
 
 from detector.model.scores import NetworkOutput
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.losses import distilled, soft_cross_entropy, teacher_logits
+from updater.training.losses import distilled_items, soft_cross_entropy, teacher_logits
 from updater.training.pools import backbone_rows, rows_at
-from updater.training.step import Step, trained
+from updater.training.step import Step, load_trained
 
 
 def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOutput]:
     """Return what the previous network says of the very crops of a batch; its backbone runs only once."""
     assert step.previous is not None
-    old = trained(step.previous).to(step.device)
+    old = load_trained(step.previous).to(step.device)
     rows = backbone_rows(old, data.crops, step.device)
 
     def of(batch: Batch) -> NetworkOutput:
@@ -25,7 +25,7 @@ def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOu
     return of
 
 
-def interpolated(loss: Loss, step: Step, data: TrainingSet) -> Loss:
+def interpolate_distillation(loss: Loss, step: Step, data: TrainingSet) -> Loss:
     """Return (1 - lambda) * loss + lambda * distillation, lambda = |old| / |all classes|.
 
     Wu et al. 2019 (BiC), eq. 4, and Zhao et al. 2020 (WA), eq. 4: the more there is to keep, the more
@@ -34,7 +34,7 @@ def interpolated(loss: Loss, step: Step, data: TrainingSet) -> Loss:
     share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
     if not share:
         return loss
-    wanted, rows = teacher_logits(step, data), distilled(step, data)
+    wanted, rows = teacher_logits(step, data), distilled_items(step, data)
 
     def total(batch: Batch) -> Tensor:
         held = rows(batch)

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from detector.model.backbone import check_name, make_backbone, size_option
 from updater.filters import Picture
-from updater.training.weights import chosen, put_backbone
+from updater.training.weights import choose_weights, put_backbone
 
 _FILTERS = (
     ((-1, 2, -2, 2, -1), (2, -6, 8, -6, 2), (-2, 8, -12, 8, -2), (2, -6, 8, -6, 2), (-1, 2, -2, 2, -1)),
@@ -92,7 +92,7 @@ def make_features(
         features, width = make_features(model, CHANNELS, px, weights, pretrained=pretrained)
         return nn.Sequential(HighPass(), features), width
     backbone, width = make_backbone(name, channels, px)
-    if (found := chosen(name, weights, pretrained)) is not None:
+    if (found := choose_weights(name, weights, pretrained)) is not None:
         put_backbone(backbone, name, px, found)
     return backbone, width
 

@@ -87,7 +87,7 @@ class HighResolution(nn.Module):
         return whole, F.interpolate(self.cells(whole), pictures.shape[2:], mode="bilinear")
 
 
-class Decoded(nn.Module):
+class EncoderDecoder(nn.Module):
     """An encoder and a decoder of segmentation-models-pytorch."""
 
     def __init__(self, kind: str, backbone: str) -> None:
@@ -129,7 +129,7 @@ def make_map_network(
     if kind in DECODERS:
         if weights is not None or pretrained:
             raise NetworkError(f"{name} begins at random: give weights to {REGRESSION}:BACKBONE or {HRNET}")
-        decode: Decoded | Regression | HighResolution = Decoded(kind, backbone)
+        decode: EncoderDecoder | Regression | HighResolution = EncoderDecoder(kind, backbone)
     elif kind == REGRESSION:
         decode = Regression(make_levels(backbone, px, weights, pretrained=pretrained))
     else:

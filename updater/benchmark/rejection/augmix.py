@@ -24,9 +24,9 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from updater.benchmark.rejection import heads
-from updater.benchmark.rejection.evidence import Known, Score
+from updater.benchmark.rejection.evidence import FitSet, Score
 from updater.benchmark.rejection.heads import PLAN, FineTuning
-from updater.data.stored_rows import StoredRows, collected
+from updater.data.stored_rows import StoredRows, collect_rows
 from updater.filters import to_picture
 
 WEIGHT = 12.0
@@ -56,7 +56,7 @@ OPERATIONS: dict[str, tuple[str, Operation]] = {
 """by name: the kind of change that each is, none for a shift by whole pixels, and what it does"""
 
 
-def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
+def fit(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
     """Train the head."""
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     versions = [torch.tensor(version.embedding) for version in known.versions]
@@ -93,7 +93,7 @@ def augment_all(
         np.stack([_version(rng, crop, usable, mixes) for crop in crops[at : at + _AT_ONCE]])
         for at in range(0, len(crops), _AT_ONCE)
     )
-    return collected(parts) if len(crops) else crops
+    return collect_rows(parts) if len(crops) else crops
 
 
 def _version(rng: np.random.Generator, crop: Crop, usable: Sequence[Operation], mixes: bool) -> Crop:

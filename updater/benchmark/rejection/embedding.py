@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from pytorch_ood.detector import NNGuide
 from torch import Tensor
 
-from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, Score, as_score, float64
+from updater.benchmark.rejection.evidence import Evidence, EvidenceError, FitSet, Score, as_score, float64
 
 
-def fit_embedding_knn(known: Known, *, neighbours: int = 5) -> Score:
+def fit_embedding_knn(known: FitSet, *, neighbours: int = 5) -> Score:
     """kNN in the embedding: the distance to the k-th nearest training item.
 
     s(x) = |z - z_(k)|, with z = h(x) / |h(x)| and z_(k) the k-th nearest z of the training items, in 0..2.
@@ -39,7 +39,7 @@ def _unit(evidence: Evidence) -> NDArray[np.float32]:
     return np.ascontiguousarray(evidence.embedding / np.maximum(length, 1e-12), np.float32)
 
 
-def fit_nnguide(known: Known, *, neighbours: int = 10) -> Score:
+def fit_nnguide(known: FitSet, *, neighbours: int = 10) -> Score:
     """NNGuide: the energy, guided by the nearest training items.
 
     s(x) = -L(x) * 1/k * (sum of the k largest L(x_j) * cos(h(x), h(x_j)) over the training items x_j), with h
@@ -62,7 +62,7 @@ def fit_nnguide(known: Known, *, neighbours: int = 10) -> Score:
 _ROWS_AT_ONCE = 512
 
 
-def fit_relation(known: Known, *, power: float = 1.0, least_edge: float = 0.03) -> Score:
+def fit_relation(known: FitSet, *, power: float = 1.0, least_edge: float = 0.03) -> Score:
     """Relation: how strongly an item is tied to the training items in embedding and answer.
 
     s(x) = -sum_j k(x, x_j)^t over the training items x_j with k(x, x_j) above 0.03, and
@@ -75,10 +75,10 @@ def fit_relation(known: Known, *, power: float = 1.0, least_edge: float = 0.03) 
 
     Keep the training items. `power` is t; `least_edge` = 0 gives the sum over all of them.
     """
-    embeddings, posteriors = _normalised(known.evidence)
+    embeddings, posteriors = _normalise(known.evidence)
 
     def formula(evidence: Evidence) -> Tensor:
-        h, p = _normalised(evidence)
+        h, p = _normalise(evidence)
         found = torch.zeros(len(h), dtype=torch.float64)
         for first in range(0, len(h), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
@@ -89,5 +89,5 @@ def fit_relation(known: Known, *, power: float = 1.0, least_edge: float = 0.03) 
     return as_score(formula)
 
 
-def _normalised(evidence: Evidence) -> tuple[Tensor, Tensor]:
+def _normalise(evidence: Evidence) -> tuple[Tensor, Tensor]:
     return F.normalize(float64(evidence.embedding), dim=1), torch.softmax(float64(evidence.logits), 1)

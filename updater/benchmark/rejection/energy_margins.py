@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.model.scores import energy
-from updater.benchmark.rejection.evidence import Known, Score
+from updater.benchmark.rejection.evidence import FitSet, Score
 from updater.benchmark.rejection.heads import (
     PLAN,
     FineTuning,
@@ -60,14 +60,14 @@ class Margins:
 PUBLISHED = Margins(-27.0, -5.0)
 
 
-def margins_of(known: Known) -> Margins:
+def margins_of(known: FitSet) -> Margins:
     """Return the median energy of the items under the head as it begins, and their 95 % quantile + 1."""
     familiar = energy(torch.tensor(known.evidence.logits))
     return Margins(float(familiar.median()), float(familiar.quantile(0.95)) + ABOVE)
 
 
 def fit(
-    known: Known,
+    known: FitSet,
     old: npt.NDArray[np.bool_],
     seed: int,
     plan: FineTuning,
@@ -114,14 +114,14 @@ def _mean(values: Tensor) -> Tensor:
 
 
 def fit_ber(
-    known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
+    known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
 ) -> Score:
     """Train BER's head, ours or the published one."""
     mixed = mixtures(known, old, plan.batch, different=not published)
     return fit(known, old, seed, plan, mixed, published=published)
 
 
-def mixtures(known: Known, old: npt.NDArray[np.bool_], count: int, *, different: bool) -> Outliers:
+def mixtures(known: FitSet, old: npt.NDArray[np.bool_], count: int, *, different: bool) -> Outliers:
     """Return what mixes `count` pairs of items; of different classes alone, there are fewer."""
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     mixable, _ = new_and_exemplars(old)

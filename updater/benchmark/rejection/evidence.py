@@ -44,7 +44,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Known:
+class FitSet:
     """What a score is fitted on.
 
     The head is linear: logits = embedding @ head_weight.T + head_bias. For a cosine head, that is so of
@@ -77,7 +77,7 @@ class Known:
 Score = Callable[[Evidence], NDArray[np.float64]]
 """The scores [n] of n items, higher for less familiar ones."""
 
-Fit = Callable[[Known], Score]
+Fit = Callable[[FitSet], Score]
 """Raises EvidenceError where there is too little to fit on."""
 
 
@@ -101,12 +101,12 @@ def known_of(
     calibration_targets: NDArray[np.int64] | None = None,
     names: tuple[str, ...] = (),
     versions: tuple[Evidence, ...] = (),
-) -> Known:
+) -> FitSet:
     """Return what scores are fitted on, the head being this network's."""
     head = network.head
     weight = head.scale * F.normalize(head.weight, dim=1) if isinstance(head, CosineHead) else head.weight
     bias = torch.zeros(len(weight)) if isinstance(head, CosineHead) else head.bias
-    return Known(
+    return FitSet(
         evidence, targets, _float32(weight), _float32(bias), calibration, calibration_targets, names, versions
     )
 

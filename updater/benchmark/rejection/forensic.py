@@ -8,14 +8,22 @@ from numpy.typing import NDArray
 
 from detector.model.scores import SCORES, NetworkOutput
 from detector.release.artifact import Reference
-from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Fit, Known, Score, as_score, float64
+from updater.benchmark.rejection.evidence import (
+    Evidence,
+    EvidenceError,
+    Fit,
+    FitSet,
+    Score,
+    as_score,
+    float64,
+)
 from updater.candidate.calibrate import common_scales, unknown_scores
 from updater.candidate.gate_inputs import gate_inputs
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
 from updater.measures import balanced_weights, within_class_whitening
 
 
-def reference_of(known: Known) -> Reference:
+def reference_of(known: FitSet) -> Reference:
     """Return the reference set that a release would get from the training items.
 
     It is whitened by their within-class covariance and holds 1,500 of them at most, each class having an
@@ -32,7 +40,7 @@ def reference_of(known: Known) -> Reference:
     return make_reference(output, [names[i] for i in chosen], [places[i] for i in chosen])
 
 
-def fit_forensic_knn(known: Known, *, neighbours: int = 5) -> Score:
+def fit_forensic_knn(known: FitSet, *, neighbours: int = 5) -> Score:
     """kNN in forensic features: the mean distance to the nearest reference items.
 
     s(x) = 1/k * (sum of the k smallest |w(x) - w_j|), with w the forensic features whitened by their
@@ -62,7 +70,7 @@ def fit_forensic_knn(known: Known, *, neighbours: int = 5) -> Score:
     return as_score(formula)
 
 
-def fit_mahalanobis(known: Known) -> Score:
+def fit_mahalanobis(known: FitSet) -> Score:
     """Mahalanobis: the squared distance to the nearest class's mean under one shared covariance.
 
     s(x) = min_c (g(x) - mu_c)^T S^-1 (g(x) - mu_c), with g the forensic features, mu_c a class's mean and S
@@ -92,7 +100,7 @@ def fit_mahalanobis(known: Known) -> Score:
     return as_score(formula)
 
 
-def fit_fused(known: Known) -> Score:
+def fit_fused(known: FitSet) -> Score:
     """Fused: the gate of a release.
 
     s(x) = sum over the gate's scores of weight * z(score), with z(v) = (v - median) / (q84 - median) cut to
@@ -117,7 +125,7 @@ def fit_fused(known: Known) -> Score:
     return as_score(formula)
 
 
-def fit_score(name: str, known: Known) -> Score:
+def fit_score(name: str, known: FitSet) -> Score:
     """Fit one score of the gate on the training items, and on their reference set where it reads that.
 
     It is the function of that name in the exported graph; detector/model/scores.py has the formulas and their

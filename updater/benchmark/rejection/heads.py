@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.model.scores import energy
-from updater.benchmark.rejection.evidence import Evidence, Known, Score, as_score
-from updater.draws import RandomStream
+from updater.benchmark.rejection.evidence import Evidence, FitSet, Score, as_score
+from updater.draws import SeedPurpose
 from updater.training.fit import Descent, by_schedule
 from updater.training.fit import fit as train
 
@@ -61,7 +61,7 @@ def fine_tune(
     )
 
 
-def extra_head(known: Known) -> nn.Linear:
+def extra_head(known: FitSet) -> nn.Linear:
     """Return a head that can be trained and begins as the network's, D to K."""
     classes, width = known.head_weight.shape
     with torch.random.fork_rng(devices=[]):
@@ -101,7 +101,7 @@ Loss = Callable[[nn.Linear, Tensor, torch.Generator], Tensor]
 """(head, the numbers of a batch's items, int64 [M], generator) → their loss, a scalar."""
 
 
-def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning, loss: Loss) -> Score:
+def fit(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning, loss: Loss) -> Score:
     """Train the head; old: bool [n], the exemplars of earlier steps."""
     parts = [part for part in new_and_exemplars(old) if len(part)]
     head = extra_head(known)
@@ -114,7 +114,7 @@ def fit(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning, l
     return energy_of_head(head)
 
 
-def fit_logit_norm(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
+def fit_logit_norm(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
     """Train the head by LogitNorm, L = CE(f / (tau |f|), y): longer logits cannot lower it.
 
     Wei et al. 2022, "Mitigating neural network overconfidence with logit normalization"; tau = 0.04 there
@@ -129,7 +129,7 @@ def fit_logit_norm(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: Fi
     return fit(known, old, seed, plan, loss)
 
 
-def fit_t2f_norm(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
+def fit_t2f_norm(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
     """Train the head by T2FNorm, L = CE(f(h / (tau |h|)), y): features of one length, in training only.
 
     Regmi et al. 2023, "T2FNorm: extremely simple scaled train-time feature normalization for OOD detection";
@@ -144,7 +144,7 @@ def fit_t2f_norm(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: Fine
     return fit(known, old, seed, plan, loss)
 
 
-def fit_regmixup(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
+def fit_regmixup(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
     """Train the head by RegMixup: mixtures of items beside the items themselves (`mixing_loss`).
 
     Pinto et al. 2022, "RegMixup: mixup as a regularizer can surprisingly improve accuracy and
@@ -152,7 +152,7 @@ def fit_regmixup(known: Known, old: npt.NDArray[np.bool_], seed: int, plan: Fine
     crops and passes them through the frozen backbone; here frozen embeddings are mixed. old: as `fit` has it.
     """
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
-    rng = RandomStream.REGMIXUP.generator(seed)
+    rng = SeedPurpose.REGMIXUP.generator(seed)
 
     def loss(head: nn.Linear, items: Tensor, generator: torch.Generator) -> Tensor:
         partner = torch.from_numpy(rng.permutation(len(items)))

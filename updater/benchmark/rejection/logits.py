@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput, energy
-from updater.benchmark.rejection.evidence import Known, Score, as_score, float64
+from updater.benchmark.rejection.evidence import FitSet, Score, as_score, float64
 from updater.data.training_data import LabelledCrops
 from updater.training.crop_rows import as_images
 
 
-def fit_msp(known: Known, *, temperature: float = 1.0) -> Score:
+def fit_msp(known: FitSet, *, temperature: float = 1.0) -> Score:
     """MSP: the largest softmax probability.
 
     s(x) = -max_c softmax(f(x) / T)_c, in [-1, -1/K]. Hendrycks and Gimpel 2017, "A baseline for detecting
@@ -28,7 +28,7 @@ def fit_msp(known: Known, *, temperature: float = 1.0) -> Score:
     return as_score(lambda evidence: MaxSoftmax.score(float64(evidence.logits), temperature))
 
 
-def fit_max_logit(known: Known) -> Score:
+def fit_max_logit(known: FitSet) -> Score:
     """MaxLogit: the largest logit.
 
     s(x) = -max_c f(x)_c, unbounded. Hendrycks et al. 2022, "Scaling out-of-distribution detection for
@@ -41,7 +41,7 @@ def fit_max_logit(known: Known) -> Score:
     return as_score(lambda evidence: MaxLogit.score(float64(evidence.logits)))
 
 
-def fit_gen(known: Known, *, gamma: float = 0.1, largest: int = 100) -> Score:
+def fit_gen(known: FitSet, *, gamma: float = 0.1, largest: int = 100) -> Score:
     """GEN: the generalised entropy of the softmax.
 
     s(x) = sum over the M largest p_c of p_c^gamma * (1 - p_c)^gamma, with p = softmax(f(x)); 0 for a certain
@@ -62,7 +62,7 @@ def fit_gen(known: Known, *, gamma: float = 0.1, largest: int = 100) -> Score:
     return as_score(lambda evidence: formula(float64(evidence.logits)))
 
 
-def fit_klm(known: Known) -> Score:
+def fit_klm(known: FitSet) -> Score:
     """KL matching: how far the posterior is from every class's typical one.
 
     s(x) = min_k KL(p(x) || d_k), in nats, with p the softmax and d_k the mean of p over the items that the
@@ -78,7 +78,7 @@ def fit_klm(known: Known) -> Score:
     return as_score(lambda evidence: detector.predict_logits(float64(evidence.logits)))
 
 
-def fit_react(known: Known, *, quantile: float = 0.9) -> Score:
+def fit_react(known: FitSet, *, quantile: float = 0.9) -> Score:
     """ReAct: the energy after the embedding is cut from above.
 
     s(x) = E(W min(h(x), c) + b), with c the 90 % quantile of all activations of all training items and E the
@@ -101,7 +101,7 @@ PUBLISHED_EPSILON = 0.0014 * 255
 _ITEMS_AT_ONCE = 4
 
 
-def fit_odin(known: Known) -> Score:
+def fit_odin(known: FitSet) -> Score:
     """ODIN: the largest softmax probability at a high temperature, after a step towards the answer.
 
     s(x) = -max_c softmax(f(x') / T)_c with x' = x - epsilon * sign(gradient of -log softmax(f(x) / T)_y at x)
@@ -135,12 +135,12 @@ def odin_scores(
     found = []
     for first in range(0, len(items), _ITEMS_AT_ONCE):
         last = min(first + _ITEMS_AT_ONCE, len(items))
-        found.append(_stepped(network, items.take(range(first, last)), temperature, epsilon, device))
+        found.append(_odin_scores(network, items.take(range(first, last)), temperature, epsilon, device))
         progress(last, len(items))
     return np.concatenate([np.zeros(0), *found])
 
 
-def _stepped(
+def _odin_scores(
     network: Network, items: LabelledCrops, temperature: float, epsilon: float, device: torch.device | None
 ) -> NDArray[np.float64]:
     images = as_images(items.crops[:], device or torch.device("cpu"))

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from updater.benchmark.rejection import augmix, embedding, forensic, heads, logits
 from updater.benchmark.rejection.energy_margins import fit_ber
-from updater.benchmark.rejection.evidence import Fit, Known, Score
+from updater.benchmark.rejection.evidence import Fit, FitSet, Score
 from updater.benchmark.rejection.virtual_outliers import fit_npos, fit_vos
 
-HeadFit = Callable[[Known, npt.NDArray[np.bool_], int], Score]
+HeadFit = Callable[[FitSet, npt.NDArray[np.bool_], int], Score]
 """(known, which of its items are exemplars of earlier steps, bool [n], seed) → score; the same seed gives the
 same score. Raises EvidenceError."""
 

@@ -28,7 +28,7 @@ from scipy.special import gammainccinv
 from torch import Tensor
 
 from updater.benchmark.rejection import energy_margins
-from updater.benchmark.rejection.evidence import Known, Score
+from updater.benchmark.rejection.evidence import FitSet, Score
 from updater.benchmark.rejection.heads import PLAN, FineTuning, new_and_exemplars
 
 NEIGHBOUR_SHARE = 0.4
@@ -40,7 +40,7 @@ SIGMA = 0.1
 
 
 def fit_npos(
-    known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
+    known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
 ) -> Score:
     """Train NPOS's head, ours or the published one."""
     new, _ = new_and_exemplars(old)
@@ -91,7 +91,7 @@ _RIDGE = 1e-4
 
 
 def fit_vos(
-    known: Known, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
+    known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
 ) -> Score:
     """Train VOS's head, ours or the one with the published margins."""
     new, _ = new_and_exemplars(old)

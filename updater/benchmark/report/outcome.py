@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from updater.benchmark.report.bootstrap import interval
-from updater.benchmark.report.results import Number, Step
+from updater.benchmark.report.results import Number, Result
 
 _EXACT = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,11 +39,11 @@ class Figure(BaseModel):
     interval: tuple[float, float] | None = None
     """95 % of the means over the seeds lie in it where the items are drawn anew; None where none were"""
 
-    def described(self) -> dict[str, JsonValue]:
+    def as_record(self) -> dict[str, JsonValue]:
         """Return the figure for a report: mean, sd and n, and the interval where there is one."""
         return self.model_dump(mode="json", exclude=None if self.interval else {"interval"})
 
-    def shown(self, digits: int = 3) -> str:
+    def as_text(self, digits: int = 3) -> str:
         """Return the figure as tables have it: mean ± sd [low, high]."""
         if self.mean is None:
             return "–"
@@ -58,7 +58,7 @@ Table = dict[str, dict[str, Values]]
 Figures = dict[str, Figure]
 
 
-class Shown(BaseModel):
+class ReportPicture(BaseModel):
     """A picture of the page: an SVG, and what it shows in one sentence."""
 
     model_config = _EXACT
@@ -85,7 +85,7 @@ class Outcome(BaseModel):
     """of a stream, in the order in which they were learnt"""
     matrix: tuple[tuple[Number, ...], ...] = ()
     """B[i][j]: accuracy on task i after task j, points; null where i is not yet learnt"""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Result, ...] = ()
     """what was measured after each task"""
     rejection: dict[str, Values] = {}
     """by score, each family left out, or the mean over the steps"""
@@ -99,7 +99,7 @@ class Outcome(BaseModel):
     """what else is to be known: parameters of the network, classes that were absent, thresholds"""
     notes: tuple[str, ...] = ()
     """a line for each kind of thing that was left out"""
-    shown: tuple[Shown, ...] = ()
+    shown: tuple[ReportPicture, ...] = ()
 
     @model_validator(mode="after")
     def _one_shape(self) -> Self:

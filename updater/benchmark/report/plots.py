@@ -109,7 +109,7 @@ def aa_over_time(runs: Sequence[Run]) -> str:
     outcomes = [run.outcome for run in runs]
     steps = np.arange(1, len(outcomes[0].tasks) + 1)
     curves = np.array([outcome.aa_over_time() for outcome in outcomes])
-    _banded(axes, steps.astype(np.float64), curves, _GATE, "after each task")
+    _draw_band(axes, steps.astype(np.float64), curves, _GATE, "after each task")
     joint = [run.figures.joint_aa for run in runs if run.figures.joint_aa is not None]
     if joint:
         axes.axhline(
@@ -137,9 +137,9 @@ def roc(scores: Sequence[RejectionScores]) -> str:
         samples = [(unknown, known) for unknown, known in everything if len(unknown) and len(known)]
         if not samples:
             continue
-        curves = np.array([_caught(unknown, known) for unknown, known in samples])
+        curves = np.array([_caught_share(unknown, known) for unknown, known in samples])
         area = np.mean([auroc(unknown, known) for unknown, known in samples])
-        _banded(axes, _GRID, curves, colour, f"{name}, AUC {area:.3f}")
+        _draw_band(axes, _GRID, curves, colour, f"{name}, AUC {area:.3f}")
     axes.plot([0, 1], [0, 1], color="#a0aec0", linewidth=0.8, linestyle=":")
     axes.axvline(0.05, color="#a0aec0", linewidth=0.8)
     axes.set(xlabel="known called unknown", ylabel="unknown called unknown", xlim=(0, 1), ylim=(0, 1.01))
@@ -183,14 +183,16 @@ def _histogram(axes: Axes, groups: dict[str, list[NDArray[np.float32]]]) -> None
             axes.stairs(np.mean(shares, 0), edges, color=colours[name], label=name)
 
 
-def _caught(unknown: NDArray[np.float32], known: NDArray[np.float32]) -> NDArray[np.float64]:
+def _caught_share(unknown: NDArray[np.float32], known: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the share of unknown caught where each share of _GRID of the known is."""
     is_unknown = np.arange(len(unknown) + len(known)) < len(unknown)
     false, caught, _ = roc_curve(is_unknown, np.concatenate([unknown, known]))
     return np.asarray(np.interp(_GRID, false, caught), np.float64)
 
 
-def _banded(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], colour: str, label: str) -> None:
+def _draw_band(
+    axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], colour: str, label: str
+) -> None:
     mean = curves.mean(0)
     axes.plot(x, mean, color=colour, label=label)
     if len(curves) > 1:

@@ -22,7 +22,7 @@ from updater.benchmark.report.outcome import (
     table_over_seeds,
 )
 from updater.benchmark.report.run_folder import Run, load_runs, load_scores
-from updater.benchmark.report.table import Grid, comparison_grid, grids
+from updater.benchmark.report.table import TextGrid, comparison_grid, grids
 
 Scores = Sequence[Mapping[str, results.RejectionScores]]
 """of each run, its scores of rejection by name"""
@@ -61,7 +61,7 @@ def write_reports(folder: Path, runs: Sequence[Run], report: Path | None = None)
         write_durably(report, figures)
 
 
-def compare(folders: Sequence[Path]) -> Grid:
+def compare(folders: Sequence[Path]) -> TextGrid:
     """Return the benchmarks in these folders side by side. Raises ResultsError for one that holds no runs."""
     return comparison_grid([(folder.resolve().name, load_runs(folder)) for folder in folders])
 
@@ -173,7 +173,7 @@ def _of_stream(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
         **results.Figures.of(means).model_dump(),
         "sd": results.Figures.of({name: figure.sd for name, figure in figures.items()}).model_dump(),
         "interval": {"low": low.model_dump(), "high": high.model_dump()},
-        "by_family": _described(families),
+        "by_family": _rows_as_records(families),
         "between_families": _between({name: _means(of) for name, of in families.items()}),
         "runs": len(runs),
         "stream": first.data,
@@ -198,13 +198,13 @@ def _of_task(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
     zeros = over_seeds([outcome.zeros for outcome in outcomes])
     table = table_over_seeds([outcome.table for outcome in outcomes])
     parts: dict[str, Any] = {
-        "families": _described(nested_over_seeds([outcome.families for outcome in outcomes])),
-        "zeros": _described({"": zeros})[""],
-        "table": {name: _described(of) for name, of in table.items()},
-        "by_distortion": _described(nested_over_seeds([outcome.by_distortion for outcome in outcomes])),
+        "families": _rows_as_records(nested_over_seeds([outcome.families for outcome in outcomes])),
+        "zeros": _rows_as_records({"": zeros})[""],
+        "table": {name: _rows_as_records(of) for name, of in table.items()},
+        "by_distortion": _rows_as_records(nested_over_seeds([outcome.by_distortion for outcome in outcomes])),
     }
     return {
-        **_described({"": over_seeds([outcome.figures for outcome in outcomes])})[""],
+        **_rows_as_records({"": over_seeds([outcome.figures for outcome in outcomes])})[""],
         **{name: part for name, part in parts.items() if part},
         "task": first.task,
         "data": first.data,
@@ -279,8 +279,8 @@ def _between(means: Mapping[str, Mapping[str, float]], what: str = "families") -
     }
 
 
-def _described(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, JsonValue]]:
-    return {row: {name: figure.described() for name, figure in of.items()} for row, of in rows.items()}
+def _rows_as_records(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, JsonValue]]:
+    return {row: {name: figure.as_record() for name, figure in of.items()} for row, of in rows.items()}
 
 
 def _numbers(rows: Mapping[str, Values]) -> dict[str, dict[str, float | None]]:

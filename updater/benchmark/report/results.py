@@ -147,7 +147,7 @@ class Figures(BaseModel):
         return figures
 
 
-class Step(BaseModel):
+class Result(BaseModel):
     """What was measured after one task was learnt."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

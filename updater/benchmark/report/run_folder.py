@@ -138,7 +138,7 @@ def _arrays(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 @contextmanager
-def timed(file: Path) -> Iterator[None]:
+def timing(file: Path) -> Iterator[None]:
     """Add the seconds that the block takes to those in the file, however the block ends. Raises OSError."""
     before, began = seconds_in(file), time.perf_counter()
     try:

@@ -66,7 +66,7 @@ _NOTHING = "–"
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextGrid:
     """A table of plain text: every row is as long as the head."""
 
     title: str
@@ -76,18 +76,18 @@ class Grid:
     def markdown(self) -> str:
         """Return the table in GitHub's Markdown, its first column to the left, the others to the right."""
         lines = [self.head, ("---", *["---:"] * (len(self.head) - 1)), *self.rows]
-        return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines) + "\n"
+        return "\n".join(f"| {' | '.join(map(_escape_cell, line))} |" for line in lines) + "\n"
 
     def show(self, console: Console) -> None:
         """Print the table; nothing in it is read as markup."""
         print_grid(console, self.title, self.head, self.rows)
 
 
-def grids(runs: Sequence[Run]) -> list[Grid]:
+def grids(runs: Sequence[Run]) -> list[TextGrid]:
     """Return the tables of a benchmark's runs: of each part of their outcomes that there is."""
     outcomes = [run.outcome for run in runs]
     mean = f"mean ± sd over {len(runs)} seed{'s' if len(runs) > 1 else ''}"
-    of_parts: list[Grid] = []
+    of_parts: list[TextGrid] = []
     if figures := over_seeds([outcome.figures for outcome in outcomes]):
         zeros = over_seeds([outcome.zeros for outcome in outcomes])
         of_parts.append(_figures(f"{mean}{_about_intervals([figures])}", figures, zeros))
@@ -99,19 +99,19 @@ def grids(runs: Sequence[Run]) -> list[Grid]:
         of_parts.append(_sets(sets))
     if families := nested_over_seeds([outcome.families for outcome in outcomes]):
         part = "source" if runs[0].benchmark == "newcomer" else "family"
-        of_parts.append(_nested(f"by {part}, {mean}", part, families, items=True))
+        of_parts.append(_nested_grid(f"by {part}, {mean}", part, families, items=True))
     table = table_over_seeds([outcome.table for outcome in outcomes])
     for name in dict.fromkeys(name for of in table.values() for cell in of.values() for name in cell):
         tested = tuple(dict.fromkeys(column for of in table.values() for column in of))
         rows = ((row, *(_cell(of.get(column, {}), name) for column in tested)) for row, of in table.items())
         title = f"{name}, trained on (rows), tested on (columns), {mean}"
-        of_parts.append(Grid(title, ("", *tested), tuple(rows)))
+        of_parts.append(TextGrid(title, ("", *tested), tuple(rows)))
     if single := nested_over_seeds([outcome.by_distortion for outcome in outcomes]):
-        of_parts.append(_nested(f"under one distortion, {mean}", "TYPE:LEVEL", single))
+        of_parts.append(_nested_grid(f"under one distortion, {mean}", "TYPE:LEVEL", single))
     return of_parts
 
 
-def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> Grid:
+def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> TextGrid:
     """Return several benchmarks side by side, one a column, with the options in which they differ on top.
 
     Figures that none of them has are left out. Where the data differ a row says so, since then the figures
@@ -122,7 +122,7 @@ def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> Grid:
     rows += [(label, *(_cell(of, name) for of in each)) for name, label in _present(each)]
     rows.append(("seeds", *(str(len(runs)) for _, runs in named)))
     head = ("figure", *(name for name, _ in named))
-    return Grid(f"mean ± sd over seeds{_about_intervals(each)}", head, tuple(rows))
+    return TextGrid(f"mean ± sd over seeds{_about_intervals(each)}", head, tuple(rows))
 
 
 def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
@@ -131,17 +131,17 @@ def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
     return mean
 
 
-def _figures(title: str, figures: Figures, zeros: Figures) -> Grid:
+def _figures(title: str, figures: Figures, zeros: Figures) -> TextGrid:
     counted = any(figure.n is not None for figure in figures.values())
     head = ("figure", "value", *(["empty map"] if zeros else []), *(["items"] if counted else []))
     rows = []
     for name, label in _present([figures]):
         cells = [_cell(figures, name), *([_cell(zeros, name)] if zeros else [])]
         rows.append((label, *cells, *([str(figures[name].n)] if counted else [])))
-    return Grid(title, head, tuple(rows))
+    return TextGrid(title, head, tuple(rows))
 
 
-def _matrix(runs: Sequence[Run]) -> Grid:
+def _matrix(runs: Sequence[Run]) -> TextGrid:
     """Return B as in CDDB: a task a row, the step after which it was tested a column, mean over the runs."""
     tasks = runs[0].outcome.tasks
     # Steps by number: the names of twelve tasks are wider than a terminal.
@@ -150,10 +150,10 @@ def _matrix(runs: Sequence[Run]) -> Grid:
         (f"{number} {task}", *(f"{b:.1f}" if math.isfinite(b) else "" for b in row))
         for number, (task, row) in enumerate(zip(tasks, mean_matrix(runs), strict=True), 1)
     ]
-    return Grid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
+    return TextGrid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
 
 
-def _rejection(runs: Sequence[Run]) -> Grid:
+def _rejection(runs: Sequence[Run]) -> TextGrid:
     """Return the scores one a row, mean and deviation over the runs."""
     parts = {
         part: nested_over_seeds([getattr(run.outcome, part) for run in runs])
@@ -164,24 +164,24 @@ def _rejection(runs: Sequence[Run]) -> Grid:
         for score in parts["rejection"]
     )
     head = ("score", *(name for name, _, _ in _OF_REJECTION))
-    return Grid("rejection of what was never trained on, by score", head, tuple(rows))
+    return TextGrid("rejection of what was never trained on, by score", head, tuple(rows))
 
 
-def _sets(sets: Mapping[str, Mapping[str, Figures]]) -> Grid:
+def _sets(sets: Mapping[str, Mapping[str, Figures]]) -> TextGrid:
     rows = (
         (score, name, *(_cell(figures, figure) for figure in ("auc", "fpr95", "ap")))
         for score, of_score in sets.items()
         for name, figures in of_score.items()
     )
     head = ("score", "outlier set", "AUC", "FPR95 (pos. known)", "AP")
-    return Grid("rejection of each outlier set on its own, mean over the steps", head, tuple(rows))
+    return TextGrid("rejection of each outlier set on its own, mean over the steps", head, tuple(rows))
 
 
-def _nested(title: str, first: str, rows: Mapping[str, Figures], *, items: bool = False) -> Grid:
+def _nested_grid(title: str, first: str, rows: Mapping[str, Figures], *, items: bool = False) -> TextGrid:
     """Return a part of the outcomes a row. items: with how many each is of, and how far rows lie apart."""
     labels = dict(_present(list(rows.values())))
     between = ("mean, ± between rows", *(_between(rows, name) for name in labels), "")
-    return Grid(
+    return TextGrid(
         title,
         (first, *labels.values(), *(["items"] if items else [])),
         tuple(
@@ -199,7 +199,7 @@ def _nested(title: str, first: str, rows: Mapping[str, Figures], *, items: bool 
 def _between(rows: Mapping[str, Figures], name: str) -> str:
     means = [mean for of in rows.values() if name in of and (mean := of[name].mean) is not None]
     spread = stdev(means) if len(means) > 1 else None
-    return Figure(mean=fmean(means), sd=spread, n=None).shown(_NAMES.get(name, (name, 3))[1])
+    return Figure(mean=fmean(means), sd=spread, n=None).as_text(_NAMES.get(name, (name, 3))[1])
 
 
 def _present(each: Sequence[Figures]) -> Iterator[tuple[str, str]]:
@@ -211,7 +211,7 @@ def _present(each: Sequence[Figures]) -> Iterator[tuple[str, str]]:
 
 
 def _cell(figures: Mapping[str, Figure], name: str) -> str:
-    return figures[name].shown(_NAMES.get(name, (name, 3))[1]) if name in figures else _NOTHING
+    return figures[name].as_text(_NAMES.get(name, (name, 3))[1]) if name in figures else _NOTHING
 
 
 def _differing(first: Sequence[Run]) -> dict[str, list[str]]:
@@ -226,5 +226,5 @@ def _about_intervals(each: Sequence[Figures]) -> str:
     return "; in brackets 95 % over images drawn anew for these networks" if there else ""
 
 
-def _escaped(cell: str) -> str:
+def _escape_cell(cell: str) -> str:
     return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

@@ -73,22 +73,22 @@ def photograph(
     noise = noise or rng
     speed = float(np.exp(rng.uniform(-0.5, 0.7)))
     if camera.sensor == "grey":
-        return _develop(np.stack([_measured(noise, _luma(light), camera, speed)] * 3), camera)
+        return _develop(np.stack([_expose(noise, _luma(light), camera, speed)] * 3), camera)
     illuminant = np.array([np.exp(rng.normal(0, 0.12)), 1, np.exp(rng.normal(0, 0.12))], np.float32)
     sensitivity = np.array([0.6, 1.0, 0.7], np.float32) * illuminant
     light *= sensitivity[:, None, None]
     if camera.sensor == "layered":
-        colours = _measured(noise, light, camera, speed)
+        colours = _expose(noise, light, camera, speed)
     else:
         red, blue = _sites(light.shape[1], light.shape[2], camera.red_at)
         mosaic = np.where(red, light[0], np.where(blue, light[2], light[1]))
-        raw = _measured(noise, mosaic, camera, speed)
+        raw = _expose(noise, mosaic, camera, speed)
         colours = _demosaic(raw, red, blue, camera.sensor == "edge-aware")
     colours *= (np.exp(rng.normal(0, 0.02, 3)) / sensitivity).astype(np.float32)[:, None, None]
     return _develop(colours, camera)
 
 
-def _measured(rng: np.random.Generator, light: Light, camera: Camera, speed: float) -> Light:
+def _expose(rng: np.random.Generator, light: Light, camera: Camera, speed: float) -> Light:
     """Photon and read noise, then twelve bits, saturated at the white of the exposure."""
     photons, electronics = np.float32(camera.gain * speed), np.float32(camera.read_noise**2 * speed)
     deviation = np.sqrt(np.maximum(light, np.float32(0)) * photons + electronics)
@@ -196,11 +196,11 @@ def write(rng: np.random.Generator, source: Picture, picture: Picture) -> tuple[
     drawn = int(rng.integers(QUALITIES[0], QUALITIES[1] + 1))
     data = _encode(picture, form, drawn)
     if picture is not source:
-        data = _compensated(data, len(_encode(source, form, drawn)), picture, form, drawn)
+        data = _compensate_size(data, len(_encode(source, form, drawn)), picture, form, drawn)
     return data, "webp" if form == "WEBP" else "jpg"
 
 
-def _compensated(data: bytes, source_bytes: int, picture: Picture, form: str, drawn: int) -> bytes:
+def _compensate_size(data: bytes, source_bytes: int, picture: Picture, form: str, drawn: int) -> bytes:
     wanted = 0.2 * np.log(len(data)) + 0.8 * np.log(source_bytes)
     direction = 1 if wanted > np.log(len(data)) else -1
     quality, best = drawn, data

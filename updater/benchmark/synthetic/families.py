@@ -32,7 +32,7 @@ from updater.outliers.local_forgeries import Forged
 
 
 @dataclass(frozen=True)
-class Family:
+class ForgeryFamily:
     """One way to forge, and the kinds of operation that it consists of."""
 
     name: str
@@ -46,7 +46,7 @@ class Family:
         return self.forge_where(rng, picture).picture
 
 
-def upsampled(rng: np.random.Generator, picture: Picture) -> Forged:
+def upsample(rng: np.random.Generator, picture: Picture) -> Forged:
     """A generator's last layer: a transposed convolution of stride 2, with the checkerboard that it leaves.
 
     Odena, Dumoulin and Olah, "Deconvolution and checkerboard artifacts", 2016.
@@ -62,7 +62,7 @@ def upsampled(rng: np.random.Generator, picture: Picture) -> Forged:
     return _whole(correlate(spread, kernel.astype(np.float32)))
 
 
-def blended(rng: np.random.Generator, picture: Picture) -> Forged:
+def blend(rng: np.random.Generator, picture: Picture) -> Forged:
     """A region of another picture, by another camera at a much higher speed, behind a feathered edge."""
     height, width = picture.shape[:2]
     camera = CAMERAS[int(rng.integers(len(CAMERAS)))]
@@ -80,7 +80,7 @@ def blended(rng: np.random.Generator, picture: Picture) -> Forged:
     return Forged(to_picture(host + mask * (donor - found + wanted - host)), mask)
 
 
-def inpainted(rng: np.random.Generator, picture: Picture) -> Forged:
+def inpaint(rng: np.random.Generator, picture: Picture) -> Forged:
     """Regions removed and filled from around them: smooth colour by diffusion, plus faint borrowed detail."""
     height, width = picture.shape[:2]
     host = picture.astype(np.float32)
@@ -89,7 +89,7 @@ def inpainted(rng: np.random.Generator, picture: Picture) -> Forged:
         tall, wide = int(rng.integers(40, 110)), int(rng.integers(40, 110))
         top, left = int(rng.integers(0, height - tall)), int(rng.integers(0, width - wide))
         hole[top : top + tall, left : left + wide] = 1
-    filled = _diffused(host, hole)
+    filled = _diffuse(host, hole)
     detail = host - gaussian(host, 1.5)
     shift = (int(rng.integers(16, height - 16)), int(rng.integers(16, width - 16)))
     filled += rng.uniform(0.0, 0.25) * np.roll(detail, shift, (ROWS, COLUMNS))
@@ -97,7 +97,7 @@ def inpainted(rng: np.random.Generator, picture: Picture) -> Forged:
     return Forged(to_picture(host + edge * (filled - host)), edge)
 
 
-def autoencoded(rng: np.random.Generator, picture: Picture) -> Forged:
+def autoencode(rng: np.random.Generator, picture: Picture) -> Forged:
     """Re-synthesis through a small autoencoder: a truncated, quantised latent of overlapping patches."""
     basis = _latent_basis()[: int(rng.integers(36, 72))]
     pixels = picture.astype(np.float32)
@@ -108,13 +108,13 @@ def autoencoded(rng: np.random.Generator, picture: Picture) -> Forged:
     return _whole(total / np.float32(2))
 
 
-def recompressed(rng: np.random.Generator, picture: Picture) -> Forged:
+def recompress(rng: np.random.Generator, picture: Picture) -> Forged:
     """An earlier, stronger JPEG compression whose 8×8 grid does not lie on that of the file."""
     down, across = (int(offset) for offset in rng.integers(2, 7, 2))
     return _whole(jpeg(picture.astype(np.float32), int(rng.integers(40, 66)), down, across))
 
 
-def sharpened(rng: np.random.Generator, picture: Picture) -> Forged:
+def sharpen(rng: np.random.Generator, picture: Picture) -> Forged:
     """An unsharp mask that leaves halos along edges; its threshold spares most of the noise."""
     pixels = picture.astype(np.float32)
     detail = pixels - gaussian(pixels, rng.uniform(0.8, 1.5))
@@ -133,7 +133,7 @@ def periodic(rng: np.random.Generator, picture: Picture) -> Forged:
     return _whole(picture + (rng.uniform(2.2, 4.2) * wave).astype(np.float32))
 
 
-def smoothed(rng: np.random.Generator, picture: Picture) -> Forged:
+def smooth(rng: np.random.Generator, picture: Picture) -> Forged:
     """A restoration filter that wipes the sensor's noise, and soft noise on top to hide that."""
     forged = median(picture.astype(np.float32))
     if rng.random() < 0.5:
@@ -143,17 +143,17 @@ def smoothed(rng: np.random.Generator, picture: Picture) -> Forged:
     return _whole(forged + np.float32(rng.uniform(6, 11)) * grain)
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, ForgeryFamily] = {
     family.name: family
     for family in (
-        Family("upsampled", frozenset({"resampling", "periodic"}), False, upsampled),
-        Family("blended", frozenset({"blending"}), True, blended),
-        Family("inpainted", frozenset({"inpainting", "blending"}), True, inpainted),
-        Family("autoencoded", frozenset({"autoencoding", "spectral"}), False, autoencoded),
-        Family("recompressed", frozenset({"compression"}), False, recompressed),
-        Family("sharpened", frozenset({"sharpening"}), False, sharpened),
-        Family("periodic", frozenset({"periodic"}), False, periodic),
-        Family("smoothed", frozenset({"smoothing", "noise"}), False, smoothed),
+        ForgeryFamily("upsampled", frozenset({"resampling", "periodic"}), False, upsample),
+        ForgeryFamily("blended", frozenset({"blending"}), True, blend),
+        ForgeryFamily("inpainted", frozenset({"inpainting", "blending"}), True, inpaint),
+        ForgeryFamily("autoencoded", frozenset({"autoencoding", "spectral"}), False, autoencode),
+        ForgeryFamily("recompressed", frozenset({"compression"}), False, recompress),
+        ForgeryFamily("sharpened", frozenset({"sharpening"}), False, sharpen),
+        ForgeryFamily("periodic", frozenset({"periodic"}), False, periodic),
+        ForgeryFamily("smoothed", frozenset({"smoothing", "noise"}), False, smooth),
     )
 }
 
@@ -162,13 +162,13 @@ def _whole(pixels: Pixels) -> Forged:
     return Forged(to_picture(pixels), np.ones((*pixels.shape[:2], 1), np.float32))
 
 
-def _diffused(pixels: Pixels, hole: Pixels) -> Pixels:
+def _diffuse(pixels: Pixels, hole: Pixels) -> Pixels:
     """Fill where `hole` is 1 by pulling known pixels up a pyramid and pushing their means back down."""
     known: Pixels = np.float32(1) - hole
     levels: list[tuple[Pixels, Pixels]] = [(pixels * known, known)]
     while min(levels[-1][0].shape[:2]) > 2:
         weighted, weight = levels[-1]
-        levels.append((_halved(weighted), _halved(weight)))
+        levels.append((_halve(weighted), _halve(weight)))
     weighted, weight = levels[-1]
     filled = (weighted / np.maximum(weight, np.float32(1e-6))).astype(np.float32)
     for weighted, weight in reversed(levels[:-1]):
@@ -180,7 +180,7 @@ def _diffused(pixels: Pixels, hole: Pixels) -> Pixels:
     return filled
 
 
-def _halved(plane: Pixels) -> Pixels:
+def _halve(plane: Pixels) -> Pixels:
     # An odd border is padded with zeros, which weigh nothing in the weighted mean.
     even = np.pad(plane, ((0, plane.shape[0] % 2), (0, plane.shape[1] % 2), (0, 0)))
     halved: Pixels = (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / np.float32(4)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from updater.benchmark.synthetic import camera
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
-from updater.benchmark.synthetic.families import FAMILIES, Family
+from updater.benchmark.synthetic.families import FAMILIES, ForgeryFamily
 from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample, made_in_parallel, source
 from updater.distortions.clip_writing import through_h264, to_h264
@@ -59,7 +59,7 @@ class ClipSample(MediaSample):
     """what is forged, in order; none of a real clip"""
 
 
-def forge_in_part(family: Family, rng: np.random.Generator, picture: Picture) -> Forged:
+def forge_in_part(family: ForgeryFamily, rng: np.random.Generator, picture: Picture) -> Forged:
     """Forge a part of a picture: the family's own part, or what lies behind a random mask."""
     forged = family.forge_where(rng, picture)
     if family.local:
@@ -98,13 +98,13 @@ def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:
     moves = smooth_path(rng, FRAMES, REACH_PX)
     frames = _filmed_scene(rng, number, moves)
     if rng.random() < CODED_BEFORE_SHARE:
-        frames = through_h264(frames, _drawn(rng, RATE_FACTORS_BEFORE))
+        frames = through_h264(frames, _draw_int(rng, RATE_FACTORS_BEFORE))
     segments: tuple[Stretch, ...] = ()
     if forge is not None:
         segments = draw_stretches(rng, len(frames))
         # What stands in the scene goes the other way than the window does.
         frames = forged_along(rng, frames, segments, -moves, partial(forge_in_part, forge))
-    data = to_h264(frames, _drawn(rng, RATE_FACTORS_AFTER), "mp4")
+    data = to_h264(frames, _draw_int(rng, RATE_FACTORS_AFTER), "mp4")
     # The name is the content's: it must not tell the family.
     name = f"{hashlib.sha256(data).hexdigest()[:20]}.mp4"
     return ClipSample(data, family, f"scene-{scene}", name, number, len(frames), segments)
@@ -140,7 +140,7 @@ def make_clips(
 
 def _drawn_by(
     seed: int, split: str, kind: str, family: str, index: int
-) -> tuple[Family | None, np.random.Generator]:
+) -> tuple[ForgeryFamily | None, np.random.Generator]:
     """Return the family, None of a real medium, and what the medium is drawn by."""
     forge = None if family == REAL else FAMILIES[family]
     if split not in SPLITS:
@@ -161,5 +161,5 @@ def _filmed_scene(rng: np.random.Generator, camera: int, moves: Moves) -> Pictur
     return np.stack(frames)
 
 
-def _drawn(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
+def _draw_int(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
     return int(rng.integers(bounds[0], bounds[1] + 1))

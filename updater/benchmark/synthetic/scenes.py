@@ -105,7 +105,7 @@ def _colour(rng: np.random.Generator) -> Light:
     return colour
 
 
-def _mixed(share: Light, first: Light, second: Light) -> Light:
+def _mix(share: Light, first: Light, second: Light) -> Light:
     mixed: Light = first + np.clip(share, 0, 1) * (second - first)
     return mixed
 
@@ -115,9 +115,9 @@ def _surroundings(rng: np.random.Generator, textures: Light, y: Light, x: Light)
     # How much detail pictures have varies widely, and with it the size of their files.
     roughness = float(np.exp(rng.uniform(np.log(0.05), np.log(0.7))))
     cloudy = 0.5 * y / height + rng.uniform(0.05, 0.25) * textures[0]
-    sky = _mixed(cloudy, _colour(rng), _colour(rng))
+    sky = _mix(cloudy, _colour(rng), _colour(rng))
     patchy = 0.5 + roughness * textures[int(rng.integers(1, 4))]
-    ground = _mixed(patchy, _colour(rng), _colour(rng))
+    ground = _mix(patchy, _colour(rng), _colour(rng))
     ground *= np.maximum(1 + roughness * textures[2], 0.1)
     horizon = height * rng.uniform(0, 0.8) + (x - width / 2) * rng.uniform(-0.15, 0.15)
     above = np.clip(horizon + rng.uniform(0, 14) * textures[0] - y + 0.5, 0, 1)
@@ -166,7 +166,7 @@ def _paint(rng: np.random.Generator, scene: Light, textures: Light, size_px: flo
     else:
         share = 0.5 + rng.uniform(-0.4, 0.4) * u + 0.08 * local[2]
     shading = np.maximum(1 + rng.uniform(-0.5, 0.5) * v, 0.1)
-    painted = _mixed(share, _colour(rng), _colour(rng))
+    painted = _mix(share, _colour(rng), _colour(rng))
     painted *= shading
     region = scene[:, top:bottom, left:right]
     region += cover * (painted - region)

@@ -50,7 +50,7 @@ def _part(reader: CropReader, seed: int, families: Sequence[str], part: str, cou
         wanted += [(REAL, places[name] + stride * index) for index in range(count)]
         wanted += [(name, index) for index in range(count)]
         classes += [f"{name}/{REAL}"] * count + [f"{name}/{FAKE}"] * count
-    items = _made(reader, seed, part, _SPLITS[part], wanted, classes)
+    items = _make_items(reader, seed, part, _SPLITS[part], wanted, classes)
     return replace(items, sources=tuple(name.rpartition("/")[0] for name in classes))
 
 
@@ -62,10 +62,10 @@ def load_library(reader: CropReader, split: str, reals: int, each: int, seed: in
     """
     counts = {REAL: reals, **dict.fromkeys(FAMILIES, each)}
     wanted = [(family, index) for family, count in counts.items() for index in range(count)]
-    return _made(reader, seed, f"library {split}", split, wanted, [family for family, _ in wanted])
+    return _make_items(reader, seed, f"library {split}", split, wanted, [family for family, _ in wanted])
 
 
-def _made(
+def _make_items(
     reader: CropReader,
     seed: int,
     part: str,

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.features.cell_traces import CELL_WIDTH
-from detector.looks.scan_look import soft_nms
 from detector.model.scanner import CLIPPED_AT, median
+from detector.second_pass.scan_look import soft_nms
 from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
 from updater.scan.training import tiou
@@ -78,7 +78,7 @@ def usable(clips: Sequence[ScannedClip]) -> list[ScannedClip]:
     return forged
 
 
-def balanced(said: Tensor, truth: Tensor) -> Tensor:
+def bce(said: Tensor, truth: Tensor) -> Tensor:
     """Return the binary cross-entropy with positives and others weighing the same, a scalar.
 
     said: probabilities; truth: of the same shape, positive from 0.5. Where a batch has no positives, or
@@ -199,7 +199,7 @@ def bmn(
 
         def loss(chosen: Tensor) -> Tensor:
             maps, said = network(features[chosen])
-            of_edges = balanced(said[:, 0], edges[chosen, 0]) + balanced(said[:, 1], edges[chosen, 1])
+            of_edges = bce(said[:, 0], edges[chosen, 0]) + bce(said[:, 1], edges[chosen, 1])
             return of_edges + map_loss(maps, overlaps[chosen])
 
         fit(
@@ -233,7 +233,7 @@ def map_loss(maps: Tensor, overlaps: Tensor) -> Tensor:
     kinds = (high, ~high & ~low, low)
     weights = sum((kind.float() / kind.sum().clamp_min(1) for kind in kinds), torch.zeros_like(truth))
     regression = (F.mse_loss(said[:, 1], truth, reduction="none") * weights).sum() / 3
-    return 10 * regression + balanced(said[:, 0], (truth > _SURE).float())
+    return 10 * regression + bce(said[:, 0], (truth > _SURE).float())
 
 
 def proposals(maps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:

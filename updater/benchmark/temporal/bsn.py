@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from detector.looks.scan_look import Segments, soft_nms
-from updater.benchmark.temporal.bmn import POINTS, Grid, Rescaling, balanced, peaks, usable, within
+from detector.second_pass.scan_look import Segments, soft_nms
+from updater.benchmark.temporal.bmn import POINTS, Grid, Rescaling, bce, peaks, usable, within
 from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
 from updater.scan.training import tiou
@@ -49,7 +49,7 @@ class Boundaries(nn.Module):
         return torch.sigmoid(0.01 * self.layers(features))
 
 
-class Judge(nn.Module):
+class ProposalEvaluator(nn.Module):
     """PEM: 32 numbers of a proposal → how much of a true segment it is, float32 [N]."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localize
     grids = [rescaling.grid(clip) for clip in forged]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        boundaries, judge = Boundaries(rescaling.channels), Judge()
+        boundaries, judge = Boundaries(rescaling.channels), ProposalEvaluator()
         _train_boundaries(boundaries, grids, progress)
         _train_judge(judge, boundaries, grids, progress)
     boundaries.eval()
@@ -80,7 +80,7 @@ def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localize
         curves = _curves(boundaries, rescaling.features(features))
         segments = _proposals(curves)
         with torch.inference_mode():
-            judged = judge(torch.from_numpy(_described(curves[0], segments))).double().numpy()
+            judged = judge(torch.from_numpy(_segment_features(curves[0], segments))).double().numpy()
         segments[:, 2] *= judged
         kept = soft_nms(segments, _ALPHA, _BOUNDS) * [len(features), len(features), 1]
         return Answer(by_segments(kept, len(features)), kept)
@@ -94,18 +94,20 @@ def _train_boundaries(network: Boundaries, grids: Sequence[Grid], progress: Prog
 
     def loss(chosen: Tensor) -> Tensor:
         said = network(features[chosen])
-        action, start, end = (balanced(said[:, i], truth[chosen, i]) for i in range(3))
+        action, start, end = (bce(said[:, i], truth[chosen, i]) for i in range(3))
         return 2 * action + start + end
 
     _fit(network, loss, len(grids), _BATCH, _TEM_RATE, lambda done, total: progress(done, 2 * total))
 
 
-def _train_judge(network: Judge, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
+def _train_judge(
+    network: ProposalEvaluator, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress
+) -> None:
     described, overlaps = [], []
     for grid in grids:
         curves = _curves(boundaries, grid.features)
         segments = _proposals(curves)
-        described.append(_described(curves[0], segments))
+        described.append(_segment_features(curves[0], segments))
         overlaps.append(tiou(segments[:, :2], grid.segments).max(1, initial=0))
     rows = torch.from_numpy(np.concatenate(described))
     truth = torch.from_numpy(np.concatenate(overlaps)).float()
@@ -174,7 +176,7 @@ def _proposals(curves: NDArray[np.float64]) -> Segments:
     return np.asarray(found[np.argsort(-found[:, 2], kind="stable")[:_MOST_PROPOSALS]])
 
 
-def _described(action: NDArray[np.float64], segments: Segments) -> NDArray[np.float32]:
+def _segment_features(action: NDArray[np.float64], segments: Segments) -> NDArray[np.float32]:
     """Return 16 numbers of the action inside each segment and 8 about each end, float32 [n, 32]."""
     points = np.linspace(0, 1, POINTS)
     first, end = segments[:, :1], segments[:, 1:2]

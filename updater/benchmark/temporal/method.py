@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from detector.looks.scan_look import Segments
+from detector.second_pass.scan_look import Segments
 from updater.measures import auroc
 from updater.scan.clips import ScannedClip
 from updater.scan.training import Overlaps, ap_at, checked_segments, overlaps, reaches

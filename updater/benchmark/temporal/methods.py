@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from detector.features.cell_traces import CELL_WIDTH
-from detector.looks.scan_look import MOST, Segments, runs, stretches
 from detector.model.scanner import CLIPPED_AT
+from detector.second_pass.scan_look import MOST, Segments, runs, stretches
 from updater.benchmark.temporal.bmn import SMALL, bmn
 from updater.benchmark.temporal.bsn import bsn
 from updater.benchmark.temporal.method import Answer, Localizer, Method, Progress

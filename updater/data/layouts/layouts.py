@@ -17,7 +17,7 @@ from updater.data.layouts.dfdc import load_dfdc
 from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.data.layouts.faceforensics import load_faceforensics
 from updater.data.layouts.forgerynet import load_both
-from updater.data.layouts.listed import Tally, reported_split
+from updater.data.layouts.listed import LayoutTally, reported_split
 
 LAYOUTS: Mapping[str, Callable[[Path], Listing]] = {
     "cddb": list_cddb,
@@ -49,14 +49,14 @@ def labelled_files(name: str, folder: Path) -> tuple[list[tuple[str, Path]], tup
     memory, which keeps a group on one side: a video, an identity, or what the set's list says belongs
     together. Raises what `read_layout` raises, and LayoutError where there are no reals or no forgeries.
     """
-    listing, tally = read_layout(name, folder), Tally()
+    listing, tally = read_layout(name, folder), LayoutTally()
     reported = reported_split(listing)
     files = []
     for entry in listing.entries:
         if entry.split == reported:
             tally.add(f"files of the set's {reported} are left out, to be measured on", entry.path)
         else:
-            files += [(_placed(entry, path, folder), path) for path in pictures_of(entry)]
+            files += [(_place_entry(entry, path, folder), path) for path in pictures_of(entry)]
     if len({name.partition("/")[0] == REAL for name, _ in files}) < 2:
         raise LayoutError(f"{folder} has no reals, or no forgeries, to learn from: unpack both")
     return files, (*listing.notes, *tally.notes())
@@ -79,7 +79,7 @@ def pictures_of(entry: Entry) -> Iterator[Path]:
     yield from (entry.pictures[round(place)] for place in places)
 
 
-def _placed(entry: Entry, path: Path, folder: Path) -> str:
+def _place_entry(entry: Entry, path: Path, folder: Path) -> str:
     below = path.relative_to(folder).as_posix()
     if entry.group == below:  # it stands alone, and the memory finds what it is near to
         return f"{family_of(entry)}/{below.replace('/', '_')}"

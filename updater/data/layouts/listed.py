@@ -18,7 +18,7 @@ _KEPT_FIRST = ("test", "val", "train")
 MISSING = "files are listed and missing"
 
 
-class Tally:
+class LayoutTally:
     """How often each kind of thing was met, and where first."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ def refuse_another_release(where: object, found: int, named: int) -> None:
         )
 
 
-def grouped(keys: Sequence[Sequence[str]]) -> list[str]:
+def group_items(keys: Sequence[Sequence[str]]) -> list[str]:
     """Return the name of each item's group: items that share a key are of one, also by way of others.
 
     keys: one or more of each item. The name is the first of the group's keys in the order of the alphabet.
@@ -126,7 +126,7 @@ def grouped(keys: Sequence[Sequence[str]]) -> list[str]:
     return [first[int(group[column[of[0]]])] for of in keys]
 
 
-def kept_apart(entries: Sequence[Entry], tally: Tally) -> tuple[Entry, ...]:
+def kept_apart(entries: Sequence[Entry], tally: LayoutTally) -> tuple[Entry, ...]:
     """Return the entries without those whose group stands in a split that is kept before theirs.
 
     The order is test, val, train. What is left out is counted.
@@ -158,7 +158,7 @@ def reported_split(listing: Listing) -> Split | None:
 
 def together(name: str, listings: Sequence[Listing]) -> Listing:
     """Return several listings of one set as one; a group stays in one split."""
-    tally = Tally()
+    tally = LayoutTally()
     entries = kept_apart([entry for listing in listings for entry in listing.entries], tally)
     notes = [note for listing in listings for note in listing.notes]
     return Listing(name, entries, (*notes, *tally.notes()))

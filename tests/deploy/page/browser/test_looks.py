@@ -23,20 +23,20 @@ from verdicts import make_item, make_verdict
 from deploy.access.roles import Person, TokenRequest
 from deploy.accuracy_records import AuditLabel
 from deploy.dead_letters.reading import DeadLetter
-from deploy.dead_letters.reading import Page as Letters
+from deploy.dead_letters.reading import LetterPage as Letters
 from deploy.lineage import back
 from deploy.page import dead_letters, kept
 from deploy.page.render import _environment
 from deploy.release_records import Approve
-from deploy.releases.moving import make_moves
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
+from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Waive
 from deploy.rollouts import moves
 from deploy.rollouts.checks import REALS_LOST
 from deploy.server import accuracy, pictures, releases
 from deploy.server.services import Services
 from deploy.server.shared_media import SharedMedia
-from deploy.server.trying import Tried, Trier
+from deploy.server.trying import TrialScorer, Tried
 from detector.records import Neighbour
 from detector.release.artifact import Artifact
 from ingest.records import InRecord
@@ -120,14 +120,14 @@ def paths(
         for id_, split in zip(ids, SPLITS * 2, strict=True)
     ]
     live = proposed(rows=rows)
-    evaluation = fold(services.ledger.events()).releases[live.digest].candidate.evaluation_digest
+    evaluation = replay(services.ledger.events()).releases[live.digest].candidate.evaluation_digest
     releases.approve(services, EVIL, live.digest, Approve(evaluation_digest=evaluation))
     weak = proposed(EVIL, parent=live, new=("resampled",), rows=rows, named=0.2)
     trial = begin_rollout(live, proposed(EVIL, parent=live, new=(FAMILY,), rows=rows))
     for challenger, count in (("real", 60), (FAMILY, 30), ("unknown", 2), ("error", 1)):
         trial.compare("real", challenger, count, source=EVIL)
     trial.compare("blend", "real", 1)
-    seen = fold(services.ledger.events()).trial
+    seen = replay(services.ledger.events()).trial
     assert seen is not None
     for move in (
         lambda history: moves.by_person(history, seen.release, "hold", EVIL, EVIL, services.evidence),
@@ -165,7 +165,7 @@ def paths(
         make_verdict(make_item(n, source=EVIL), release=live.digest, label="real") for n in range(1, 30)
     ]
     noted += [(replace(noted[0][0], offset=n), other) for n, other in enumerate(others, 1)]
-    with services.memory.note() as connection:
+    with services.memory.write_unversioned() as connection:
         note_verdicts(connection, noted)
         note_estimates(connection, noted, 10_000)
     for called in ("blend", "real", CANNOT_SAY):
@@ -173,8 +173,8 @@ def paths(
         accuracy.audit(services, EVIL, AuditLabel(id=drawn.id, label=called))
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
     monkeypatch.setattr(SharedMedia, "picture", lambda *_: np.full((48, 64, 3), 90, np.uint8))
-    monkeypatch.setattr(Trier, "score", lambda *_: Tried(verdict, {"The picture": "name"}, EVIL))
-    monkeypatch.setattr(Trier, "picture", lambda *_: pictures.words(EVIL))
+    monkeypatch.setattr(TrialScorer, "score", lambda *_: Tried(verdict, {"The picture": "name"}, EVIL))
+    monkeypatch.setattr(TrialScorer, "picture", lambda *_: pictures.words(EVIL))
     facts = dict.fromkeys(("topic", "partition", "offset", "stage", "reason", "message"), EVIL)
     letter = DeadLetter(0, 7, 1000, facts, EVIL, EVIL, 12, "0" * 64)
     monkeypatch.setattr(dead_letters, "read_page", lambda *_: Letters((letter,) * 3, {0: 7}))

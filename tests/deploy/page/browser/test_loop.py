@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 from pydantic import SecretStr
 
 from deploy.access.roles import Person, Role, TokenRequest
-from deploy.releases.standing import fold
+from deploy.releases.standing import replay
 from deploy.server.services import Services
 from detector.release.artifact import Artifact
 from memory.labels import history
@@ -151,7 +151,7 @@ def test_unknown_items_become_a_live_release_that_a_second_person_approved(
     expect(bea.page.get_by_role("heading", name="Checks", exact=True)).to_be_visible()
     bea.press(bea.page.get_by_role("button", name="Approve and take live"))
     expect(bea.page.get_by_role("heading", level=1)).to_contain_text("live")
-    live = fold(services.ledger.events()).live
+    live = replay(services.ledger.events()).live
     assert (live.digest, live.actor, live.requested_by) == (artifact.digest, "bea", "ann")
 
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
 from updater.benchmark.data.tasks import Task
-from updater.experts.check import checked
+from updater.experts.check import check_expert
 from updater.experts.look import Expert
 
 SIDE = 32
@@ -36,7 +36,7 @@ def expert(tmp_path):
     wanted = ExpertContract(
         name="green", input="resize", side_px=SIDE, digest="", checkpoint="", licence="CC0-1.0"
     )
-    return Expert(checked(theirs, wanted, tmp_path / "ours.onnx"), tmp_path / "ours.onnx")
+    return Expert(check_expert(theirs, wanted, tmp_path / "ours.onnx"), tmp_path / "ours.onnx")
 
 
 def painted(items, seed):

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from ingest.records import CropPlan, PicturePlan
-from ingest.sandbox.extract import shown
+from ingest.sandbox.extract import resize
 from updater.benchmark.data import crops as crops_module
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.folders import load_folders, load_sources
@@ -169,7 +169,7 @@ def test_media_is_also_shown_whole_and_kept_so(tmp_path, monkeypatch):
     assert plain.pictures is None
     assert items.pictures.shape == (len(items), 16, 24, 3)
     source = np.asarray(Image.open(folder / items.ids[2].partition("@")[0]))
-    assert np.array_equal(items.pictures[2:3][0], shown(source, SHOWN))
+    assert np.array_equal(items.pictures[2:3][0], resize(source, SHOWN))
     assert np.array_equal(items.take([2, 1]).pictures[:], items.pictures[[2, 1]])
     monkeypatch.setattr(crops_module, "Sandbox", None)
     assert np.array_equal(load(SHOWN).pictures[:], items.pictures[:])

@@ -10,13 +10,13 @@ from updater.benchmark.deeperforensics import media, models
 from updater.benchmark.deeperforensics import tree as trees
 from updater.benchmark.deeperforensics.media import (
     SMALL,
-    Reading,
+    ClipReading,
     excerpts,
-    materialised,
+    materialise,
     of_both_labels,
     under,
 )
-from updater.benchmark.deeperforensics.run import ChoiceError, Choices, variants_of
+from updater.benchmark.deeperforensics.run import RunChoiceError, RunChoices, variants_of
 from updater.benchmark.deeperforensics.tree import (
     DISTORTED,
     HIDDEN_FOLDER,
@@ -27,14 +27,14 @@ from updater.benchmark.deeperforensics.tree import (
     clips_of,
     steps_of,
 )
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.listed import LayoutTally
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
 from updater.distortions.meta import read_meta
 
 
 def choices(train="std", test="std"):
-    return Choices.named(train, test, "forensic", synthetic=True)
+    return RunChoices.from_names(train, test, "forensic", synthetic=True)
 
 
 def test_trainings_and_tests_are_lists_of_variants_and_a_training_may_join_several():
@@ -55,7 +55,7 @@ def test_trainings_and_tests_are_lists_of_variants_and_a_training_may_join_sever
     ],
 )
 def test_a_variant_that_is_none_is_one_line_that_names_those_that_are(wrong, said):
-    with pytest.raises(ChoiceError, match=said):
+    with pytest.raises(RunChoiceError, match=said):
         choices(**wrong)
 
 
@@ -87,30 +87,30 @@ def entries(tree):
 
 def test_a_real_is_distorted_as_its_forgery_was_and_a_forgery_is_taken_as_it_is(entries, tmp_path):
     for entry in entries[:2]:
-        assert materialised(entry, tmp_path) == entry.path
+        assert materialise(entry, tmp_path) == entry.path
     real = next(one for one in entries if not one.label)
-    made = materialised(real, tmp_path)
+    made = materialise(real, tmp_path)
     assert made != real.path
     assert made.read_bytes() != real.path.read_bytes()
 
 
 def test_what_was_made_once_is_not_made_again(entries, tmp_path, monkeypatch):
     real = next(entry for entry in entries if not entry.label)
-    made = materialised(real, tmp_path)
+    made = materialise(real, tmp_path)
 
     def forbidden(*_, **__):
         raise AssertionError("made again")
 
     monkeypatch.setattr(media, "distort_file", forbidden)
-    assert materialised(real, tmp_path) == made
+    assert materialise(real, tmp_path) == made
 
 
 def test_a_clip_that_cannot_be_distorted_is_left_out_and_counted(entries, tmp_path):
     broken = tmp_path / "broken.mp4"
     real = next(entry for entry in entries if not entry.label)
     broken.write_bytes(real.path.read_bytes()[:400])
-    tally = Tally()
-    reading = Reading(SMALL, tmp_path / "cache", lambda *at: None, tally)
+    tally = LayoutTally()
+    reading = ClipReading(SMALL, tmp_path / "cache", lambda *at: None, tally)
     items = reading.clips("test", [*entries[:2], replace(real, path=broken)])
     assert len(items) == 2
     assert items.crop_features.shape[0] == len(items.crops)

@@ -12,28 +12,28 @@ from sklearn import metrics
 
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.deeperforensics import run as runs
-from updater.benchmark.deeperforensics.media import SMALL, Reading
+from updater.benchmark.deeperforensics.media import SMALL, ClipReading
 from updater.benchmark.deeperforensics.models import model_of
-from updater.benchmark.deeperforensics.run import Choices, Data, benchmark, figures, read
+from updater.benchmark.deeperforensics.run import ClipTree, RunChoices, benchmark, figures, read
 from updater.benchmark.deeperforensics.tree import HIDDEN_FOLDER, REALS_FOLDER
 from updater.benchmark.forgerynet import training
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.report import compare, report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError, load_runs
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.listed import LayoutTally
 from updater.distortions.deeperforensics import DEEPERFORENSICS
-from updater.progress import unsaid
+from updater.progress import no_progress
 
-CHOICES = Choices.named("std,std+rand", "std,mix2", "forensic", synthetic=False)
+CHOICES = RunChoices.from_names("std,std+rand", "std,mix2", "forensic", synthetic=False)
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def data(tree, tmp_path_factory):
     reals, hidden = tree / REALS_FOLDER, tree / HIDDEN_FOLDER
-    found = read(CHOICES, tree, reals, hidden, tmp_path_factory.mktemp("home"), unsaid)
+    found = read(CHOICES, tree, reals, hidden, tmp_path_factory.mktemp("home"), no_progress)
     assert found.hidden
-    return Data(found.name, found.digest, found.variants, found.hidden, SMALL, found.notes)
+    return ClipTree(found.name, found.digest, found.variants, found.hidden, SMALL, found.notes)
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +42,17 @@ def measure(data, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
 
     def measure(folder, choices=CHOICES, seeds=range(1)):
-        reading = Reading(SMALL, cache, unsaid, Tally())
+        reading = ClipReading(SMALL, cache, no_progress, LayoutTally())
         model = model_of(choices.model, reading, CPU, synthetic=True)
         of = benchmark(choices, data, model, reading)
-        return list(run_seeds(of, seeds, folder, command=("forgewatch",), device="cpu", progress=unsaid))
+        return list(run_seeds(of, seeds, folder, command=("forgewatch",), device="cpu", progress=no_progress))
 
     assert runs.LEVELS == (1, 2, 3, 4, 5), "as published"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "CLIPS_BY_DISTORTION", 2)
         patch.setattr(runs, "LEVELS", (1, 5))
         patch.setattr(Setup, "least_steps", 20)
-        patch.setitem(training.SMALL, "video", training.Recipe(32, 2, 2, 0.01, 0.01, 0.0, (), 0.0, 3))
+        patch.setitem(training.SMALL, "video", training.NetworkRecipe(32, 2, 2, 0.01, 0.01, 0.0, (), 0.0, 3))
         yield measure
 
 
@@ -86,7 +86,7 @@ def test_every_training_is_tested_on_every_test_and_one_under_each_distortion(fo
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["tsn:test_resnet", "lstm:test_resnet"])
 def test_the_papers_networks_on_videos_are_trained_and_tested_as_the_others_are(measure, tmp_path, model):
-    (run,) = measure(tmp_path, Choices.named("std", "std", model, synthetic=True))
+    (run,) = measure(tmp_path, RunChoices.from_names("std", "std", model, synthetic=True))
     assert set(run.outcome.table["std"]) == {"std", "hidden"}
     assert all(0 <= (cell["acc"].value or 0) <= 1 for cell in run.outcome.table["std"].values())
     assert len(run.outcome.by_distortion) == 14
@@ -105,7 +105,7 @@ def test_a_seed_that_is_done_is_not_done_again_and_another_choice_does_not_overw
     with pytest.raises(AssertionError, match="done again"):
         measure(folder, seeds=range(3))
     with pytest.raises(ResultsError, match="holds a run of test"):
-        measure(folder, Choices.named("std,std+rand", "std", "forensic", synthetic=False))
+        measure(folder, RunChoices.from_names("std,std+rand", "std", "forensic", synthetic=False))
     grid = compare([folder, folder])
     assert grid.rows[-1] == ("seeds", "2", "2")
 

@@ -13,7 +13,7 @@ from updater.benchmark.forgerynet.run import TASKS, benchmark, read
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.run_folder import Run
 from updater.data.layouts.forgerynet import classes_of
-from updater.progress import Progress, unsaid
+from updater.progress import Progress, no_progress
 
 PX = 40
 
@@ -47,9 +47,14 @@ def run_task() -> Callable[..., list[Run]]:
     """Runs a task on a tree, as the command does, but for where its runs and what it looked at lie."""
 
     def go(
-        choices: Choices, tree: Path, folder: Path, *, seeds: range = range(1), progress: Progress = unsaid
+        choices: Choices,
+        tree: Path,
+        folder: Path,
+        *,
+        seeds: range = range(1),
+        progress: Progress = no_progress,
     ) -> list[Run]:
-        data = read(TASKS[choices.task].medium, tree, tree, unsaid)
+        data = read(TASKS[choices.task].medium, tree, tree, no_progress)
         cpu = torch.device("cpu")
         task = benchmark(choices, data, cache=tree / "cache", device=cpu, weights=None)
         return list(run_seeds(task, seeds, folder, command=("forgewatch",), device="cpu", progress=progress))

@@ -14,7 +14,7 @@ from updater.benchmark.forgerynet.choices import (
     OWN,
     ChoiceError,
     Choices,
-    checked,
+    check_choices,
     class_names,
     class_of,
     families_of,
@@ -182,7 +182,7 @@ def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(
     change: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ChoiceError, match=said):
-        checked(replace(CHOICES, **change), families_of("image", synthetic=False))  # type: ignore[arg-type]
+        check_choices(replace(CHOICES, **change), families_of("image", synthetic=False))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,12 @@ def test_a_choice_that_would_change_nothing_is_refused(
     task: str, model: str, change: dict[str, object]
 ) -> None:
     choices = Choices.usual(task, model, synthetic=True)
-    assert checked(choices, OWN) == choices
+    assert check_choices(choices, OWN) == choices
     (option,) = change
     with pytest.raises(
         ChoiceError, match=f"--{option} changes nothing of --task {task} with --model {model}"
     ):
-        checked(replace(choices, **change), OWN)  # type: ignore[arg-type]
+        check_choices(replace(choices, **change), OWN)  # type: ignore[arg-type]
 
 
 def test_classes_are_numbered_as_the_paper_numbers_them() -> None:
@@ -220,6 +220,6 @@ def test_classes_are_numbered_as_the_paper_numbers_them() -> None:
 
 
 @pytest.mark.parametrize("task", run.TASKS.values(), ids=run.TASKS)
-def test_networks_that_are_taken_where_none_is_named_are_known(task: run.Task) -> None:
+def test_networks_that_are_taken_where_none_is_named_are_known(task: run.ForgeryTask) -> None:
     task.check(task.model)
     task.check(task.small_model)

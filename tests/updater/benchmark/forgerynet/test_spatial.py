@@ -10,8 +10,8 @@ from PIL import Image
 
 from updater.benchmark.forgerynet import localizer
 from updater.benchmark.forgerynet.choices import OWN, ChoiceError, Choices, Job, with_own_names
-from updater.benchmark.forgerynet.map_networks import trained
-from updater.benchmark.forgerynet.sights import Mapped, Shown, Sight
+from updater.benchmark.forgerynet.map_networks import train_map_network
+from updater.benchmark.forgerynet.sights import MapItem, MapResult, Sample
 from updater.benchmark.forgerynet.spatial import measure, outcome
 from updater.benchmark.networks.images import NetworkError
 from updater.benchmark.synthetic.families import FAMILIES
@@ -60,7 +60,7 @@ def test_what_was_said_is_compared_with_the_truth_by_hand():
     true = np.zeros((2, 2), np.float32)
     forged = np.array([[1, 1], [0, 0]], np.float32)
     said = np.array([[0.9, 0.2], [0.6, 0.1]], np.float32)
-    found = outcome([Mapped((0, 1), (said, 0 * said), (forged, true), 0.5, {})], ["blended", "real"])
+    found = outcome([MapResult((0, 1), (said, 0 * said), (forged, true), 0.5, {})], ["blended", "real"])
     assert found.figures["iou"].value == pytest.approx(1 / 3)
     assert found.figures["pixel_auc"].value == pytest.approx(3 / 4)
     assert found.figures["reals_marked"].value == 0
@@ -185,8 +185,8 @@ def test_a_network_finds_what_is_forged(tmp_path: Path, input: str) -> None:  # 
 @pytest.mark.parametrize("augmentation", ["weak", "enhanced"])
 def test_the_map_moves_with_its_picture(tmp_path: Path, augmentation: str) -> None:
     job = job_of(tmp_path, replace(OF_NETWORKS, augmentation=augmentation))  # type: ignore[arg-type]
-    load = trained(
-        job, [Shown(Sight(one), one.masks[0] if one.masks else None) for one in job.train]
+    load = train_map_network(
+        job, [MapItem(Sample(one), one.masks[0] if one.masks else None) for one in job.train]
     ).source.load
     apart = []
     for number in range(8):

@@ -11,14 +11,14 @@ import torch
 from detector.features.cell_traces import CELL_WIDTH
 from updater.benchmark.forgerynet import temporal as module
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices
-from updater.benchmark.forgerynet.temporal import Told, by_family, figures, videos
+from updater.benchmark.forgerynet.temporal import PredictedVideo, by_family, figures, videos
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.report.run_folder import Run
 from updater.benchmark.temporal.bmn import (
     POINTS,
     BoundaryMatching,
     Rescaling,
-    balanced,
+    bce,
     map_loss,
     proposals,
     sampling,
@@ -26,10 +26,10 @@ from updater.benchmark.temporal.bmn import (
 from updater.benchmark.temporal.bsn import _weights
 from updater.benchmark.temporal.method import by_segments
 from updater.benchmark.temporal.methods import METHODS, segments_of
-from updater.data.layouts.entries import Entry, LayoutError, Segment
-from updater.data.layouts.listed import Tally
+from updater.data.layouts.entries import Entry, FrameSpan, LayoutError
+from updater.data.layouts.listed import LayoutTally
 from updater.distortions.clip_writing import to_h264
-from updater.scan.clips import ScannedClip, scanned
+from updater.scan.clips import ScannedClip, make_clip
 
 FRAMES, SIDE = 48, 64
 FIGURES = {"ap_0.5", "ap_0.75", "ap_0.9", "ap", "ar_2", "ar_5", "ar_share_2", "ar_share_5", "frame_auc"}
@@ -136,7 +136,7 @@ def clips_of(seed: int, count: int) -> list[ScannedClip]:
             features[first : first + length, :3] += 3
             stretch = [(first, first + length)]
         cells = rng.normal(size=(frames, CELL_WIDTH))
-        made.append(scanned(np.concatenate([features, cells], 1).astype(np.float32), stretch))
+        made.append(make_clip(np.concatenate([features, cells], 1).astype(np.float32), stretch))
     return made
 
 
@@ -150,7 +150,7 @@ def test_a_method_finds_stretches_that_stand_out(name):
         assert answer.frame_scores.shape == (len(clip.features),)
         assert len(answer.segments) <= 10
         assert (np.diff(answer.segments[:, 2]) <= 1e-12).all()
-        told.append(Told("made up" if len(clip.segments) else "real", clip, answer))
+        told.append(PredictedVideo("made up" if len(clip.segments) else "real", clip, answer))
     found = figures(told)
     assert found["ap_0.5"] > 0.5
     assert found["frame_auc"] > 0.8
@@ -197,7 +197,7 @@ def test_a_clip_of_any_length_comes_onto_the_grid():
 def test_a_loss_without_positives_is_a_number():
     said = torch.full((2, 7), 0.4)
     for truth in (torch.zeros(2, 7), torch.ones(2, 7)):
-        assert torch.isfinite(balanced(said, truth))
+        assert torch.isfinite(bce(said, truth))
     maps = torch.full((1, 2, POINTS - 1, POINTS - 1), 0.4)
     assert torch.isfinite(map_loss(maps, torch.zeros(1, POINTS - 1, POINTS - 1)))
 
@@ -242,36 +242,36 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def entry(path: Path, annotated: Segment | None, *segments: Segment) -> Entry:
+def entry(path: Path, annotated: FrameSpan | None, *segments: FrameSpan) -> Entry:
     return Entry(path, int(bool(segments)), "made up", "group", "train", segments, annotated)
 
 
 def test_only_annotated_frames_are_seen_and_segments_count_from_the_first_of_them(file: Path, tmp_path: Path):
-    whole, part = entry(file, Segment(0, 30)), entry(file, Segment(5, 25), Segment(9, 20))
-    seen = videos([whole, part], tmp_path / "cache", Tally())
+    whole, part = entry(file, FrameSpan(0, 30)), entry(file, FrameSpan(5, 25), FrameSpan(9, 20))
+    seen = videos([whole, part], tmp_path / "cache", LayoutTally())
     assert [len(one.clip.features) for one in seen] == [30, 20]
     assert np.allclose(seen[1].clip.features, seen[0].clip.features[5:25], atol=1e-3)
     assert seen[1].clip.segments.tolist() == [[4, 15]]
 
 
 def test_a_file_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    listed = [entry(file, Segment(0, 30), Segment(0, 9))]
-    (first,) = videos(listed, tmp_path / "cache", Tally())
+    listed = [entry(file, FrameSpan(0, 30), FrameSpan(0, 9))]
+    (first,) = videos(listed, tmp_path / "cache", LayoutTally())
     monkeypatch.setattr(module, "frame_features", None)
-    (again,) = videos(listed, tmp_path / "cache", Tally())
+    (again,) = videos(listed, tmp_path / "cache", LayoutTally())
     assert np.array_equal(first.clip.features, again.clip.features)
 
 
 def test_what_cannot_be_used_is_counted(file: Path, tmp_path: Path):
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"no video")
-    tally = Tally()
+    tally = LayoutTally()
     listed = [
         entry(file, None),
-        entry(broken, Segment(0, 9)),
-        entry(tmp_path / "missing.mp4", Segment(0, 9)),
-        entry(file, Segment(0, 31)),
-        entry(file, Segment(4, 5)),
+        entry(broken, FrameSpan(0, 9)),
+        entry(tmp_path / "missing.mp4", FrameSpan(0, 9)),
+        entry(file, FrameSpan(0, 31)),
+        entry(file, FrameSpan(4, 5)),
     ]
     assert videos(listed, tmp_path / "cache", tally) == []
     told = [note.partition(" (first")[0] for note in tally.notes()]

@@ -28,14 +28,14 @@ def said(network: Network) -> torch.Tensor:
 
 
 def test_alpha_one_and_beta_nought_are_the_identity(network):
-    assert torch.equal(said(bias_correction.corrected(network, 1.0, 0.0, 2)), said(network))
+    assert torch.equal(said(bias_correction.correct_bias(network, 1.0, 0.0, 2)), said(network))
 
 
 def test_the_correction_moves_the_new_logits_alone(network):
-    before, after = said(network), said(bias_correction.corrected(network, 0.5, -2.0, 2))
+    before, after = said(network), said(bias_correction.correct_bias(network, 0.5, -2.0, 2))
     assert torch.allclose(after[:, :2], before[:, :2])
     assert torch.allclose(after[:, 2:], 0.5 * before[:, 2:] - 2.0, atol=1e-5)
-    assert isinstance(bias_correction.corrected(network, 0.5, -2.0, 2).head, torch.nn.Linear)
+    assert isinstance(bias_correction.correct_bias(network, 0.5, -2.0, 2).head, torch.nn.Linear)
 
 
 def test_the_fit_takes_back_a_bias_that_was_put_in():
@@ -107,7 +107,7 @@ def test_an_update_ends_corrected(labelled, monkeypatch):
 
 def test_the_factor_is_the_ratio_of_mean_norms():
     weight = torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0], [0.0, 2.0]])
-    moved, bias = bias_correction.aligned(weight, torch.tensor([1.0, 2.0, 3.0, 4.0]), 2)
+    moved, bias = bias_correction.align_weights(weight, torch.tensor([1.0, 2.0, 3.0, 4.0]), 2)
     # Old norms 5 and 1, new ones 10 and 2: the factor is 3 / 6.
     assert torch.allclose(moved, torch.tensor([[3.0, 4.0], [0.0, 1.0], [3.0, 4.0], [0.0, 1.0]]))
     assert torch.allclose(bias, torch.tensor([1.0, 2.0, 1.5, 2.0]))
@@ -118,7 +118,7 @@ def test_without_old_or_without_new_classes_nothing_changes(old):
     weight, bias = torch.randn(3, 2, generator=torch.Generator().manual_seed(0)), torch.ones(3)
     assert all(
         torch.equal(a, b)
-        for a, b in zip(bias_correction.aligned(weight, bias, old), (weight, bias), strict=True)
+        for a, b in zip(bias_correction.align_weights(weight, bias, old), (weight, bias), strict=True)
     )
 
 

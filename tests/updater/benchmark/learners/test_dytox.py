@@ -7,8 +7,14 @@ import torch
 from detector.model.network import Network
 from detector.release.manifest import Architecture
 from updater.benchmark.learners import dytox
-from updater.benchmark.learners.task_tokens import PatchTokens, TaskAttention, TaskHeads, TaskTokens, grown
-from updater.training.step import FIRST, Learnt, Options, Step
+from updater.benchmark.learners.task_tokens import (
+    PatchTokens,
+    TaskAttention,
+    TaskHeads,
+    TaskTokens,
+    grow_network,
+)
+from updater.training.step import FIRST, Options, Step, TrainedModel
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 RECIPE = replace(FIRST, backbone_steps=3, balanced_steps=3, batch=8, pseudo_share=0.25)
@@ -68,7 +74,7 @@ def test_tokens_are_the_positions_of_the_last_map():
 def test_growing_leaves_the_old_logits_as_they_were(forensic):
     architecture = TINY.model_copy(update={"forensic": forensic})
     old = TaskTokens(architecture, [(0, 2)]).eval()
-    new = grown(old, [(0, 2), (2, 5)]).eval()
+    new = grow_network(old, [(0, 2), (2, 5)]).eval()
     crops = torch.rand(3, 3, 64, 64) * 255
     with torch.no_grad():
         before, after = (network(crops, torch.eye(3)) for network in (old, new))
@@ -97,7 +103,7 @@ def test_the_old_networks_word_weighs_as_the_mean_over_items_and_old_classes():
 
 
 def test_the_divergence_tells_new_classes_from_one_another_and_from_all_that_is_past(labelled):
-    previous = Learnt(TaskTokens(TINY, [(0, 2)]), OLD)
+    previous = TrainedModel(TaskTokens(TINY, [(0, 2)]), OLD)
     step = Step(labelled({"a/blocky": 1, "b/striped": 2, "b/real": 1}), CLASSES, TINY, previous)
     labels = dytox.past_or_new(step, 6)
     assert labels.tolist() == [0, 2, 2, 1, -100, -100]
@@ -153,7 +159,7 @@ def test_the_balanced_stage_frees_what_the_earlier_tasks_have_and_keeps_the_back
 
 
 def test_it_goes_on_only_from_its_own(labelled):
-    step = Step(labelled(dict.fromkeys(CLASSES, 2)), CLASSES, TINY, Learnt(Network(TINY, 2), OLD))
+    step = Step(labelled(dict.fromkeys(CLASSES, 2)), CLASSES, TINY, TrainedModel(Network(TINY, 2), OLD))
     with pytest.raises(ValueError, match="network of its own"):
         dytox.learn(step)
     cosine = TINY.model_copy(update={"head": "cosine"})

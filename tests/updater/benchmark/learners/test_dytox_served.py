@@ -17,7 +17,7 @@ from detector.serving.session import Session
 from ingest.records import CropPlan
 from updater.benchmark.learners import dytox
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
-from updater.benchmark.learners.task_tokens import TaskTokens, made
+from updater.benchmark.learners.task_tokens import TaskTokens, make_network
 from updater.candidate.plan import CandidateRefusedError, load_parent
 from updater.training import two_stages
 from updater.training.step import FIRST, Step
@@ -97,7 +97,7 @@ def test_a_network_is_gone_on_from_by_dytox_and_refused_by_the_others(learnt, re
 
 def test_tasks_that_speak_for_another_number_of_classes_are_refused(learnt):
     with pytest.raises(ValueError, match="speak for 3 logits, and there are 4 classes"):
-        made(learnt.network.architecture, 4)
+        make_network(learnt.network.architecture, 4)
 
 
 def test_a_file_of_it_is_read_back(learnt, tmp_path):

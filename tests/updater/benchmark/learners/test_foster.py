@@ -98,7 +98,7 @@ def test_boosting_is_the_sum_of_its_three_losses_and_reaches_every_logit(old, la
         labelled({"a/real": 1, "a/blocky": 1, "b/real": 2, "b/striped": 2}),
         CLASSES,
         TINY,
-        previous=foster.Learnt(old, OLD),
+        previous=foster.TrainedModel(old, OLD),
         options=Options(exposure="none", distillation=0.5),
         recipe=replace(RECIPE, label_smoothing=0.0),
     )

@@ -12,7 +12,7 @@ from detector.release.manifest import Architecture
 from updater.benchmark.learners import icarl
 from updater.training.loop import start
 from updater.training.pools import backbone_rows, classify_items, forensic_rows
-from updater.training.step import FIRST, Learnt, Options, Step, trained
+from updater.training.step import FIRST, Options, Step, TrainedModel, load_trained
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ def test_the_head_names_the_class_of_the_nearest_mean(labelled):
 
 
 @pytest.fixture(scope="module")
-def first(labelled) -> Learnt:
+def first(labelled) -> TrainedModel:
     items = labelled({"real": 4, "blocky": 4})
     return icarl.learn(Step(items, ("real", "blocky"), TINY, options=OPTIONS, recipe=RECIPE))
 
@@ -90,7 +90,7 @@ def test_the_trained_head_goes_on_and_teaches(first, labelled):
     begun = start(step).head
     assert torch.equal(begun.weight[:2], first.kept["head.weight"])
     assert torch.equal(begun.bias[:2], first.kept["head.bias"])
-    assert torch.equal(trained(first).head.weight, first.kept["head.weight"])
+    assert torch.equal(load_trained(first).head.weight, first.kept["head.weight"])
 
 
 def test_a_network_whose_trained_head_is_gone_is_refused(first, labelled):
@@ -99,7 +99,7 @@ def test_a_network_whose_trained_head_is_gone_is_refused(first, labelled):
             labelled({"striped": 2}),
             ("real", "blocky", "striped"),
             TINY,
-            Learnt(first.network, first.classes),
+            TrainedModel(first.network, first.classes),
         )
 
 

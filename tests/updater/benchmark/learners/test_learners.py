@@ -8,7 +8,7 @@ import torch
 from detector.release.manifest import Architecture
 from updater.benchmark.learners.methods import LEARNERS
 from updater.training.pools import backbone_rows, classify_items, forensic_rows
-from updater.training.step import FIRST, Learnt, Options, Step
+from updater.training.step import FIRST, Options, Step, TrainedModel
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ class StopError(Exception):
     pass
 
 
-def logits(learnt: Learnt, items):
+def logits(learnt: TrainedModel, items):
     network = learnt.network
     rows = backbone_rows(network, items.crops, CPU)
     return classify_items(network, rows, torch.from_numpy(items.crop_features), items.starts).logits

@@ -64,7 +64,7 @@ def test_covariances_of_two_steps_are_that_of_all_inputs():
     first, second = torch.randn(30, 4), torch.randn(10, 4)
     parts = [{"layer": ((one.T @ one / len(one))[None], float(len(one)))} for one in (first, second)]
     both = torch.cat([first, second])
-    mean, count = nscil.merged(*parts)["layer"]
+    mean, count = nscil.merge_covariances(*parts)["layer"]
     assert count == 40
     assert torch.allclose(mean[0], both.T @ both / 40, atol=1e-6)
 

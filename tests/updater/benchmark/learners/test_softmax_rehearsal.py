@@ -12,8 +12,8 @@ from detector.release.manifest import Architecture
 from updater.data.training_data import LabelledCrops
 from updater.training import two_stages
 from updater.training.losses import distillation
-from updater.training.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pooled
-from updater.training.step import FIRST, UPDATE, Learnt, Step
+from updater.training.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pool_rows
+from updater.training.step import FIRST, UPDATE, Step, TrainedModel
 
 SMALL = Architecture(backbone="lcnet_035", crop_px=64, width=16)
 CPU = torch.device("cpu")
@@ -56,7 +56,7 @@ def learn(
     previous: tuple[Network, tuple[str, ...]] | None = None,
     **of_step: object,
 ) -> Network:
-    before = previous and Learnt(*previous)
+    before = previous and TrainedModel(*previous)
     step = Step(train, classes, architecture, before, **of_step)  # type: ignore[arg-type]
     return two_stages.learn(step).network
 
@@ -204,7 +204,7 @@ def test_distillation_moves_every_old_logit() -> None:
 
 def test_pools_are_the_means_of_their_crops() -> None:
     rows = torch.arange(10.0).reshape(5, 2)
-    assert torch.equal(pooled(rows, np.array([0, 2, 5])), torch.tensor([[1.0, 2.0], [6.0, 7.0]]))
+    assert torch.equal(pool_rows(rows, np.array([0, 2, 5])), torch.tensor([[1.0, 2.0], [6.0, 7.0]]))
 
 
 def test_drawn_crops_are_one_of_each_items_and_all_of_them_come() -> None:

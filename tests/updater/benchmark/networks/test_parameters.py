@@ -65,7 +65,7 @@ def test_networks_on_pictures_are_of_the_published_size(name: str, wanted: float
 @pytest.mark.parametrize(("name", "wanted"), [("unet:legacy_xception", 28.77), ("fpn:hrnet_w48", 69.24)])
 def test_decoders_are_of_the_published_size(name: str, wanted: float) -> None:
     kind, _, backbone = name.partition(":")
-    assert math.isclose(millions(maps.Decoded(kind, backbone)), wanted, abs_tol=0.0051)
+    assert math.isclose(millions(maps.EncoderDecoder(kind, backbone)), wanted, abs_tol=0.0051)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from updater.benchmark.forgerynet import training
-from updater.benchmark.forgerynet.training import Recipe
+from updater.benchmark.forgerynet.training import NetworkRecipe
 from updater.benchmark.networks import deeperforensics
 from updater.benchmark.networks.images import make_image_network
 from updater.benchmark.networks.maps import make_map_network, map_of
 from updater.benchmark.networks.videos import make_video_network, sampling_of
 
-RECIPE = Recipe(32, 2, 3, 0.01, 0.01, 0.0, (0.5,), 1e-4, frames=8)
+RECIPE = NetworkRecipe(32, 2, 3, 0.01, 0.01, 0.0, (0.5,), 1e-4, frames=8)
 OF_MAPS = replace(RECIPE, px=64, rate=1e-4, first_rate=1e-4)
 """at 32 px the deepest map is a single cell, too few to normalise by"""
 MADE: dict[str, tuple[Callable[[], nn.Module], int]] = {
@@ -69,7 +69,7 @@ def trained(name: str, checkpoint: Path, progress: Callable[[int, int], None]) -
 
     network = training.train(
         make,
-        training.Source(load, np.full(2, 0.5), name),
+        training.Examples(load, np.full(2, 0.5), name),
         recipe,
         map_loss if frames < 0 else training.cross_entropy,
         seed=0,

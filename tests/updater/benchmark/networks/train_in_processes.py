@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from updater.benchmark.forgerynet.training import Example, Recipe, Source, cross_entropy, train
+from updater.benchmark.forgerynet.training import Example, Examples, NetworkRecipe, cross_entropy, train
 from updater.benchmark.networks.videos import make_video_network
-from updater.training.processes import is_first, joined
+from updater.training.processes import is_first, join_processes
 
-RECIPE = Recipe(32, 5, 3, 0.01, 0.01, 0.0, (0.5,), 1e-4, frames=4)
+RECIPE = NetworkRecipe(32, 5, 3, 0.01, 0.01, 0.0, (0.5,), 1e-4, frames=4)
 
 
 def load(row: int, rng: np.random.Generator) -> Example:
@@ -19,10 +19,10 @@ def load(row: int, rng: np.random.Generator) -> Example:
 
 
 if __name__ == "__main__":
-    with joined(torch.device("cpu")) as device:
+    with join_processes(torch.device("cpu")) as device:
         network = train(
             lambda: make_video_network("frames:test_resnet", 2, 32, 4),
-            Source(load, np.full(2, 0.5), "noise"),
+            Examples(load, np.full(2, 0.5), "noise"),
             RECIPE,
             cross_entropy,
             seed=0,

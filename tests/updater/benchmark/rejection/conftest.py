@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from detector.release.manifest import Architecture
-from updater.benchmark.rejection.evidence import Evidence, Known
+from updater.benchmark.rejection.evidence import Evidence, FitSet
 
 CLASSES = 6
 EACH = 24
@@ -38,13 +38,13 @@ class Space:
         noise = np.random.default_rng(seed).normal(0, _SPREAD, (len(places), count, WIDTH))
         return self.evidence((np.asarray(places)[:, None] + noise).reshape(-1, WIDTH))
 
-    def known(self, count=EACH) -> Known:
+    def known(self, count=EACH) -> FitSet:
         """`count` training items of each class, and versions of them as AugMix would make them."""
         items = self.around(self.means, count, 0)
         noise = np.random.default_rng(1).normal(0, 0.1, (2, *items.embedding.shape))
         versions = tuple(self.evidence(items.embedding + one) for one in noise)
         targets = np.repeat(np.arange(CLASSES), count)
-        return Known(items, targets, self.head, np.zeros(CLASSES, "f"), versions=versions)
+        return FitSet(items, targets, self.head, np.zeros(CLASSES, "f"), versions=versions)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from updater.benchmark.rejection import energy_margins
 from updater.benchmark.rejection.energy_margins import Margins, energy_loss, fit_ber
-from updater.benchmark.rejection.evidence import Evidence, Known
+from updater.benchmark.rejection.evidence import Evidence, FitSet
 from updater.benchmark.rejection.heads import PLAN, FineTuning
 from updater.benchmark.rejection.virtual_outliers import (
     fit_npos,
@@ -54,7 +54,7 @@ def test_the_whole_loss_by_hand(monkeypatch):
     rows = np.array([x, r], "f")
     items = Evidence(rows, rows, np.zeros((2, 0), "f"), np.zeros(2, "f"))
     # The head is the identity, so that an embedding is its logits.
-    known = Known(items, np.array([0, 1]), np.eye(2, dtype="f"), np.zeros(2, "f"))
+    known = FitSet(items, np.array([0, 1]), np.eye(2, dtype="f"), np.zeros(2, "f"))
     monkeypatch.setattr(energy_margins, "PUBLISHED", Margins(-2.0, 0.0))
     old, plan = np.array([False, True]), FineTuning(batch=1)
     energy_margins.fit(known, old, 0, plan, lambda _: torch.tensor([u]), published=True)

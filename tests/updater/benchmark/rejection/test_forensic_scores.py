@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from detector.model.scores import SCORES, nearest, own_distance
 from detector.release.manifest import FEATURE_WIDTH, TRACE_COLUMNS
 from updater.benchmark.rejection import forensic
-from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known
+from updater.benchmark.rejection.evidence import Evidence, EvidenceError, FitSet
 from updater.benchmark.rejection.methods import POST_HOC
 from updater.candidate.calibrate import fit_gate, unknown_scores
 from updater.candidate.gate_inputs import GateInputs, gate_inputs
@@ -33,8 +33,8 @@ def items(seed: int, count: int, width: int = 5) -> Evidence:
     return Evidence(logits.astype("f"), embedding.astype("f"), features, rng.normal(-3, 1, count).astype("f"))
 
 
-def known(count: int = 40, held: int = 30, width: int = 5) -> Known:
-    return Known(
+def known(count: int = 40, held: int = 30, width: int = 5) -> FitSet:
+    return FitSet(
         items(0, count, width),
         np.arange(count) % 2,
         np.zeros((2, 3), "f"),
@@ -74,7 +74,7 @@ def test_each_group_of_traces_is_whitened_and_measured_alone() -> None:
     many, fresh = known(width=FEATURE_WIDTH), items(2, 12, FEATURE_WIDTH)
     alone = []
     for columns in TRACE_COLUMNS:
-        part = Known(
+        part = FitSet(
             replace(many.evidence, features=many.evidence.features[:, columns]),
             many.targets,
             many.head_weight,
@@ -90,7 +90,7 @@ def test_forensic_distances_do_not_see_the_units_of_the_features() -> None:
     def in_units(of: Evidence) -> Evidence:
         return Evidence(of.logits, of.embedding, of.features * units, of.pseudo_logit)
 
-    changed = Known(in_units(KNOWN.evidence), KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
+    changed = FitSet(in_units(KNOWN.evidence), KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
     for name in ("forensic_knn", "novelty", "trace_novelty", "mahalanobis"):
         fit = POST_HOC[name]
         assert fit(changed)(in_units(FRESH)) == pytest.approx(fit(KNOWN)(FRESH), rel=1e-3)
@@ -158,7 +158,7 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
 
 
 def test_without_calibration_items_nothing_can_be_fused() -> None:
-    bare = Known(KNOWN.evidence, KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
+    bare = FitSet(KNOWN.evidence, KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
     with pytest.raises(EvidenceError, match="needs calibration items"):
         forensic.fit_fused(bare)
 

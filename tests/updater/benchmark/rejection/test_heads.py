@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 from scipy.spatial.distance import jensenshannon
 
 from updater.benchmark.rejection import augmix, heads
-from updater.benchmark.rejection.evidence import Evidence, Known
+from updater.benchmark.rejection.evidence import Evidence, FitSet
 from updater.benchmark.rejection.heads import FineTuning
 from updater.benchmark.rejection.methods import HEADS
 from updater.benchmark.synthetic.families import FAMILIES
@@ -66,7 +66,7 @@ def evidence(*rows):
 
 
 def known(versions=()):
-    return Known(
+    return FitSet(
         evidence(NEW, EXEMPLAR), np.array([0, 1]), np.eye(2, dtype="f"), np.zeros(2, "f"), versions=versions
     )
 
@@ -103,7 +103,7 @@ def test_t2f_norm_reads_features_of_length_10(loss_of):
 
 
 def test_a_first_step_has_the_loss_of_its_items_alone(loss_of):
-    alone = Known(evidence(NEW), np.array([0]), np.eye(2, dtype="f"), np.zeros(2, "f"))
+    alone = FitSet(evidence(NEW), np.array([0]), np.eye(2, dtype="f"), np.zeros(2, "f"))
     assert loss_of(heads.fit_t2f_norm, alone, (False,)) == pytest.approx(cross_entropy((6, 8), 0), rel=1e-4)
 
 
@@ -113,7 +113,7 @@ def test_augmix_adds_twelve_times_the_divergence_of_the_versions(loss_of):
     assert loss_of(augmix.fit, known((same, same))) == pytest.approx(plain, rel=1e-4)
     # Both sure of class 0 and 1 in turn: the middle of (1, 0), (1, 0) and (0, 1) is (2/3, 1/3).
     first, second = evidence((40, 0), (40, 0)), evidence((0, 40), (0, 40))
-    sure = Known(first, np.array([0, 0]), np.eye(2, dtype="f"), np.zeros(2, "f"), versions=(first, second))
+    sure = FitSet(first, np.array([0, 0]), np.eye(2, dtype="f"), np.zeros(2, "f"), versions=(first, second))
     divergence = (2 * log(3 / 2) + log(3)) / 3
     assert loss_of(augmix.fit, sure) == pytest.approx(2 * 12 * divergence, rel=1e-3)
 

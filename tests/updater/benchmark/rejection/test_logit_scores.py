@@ -16,7 +16,7 @@ from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from detector.release.manifest import Architecture
 from updater.benchmark.rejection import logits as scores
-from updater.benchmark.rejection.evidence import Evidence, Known, evidence_of, known_of
+from updater.benchmark.rejection.evidence import Evidence, FitSet, evidence_of, known_of
 from updater.benchmark.rejection.logits import fit_odin, odin_scores
 from updater.benchmark.rejection.methods import POST_HOC
 from updater.data.training_data import LabelledCrops
@@ -31,10 +31,10 @@ def evidence(logits: object, pseudo_logit: object = None) -> Evidence:
     return Evidence(rows, np.zeros((n, 2), "f"), np.zeros((n, 0), "f"), np.asarray(pseudo_logit, np.float32))
 
 
-def known(logits: object) -> Known:
+def known(logits: object) -> FitSet:
     found = evidence(logits)
     k = found.logits.shape[1]
-    return Known(found, found.logits.argmax(1), np.zeros((k, 2), "f"), np.zeros(k, "f"))
+    return FitSet(found, found.logits.argmax(1), np.zeros((k, 2), "f"), np.zeros(k, "f"))
 
 
 ANY = known([[0, 0, 0]])

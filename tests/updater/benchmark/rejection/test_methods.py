@@ -16,7 +16,7 @@ from detector.model.scores import SCORES
 from detector.release.manifest import Architecture
 from updater.benchmark.rejection import embedding, methods
 from updater.benchmark.rejection import logits as logits_of
-from updater.benchmark.rejection.evidence import Evidence, EvidenceError, Known, evidence_of, known_of
+from updater.benchmark.rejection.evidence import Evidence, EvidenceError, FitSet, evidence_of, known_of
 from updater.benchmark.rejection.methods import POST_HOC
 from updater.measures import auroc
 
@@ -35,7 +35,7 @@ def items(seed: int, count: int, *, unknown: bool = False) -> Evidence:
     return Evidence(*(array.astype("f") for array in arrays))
 
 
-KNOWN = Known(
+KNOWN = FitSet(
     items(0, 60),
     np.arange(60) % CLASSES,
     WEIGHT,
@@ -100,7 +100,7 @@ def clustered(seed: int, count: int) -> Evidence:
 
 
 TRAINING, FRESH = clustered(0, 36), clustered(1, 14)
-CLUSTERED = Known(TRAINING, np.arange(36) % 3, HEAD_WEIGHT, BIAS)
+CLUSTERED = FitSet(TRAINING, np.arange(36) % 3, HEAD_WEIGHT, BIAS)
 
 
 def test_react_is_the_energy_of_what_is_left_below_the_quantile() -> None:
@@ -130,7 +130,7 @@ def test_relation_is_the_sum_of_the_ties_to_the_training_items(power: float, lea
 
 
 def test_an_item_against_all_training_items_has_no_relation() -> None:
-    lonely = Known(
+    lonely = FitSet(
         Evidence(*(a[:1] for a in (TRAINING.logits, TRAINING.embedding, TRAINING.features, BIAS))),
         np.array([0]),
         HEAD_WEIGHT,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 
-from updater.terminal import cut, print_grid, wrapped
+from updater.terminal import cut, print_grid, wrap_text
 
 HEAD = ("release", "state", "since", "by", "classes", "share", "reason")
 ROWS = [
@@ -94,6 +94,6 @@ def test_a_name_is_cut_in_the_middle_to_its_width_and_a_number_never(name: str, 
 
 @given(st.lists(st.from_regex(r"[a-z]{1,9}", fullmatch=True), max_size=20), st.integers(9, 40))
 def test_what_is_wrapped_keeps_every_word(words: list[str], width: int) -> None:
-    out = wrapped(" ".join(words), width)
+    out = wrap_text(" ".join(words), width)
     assert out.split() == words
     assert all(len(line) <= width for line in out.split("\n"))

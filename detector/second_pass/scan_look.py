@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from detector.looks.scan_places import FEWEST, places_along
 from detector.records import Scan, Segment
 from detector.release.artifact import Artifact
 from detector.release.contract import request_for
 from detector.release.crop_graphs import FRAME_SCORE, ScanContract
 from detector.release.tensors import CROPS
+from detector.second_pass.scan_places import FEWEST, places_along
 from detector.verdicts import Ask, JudgedItem, Origin, build, evidence_of
 from ingest.records import Decoded, MediaPlan, PlacesPlan, Region
 from ingest.sandbox.child import MAX_DECODE_PROCESSOR_S
@@ -36,14 +36,14 @@ class ScanLook:
     contract: ScanContract
     ask: Ask
     adds: str = "scan"
-    bounded: bool = True
+    is_optional: bool = True
     most_crops: int = 0
 
     def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is scanned."""
         return item.clip is not None
 
-    def missed(self, item: JudgedItem) -> bool:
+    def was_missed(self, item: JudgedItem) -> bool:
         """Whether an item should have been scanned and is not."""
         verdict = item.verdict
         return self.looks_at(item) and verdict.scan is None and self.adds not in verdict.left_out
@@ -71,7 +71,7 @@ class ScanLook:
         )
         return plan.model_copy(update={"most_decoded": most})
 
-    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+    def add_results(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
         """Return a video with its scan and its segments.
 
         Raises ValueError for scores that are none, and where too few frames could be decoded.
@@ -144,14 +144,14 @@ class StretchLook:
     artifact: Artifact
     ask: Ask
     adds: str = "stretch"
-    bounded: bool = False
+    is_optional: bool = False
     most_crops: int = 0
 
     def looks_at(self, item: JudgedItem) -> bool:
         """Whether an item is judged anew."""
         return item.verdict.label == "real" and bool(item.verdict.segments)
 
-    def missed(self, item: JudgedItem) -> bool:
+    def was_missed(self, item: JudgedItem) -> bool:
         """Whether an item should have been judged anew and is not."""
         return self.looks_at(item)
 
@@ -164,7 +164,7 @@ class StretchLook:
         frames = tuple(first + number for number in sample(last + 1 - first, plan.crops.frames))
         return plan.model_copy(update={"frames": frames})
 
-    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+    def add_results(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
         """Return a video as its stretch is judged; what the video is, and its stretches, stay."""
         (item,) = items
         output = self.ask(request_for(decoded, self.artifact.manifest.contract))

@@ -12,30 +12,30 @@ from datetime import timedelta
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, and not marked as exported
 
-from updater.progress import unsaid
+from updater.progress import no_progress
 from updater.training import processes, two_stages
-from updater.training.step import Learnt, Step
+from updater.training.step import Step, TrainedModel
 
 _CALL = "forgewatch/call"
 _LONGEST = timedelta(days=7)
 """Nobody waits as long as this: torchrun ends those who wait when the first process dies."""
 
 
-def learn(step: Step) -> Learnt:
+def learn(step: Step) -> TrainedModel:
     """Train on a step, with the other processes where there are any.
 
     Crops on disk have to stay there: the others read them for themselves. Raises processes.PeerLostError
     where one of them dies.
     """
-    if processes.started() == 1:
+    if processes.process_count() == 1:
         return two_stages.learn(step)
     _store().set(_CALL, step.device.type)
-    with processes.joined(step.device) as device:
-        processes.from_first(replace(step, device=torch.device("cpu"), progress=unsaid))
+    with processes.join_processes(step.device) as device:
+        processes.from_first(replace(step, device=torch.device("cpu"), progress=no_progress))
         return two_stages.learn(replace(step, device=device))
 
 
-def follow() -> None:
+def run_follower() -> None:
     """Wait until the first process trains, and train with it; or until it says that it does not.
 
     Raises processes.PeerLostError.
@@ -45,17 +45,17 @@ def follow() -> None:
         store.wait([_CALL], _LONGEST)
         called = store.get(_CALL).decode()
     if called:
-        with processes.joined(torch.device(called)) as device:
+        with processes.join_processes(torch.device(called)) as device:
             step: Step = processes.from_first(None)
             two_stages.learn(replace(step, device=device))
 
 
-def dismiss() -> None:
+def stop_followers() -> None:
     """Tell the other processes, where they still wait, that there is nothing to train.
 
     Where they cannot be told, torchrun is gone, and this process was not meant to outlive it.
     """
-    if processes.started() > 1:
+    if processes.process_count() > 1:
         with suppress(RuntimeError):
             _store().set(_CALL, "")
 

@@ -50,7 +50,7 @@ class MapLook:
     mapped: Callable[[str], bool] = lambda _: True
     max_request_bytes: int = MAX_REQUEST_BYTES
     adds: str = "map"
-    bounded: bool = True
+    is_optional: bool = True
 
     @property
     def most_crops(self) -> int:
@@ -61,7 +61,7 @@ class MapLook:
         """Whether an item is mapped."""
         return self.mapped(item.verdict.id) and (self.also_real or item.verdict.label != "real")
 
-    def missed(self, item: JudgedItem) -> bool:
+    def was_missed(self, item: JudgedItem) -> bool:
         """False: a map changes no label."""
         return False
 
@@ -72,7 +72,7 @@ class MapLook:
         frame = _frame(verdict)
         return PlacesPlan(crop_px=crop_px, places=tuple(Place(frame, *corner) for corner in corners))
 
-    def added(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
+    def add_results(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
         """Return the items with their maps. Raises ValueError for a frame of another size than the first."""
         covered = [covering(item.verdict.width, item.verdict.height, self.contract.crop_px) for item in items]
         for (corners, _), shown in zip(covered, decoded, strict=True):
@@ -86,7 +86,7 @@ class MapLook:
         cells = np.split(self.ask(request)[CELLS], np.cumsum(counts)[:-1])
         mapped = []
         for item, shown, (corners, part), of_item in zip(items, decoded, covered, cells, strict=True):
-            picture = assembled(of_item, corners, part)
+            picture = assemble_map(of_item, corners, part)
             map_ = forgery_map(picture, self.contract.threshold, shown.regions[0].frame)
             mapped.append(replace(item, verdict=item.verdict.model_copy(update={"map": map_})))
         return mapped
@@ -142,7 +142,7 @@ def covering(width: int, height: int, crop_px: int) -> tuple[Corners, Box]:
     return tuple((left + x, top + y) for x, y in inside), (left, top, part_width, part_height)
 
 
-def assembled(cells: NDArray[np.float32], corners: Corners, part: Box) -> PictureMap:
+def assemble_map(cells: NDArray[np.float32], corners: Corners, part: Box) -> PictureMap:
     """Join the cells of crops, float32 [N, S / 8, S / 8], to a map; where crops overlap, the mean of them."""
     left, top, width, height = part
     shape = -(-height // CELL_PX), -(-width // CELL_PX)

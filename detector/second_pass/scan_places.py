@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from detector.records import RegionPrediction
 from detector.release.manifest import Manifest
-from detector.verdicts import Clip, Corner
+from detector.verdicts import Corner, VideoClip
 from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Region
 from ingest.sandbox.crops import Box, face_grid, grid
 from ingest.sandbox.decode import sample
@@ -21,7 +21,7 @@ _MOST_PIXELS = 600_000_000
 FEWEST = 8
 
 
-def judged_apart(items: Sequence[Decoded], manifest: Manifest) -> Apart:
+def frame_crops_of_videos(items: Sequence[Decoded], manifest: Manifest) -> Apart:
     """Return each crop of the frames of the videos without a face, where the release has a scanner."""
     if manifest.scanner is None:
         return []
@@ -36,7 +36,7 @@ def judged_apart(items: Sequence[Decoded], manifest: Manifest) -> Apart:
 
 def clips(
     items: Sequence[Decoded], apart: Apart, features: NDArray[np.float32], manifest: Manifest
-) -> list[Clip | None]:
+) -> list[VideoClip | None]:
     """Return what is known of each item that is a video; None for others, and without a scanner.
 
     features: float32 (M, F), of the request's rows, the last of which are those of apart.
@@ -47,7 +47,7 @@ def clips(
     single = features[len(features) - len(apart) :]
     plan = manifest.contract.crop_plan
     return [
-        Clip(item.length, most_restless_corner(item, single[of_item == place], plan), item.frame_s)
+        VideoClip(item.length, most_restless_corner(item, single[of_item == place], plan), item.frame_s)
         if item.kind == "video"
         else None
         for place, item in enumerate(items)

@@ -22,15 +22,15 @@ from deploy.releases.evidence import Evidence as Stored
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError, by_one_hand
 from deploy.releases.ledger import Ledger, LedgerError
-from deploy.releases.moving import make_moves
 from deploy.releases.publish import Publisher
-from deploy.releases.standing import Standing, fold
+from deploy.releases.standing import LedgerState, replay
+from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Disagreement, RolloutView, Trial
 from deploy.rollouts import metrics, moves
 from deploy.rollouts.checks import NOT_ALONE
-from deploy.rollouts.comparisons import UnbelievableError, believed
-from deploy.rollouts.decide import Decision, Facts, decide
-from deploy.rollouts.evidence import Evidence
+from deploy.rollouts.comparisons import InvalidComparisonError, parse_comparison
+from deploy.rollouts.decide import Decision, RolloutFacts, decide
+from deploy.rollouts.evidence import RolloutEvidence
 from deploy.rollouts.reader import TopicReader
 from detector.records import COMPARISONS
 from ingest.kafka.compacted import TopicError
@@ -49,22 +49,22 @@ class _Reading:
 
     trial: Trial
     comparisons: TopicReader
-    evidence: Evidence
+    evidence: RolloutEvidence
     families: frozenset[str]
     """that either release knows"""
-    before: Evidence | None = None
+    before: RolloutEvidence | None = None
     """what was read by fewer labels, which is shown until all is read anew"""
     not_believed: int = 0
     newest_s: float | None = None
     complete: bool = False
 
     @property
-    def shown(self) -> Evidence:
+    def visible(self) -> RolloutEvidence:
         """What people see."""
         return self.evidence if self.complete or self.before is None else self.before
 
 
-class Conductor:
+class RolloutController:
     """Conducts in a thread of its own, while it is entered. `view` says how it stands, at any time."""
 
     def __init__(
@@ -103,14 +103,14 @@ class Conductor:
 
     def view(self) -> RolloutView:
         """How the rollout stands by the ledger and the comparisons. Raises LedgerError."""
-        trial = fold(self._ledger.events()).trial
+        trial = replay(self._ledger.events()).trial
         if trial is None:
             return RolloutView(trial=None, says="No release is on trial.")
         with self._lock:
             reading = self._reading
             if reading is None or not _is_on(trial, reading.trial):
                 return RolloutView(trial=trial, says="Its comparisons are being read.", problem=self.problem)
-            evidence = reading.shown
+            evidence = reading.visible
             return RolloutView(
                 trial=trial,
                 says=self._decision.says,
@@ -132,17 +132,17 @@ class Conductor:
     def items(self, champion: str, challenger: str) -> list[Disagreement]:
         """The newest shared items of which the one said this and the other that."""
         with self._lock:
-            return [] if self._reading is None else self._reading.shown.items(champion, challenger)
+            return [] if self._reading is None else self._reading.visible.items(champion, challenger)
 
     def disagreements(self) -> frozenset[str]:
         """Ids of those on which the releases differ."""
         with self._lock:
-            return frozenset() if self._reading is None else self._reading.shown.kept(differing=True)
+            return frozenset() if self._reading is None else self._reading.visible.kept_ids(differing=True)
 
-    def kept(self) -> frozenset[str]:
+    def kept_ids(self) -> frozenset[str]:
         """Ids of all items that can be opened."""
         with self._lock:
-            return frozenset() if self._reading is None else self._reading.shown.kept()
+            return frozenset() if self._reading is None else self._reading.visible.kept_ids()
 
     def tick(self) -> None:
         """Read what is new and make the move that follows.
@@ -150,13 +150,13 @@ class Conductor:
         Raises LedgerError, TopicError, StoreError, EvidenceError, ApprovalError, StoreUnavailableError: then
         nothing was moved.
         """
-        standing = fold(self._ledger.events())
+        standing = replay(self._ledger.events())
         trial = standing.trial
         metrics.show(trial)
         if trial is None:
             return self._forget()
         if self._reading is None or not _same(self._reading.trial, trial):
-            before = self._reading.shown if self._reading and _is_on(trial, self._reading.trial) else None
+            before = self._reading.visible if self._reading and _is_on(trial, self._reading.trial) else None
             self._forget()
             self._begin(standing, trial, before)
         assert self._reading is not None
@@ -167,13 +167,13 @@ class Conductor:
         self._decision = decide(trial, facts, datetime.now(UTC))
         self._act(trial, facts)
 
-    def _begin(self, standing: Standing, trial: Trial, before: Evidence | None) -> None:
+    def _begin(self, standing: LedgerState, trial: Trial, before: RolloutEvidence | None) -> None:
         champion, challenger = (
             standing.releases[digest].candidate.classes[1:] for digest in (trial.champion, trial.release)
         )
         comparisons = TopicReader(self._ingest, COMPARISONS, int(trial.began.timestamp() * 1000))
         known, alone = self._known(trial.began), NOT_ALONE in trial.waived
-        evidence = Evidence(champion, challenger, trial.labels, known, trial.without, alone)
+        evidence = RolloutEvidence(champion, challenger, trial.labels, known, trial.without, alone)
         families = frozenset((*champion, *challenger))
         reading = _Reading(trial, comparisons, evidence, families, before)
         with self._lock:
@@ -193,10 +193,12 @@ class Conductor:
         with self._lock:
             for value, headers, at_s in records:
                 try:
-                    found = believed(value, headers, at_s, trial, reading.families, topic, self._keys, now_s)
+                    found = parse_comparison(
+                        value, headers, at_s, trial, reading.families, topic, self._keys, now_s
+                    )
                     if found is not None and not reading.comparisons.has_item(found.id):
-                        raise UnbelievableError(f"{found.id!r} is no item of the stream")
-                except UnbelievableError as error:
+                        raise InvalidComparisonError(f"{found.id!r} is no item of the stream")
+                except InvalidComparisonError as error:
                     reading.not_believed += 1
                     metrics.UNBELIEVABLE.inc()
                     log.warning("a comparison is not believed", error=str(error))
@@ -206,7 +208,7 @@ class Conductor:
                     reading.newest_s = max(at_s, reading.newest_s or 0.0)
             reading.evidence.close(until_s)
 
-    def _act(self, trial: Trial, facts: Facts) -> None:
+    def _act(self, trial: Trial, facts: RolloutFacts) -> None:
         turn, says, checks = self._decision.turn, self._decision.says, tuple(facts.checks)
         if turn == "wait":
             return
@@ -218,7 +220,7 @@ class Conductor:
                 self._publisher,
                 lambda history: (
                     approval.rollback(history, wanted, back, moves.ROLLOUT, checks)
-                    if _is_on(fold(history).trial, trial)
+                    if _is_on(replay(history).trial, trial)
                     else []
                 ),
             )
@@ -273,9 +275,9 @@ def _is_on(trial: Trial | None, read: Trial) -> bool:
     return trial is not None and (trial.release, trial.began) == (read.release, read.began)
 
 
-def _facts(reading: _Reading, trial: Trial, by_one: frozenset[str]) -> Facts:
+def _facts(reading: _Reading, trial: Trial, by_one: frozenset[str]) -> RolloutFacts:
     evidence, since_s = reading.evidence, trial.since.timestamp()
-    return Facts(
+    return RolloutFacts(
         checks=evidence.checks(trial.waived, by_one),
         shared=evidence.shared_since(since_s),
         answered=evidence.answered_since(since_s),

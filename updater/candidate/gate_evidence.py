@@ -26,7 +26,7 @@ def behind_gates(
     before: what the live release says of the n items, None where nothing is live; old: its families. The
     worst come first: reals called unknown or fake by those scores, forgeries by how little they seem forged.
     """
-    classes, named = np.array(items.families), after.named(items)
+    classes, named = np.array(items.families), after.correctly_named(items)
     of_reals = classes == REAL
     behind = {
         REALS_UNKNOWN: _behind(items, of_reals & (after.labels == "unknown"), after.unknown),
@@ -34,7 +34,7 @@ def behind_gates(
     }
     behind |= {naming(name): _behind(items, (classes == name) & ~named, -after.fake) for name in new}
     if before is not None:
-        lost = np.isin(classes, old) & before.named(items) & ~named
+        lost = np.isin(classes, old) & before.correctly_named(items) & ~named
         behind[FORGOTTEN] = _behind(items, lost, -after.fake)
     return {name: of for name, of in behind.items() if of.items}
 
@@ -50,7 +50,7 @@ def _behind(items: LabelledCrops, chosen: NDArray[np.bool_], worst: NDArray[np.f
     )
 
 
-def forgotten(
+def forgetting(
     items: LabelledCrops, before: Calls | None, after: Calls, old: tuple[str, ...]
 ) -> Forgotten | None:
     """Return by how much the share named of the old families fell; None where there is none.
@@ -61,7 +61,7 @@ def forgotten(
     mine = np.isin(np.array(items.families), old)
     if before is None or not mine.any():
         return None
-    fell = before.named(items)[mine].astype(float) - after.named(items)[mine]
+    fell = before.correctly_named(items)[mine].astype(float) - after.correctly_named(items)[mine]
     families, groups = (np.array(of)[mine] for of in (items.families, items.groups))
     mean, variance, count = mean_over_groups(fell, families, groups)
     reach = (
@@ -87,8 +87,8 @@ def flips(items: LabelledCrops, before: Calls | None, after: Calls, classes: tup
     """
     if before is None:
         return None
-    families, right = np.array(items.families), after.named(items)
-    both, was_right = np.isin(families, classes), before.named(items)
+    families, right = np.array(items.families), after.correctly_named(items)
+    both, was_right = np.isin(families, classes), before.correctly_named(items)
     worst = np.where(families == REAL, after.fake, 1 - after.fake)
     lost = np.flatnonzero(both & was_right & ~right)
     return Flips(
