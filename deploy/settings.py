@@ -20,8 +20,7 @@ class DeploySettings(BaseSettings):
 
     url: str = Field("http://127.0.0.1:8700", description="where clients reach the deploy server")
     token: SecretStr | None = Field(
-        None,
-        description="bearer token that a client sends; the server takes it for an admin, `shared token`",
+        None, description="bearer token that a client sends; the server takes it for an admin, `shared token`"
     )
     detector_token: SecretStr | None = Field(
         None, description="what detectors send as their token: it may do their calls alone"
@@ -98,8 +97,7 @@ class DeploySettings(BaseSettings):
         None, description="PEM file of authorities that sign webhooks, beside the public ones"
     )
     webhook_secret: SecretStr | None = Field(
-        None,
-        description="what CloudEvents are signed with: `whsec_` and the base64 of 24 to 64 random bytes",
+        None, description="what CloudEvents are signed with: `whsec_` and the base64 of 24 to 64 random bytes"
     )
 
     @model_validator(mode="after")

@@ -95,10 +95,10 @@ class Corrections:
             return self.withdraw(listed, "other media lies in its place")
         # Scores are of each release's own scale, and are not compared.
         if (before.label, before.family) == (judged.verdict.label, judged.verdict.family):
-            return self._build_correction(listed, "same", judged.verdict)
+            return self._correct(listed, "same", judged.verdict)
         after = judged.verdict.model_copy(update={"supersedes": before.release})
         sent = verdict_records(replace(judged, verdict=after), listed.record.key, judged.trace, self.ingest)
-        return self._build_correction(listed, "corrected", after, *sent)
+        return self._correct(listed, "corrected", after, *sent)
 
     def withdraw(self, listed: RetractedVerdict, reason: str) -> Correction:
         """Return what becomes of a verdict that cannot be scored anew, for a reason in one line."""
@@ -110,9 +110,9 @@ class Corrections:
         headers.append(("ce_time", datetime.now(UTC).isoformat().encode()))
         data = withdrawal.model_dump_json().encode()
         sent = OutRecord(self.ingest.topic(VERDICTS), listed.record.key, data, tuple(headers))
-        return self._build_correction(listed, "withdrawn", None, sent)
+        return self._correct(listed, "withdrawn", None, sent)
 
-    def _build_correction(
+    def _correct(
         self, listed: RetractedVerdict, what: OutcomeKind, after: Verdict | None, *sent: OutRecord
     ) -> Correction:
         before = listed.verdict

@@ -139,7 +139,7 @@ def run_second_pass(
     return now
 
 
-class _Shown(NamedTuple):
+class _DecodedItem(NamedTuple):
     """An item that was decoded for a look: its place, and the seconds that were waited for it."""
 
     place: int
@@ -161,13 +161,13 @@ class _Pass:
     def run_look(self, look: Look) -> bool:
         """Look; False as soon as nobody is there to ask."""
         queue = self._queue_items(look)
-        together: list[_Shown] = []
+        together: list[_DecodedItem] = []
         there = True
         while there and queue and time.monotonic() < self.until:
             place, decoding = queue.popleft()
             began = time.perf_counter()
             try:
-                shown = _Shown(place, wait_decoded(decoding, self.beat), time.perf_counter() - began)
+                shown = _DecodedItem(place, wait_decoded(decoding, self.beat), time.perf_counter() - began)
             except Exception as error:
                 if isinstance(error, DecodeError) and error.reason == "timeout":
                     self.items[place] = replace(self.items[place], processor_s=math.inf)
@@ -201,7 +201,7 @@ class _Pass:
                 self._log_failure(error, place)
         return queue
 
-    def _ask_model(self, together: Sequence[_Shown]) -> bool:
+    def _ask_model(self, together: Sequence[_DecodedItem]) -> bool:
         """Put what was seen of these items into their places; where that fails of several, of each alone."""
         items = [self.items[shown.place] for shown in together]
         decoded = [shown.decoded for shown in together]
@@ -237,7 +237,7 @@ class _Pass:
         return not isinstance(error, TorchServeUnavailableError | SandboxUnavailableError)
 
 
-def _crops(together: Sequence[_Shown]) -> int:
+def _crops(together: Sequence[_DecodedItem]) -> int:
     return sum(len(shown.decoded.crops) for shown in together)
 
 

@@ -104,7 +104,7 @@ class Lag(Collector):
         self._partitions: dict[Place, _Partition] | None = None
         registry.register(self)
 
-    def on_assignment(self, places: Iterable[Place]) -> None:
+    def assign(self, places: Iterable[Place]) -> None:
         """These partitions are this member's; others answer what it had of the rest."""
         now = self._clock()
         with self._lock:

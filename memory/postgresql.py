@@ -32,7 +32,7 @@ _UNACKNOWLEDGED_MS = 30_000
 T = TypeVar("T")
 
 
-class BoundedConnection(psycopg.Connection[Any]):
+class Bounded(psycopg.Connection[Any]):
     """A connection that is closed once its server has said nothing for silent_s seconds; None: never."""
 
     silent_s: float | None = None
@@ -71,7 +71,7 @@ def bound_waits(engine: Engine, reads: str) -> None:
 def without_statement_timeout(connection: Connection) -> Iterator[None]:
     """Let the statements of the connection's transaction take as long as they do, until its end."""
     driver = connection.connection.driver_connection
-    if not isinstance(driver, BoundedConnection):
+    if not isinstance(driver, Bounded):
         yield
         return
     connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
@@ -82,12 +82,10 @@ def without_statement_timeout(connection: Connection) -> Iterator[None]:
         driver.silent_s = before
 
 
-def _connect(
-    _dialect: Dialect, _record: object, arguments: Any, parameters: dict[str, Any]
-) -> BoundedConnection:
+def _connect(_dialect: Dialect, _record: object, arguments: Any, parameters: dict[str, Any]) -> Bounded:
     bounds = {"connect_timeout": CONNECT_S, "tcp_user_timeout": _UNACKNOWLEDGED_MS} | _KEEPALIVES
     # A pooler gives each transaction another connection to the server, which knows no statement of the last.
-    connection = BoundedConnection.connect(*arguments, prepare_threshold=None, **bounds | parameters)
+    connection = Bounded.connect(*arguments, prepare_threshold=None, **bounds | parameters)
     connection.silent_s = SILENT_S
     return connection
 

@@ -169,6 +169,6 @@ class _Assigned(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def on_partitions_assigned(self, assigned: Any) -> None:
         self._source._misplaced = True
-        self._source._reading.lag_seconds.on_assignment(
+        self._source._reading.lag_seconds.assign(
             (partition.topic, partition.partition) for partition in assigned
         )

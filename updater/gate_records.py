@@ -50,7 +50,7 @@ class Gate(BaseModel):
             return "holds"
         return "not shown to hold" if self.bound in (low, high) else "broken"
 
-    def state_text(self) -> str:
+    def status(self) -> str:
         """Return the state for a person, with the number of groups that would decide it."""
         if self.state != "not shown to hold" or self.value is None:
             return self.state
@@ -92,5 +92,5 @@ class Behind(BaseModel):
 def said_of_findings(findings: Sequence[Gate]) -> str:
     """Return the findings for a person: each gate with its value, interval, n, bound and state."""
     return "; ".join(
-        f"{gate.name}: {gate.format('.4g')}, bound {gate.bound:.4g}, {gate.state_text()}" for gate in findings
+        f"{gate.name}: {gate.format('.4g')}, bound {gate.bound:.4g}, {gate.status()}" for gate in findings
     )

@@ -223,7 +223,7 @@ def _refuse_if_nothing_is_new(services: UpdaterServices, lease: Lease) -> None:
     # Kept before anything else can go wrong: a run that fails must not be asked for again by the
     # same labels.
     learnt = services.table.labels_seen(by=("proposed", "proposed with findings", "refused"))
-    services.table.saw_labels(lease, newest_label(services.store))
+    services.table.record_newest_label(lease, newest_label(services.store))
     run = services.table.get(lease.run)
     if run.trigger in ("scheduled", "drift") and not labelled_since(services.store, learnt):
         raise CandidateRefusedError("nothing was labelled since the last update")

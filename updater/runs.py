@@ -90,7 +90,7 @@ class RunTable:
             made = True
         except IntegrityError:
             made = False
-        return self._one(runs.c.slot == slot), made
+        return self._row(runs.c.slot == slot), made
 
     def claim(self, runner: str) -> Lease | None:
         """Take the run whose holder fell silent, else the oldest queued one; None if there is neither.
@@ -145,7 +145,7 @@ class RunTable:
         """Renew the lease and show the progress. Raises LeaseLostError."""
         self._write(lease, lease_until=self._clock() + self._lease, stage=stage, done=done, total=total)
 
-    def saw_labels(self, lease: Lease, newest: int) -> None:
+    def record_newest_label(self, lease: Lease, newest: int) -> None:
         """Keep the number of the newest label in its data, where the next count starts.
 
         Raises LeaseLostError.
@@ -172,7 +172,7 @@ class RunTable:
 
     def get(self, run: int) -> UpdateRun:
         """Return one run. Raises KeyError."""
-        return self._one(runs.c.id == run)
+        return self._row(runs.c.id == run)
 
     def newest(self, limit: int = 20) -> list[UpdateRun]:
         """Return the runs, the newest first."""
@@ -240,7 +240,7 @@ class RunTable:
             if connection.execute(update(runs).where(mine).values(values)).rowcount != 1:
                 raise LeaseLostError(f"run {lease.run} is no longer held with token {lease.token}")
 
-    def _one(self, condition: ColumnElement[bool]) -> UpdateRun:
+    def _row(self, condition: ColumnElement[bool]) -> UpdateRun:
         with self._reader.connect() as connection:
             row = connection.execute(select(runs).where(condition)).mappings().first()
         if row is None:

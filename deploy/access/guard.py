@@ -65,7 +65,7 @@ class Access:
         settings = self.settings
         return is_loopback(settings.host) and not settings.proxy_addresses and not self.tokens.for_people()
 
-    def given(self) -> tuple[tuple[str, str], ...] | None:
+    def tokens_given(self) -> tuple[tuple[str, str], ...] | None:
         """Of each token that ever was, who gave it and to whom; None where nobody is told from another.
 
         Raises SQLAlchemyError.

@@ -23,7 +23,7 @@ class TooLargeSaid:
         """Answer one request."""
         instead = False
 
-        async def said(message: Message) -> None:
+        async def send_or_replace(message: Message) -> None:
             nonlocal instead
             if message["type"] == "http.response.start" and message["status"] == 413:
                 instead = (b"content-type", b"text/plain; charset=utf-8") in message["headers"]
@@ -35,4 +35,4 @@ class TooLargeSaid:
                 reason = f"the body has {length} bytes, and at most {limit} are taken here: send less at once"
                 await (await self._say(request, reason))(scope, receive, send)
 
-        await self._app(scope, receive, said if scope["type"] == "http" else send)
+        await self._app(scope, receive, send_or_replace if scope["type"] == "http" else send)

@@ -100,9 +100,7 @@ def _compare_rates(rates: Mapping[bool, Sequence[float]]) -> Paired:
 
 def _processor_s(stack: Stack) -> float:
     """Seconds of a processor that detector and TorchServe took so far, with all their processes."""
-    kept = [
-        kept.pid for kept in stack.supervisor.process_statuses() if kept.name in ("detector", "torchserve")
-    ]
+    kept = [kept.pid for kept in stack.supervisor.states() if kept.name in ("detector", "torchserve")]
     return sum(_processor_s_of(psutil.Process(pid)) for pid in kept)
 
 

@@ -105,12 +105,12 @@ def newcomer(
     from updater.experts.adding import experts_of
     from updater.settings import UpdaterSettings
 
-    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
+    def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         settings = UpdaterSettings().model_copy(update={"device": device.type})
         experts = experts_of(expert or (), settings.work_dir, CropPlan().crop_px)
         return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each, experts)
 
-    carry_out(chosen, made)
+    carry_out(chosen, make)
 
 
 def _cut(chosen: Learning) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _learn(source: "Dataset", chosen: Learning) -> None:
 
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}
 
-    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
+    def make(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
         setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
         shown = picture_plan_of(setup.experts)
         with CropReader(source.plan, HOME / "crops", progress, picture=shown) as reader:
@@ -140,4 +140,4 @@ def _learn(source: "Dataset", chosen: Learning) -> None:
             frozen=HOME / "frozen",
         )
 
-    carry_out(chosen, made)
+    carry_out(chosen, make)

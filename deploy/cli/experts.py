@@ -54,8 +54,8 @@ def add(
 ) -> None:
     """Check an expert on the memory's held-back items, say its worth and its cost, and register it."""
     from memory.settings import MemorySettings
-    from updater.experts.adding import held_back, make_expert, picture_plan_of
-    from updater.experts.build import CheckpointRecipe
+    from updater.experts.adding import held_back, make, picture_plan_of
+    from updater.experts.build import Layout
     from updater.experts.registry import RegisteredExpert
     from updater.experts.worth import worth_of
 
@@ -63,7 +63,7 @@ def add(
         raise UsageError(f"--input {view}: choose of crop, resize")
     kind: Literal["crop", "resize"] = "crop" if view == "crop" else "resize"
     levels: Any = {"mean": _levels("mean", mean), "deviation": _levels("std", std)}
-    recipe = CheckpointRecipe(checkpoint, head, architecture, px, fake_logit=1 if fake_logit else 0, **levels)
+    recipe = Layout(checkpoint, head, architecture, px, fake_logit=1 if fake_logit else 0, **levels)
     registry, memory = _registry(), MemorySettings()
     with (
         one_line(),
@@ -74,7 +74,7 @@ def add(
         plan = picture_plan_of(memory, kind)
         items = held_back(memory, plan, progress)
         side = items.crops.shape[1] if plan is None else plan.width_px
-        expert = make_expert(name, recipe, kind, side, licence, Path(folder) / "expert.onnx")
+        expert = make(name, recipe, kind, side, licence, Path(folder) / "expert.onnx")
         worth = worth_of(expert, items, None, lambda *at: progress("ask the expert", *at))
         row = RegisteredExpert(contract=expert.contract, worth=worth)
         if not as_json:

@@ -37,8 +37,7 @@ class Learning:
     learner: Annotated[str, _option(_METHOD, "how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, _option(_METHOD, "exemplars of earlier tasks, all together", min=0)] = 500
     scheme: Annotated[
-        str,
-        _option(_METHOD, "bc: real or fake; mc: a class a family; mt:sumlogit and its like: both"),
+        str, _option(_METHOD, "bc: real or fake; mc: a class a family; mt:sumlogit and its like: both")
     ] = "mc"
     head: Annotated[str, _option(_METHOD, "linear or cosine")] = "linear"
     distillation: Annotated[float, _option(_METHOD, "weight of its loss; 0 for none", min=0)] = 1.0

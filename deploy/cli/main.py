@@ -51,8 +51,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def of_the_program(
     show_version: Annotated[
-        bool,
-        typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version."),
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
     ] = False,
 ) -> None:
     """Take the options that come before any command."""
@@ -66,14 +65,7 @@ _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
     "Look": (stack.status, stack.doctor, stream.verdicts, lineage.lineage, accuracy.accuracy),
     "Media": (stream.send, stream.score),
-    "The memory": (
-        memory.clusters,
-        memory.sheet,
-        memory.label,
-        memory.undo,
-        memory.labels,
-        accuracy.audit,
-    ),
+    "The memory": (memory.clusters, memory.sheet, memory.label, memory.undo, memory.labels, accuracy.audit),
     "Releases": (
         memory.update,
         releases.releases,

@@ -87,11 +87,11 @@ def forgerynet(
             kinds,
         )
 
-    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
+    def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         tree = read(of.medium, data, HOME, progress)
         return benchmark(choices, tree, cache=HOME / "sights", device=device, weights=checkpoint)
 
-    carry_out(chosen, made)
+    carry_out(chosen, make)
 
 
 @with_options
@@ -117,9 +117,9 @@ def deeperforensics(
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
     from updater.benchmark.deeperforensics import models
-    from updater.benchmark.deeperforensics.media import ClipReading
+    from updater.benchmark.deeperforensics.media import Reading
     from updater.benchmark.deeperforensics.run import RunChoices, benchmark, read
-    from updater.data.layouts.listed import LayoutTally
+    from updater.data.layouts.listed import Tally
 
     if (data is None) == (not synthetic):
         raise UsageError("name the folder of DeeperForensics with --data, or say --synthetic, and not both")
@@ -129,10 +129,10 @@ def deeperforensics(
         models.check(model)
         choices = RunChoices.from_names(train, test, model, synthetic=synthetic)
 
-    def made(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
+    def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         tree = read(choices, data, real, hidden, HOME, progress)
-        reading = ClipReading(tree.plan, HOME, progress, LayoutTally())
+        reading = Reading(tree.plan, HOME, progress, Tally())
         network: Any = models.model_of(model, reading, device, synthetic=synthetic)
         return benchmark(choices, tree, network, reading)
 
-    carry_out(chosen, made)
+    carry_out(chosen, make)

@@ -56,7 +56,7 @@ def release(digest: Digest, as_json: JsonFlag = False) -> None:
     print_table(
         f"gates of {short(detail.digest)} (compared with {short(detail.candidate.parent) or 'nothing'})",
         ["gate", "measured", "bound", "state"],
-        [[g.name, g.format(".3f"), g.bound, g.state_text()] for g in detail.candidate.gates],
+        [[g.name, g.format(".3f"), g.bound, g.status()] for g in detail.candidate.gates],
     )
     show_findings(detail.candidate.findings)
     if detail.state not in ("live", "retired"):
@@ -212,10 +212,7 @@ def warn_of(expected: Sequence[Expected]) -> None:
 def show_findings(findings: Sequence[Gate]) -> None:
     """Print each finding: its value with interval and n, its bound, items behind it, and what mends it."""
     for finding in findings:
-        say(
-            f"finding: {finding.name}: {finding.format('.4g')}, bound {finding.bound:g}, "
-            f"{finding.state_text()}"
-        )
+        say(f"finding: {finding.name}: {finding.format('.4g')}, bound {finding.bound:g}, {finding.status()}")
         if finding.items:
             say(f"   behind it, the worst first: {' '.join(finding.items)}")
         if finding.mends:

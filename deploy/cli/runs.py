@@ -38,8 +38,7 @@ class RunOptions:
 
 
 def carry_out(
-    chosen: RunOptions | Learning,
-    make: "Callable[[torch.device, Progress], Benchmark[Any]]",
+    chosen: RunOptions | Learning, make: "Callable[[torch.device, Progress], Benchmark[Any]]"
 ) -> None:
     """Run a benchmark's seeds, write its reports and show its tables.
 

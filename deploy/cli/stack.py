@@ -193,7 +193,7 @@ def doctor(as_json: JsonFlag = False) -> None:
         print_table(
             "doctor",
             ["check", "", "found", "what to do"],
-            ([f.check, f.said, f.found, f.advice] for f in found),
+            ([f.check, f.verdict, f.found, f.advice] for f in found),
         )
     if wrong := [f.check for f in found if not f.ok]:
         raise CommandError(f"{len(wrong)} of {len(found)} checks failed: {', '.join(wrong)}")

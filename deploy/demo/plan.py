@@ -70,11 +70,9 @@ def release_zero_settings(seed: int, unseen: str) -> dict[str, str]:
 
 def before(seed: int, unseen: str) -> FamilyIndexes:
     """Reals and known fakes, then the unseen family among reals."""
-    known = _shuffle_counts(
-        seed, {REAL: BEFORE_REALS // 2, **dict.fromkeys(_known_families(unseen), BEFORE_EACH)}
-    )
+    known = _shuffle(seed, {REAL: BEFORE_REALS // 2, **dict.fromkeys(_others(unseen), BEFORE_EACH)})
     reals = [(REAL, index) for index in range(BEFORE_REALS // 2, BEFORE_REALS)]
-    return known + _shuffle(seed, [*reals, *((unseen, index) for index in range(BEFORE_UNSEEN))])
+    return known + _shuffle_list(seed, [*reals, *((unseen, index) for index in range(BEFORE_UNSEEN))])
 
 
 def again(seed: int, unseen: str) -> FamilyIndexes:
@@ -85,13 +83,13 @@ def again(seed: int, unseen: str) -> FamilyIndexes:
 def swap(seed: int, unseen: str) -> FamilyIndexes:
     """What streams while the releases change: numbers that `before` does not use."""
     wanted = [(REAL, BEFORE_REALS + index) for index in range(SWAP_REALS)]
-    wanted += [(name, BEFORE_EACH + index) for name in _known_families(unseen) for index in range(SWAP_EACH)]
-    return _shuffle(seed, wanted + [(unseen, BEFORE_UNSEEN + index) for index in range(SWAP_EACH)])
+    wanted += [(name, BEFORE_EACH + index) for name in _others(unseen) for index in range(SWAP_EACH)]
+    return _shuffle_list(seed, wanted + [(unseen, BEFORE_UNSEEN + index) for index in range(SWAP_EACH)])
 
 
 def after(seed: int, new: str) -> FamilyIndexes:
     """Fresh media of every family, of the new one more: a share of thirty is uncertain by seven points."""
-    return _shuffle_counts(seed, {REAL: AFTER_REALS, **dict.fromkeys(FAMILIES, AFTER_EACH), new: AFTER_NEW})
+    return _shuffle(seed, {REAL: AFTER_REALS, **dict.fromkeys(FAMILIES, AFTER_EACH), new: AFTER_NEW})
 
 
 def in_part() -> FamilyIndexes:
@@ -105,14 +103,16 @@ def clips() -> FamilyIndexes:
     return [(REAL, index) for index in range(CLIPS_REALS)] + forged
 
 
-def _known_families(unseen: str) -> list[str]:
+def _others(unseen: str) -> list[str]:
     return [family for family in FAMILIES if family != unseen]
 
 
-def _shuffle_counts(seed: int, counts: dict[str, int]) -> FamilyIndexes:
-    return _shuffle(seed, [(family, index) for family, count in counts.items() for index in range(count)])
+def _shuffle(seed: int, counts: dict[str, int]) -> FamilyIndexes:
+    return _shuffle_list(
+        seed, [(family, index) for family, count in counts.items() for index in range(count)]
+    )
 
 
-def _shuffle(seed: int, wanted: FamilyIndexes) -> FamilyIndexes:
+def _shuffle_list(seed: int, wanted: FamilyIndexes) -> FamilyIndexes:
     random.Random(seed).shuffle(wanted)  # noqa: S311 - an order, no secret
     return wanted

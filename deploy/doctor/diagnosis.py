@@ -58,7 +58,7 @@ class Finding(BaseModel):
     here: bool = True
 
     @property
-    def said(self) -> str:
+    def verdict(self) -> str:
         """What it comes to, in a word or two."""
         return ("ok" if self.ok else "WRONG") if self.here else "not here"
 

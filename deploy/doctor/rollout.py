@@ -46,8 +46,7 @@ def topic() -> str:
         raise CheckError(str(error), "bring the broker back and see that the topic exists") from error
     if found.newest != wanted:
         raise CheckError(
-            f"the newest record of the topic names {_describe_rollout(found.newest)}; "
-            f"the ledger says {_describe_rollout(wanted)}",
+            f"the newest record of the topic names {_name(found.newest)}; the ledger says {_name(wanted)}",
             f"wait {RECHECK_INTERVAL_S:g} s for the server to mend it; else see `forgewatch status`",
         )
     if len(raises) > 1:
@@ -108,7 +107,7 @@ def _scores_by(name: str, address: str) -> set[str]:
         raise CheckError(f"{name} does not say what it scores by: {error}", advice) from error
 
 
-def _describe_rollout(rollout: Rollout | None) -> str:
+def _name(rollout: Rollout | None) -> str:
     if rollout is None:
         return "nothing"
     return (

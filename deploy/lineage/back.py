@@ -102,15 +102,13 @@ def _taken_back(ground: Ground, place: VerdictPlace, said: Verdict | Withdrawal 
         older = find_superseded(connection, place)
     before = read_verdict(ground.ingest, older[0], ground.kafka_timeout_s) if older else None
     by = version_of(release_taken_back(said) or "")
-    was = (
-        f"{by} said {_verdict_name(before)}" if isinstance(before, Verdict) else f"what {by} said is no more"
-    )
+    was = f"{by} said {_label(before)}" if isinstance(before, Verdict) else f"what {by} said is no more"
     if isinstance(said, Withdrawal):
         return f"withdrawn: {said.reason}; {was}"
-    return f"corrected: {was}, {version_of(said.release)} says {_verdict_name(said)}"
+    return f"corrected: {was}, {version_of(said.release)} says {_label(said)}"
 
 
-def _verdict_name(verdict: Verdict) -> str:
+def _label(verdict: Verdict) -> str:
     return verdict.family if verdict.label == "fake" and verdict.family else verdict.label
 
 

@@ -25,7 +25,7 @@ class UnknownLineageError(Exception):
     """Nothing is known of what was asked for. Fatal for the request."""
 
 
-class _Found(TypedDict):
+class _Onward(TypedDict):
     releases: tuple[Learner, ...]
     unsaid: tuple[str, ...]
 
@@ -85,7 +85,7 @@ def of_exemplar(ground: Ground, exemplar: str) -> ExemplarLineage:
     )
 
 
-def learners(ground: Ground, items_in: ItemsIn) -> _Found:
+def learners(ground: Ground, items_in: ItemsIn) -> _Onward:
     """Return the releases that were made of something, or go back to one that was trained on it.
 
     Raises StoreError, EvidenceError and StoreUnavailableError.

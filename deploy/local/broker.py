@@ -30,8 +30,8 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from deploy.local.processes import (
+    Daemon,
     Launch,
-    OwnProcess,
     ProcessDiedError,
     StackError,
     claim_port,
@@ -142,7 +142,7 @@ _LOG4J = """\
 class Broker:
     """A running broker; bootstrap is its `host:port`, folder holds its data and its log."""
 
-    process: OwnProcess
+    process: Daemon
     bootstrap: str
     port: int
     controller_port: int

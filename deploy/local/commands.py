@@ -105,9 +105,7 @@ def _problem_of_stack(home: Path, supervisor: Supervisor) -> str:
     if not (home / "stack.env").exists():
         return "it never came up whole"
     try:
-        return ", ".join(
-            f"{kept.name}: {kept.state}" for kept in supervisor.process_statuses() if kept.given_up
-        )
+        return ", ".join(f"{kept.name}: {kept.state}" for kept in supervisor.states() if kept.given_up)
     except (StackError, OSError):
         return "its supervisord is dead"
 

@@ -50,7 +50,7 @@ class ProcessNotReadyError(StackError):
 
 
 @dataclass(frozen=True)
-class OwnProcess:
+class Daemon:
     """A process that this package started, the leader of its own session.
 
     created_s is the start time in seconds since the epoch as the kernel tells it. handle is there
@@ -66,7 +66,7 @@ class OwnProcess:
 
 def start(
     name: str, command: Sequence[str | Path], *, log: Path, environment: Mapping[str, str], folder: Path
-) -> OwnProcess:
+) -> Daemon:
     """Start a command in a session of its own; stdout and stderr are appended to `log`.
 
     `environment` is the child's whole environment and `folder` its working folder. A Ctrl-C in the
@@ -84,7 +84,7 @@ def start(
             start_new_session=True,
         )
     # Until it is waited for, an ended child stays in the process table, so this cannot fail.
-    return OwnProcess(name, handle.pid, psutil.Process(handle.pid).create_time(), log, handle)
+    return Daemon(name, handle.pid, psutil.Process(handle.pid).create_time(), log, handle)
 
 
 class Launch(Protocol):
@@ -98,18 +98,18 @@ class Launch(Protocol):
         log: Path,
         environment: Mapping[str, str],
         folder: Path,
-    ) -> OwnProcess:
+    ) -> Daemon:
         """Start a command; see `start`."""
 
 
-def alive(child: OwnProcess) -> bool:
+def alive(child: Daemon) -> bool:
     """Whether this very process still runs; False for a zombie and for a stranger with its id."""
     if child.handle is not None and child.handle.poll() is not None:
         return False
     return _running(_find_process(child))
 
 
-def stop(child: OwnProcess, timeout_s: float = 15.0, url: str | None = None) -> None:
+def stop(child: Daemon, timeout_s: float = 15.0, url: str | None = None) -> None:
     """End the child and its `session`: SIGTERM to the child, SIGKILL to what is left of them.
 
     The child passes its end on to its own children; those that outlive it or `timeout_s` are
@@ -128,7 +128,7 @@ def stop(child: OwnProcess, timeout_s: float = 15.0, url: str | None = None) -> 
         child.handle.wait(timeout_s)
 
 
-def session(child: OwnProcess, url: str | None = None) -> set[psutil.Process]:
+def session(child: Daemon, url: str | None = None) -> set[psutil.Process]:
     """The child, where it runs, and all that it started, also where it has ended and they have not.
 
     They are known by their session, unless the child's id belongs to a stranger. Those that began a session
@@ -148,7 +148,7 @@ def session(child: OwnProcess, url: str | None = None) -> set[psutil.Process]:
     return members
 
 
-def wait_until(child: OwnProcess, ready: Callable[[], bool], timeout_s: float) -> None:
+def wait_until(child: Daemon, ready: Callable[[], bool], timeout_s: float) -> None:
     """Wait until `ready()`; raises ProcessDiedError or ProcessNotReadyError with the log's last lines."""
     until = time.monotonic() + timeout_s
     while not ready():
@@ -211,7 +211,7 @@ def free_port() -> int:
     raise StackError(f"no free TCP port between {_FREE_PORTS[0]} and {_FREE_PORTS[-1]}")
 
 
-def _find_process(child: OwnProcess) -> psutil.Process | None:
+def _find_process(child: Daemon) -> psutil.Process | None:
     try:
         process = psutil.Process(child.pid)
         return process if abs(process.create_time() - child.created_s) < _CLOCK_CORRECTION_S else None

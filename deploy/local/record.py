@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rich.console import Console
 
 from deploy.environment import TOKEN
-from deploy.local.processes import OwnProcess, StackError, free_port, port_is_free
+from deploy.local.processes import Daemon, StackError, free_port, port_is_free
 from deploy.local.supervisor import ProcessStatus, Supervisor
 from ingest.durable import write_durably
 
@@ -137,7 +137,7 @@ class StackRecord(BaseModel):
     sockets: Path
 
     @classmethod
-    def of(cls, process: OwnProcess, folder: Path, sockets: Path) -> Self:
+    def of(cls, process: Daemon, folder: Path, sockets: Path) -> Self:
         """The record of a supervisord with its settings in `folder` and its socket in `sockets`."""
         return cls(
             pid=process.pid, created_s=process.created_s, log=process.log, folder=folder, sockets=sockets
@@ -146,7 +146,7 @@ class StackRecord(BaseModel):
     def supervisor(self) -> Supervisor:
         """The supervisord, which may have ended."""
         return Supervisor(
-            OwnProcess("supervisord", self.pid, self.created_s, self.log), self.folder, self.sockets
+            Daemon("supervisord", self.pid, self.created_s, self.log), self.folder, self.sockets
         )
 
 
@@ -170,7 +170,7 @@ def read_record(path: Path) -> StackRecord | None:
 def kept_alive(home: Path = HOME) -> list[ProcessStatus]:
     """The processes of the stack in `home`; none where none was started. Raises processes.StackError."""
     record = read_record(home / "stack.json")
-    return [] if record is None else record.supervisor().process_statuses()
+    return [] if record is None else record.supervisor().states()
 
 
 def write_environment(path: Path, settings: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from deploy.local.processes import SUPERVISOR_URL, OwnProcess, session, stop
+from deploy.local.processes import SUPERVISOR_URL, Daemon, session, stop
 
 ACTIVITY_LOG = "supervisord.log"
 """The name of the activity log, in the folder of the stack's supervisord."""
@@ -105,7 +105,7 @@ def listen(activity_log: str) -> None:
     from supervisor import childutils
 
     log, leader = Path(activity_log), psutil.Process(os.getppid())
-    killed = OwnProcess("supervisord", leader.pid, leader.create_time(), log)
+    killed = Daemon("supervisord", leader.pid, leader.create_time(), log)
     supervisor = childutils.getRPCInterface(os.environ).supervisor
     while True:
         try:

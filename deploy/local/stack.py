@@ -23,7 +23,7 @@ from deploy.layouts import all_topics
 from deploy.local import prometheus
 from deploy.local.broker import CACHE, start_broker
 from deploy.local.processes import (
-    OwnProcess,
+    Daemon,
     PortTakenError,
     StackError,
     answers,
@@ -172,7 +172,7 @@ class Stack:
     def _start_supervisor(self, sockets: Path) -> None:
         folder = self.run / "supervisor"
 
-        def write_down(process: OwnProcess) -> None:
+        def write_down(process: Daemon) -> None:
             self._supervisor = Supervisor(process, folder, sockets)
             write_record(self.record_path, StackRecord.of(process, folder, sockets))
 
@@ -232,7 +232,7 @@ class Stack:
             with self._step(name, process_address(port, "metrics")):
                 await_answer(rooms[name], process_address(port, probe))
 
-    def _start_room(self, name: str) -> OwnProcess:
+    def _start_room(self, name: str) -> Daemon:
         return launch_room(self.supervisor, self.run, name)
 
     @contextmanager
@@ -245,7 +245,7 @@ class Stack:
 
 def launch_room(
     supervisor: Supervisor, run: Path, name: str, settings: Mapping[str, str] | None = None
-) -> OwnProcess:
+) -> Daemon:
     """Start `python -m NAME`, or start it anew: with the stack's settings, and before them `settings`."""
     folder = run / name
     folder.mkdir(exist_ok=True)
@@ -255,7 +255,7 @@ def launch_room(
     return supervisor.launch(name, command, log=folder / f"{name}.log", folder=folder)
 
 
-def await_answer(child: OwnProcess, address: str) -> None:
+def await_answer(child: Daemon, address: str) -> None:
     """Wait until a process answers at its HTTP address. Raises StackError."""
     wait_until(child, lambda: answers(address), _READY_TIMEOUT_S)
 

@@ -26,7 +26,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict
 
 from deploy.local.processes import (
-    OwnProcess,
+    Daemon,
     ProcessDiedError,
     StackError,
     last_lines,
@@ -98,7 +98,7 @@ class ProcessStatus(BaseModel):
 class Supervisor:
     """A supervisord. folder holds its settings and its activity log, sockets its socket."""
 
-    process: OwnProcess
+    process: Daemon
     folder: Path
     sockets: Path
 
@@ -110,7 +110,7 @@ class Supervisor:
         log: Path,
         environment: Mapping[str, str] | None = None,
         folder: Path,
-    ) -> OwnProcess:
+    ) -> Daemon:
         """Start a process and keep it alive; one of that name that runs is stopped before.
 
         `environment` is its whole environment, and passes through a command line: nothing in it may be
@@ -152,7 +152,7 @@ class Supervisor:
                 raise StackError(f"there is no {command[0]}")
             self._ask("startProcess", name, False)
             pid = self._ask("getProcessInfo", name)["pid"]
-            return OwnProcess(name, pid, psutil.Process(pid).create_time(), log)
+            return Daemon(name, pid, psutil.Process(pid).create_time(), log)
         except (StackError, psutil.NoSuchProcess) as error:
             raise ProcessDiedError(
                 f"{name} ended as soon as it was started: {error}.\n{last_lines(log)}"
@@ -163,7 +163,7 @@ class Supervisor:
         if self._ask("getProcessInfo", name)["statename"] in ("RUNNING", "STARTING", "BACKOFF"):
             self._ask("stopProcess", name)
 
-    def process_statuses(self) -> list[ProcessStatus]:
+    def states(self) -> list[ProcessStatus]:
         """The processes in the order of their start. Raises StackError where supervisord does not answer."""
         settings = _read(self.folder)
         found = [process for process in self._ask("getAllProcessInfo") if process["name"] != _LISTENER]
@@ -173,8 +173,7 @@ class Supervisor:
             lack_of_room(self.folder),
         )
         return [
-            _process_status(process, ended, lack if lack and _waits(process["pid"]) else None)
-            for process in found
+            _status(process, ended, lack if lack and _waits(process["pid"]) else None) for process in found
         ]
 
     def answers(self) -> bool:
@@ -217,7 +216,7 @@ class Supervisor:
 
 
 def start_supervisor(
-    folder: Path, sockets: Path, environment: Mapping[str, str], started: Callable[[OwnProcess], None]
+    folder: Path, sockets: Path, environment: Mapping[str, str], started: Callable[[Daemon], None]
 ) -> Supervisor:
     """Start a supervisord without any process yet, in a session of its own; `started` is called at once.
 
@@ -266,7 +265,7 @@ def _waits(pid: int) -> bool:
         return False
 
 
-def _process_status(process: Mapping[str, Any], ended: Sequence[Exit], lack: str | None) -> ProcessStatus:
+def _status(process: Mapping[str, Any], ended: Sequence[Exit], lack: str | None) -> ProcessStatus:
     mine = [end for end in ended if end.name == process["name"]]
     last = mine[-1] if mine else None
     wrong = last is not None and last.why == WRONG_SETTING

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 from deploy.local import processes
-from deploy.local.processes import Launch, OwnProcess, claim_port, socket_folder, start, stop, wait_until
+from deploy.local.processes import Daemon, Launch, claim_port, socket_folder, start, stop, wait_until
 from detector.serving.torchserve_launch import MANAGEMENT_SOCKET, prepare
 
 _HEAP = "-Xmx512m"
@@ -24,7 +24,7 @@ class LocalTorchServe:
     alone, that holds the sockets and what TorchServe unpacks.
     """
 
-    process: OwnProcess
+    process: Daemon
     inference_url: str
     management: str
     port: int

@@ -29,7 +29,7 @@ class BrokenChainError(Exception):
 
 
 @dataclass(frozen=True)
-class ChainHead:
+class Head:
     """Where a chain ends, or is proven up to: its number of rows, and the hash of the last of them.
 
     The hash of no row at all is the database's id.
@@ -50,17 +50,17 @@ def link(before: str, row: Mapping[str, Any]) -> str:
     return hashlib.sha256(f"{before}{text}".encode()).hexdigest()
 
 
-def link_rows(head: ChainHead, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def link_rows(head: Head, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows that go on after a head, each with its `sequence` and `hash`."""
     done = []
     for sequence, row in enumerate(rows, head.size + 1):
         row = row | {"sequence": sequence}
-        head = ChainHead(sequence, link(head.hash, row))
+        head = Head(sequence, link(head.hash, row))
         done.append(row | {"hash": head.hash})
     return done
 
 
-def head_of(connection: Connection, table: Table) -> ChainHead:
+def head_of(connection: Connection, table: Table) -> Head:
     """Where the chain ends. Until the transaction ends, nobody else appends to a chain of this database.
 
     Of PostgreSQL it asks for the isolation READ COMMITTED, which is the default: what others committed
@@ -70,11 +70,11 @@ def head_of(connection: Connection, table: Table) -> ChainHead:
     database_id = connection.execute(select(identity.c.id).with_for_update()).scalar_one()
     newest = select(table.c.sequence, table.c.hash).order_by(table.c.sequence.desc()).limit(1)
     last = connection.execute(newest).first()
-    return ChainHead(0, database_id) if last is None else ChainHead(last.sequence, last.hash)
+    return Head(0, database_id) if last is None else Head(last.sequence, last.hash)
 
 
 def prove(
-    connection: Connection, table: Table, what: str, after: ChainHead, limit: int | None = None
+    connection: Connection, table: Table, what: str, after: Head, limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows after a head, at most `limit`, each once it is proven to follow from the one before.
 
@@ -101,20 +101,18 @@ def prove(
         yield row
 
 
-def look_back(
-    connection: Connection, table: Table, what: str, looked: ChainHead, proven: ChainHead, rows: int
-) -> ChainHead:
+def look_back(connection: Connection, table: Table, what: str, looked: Head, proven: Head, rows: int) -> Head:
     """Prove `rows` rows after `looked` once more, up to a head that was proven; return how far that came.
 
     At the end it is a head of no row, with which the next look begins anew. Raises BrokenChainError.
     """
     for row in prove(connection, table, what, looked, limit=min(rows, proven.size - looked.size)):
-        looked = ChainHead(row["sequence"], row["hash"])
+        looked = Head(row["sequence"], row["hash"])
     if looked.size < proven.size:
         return looked
     if looked != proven:
         raise BrokenChainError(what, looked.size, "was changed")
-    return ChainHead(0, connection.execute(select(identity.c.id)).scalar_one())
+    return Head(0, connection.execute(select(identity.c.id)).scalar_one())
 
 
 def _first_gone(connection: Connection, table: Table, size: int) -> int:

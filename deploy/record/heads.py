@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from deploy.record.acts import Act
-from deploy.record.chain import ChainHead
+from deploy.record.chain import Head
 from deploy.record.record import Record
 from ingest.kafka.compacted import write
 
@@ -72,7 +72,7 @@ def _key(head: PublishedHead) -> str:
     return f"{head.database}-{place}"
 
 
-def of_now(record: Record, head: ChainHead, settles: Mapping[str, int] | None = None) -> PublishedHead:
+def of_now(record: Record, head: Head, settles: Mapping[str, int] | None = None) -> PublishedHead:
     """What is to be published of a record that ends so."""
     about = {"database": record.id, "size": head.size, "hash": head.hash, "settles": settles or {}}
     return PublishedHead(at=datetime.now(UTC), **about)

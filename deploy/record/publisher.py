@@ -9,7 +9,7 @@ import structlog
 from pydantic import ValidationError
 
 from deploy.record import metrics
-from deploy.record.chain import ChainHead
+from deploy.record.chain import Head
 from deploy.record.heads import (
     HeadsDifferError,
     PublishedHead,
@@ -91,7 +91,7 @@ class HeadPublisher:
             compare(self._record, heads)
             self.newest = newest_of(self._record, heads)
         head = self._record.head()
-        if self.newest is not None and head == ChainHead(self.newest.size, self.newest.hash):
+        if self.newest is not None and head == Head(self.newest.size, self.newest.hash):
             return
         if self.newest is not None:
             compare(self._record, [self.newest])

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.record.acts import Act, append, record
-from deploy.record.chain import ChainHead, head_of, identity, look_back, prove
+from deploy.record.chain import Head, head_of, identity, look_back, prove
 from deploy.records import RecordEntry
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
 
@@ -34,7 +34,7 @@ class Record:
                 self.id = str(connection.execute(select(identity.c.id)).scalar_one())
         except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
             raise RecordError(f"cannot open the record: {cause_of(error)}") from error
-        self.proven = self._looked_back = ChainHead(0, self.id)
+        self.proven = self._looked_back = Head(0, self.id)
 
     def close(self) -> None:
         """Give the database's connections back."""
@@ -77,26 +77,26 @@ class Record:
         except SQLAlchemyError as error:
             raise RecordError(f"cannot read the record: {cause_of(error)}") from error
 
-    def prove(self) -> ChainHead:
+    def prove(self) -> Head:
         """Prove what came since the last call, from the beginning at the first; return the proven head.
 
         Raises RecordError, BrokenChainError.
         """
         with self.read() as connection:
             for row in prove(connection, record, "record", self.proven):
-                self.proven = ChainHead(row["sequence"], row["hash"])
+                self.proven = Head(row["sequence"], row["hash"])
         return self.proven
 
-    def prove_whole(self) -> tuple[ChainHead, list[str]]:
+    def prove_whole(self) -> tuple[Head, list[str]]:
         """Prove every act from the first; return the head, and the hashes of the ledger's rows by the acts.
 
         Raises RecordError, BrokenChainError.
         """
         moves = list[str]()
         with self.read() as connection:
-            head = ChainHead(0, str(connection.execute(select(identity.c.id)).scalar_one()))
+            head = Head(0, str(connection.execute(select(identity.c.id)).scalar_one()))
             for row in prove(connection, record, "record", head):
-                head = ChainHead(row["sequence"], row["hash"])
+                head = Head(row["sequence"], row["hash"])
                 if (move := json.loads(row["details"]).get("ledger_hash")) is not None:
                     moves.append(move)
         return head, moves
@@ -110,12 +110,12 @@ class Record:
             proven = self.proven
             self._looked_back = look_back(connection, record, "record", self._looked_back, proven, rows)
 
-    def head(self) -> ChainHead:
+    def head(self) -> Head:
         """Where the record ends now, unproven. Raises RecordError."""
         newest = select(record.c.sequence, record.c.hash).order_by(record.c.sequence.desc()).limit(1)
         with self.read() as connection:
             row = connection.execute(newest).first()
-        return ChainHead(0, self.id) if row is None else ChainHead(row.sequence, row.hash)
+        return Head(0, self.id) if row is None else Head(row.sequence, row.hash)
 
     def hashes(self, sequences: Collection[int]) -> dict[int, str]:
         """The hashes of these acts, of those that are there. Raises RecordError."""

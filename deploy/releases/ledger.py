@@ -24,7 +24,7 @@ from deploy.record.acts import Act, append
 from deploy.record.chain import (
     RESTORE,
     BrokenChainError,
-    ChainHead,
+    Head,
     head_of,
     identity,
     link_rows,
@@ -109,8 +109,8 @@ class _Proven:
     """What a process has read and proven so far: up to a head, and what the next reading starts from."""
 
     events: tuple[Event, ...]
-    head: ChainHead
-    start: ChainHead
+    head: Head
+    start: Head
 
 
 class Ledger:
@@ -128,7 +128,7 @@ class Ledger:
             with self._engine.begin() as connection:
                 migrate(connection, "deploy.releases.migrations", "deploy_ledger")
                 self.id = _id(connection)
-                self._looked_back = ChainHead(0, self.id)
+                self._looked_back = Head(0, self.id)
                 self._proven = _Proven((), self._looked_back, self._looked_back)
                 self._read(connection, self._proven)
         except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
@@ -155,7 +155,7 @@ class Ledger:
         """Prove every row from the first; return their hashes. Raises LedgerError, BrokenChainError."""
         try:
             with self._engine.connect().execution_options(**{READS: True}) as connection:
-                start = ChainHead(0, _id(connection))
+                start = Head(0, _id(connection))
                 return [row["hash"] for row in prove(connection, ledger, "ledger", start)]
         except SQLAlchemyError as error:
             raise LedgerError(f"cannot read the ledger: {cause_of(error)}") from error
@@ -219,8 +219,8 @@ class Ledger:
         return events
 
 
-def _head(row: Mapping[str, Any]) -> ChainHead:
-    return ChainHead(row["sequence"], row["hash"])
+def _head(row: Mapping[str, Any]) -> Head:
+    return Head(row["sequence"], row["hash"])
 
 
 def _id(connection: Connection) -> str:

@@ -147,7 +147,7 @@ def apply(before: LedgerState, events: Iterable[Event]) -> LedgerState:
     history = list(before.live_history)
     on_trial, answered, retractions = before.trial, dict(before.answered), list(before.retractions)
     turned, epoch = before.turned, before.epoch
-    served = _served_state(history, on_trial, retractions)
+    served = _state(history, on_trial, retractions)
 
     def move(digest: str, action: Action | Consequence, event: Event) -> None:
         known = releases.get(digest)
@@ -194,7 +194,7 @@ def apply(before: LedgerState, events: Iterable[Event]) -> LedgerState:
                 since = event.at if first is None else datetime.fromtimestamp(first / 1000, UTC)
                 answered.setdefault(digest, since)
                 retractions = [each for each in retractions if each.release != digest]
-            serving = _served_state(history, on_trial, retractions)
+            serving = _state(history, on_trial, retractions)
             if serving != served:
                 served, turned = serving, event.sequence
         except ApprovalError as error:
@@ -204,8 +204,6 @@ def apply(before: LedgerState, events: Iterable[Event]) -> LedgerState:
     return LedgerState(releases, tuple(history), on_trial, answered, tuple(retractions), turned, epoch)
 
 
-def _served_state(
-    history: Sequence[str], on_trial: Trial | None, retractions: Sequence[Retraction]
-) -> object:
+def _state(history: Sequence[str], on_trial: Trial | None, retractions: Sequence[Retraction]) -> object:
     live = history[-1] if history else None
     return live, on_trial and (on_trial.release, on_trial.shares), tuple(retractions)

@@ -56,7 +56,7 @@ UNKNOWN_MORE = "unknown, more than before"
 LOOK_ALPHA = 0.001
 
 
-def verdict_word(said: ReleaseVerdict) -> str:
+def word_of(said: ReleaseVerdict) -> str:
     """What a release said in one word: real, unknown, a family, or error."""
     if said.error is not None or said.label is None:
         return ERROR
@@ -111,10 +111,7 @@ def _turned_new(both: tuple[str, str], shared: Shared) -> bool:
 
 
 def _both(shared: Shared) -> tuple[str, str] | None:
-    champion, challenger = (
-        verdict_word(shared.comparison.champion),
-        verdict_word(shared.comparison.challenger),
-    )
+    champion, challenger = word_of(shared.comparison.champion), word_of(shared.comparison.challenger)
     return None if ERROR in (champion, challenger) else (champion, challenger)
 
 
@@ -143,10 +140,7 @@ def _unknown_more(shared: Shared) -> int | None:
 
 
 def _could_not(shared: Shared) -> int | None:
-    champion, challenger = (
-        verdict_word(shared.comparison.champion),
-        verdict_word(shared.comparison.challenger),
-    )
+    champion, challenger = word_of(shared.comparison.champion), word_of(shared.comparison.challenger)
     return (challenger == ERROR) - (champion == ERROR)
 
 

@@ -81,7 +81,7 @@ class RolloutController:
         """stored: what lies in the store of artifacts, by digest. keys: what comparisons are signed with.
 
         known: sources with a history before a time, the largest first. given: who gave whom a token,
-        as `Access.given`.
+        as `Access.tokens_given`.
         """
         self._ledger, self._publisher, self._stored = ledger, publisher, stored
         self._ingest, self._keys, self._interval_s = ingest, keys, interval_s

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from deploy.rollout_records import Check, Disagreement
-from deploy.rollouts.checks import ERROR, NOT_ALONE, Shared, excuses, rules, settles, verdict_word
+from deploy.rollouts.checks import ERROR, NOT_ALONE, Shared, excuses, rules, settles, word_of
 from deploy.rollouts.tallies import MOST_SOURCES, NEW_NAMES, CheckTally
 from detector.records import Comparison
 
@@ -102,7 +102,7 @@ class RolloutEvidence:
         self.shared += 1
         self._written[unit] += 1
         self._answered[unit] += comparison.answered == "challenger"
-        one, other = verdict_word(comparison.champion), verdict_word(comparison.challenger)
+        one, other = word_of(comparison.champion), word_of(comparison.challenger)
         self.table[one][other] += 1
         self._kept[one, other].append(comparison)
         for times, said in zip(self._times, (comparison.champion, comparison.challenger), strict=True):

@@ -169,7 +169,7 @@ def terms(services: Services) -> Terms:
     """On which terms releases are approved here. Raises AccessError."""
     settings = services.access.settings
     with answering():
-        given = services.access.given()
+        given = services.access.tokens_given()
     return Terms(
         four_eyes=given is not None,
         needed=settings.approvals,

@@ -223,7 +223,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             token.get_secret_value().encode() for token in (settings.detector_token, settings.token) if token
         ]
         stored, known = partial(find_evidence, store, artifacts), partial(known_sources, store)
-        conductor = RolloutController(ledger, publisher, stored, ingest, keys, known, access.given)
+        conductor = RolloutController(ledger, publisher, stored, ingest, keys, known, access.tokens_given)
         retractions = Retractions(
             ledger,
             publisher,

@@ -52,10 +52,7 @@ def export_proven(graph: nn.Module, contract: C, path: Path, requests: Sequence[
 
 
 def write_onnx(
-    graph: nn.Module,
-    inputs: Sequence[TensorSpec],
-    path: Path,
-    declared: Sequence[TensorSpec] | None = None,
+    graph: nn.Module, inputs: Sequence[TensorSpec], path: Path, declared: Sequence[TensorSpec] | None = None
 ) -> tuple[TensorSpec, ...]:
     """Write the graph to path as `export` does; return what it gives.
 

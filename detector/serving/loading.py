@@ -157,7 +157,7 @@ class Loader:
         log.info("release ready", release=artifact.version, worst_difference=worst)
         return artifact
 
-    def settle(self, end: DesiredState) -> None:
+    def reconcile(self, end: DesiredState) -> None:
         """Bring TorchServe, the model store and the cache to this end. Doing it twice is the same as once.
 
         What another worker holds stays. Versions that an earlier process left are found, too.

@@ -166,7 +166,7 @@ class Serving:
                 bring = self._thread.submit(self._loader.bring, digest, self._needed_digests())
                 return bring, partial(self._on_loaded, digest)
         if self.route is not None and self._settling.due and (end := self._end(self.route)) != self._settled:
-            return self._thread.submit(self._loader.settle, end), partial(self._on_reconciled, end)
+            return self._thread.submit(self._loader.reconcile, end), partial(self._on_reconciled, end)
         return None
 
     def _lacking(self) -> list[str]:

@@ -28,12 +28,7 @@ class Session(Generic[C]):
     """Answers requests by one graph of a release; pure, so the same input gives the same output."""
 
     def __init__(
-        self,
-        model: Path,
-        contract: C,
-        threads: int,
-        gpu: int | None = None,
-        deadline_s: float | None = None,
+        self, model: Path, contract: C, threads: int, gpu: int | None = None, deadline_s: float | None = None
     ) -> None:
         """Load an ONNX file that keeps this contract, to run on `threads` CPU threads.
 

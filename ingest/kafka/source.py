@@ -263,9 +263,7 @@ class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         log.info("partitions assigned", partitions=sorted(partition.partition for partition in assigned))
         if self._source._past is None:
-            metrics.LAG_SECONDS.on_assignment(
-                (partition.topic, partition.partition) for partition in assigned
-            )
+            metrics.LAG_SECONDS.assign((partition.topic, partition.partition) for partition in assigned)
         self._source._placed = False
         if self._source._paused:
             self._source.pause()

@@ -76,7 +76,7 @@ class Sandbox:
         self._threads: list[threading.Thread] = []
         self._closed = False
         self._turns = _Turns(settings.decode_processes)
-        self._unanswered = Unanswered()
+        self._unanswered = RetryBudget()
         self._forks: Forks | None = None
 
     def __enter__(self) -> Self:
@@ -182,7 +182,7 @@ class _SandboxServer:
     """What one thread serves items with: a child, replaced where it is spent or has served long enough."""
 
     def __init__(
-        self, settings: IngestSettings, turns: "_Turns", forks: Forks, unanswered: "Unanswered"
+        self, settings: IngestSettings, turns: "_Turns", forks: Forks, unanswered: "RetryBudget"
     ) -> None:
         self._settings, self._turns, self._forks, self._unanswered = settings, turns, forks, unanswered
         self._child: Child | None = None
@@ -279,7 +279,7 @@ class _Turns:
             self._free.release(count)
 
 
-class Unanswered:
+class RetryBudget:
     """The processor seconds of tries that the host ended, by media, until that has its answer.
 
     An item comes back after them, as another record of the same bytes would: then both pay.

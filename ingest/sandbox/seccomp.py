@@ -108,11 +108,9 @@ def program(machine: str) -> tuple[Instruction, ...]:
         lines += [Instruction(_JUMP_EQUAL, 0, 1, numbers[column]), Instruction(_RETURN, 0, 0, _ALLOW)]
     for numbers in (_MMAP, _MPROTECT):
         executable = Instruction(_JUMP_ANY_BIT, 0, 1, _PROT_EXEC)
-        lines += _check_argument(
-            numbers[column], 2, executable, if_true=_refusal(errno.EPERM), if_false=_ALLOW
-        )
+        lines += _check(numbers[column], 2, executable, if_true=_refusal(errno.EPERM), if_false=_ALLOW)
     thread = Instruction(_JUMP_EQUAL, 0, 1, _THREAD_FLAGS)
-    lines += _check_argument(_CLONE[column], 0, thread, if_true=_ALLOW, if_false=_refusal(errno.EPERM))
+    lines += _check(_CLONE[column], 0, thread, if_true=_ALLOW, if_false=_refusal(errno.EPERM))
     # Its flags lie in memory, where a filter cannot look: glibc falls back to clone.
     lines += [
         Instruction(_JUMP_EQUAL, 0, 1, _CLONE3[column]),
@@ -165,7 +163,7 @@ def _hold(lines: Sequence[Instruction]) -> None:
         raise SeccompError(f"the kernel refuses a filter of system calls (seccomp): {why}")
 
 
-def _check_argument(
+def _check(
     number: int, argument: int, test: Instruction, *, if_true: int, if_false: int
 ) -> list[Instruction]:
     """Decide a call by the lower half of one of its arguments."""

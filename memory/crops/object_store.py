@@ -83,7 +83,7 @@ class ObjectStore:
 
     def write(self, name: str, value: bytes) -> None:
         """Write an object, whole or not at all; on return it survives a power cut. Raises OSError."""
-        with self._plainly():
+        with self._translate_errors():
             if self._folder:
                 write_durably(Path(self._path(name)), value)
             else:
@@ -96,7 +96,7 @@ class ObjectStore:
 
     def upload(self, path: Path, name: str) -> None:
         """Write a file's bytes as `write` does, in several parts where they are many. Raises OSError."""
-        with self._plainly():
+        with self._translate_errors():
             if self._folder:
                 with file_aside(Path(self._path(name))) as aside:
                     shutil.copyfile(path, aside)
@@ -106,14 +106,14 @@ class ObjectStore:
 
     def read(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return the bytes from start up to end, or all. Raises FileNotFoundError, OSError."""
-        with self._plainly():
+        with self._translate_errors():
             value: bytes = self._files.cat_file(self._path(name), start=start, end=end, **self._within())
             return value
 
     def download(self, name: str, path: Path) -> None:
         """Bring an object into a file. Raises FileNotFoundError, OSError."""
         size = self.size(name)
-        with self._plainly():
+        with self._translate_errors():
             self._files.get_file(self._path(name), str(path), **self._within(size))
 
     def size(self, name: str) -> int:
@@ -126,13 +126,13 @@ class ObjectStore:
 
     def holds(self, name: str) -> bool:
         """Say whether an object is there. Raises OSError."""
-        with self._plainly():
+        with self._translate_errors():
             return bool(self._files.exists(self._path(name), **self._within()))
 
     def delete(self, name: str) -> None:
         """Remove an object, if it is there. Raises OSError."""
         try:
-            with self._plainly():
+            with self._translate_errors():
                 self._files.rm_file(self._path(name), **self._within())
         except FileNotFoundError:
             return
@@ -153,7 +153,7 @@ class ObjectStore:
         if not self._on_s3:
             return 0
         bucket, prefix, _ = self._files.split_path(self._root)
-        with self._plainly():
+        with self._translate_errors():
             listed = self._call("list_multipart_uploads", Bucket=bucket, Prefix=_below(prefix))
             old = [begun for begun in listed.get("Uploads", []) if begun["Initiated"] < before]
             for begun in old:
@@ -172,7 +172,7 @@ class ObjectStore:
     def require_there(self, timeout_s: float = CALL_S) -> None:
         """Raise OSError unless the store answers and has its bucket, or its folder can be written."""
         try:
-            with self._plainly(f"within {timeout_s:g} s"):
+            with self._translate_errors(f"within {timeout_s:g} s"):
                 if self._on_s3:
                     bucket, prefix, _ = self._files.split_path(self._root)
                     asked = {"Bucket": bucket, "Prefix": _below(prefix), "MaxKeys": 1}
@@ -185,13 +185,13 @@ class ObjectStore:
             raise OSError(f"the folder {folder} cannot be written")
 
     def _info(self, name: str) -> dict[str, Any]:
-        with self._plainly():
+        with self._translate_errors():
             info: dict[str, Any] = self._files.info(self._path(name), **self._within())
             return info
 
     def _list(self, below: str) -> list[tuple[str, dict[str, Any]]]:
         found: dict[str, dict[str, Any]] = {}
-        with suppress(FileNotFoundError), self._plainly():
+        with suppress(FileNotFoundError), self._translate_errors():
             path = self._path(below).rstrip("/")
             # A listing of many objects is many requests, one after the other, each bounded by itself.
             found = self._files.find(path, detail=True)
@@ -212,7 +212,7 @@ class ObjectStore:
         return answer
 
     @contextmanager
-    def _plainly(self, within: str = "in time") -> Iterator[None]:
+    def _translate_errors(self, within: str = "in time") -> Iterator[None]:
         try:
             yield
         except FileNotFoundError:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, select
 
 from memory.estimate.audits import CANNOT_SAY
 from memory.estimate.drawing import DAY_MS
-from memory.estimate.intervals import Residual, corrected_share
+from memory.estimate.intervals import Residual, correct
 from memory.estimate.records import LEAST_AUDITED, Accuracy, Estimate
 from memory.estimate.sums import Sum
 from memory.schema import audits, estimate_sums
@@ -83,9 +83,7 @@ def _residual(row: Row[tuple[object, ...]]) -> Residual:
 def _estimate(group: _Group) -> Estimate:
     complete, audited = group.complete, group.audited
     lacking = max(0, LEAST_AUDITED - len(audited))
-    share = (
-        None if lacking else corrected_share(complete.items, complete.right, audited, complete.lowest_chance)
-    )
+    share = None if lacking else correct(complete.items, complete.right, audited, complete.lowest_chance)
     cannot_say = sum(each.low != each.high for each in audited)
     return Estimate(group.items, len(audited), cannot_say, complete.items, lacking, share)
 

@@ -29,7 +29,7 @@ class Residual:
     """with which it was drawn, in (0, 1]"""
 
 
-def corrected_share(items: int, right: float, audited: Sequence[Residual], lowest_chance: float) -> Share:
+def correct(items: int, right: float, audited: Sequence[Residual], lowest_chance: float) -> Share:
     """Estimate it by probabilities that an audit corrects; holds at any time, calibrated or not.
 
     lowest_chance: of all items, whether drawn or not. The estimate is prediction-powered (Angelopoulos et

@@ -115,8 +115,8 @@ def put_raised(
     connection.execute(
         insert(alarms).values(
             raised=raised.model_dump_json(),
-            suspects=_dump_seen(suspects),
-            others=_dump_seen(others),
+            suspects=_dump(suspects),
+            others=_dump(others),
             announced=False,
         )
     )
@@ -126,9 +126,7 @@ def to_shelve(connection: Connection) -> list[Alarm]:
     """Return the alarms whose suspects are not shelved, the oldest first."""
     rows = connection.execute(select(alarms).where(alarms.c.evidence.is_(None)).order_by(alarms.c.id))
     return [
-        Alarm(
-            row.id, Raised.model_validate_json(row.raised), _load_seen(row.suspects), _load_seen(row.others)
-        )
+        Alarm(row.id, Raised.model_validate_json(row.raised), _load(row.suspects), _load(row.others))
         for row in rows
     ]
 
@@ -165,9 +163,9 @@ def leave_beyond(connection: Connection, table: Table) -> None:
     connection.execute(delete(table).where(old, table.c.announced.is_(True)))
 
 
-def _dump_seen(some: Sequence[Seen]) -> str:
+def _dump(some: Sequence[Seen]) -> str:
     return json.dumps([entry.model_dump() for entry in some])
 
 
-def _load_seen(text: str) -> tuple[Seen, ...]:
+def _load(text: str) -> tuple[Seen, ...]:
     return tuple(Seen.model_validate(entry) for entry in json.loads(text))

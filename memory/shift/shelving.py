@@ -136,13 +136,7 @@ def reread(wanted: Sequence[Seen], ingest: IngestSettings, plan: MediaPlan) -> d
     return found
 
 
-def shelve(
-    alarm: Alarm,
-    found: Mapping[Seen, Reread],
-    store: Store,
-    crops: CropStore,
-    index: Index,
-) -> None:
+def shelve(alarm: Alarm, found: Mapping[Seen, Reread], store: Store, crops: CropStore, index: Index) -> None:
     """Remember the suspects that were found, and put the alarm's cluster and evidence on record."""
     arrivals = _fit(alarm, [found[item] for item in alarm.suspects if item in found])
     others = [found[item].features for item in alarm.others if item in found]

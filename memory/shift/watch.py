@@ -77,7 +77,7 @@ def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) ->
                     while not stop.is_set():
                         records = source.poll()
                         watch.take(records, source.topic_id)
-                        watch.tell(ingest)
+                        watch.shelve_and_announce(ingest)
                         watch.forget(source)
                         if len(records) < _MOST:
                             stop.wait(_TRANSACTION_INTERVAL_S)
@@ -99,7 +99,7 @@ class ShiftWatch:
         self.close = self.store.close
         self._tell_at = self._forget_at = -math.inf
 
-    def tell(self, ingest: IngestSettings) -> None:
+    def shelve_and_announce(self, ingest: IngestSettings) -> None:
         """Shelve the suspects of new alarms, and announce those; what fails is tried again a while later.
 
         Nothing of it may hold up the bets.

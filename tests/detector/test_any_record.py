@@ -63,7 +63,7 @@ class Stream:
         if not self._open:
             self.stop.set()
 
-    def joined(self) -> bool:
+    def is_member(self) -> bool:
         return True
 
     def pause(self) -> None:

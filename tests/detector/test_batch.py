@@ -180,7 +180,7 @@ def test_a_failure_is_the_requests_only_where_the_release_answers_its_probe(
     untrained_artifact, error, times, away, reason
 ):
     torchserve: Any = Failing([error] * times, away=away)
-    serving: Any = SimpleNamespace(heal=(healed := []).append)
+    serving: Any = SimpleNamespace(request_reload=(healed := []).append)
     waited: list[Exception] = []
     with pytest.raises(RequestFailedError) if reason else nullcontext() as failed:
         score(torchserve, serving, untrained_artifact, {}, waited.append)

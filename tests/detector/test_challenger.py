@@ -83,7 +83,9 @@ class Scene:
         self.model, self.sandbox = Model(champion), Sandbox()
         self.healed: list[str] = []
         parts: Any = self.sandbox, self.model
-        serving: Any = SimpleNamespace(heal=lambda one: self.healed.append(one.digest), route=Route(champion))
+        serving: Any = SimpleNamespace(
+            request_reload=lambda one: self.healed.append(one.digest), route=Route(champion)
+        )
         settings = DetectorSettings()
         self.challenger = Challenger(*parts, serving, IngestSettings(), settings, 900_000)
 

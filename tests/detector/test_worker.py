@@ -41,7 +41,7 @@ class Stream:
         come = most if self.behind or len(self.asked) == 1 else most - 1
         return [InRecord("media", 0, offset, 0, None, None, ()) for offset in range(come)]
 
-    def joined(self) -> bool:
+    def is_member(self) -> bool:
         return True
 
     def resume(self) -> None:

@@ -22,7 +22,7 @@ BAD, GOOD = "a" * 64, "b" * 64
 def take(settings: MemorySettings) -> Callable[..., None]:
     """Has the watch read records, from offset `first` on."""
     watch = ShiftWatch(settings)
-    watch.tell = watch.forget = Mock()  # type: ignore[method-assign]
+    watch.shelve_and_announce = watch.forget = Mock()  # type: ignore[method-assign]
 
     def take(first: int, *said: Verdict | Withdrawal) -> None:
         kind = {Withdrawal: (("ce_type", WITHDRAWAL_TYPE.encode()),)}

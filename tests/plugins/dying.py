@@ -109,7 +109,9 @@ def _work(
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     armed[2] = 1
     artifact = load(folder)
-    serving: Any = SimpleNamespace(route=Route(artifact), tick=lambda: None, heal=lambda artifact: None)
+    serving: Any = SimpleNamespace(
+        route=Route(artifact), tick=lambda: None, request_reload=lambda artifact: None
+    )
     model: Any = Model(artifact)
     with (
         Sandbox(ingest) as sandbox,

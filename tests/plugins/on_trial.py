@@ -109,7 +109,7 @@ class Trials:
         return self.standing().releases[release.digest].state
 
     def kept(self, name: str) -> ProcessStatus:
-        return next(kept for kept in self.stack.supervisor.process_statuses() if kept.name == name)
+        return next(kept for kept in self.stack.supervisor.states() if kept.name == name)
 
     def kill(self, name: str) -> None:
         os.kill(self.kept(name).pid, signal.SIGKILL)

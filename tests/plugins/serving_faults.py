@@ -13,7 +13,7 @@ from typing import Literal, Self
 import httpx
 import psutil
 
-from deploy.local.processes import OwnProcess
+from deploy.local.processes import Daemon
 from deploy.local.stack import Stack, launch_room
 from detector.serving.torchserve import RELEASE_HEADER
 
@@ -169,7 +169,7 @@ def launched(
         launch_room(stack.supervisor, stack.run, room)
 
 
-def launch(stack: Stack, room: str, command: list[str]) -> OwnProcess:
+def launch(stack: Stack, room: str, command: list[str]) -> Daemon:
     """Start a room's process anew, by this command."""
     folder = stack.run / room
     return stack.supervisor.launch(room, command, log=folder / f"{room}.log", folder=folder)

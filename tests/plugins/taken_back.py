@@ -60,7 +60,10 @@ class Scene:
 
     def serving(self, artifact: Artifact) -> Any:
         return SimpleNamespace(
-            route=Route(artifact), tick=lambda: None, rollout=self.rollout, heal=lambda artifact: None
+            route=Route(artifact),
+            tick=lambda: None,
+            rollout=self.rollout,
+            request_reload=lambda artifact: None,
         )
 
     def answer_on(self, items: int, claims: Path) -> None:

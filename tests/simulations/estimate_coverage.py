@@ -17,7 +17,7 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest
 
 from memory.estimate.drawing import is_drawn
-from memory.estimate.intervals import Residual, corrected_share
+from memory.estimate.intervals import Residual, correct
 from memory.estimate.records import LEAST_AUDITED
 from updater.progress import Progress
 
@@ -119,5 +119,5 @@ def _looks(
             yield None
             continue
         audited = [Residual(float(r), float(r), chance) for r in residuals]
-        share = corrected_share(len(p), float(p.sum()), audited, chance)
+        share = correct(len(p), float(p.sum()), audited, chance)
         yield bool(share.low <= right.mean() <= share.high), share.high - share.low

@@ -135,7 +135,7 @@ class Scene:
     @contextmanager
     def worker(self) -> Iterator[None]:
         """A worker that follows the ledger."""
-        serving: Any = SimpleNamespace(route=self._route(), heal=lambda _: None)
+        serving: Any = SimpleNamespace(route=self._route(), request_reload=lambda _: None)
         serving.tick = lambda: setattr(serving, "route", self._route())
         settings = DetectorSettings(group_id=uuid.uuid4().hex, deploy_token=KEY.decode())
         model: Any = self.model

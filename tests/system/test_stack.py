@@ -50,7 +50,7 @@ def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_n
         record = read_record(home / "stack.json")
         assert record is not None
         supervisor = record.supervisor()
-        assert [kept.name for kept in supervisor.process_statuses() if kept.runs] == [
+        assert [kept.name for kept in supervisor.states() if kept.runs] == [
             *("broker", "deploy", "torchserve", "memory", "updater", "detector"),
             *(["prometheus"] if program_path() else []),
         ]
@@ -83,9 +83,9 @@ def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_n
         assert "runs here already" in again.stdout
         assert read_record(home / "stack.json") == record
 
-        (memory,) = [kept.pid for kept in supervisor.process_statuses() if kept.name == "memory"]
+        (memory,) = [kept.pid for kept in supervisor.states() if kept.name == "memory"]
         os.kill(memory, signal.SIGKILL)
-        while not any(kept.restarts and kept.runs for kept in supervisor.process_statuses()):
+        while not any(kept.restarts and kept.runs for kept in supervisor.states()):
             time.sleep(0.1)
         told = command("status", "--json", folder=home.parent)
         assert told.returncode == 0, told.stderr

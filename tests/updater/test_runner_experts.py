@@ -13,7 +13,7 @@ from update_processes import approve
 
 from detector.release.artifact import MODEL_CARD, sha256_of, verify
 from detector.release.experts import ExpertContract
-from updater.experts.build import CheckpointRecipe, build
+from updater.experts.build import Layout, build
 from updater.experts.registry import ExpertRegistry, RegisteredExpert
 from updater.worker import run_once
 
@@ -31,7 +31,7 @@ def register(tmp_path):
         wanted = ExpertContract(
             name=name, input=view, side_px=SIDE, digest="", checkpoint="", licence="CC0-1.0"
         )
-        contract = build(CheckpointRecipe(checkpoint, architecture=NAME), wanted, model)
+        contract = build(Layout(checkpoint, architecture=NAME), wanted, model)
         registry = ExpertRegistry(settings.work_dir)
         registry.add(RegisteredExpert(contract=contract, worth=WORTH), model)
         return registry, contract

@@ -80,7 +80,7 @@ def read(folder: Path, rows: Sequence[Mapping[str, str]], reader: CropReader) ->
     return LabelledCrops.join(parts)
 
 
-def deal_splits(items: LabelledCrops, seed: int) -> Splits:
+def deal(items: LabelledCrops, seed: int) -> Splits:
     """Share items out by their groups: most are learnt from, for the fewer the surer it is of strangers."""
     digests = (hashlib.sha256(f"{seed}/{group}".encode()).digest() for group in items.groups)
     share = np.array([int.from_bytes(digest[:8]) / 2**64 for digest in digests])
@@ -100,9 +100,7 @@ def make(
     with CropReader(progress=progress) as reader:
         items = read(folder, rows, reader)
     plan = replace(
-        make_plan(settings, None, deal_splits(items, seed)),
-        reference_rows=_REFERENCE_ROWS,
-        reals_lost=_REALS_LOST,
+        make_plan(settings, None, deal(items, seed)), reference_rows=_REFERENCE_ROWS, reals_lost=_REALS_LOST
     )
     draft = Draft(work / "draft", plan, settings, progress)
     build(draft)

@@ -48,7 +48,7 @@ def outlook(real_groups: Counts, items: Counts) -> Outlook:
         real_groups=real_groups,
         items=items,
         waiting=waiting,
-        told=tuple(_describe_data(real_groups, items, waiting)),
+        told=tuple(_advice(real_groups, items, waiting)),
     )
 
 
@@ -91,7 +91,7 @@ def reals_for(groups: int) -> int:
     return max(0, math.ceil(groups / CALIBRATION_SHARE / _STEP) * _STEP)
 
 
-def _describe_data(real_groups: Counts, items: Counts, waiting: Counts) -> list[str]:
+def _advice(real_groups: Counts, items: Counts, waiting: Counts) -> list[str]:
     told = [thresholds_rest_on(real_groups)]
     if few := reals_wanted(real_groups, list(real_groups)):
         named = ", ".join(f"{source} (about {count} more reals)" for source, count in few[:_SHOWN])

@@ -91,13 +91,7 @@ def write_clip(
                 av.open(file, "w", format=container, options={"fflags": "+bitexact"}) as out,
             ):
                 streams = {one: out.add_stream_from_template(one) for one in given} if sound else {}
-                _write(
-                    out,
-                    frames,
-                    like,
-                    coder,
-                    _move_packets(heard, streams, like.start_s) if streams else iter(()),
-                )
+                _write(out, frames, like, coder, _move(heard, streams, like.start_s) if streams else iter(()))
         except BROKEN as error:
             what = f"{container} of {coder.name}"
             raise ClipError(f"{like.called} cannot be written as {what}: {error}") from error
@@ -146,7 +140,7 @@ def _picture_stream(out: Any, coder: Coder, first: Any, like: Clip) -> Any:
     return stream
 
 
-def _move_packets(packets: Iterable[Any], streams: dict[Any, Any], start_s: float) -> Iterator[Any]:
+def _move(packets: Iterable[Any], streams: dict[Any, Any], start_s: float) -> Iterator[Any]:
     """Packets of sound on their new streams, as long after the first frame as they were."""
     for packet in packets:
         late = round(start_s / packet.time_base)

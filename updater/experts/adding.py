@@ -14,7 +14,7 @@ from memory.records import Split
 from memory.settings import MemorySettings
 from memory.store import Store
 from updater.data.training_data import LabelledCrops, load
-from updater.experts.build import CheckpointRecipe, build
+from updater.experts.build import Layout, build
 from updater.experts.check import ExpertError, check_expert
 from updater.experts.look import Expert
 from updater.experts.registry import ExpertRegistry
@@ -59,9 +59,9 @@ def picture_plan_of(memory: MemorySettings, view: Literal["crop", "resize"]) -> 
     return plan
 
 
-def make_expert(
+def make(
     name: str,
-    recipe: CheckpointRecipe,
+    recipe: Layout,
     view: Literal["crop", "resize"],
     side_px: int,
     licence: str | None,
@@ -90,7 +90,7 @@ def make_expert(
 def experts_of(names: Sequence[str], work_dir: Path, crop_px: int) -> tuple[Expert, ...]:
     """Return experts by their names in the registry, or of files, which look at native crops of this side.
 
-    A file's graph is kept beside the registry. Raises as `make_expert` does.
+    A file's graph is kept beside the registry. Raises as `make` does.
     """
     if not names:
         return ()
@@ -107,7 +107,5 @@ def experts_of(names: Sequence[str], work_dir: Path, crop_px: int) -> tuple[Expe
             continue
         target = work_dir / "experts-of-files" / f"{sha256_of(file)[:32]}.onnx"
         target.parent.mkdir(parents=True, exist_ok=True)
-        found.append(
-            make_expert(f"file_{number}", CheckpointRecipe(file), "crop", crop_px, "not asked", target)
-        )
+        found.append(make(f"file_{number}", Layout(file), "crop", crop_px, "not asked", target))
     return tuple(found)

@@ -26,7 +26,7 @@ _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".tar")
 
 
 @dataclass(frozen=True)
-class CheckpointRecipe:
+class Layout:
     """How a checkpoint is to be read; what is None follows from its own metadata, or from timm."""
 
     checkpoint: Path
@@ -76,7 +76,7 @@ class ExpertNetwork(nn.Module):
         return {LOGIT: sign * (logits[:, -1] - (logits[:, 0] if logits.shape[1] == 2 else 0.0))}
 
 
-def expert_network(recipe: CheckpointRecipe, side_px: int) -> tuple[ExpertNetwork, Weights]:
+def expert_network(recipe: Layout, side_px: int) -> tuple[ExpertNetwork, Weights]:
     """Return the network of a recipe for pictures of this side, and its checkpoint.
 
     Raises ExpertError, WeightsError and BackboneError: one line each.
@@ -115,7 +115,7 @@ def _resizing(side_px: int, seen_px: int, interpolation: str) -> Tensor:
     return sides[0, 0]
 
 
-def build(recipe: CheckpointRecipe, contract: ExpertContract, path: Path) -> ExpertContract:
+def build(recipe: Layout, contract: ExpertContract, path: Path) -> ExpertContract:
     """Write the recipe's network to path as ONNX, proven to say what torch says; return its contract.
 
     contract: of which digest and checkpoint are replaced. Raises what `expert_network` raises.

@@ -23,7 +23,7 @@ _MOST_CROPS = 4
 
 
 @dataclass(frozen=True)
-class ExpertFamily:
+class Family:
     """A source with its generator: its real files and its forged ones."""
 
     name: str
@@ -31,7 +31,7 @@ class ExpertFamily:
     """reals, fakes"""
 
 
-def families_in(folder: Path) -> list[ExpertFamily]:
+def families_in(folder: Path) -> list[Family]:
     """Return the families of a folder, at least two. Raises ExpertError."""
     found = []
     for place in subfolders(folder):
@@ -41,7 +41,7 @@ def families_in(folder: Path) -> list[ExpertFamily]:
             if kinds and path.is_file() and not path.name.startswith("."):
                 files[kinds[0]].append(path)
         if min(map(len, files)) >= _LEAST:
-            found.append(ExpertFamily(place.name, (tuple(files[0]), tuple(files[1]))))
+            found.append(Family(place.name, (tuple(files[0]), tuple(files[1]))))
     if not found:
         raise ExpertError(f"{folder} holds no {_LAYOUT}, {_LEAST} of each at least")
     if len(found) == 1:
@@ -53,8 +53,8 @@ def families_in(folder: Path) -> list[ExpertFamily]:
 
 
 def split_families(
-    families: Sequence[ExpertFamily], hold: Sequence[str], seed: int
-) -> tuple[list[ExpertFamily], list[ExpertFamily]]:
+    families: Sequence[Family], hold: Sequence[str], seed: int
+) -> tuple[list[Family], list[Family]]:
     """Return the families to train on and those held back: those named, else one in five, drawn by the seed.
 
     Raises ExpertError.
@@ -80,7 +80,7 @@ def pixels_of(path: Path) -> NDArray[np.uint8]:
     return frame.pixels
 
 
-def crops_of(family: ExpertFamily, side_px: int, most: int) -> Iterator[tuple[bool, NDArray[np.uint8]]]:
+def crops_of(family: Family, side_px: int, most: int) -> Iterator[tuple[bool, NDArray[np.uint8]]]:
     """Yield whether each picture is forged, with a release's crops of it; at most so many of a kind."""
     plan = MediaPlan(crops=CropPlan(crop_px=side_px, patches=_MOST_CROPS, face_patches=0))
     for forged, files in enumerate(family.files):

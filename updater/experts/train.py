@@ -26,7 +26,7 @@ from detector.model.network import PlainFrontEnd
 from ingest.durable import file_aside
 from updater.draws import SeedPurpose
 from updater.experts.build import classifier_of
-from updater.experts.folders import ExpertFamily, crops_of, families_in, pixels_of, split_families
+from updater.experts.folders import Family, crops_of, families_in, pixels_of, split_families
 from updater.measures import auroc
 from updater.outliers.exposure import compress_jpeg
 from updater.progress import Progress, no_progress
@@ -59,7 +59,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class TrainingOutcome:
+class BestStep:
     """What came of it: the AUC of each family held back, and the step that it is of."""
 
     step: int
@@ -100,7 +100,7 @@ def train_expert(
     training: Training,
     begun: Weights | None = None,
     progress: Progress = no_progress,
-) -> TrainingOutcome:
+) -> BestStep:
     """Train an expert on a folder, write it to out, and return how it fares on what is held back.
 
     begun: weights to begin with; None: at random. What lies beside out of an interrupted training of the same
@@ -135,7 +135,7 @@ def train_expert(
             TrainingStage(checkpoint, "expert"),
             lambda done, _: progress("train the expert", done, training.steps),
         )
-        found = TrainingOutcome(end, {name: _auc(network, crops, training.device) for name, crops in shown})
+        found = BestStep(end, {name: _auc(network, crops, training.device) for name, crops in shown})
         progress(f"held back {found.mean:.3f} at step {end}", end, training.steps)
         if best is None or (found.mean > best.mean and found.step > best.step):
             best = found
@@ -151,7 +151,7 @@ def train_expert(
 
 
 def _batches(
-    families: Sequence[ExpertFamily], training: Training, steps: range
+    families: Sequence[Family], training: Training, steps: range
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     def make_batch(step: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         rng = SeedPurpose.EXPERT_BATCHES.generator(training.seed, step)
@@ -159,9 +159,7 @@ def _batches(
         crops = []
         for forged in targets:
             files = families[int(rng.integers(len(families)))].files[forged]
-            crops.append(
-                augment_picture(rng, pixels_of(files[int(rng.integers(len(files)))]), training.side_px)
-            )
+            crops.append(augment(rng, pixels_of(files[int(rng.integers(len(files)))]), training.side_px))
         return np.stack(crops), targets.astype(np.float32)
 
     with ThreadPoolExecutor(2) as pool:
@@ -177,9 +175,7 @@ def _auc(network: _Network, items: list[tuple[bool, NDArray[np.uint8]]], device:
     return auroc(np.array(logits)[forged], np.array(logits)[~forged])
 
 
-def _identity(
-    folder: Path, families: Sequence[ExpertFamily], training: Training, begun: Weights | None
-) -> str:
+def _identity(folder: Path, families: Sequence[Family], training: Training, begun: Weights | None) -> str:
     """Return a SHA-256 of all that a training follows from; files by name and size."""
     files = [
         [path.relative_to(folder).as_posix(), path.stat().st_size]
@@ -192,7 +188,7 @@ def _identity(
     return hashlib.sha256(json.dumps(follows, sort_keys=True).encode()).hexdigest()
 
 
-def _best(out: Path, identity: str) -> TrainingOutcome | None:
+def _best(out: Path, identity: str) -> BestStep | None:
     """Return what an interrupted training of the same has kept as its best."""
     try:
         with safe_open(out, "pt") as file:
@@ -201,7 +197,7 @@ def _best(out: Path, identity: str) -> TrainingOutcome | None:
         return None
     if about.get("identity") != identity:
         return None
-    return TrainingOutcome(*json.loads(about["held_back"]))
+    return BestStep(*json.loads(about["held_back"]))
 
 
 _RESIZED, _SCALES = 0.25, (0.5, 1.25)
@@ -210,7 +206,7 @@ _NOISED, _GRAIN = 0.1, 6.0
 _SAVED, _QUALITIES = 0.5, (30, 100)
 
 
-def augment_picture(rng: np.random.Generator, pixels: NDArray[np.uint8], side_px: int) -> NDArray[np.uint8]:
+def augment(rng: np.random.Generator, pixels: NDArray[np.uint8], side_px: int) -> NDArray[np.uint8]:
     """Return a random crop of a picture, uint8 [H, W, 3] → [S, S, 3], changed by chance.
 
     Blur of sigma 0 to 3, JPEG of quality 30 to 100, a random crop and a flip: Wang et al. 2020,

@@ -111,14 +111,14 @@ def made_clips(
     Some at once, one a thread.
     """
 
-    def one(number: int) -> ScannedClip:
+    def clip_of(number: int) -> ScannedClip:
         made = make(np.random.default_rng([*seed, number]), number)
         return make_clip(features(made.frames), made.segments)
 
     clips = []
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
-        for clip in in_turn(pool, one, range(count), 2 * threads):
+        for clip in in_turn(pool, clip_of, range(count), 2 * threads):
             clips.append(clip)
             progress(len(clips), count)
     return clips

@@ -30,11 +30,7 @@ def classification(step: Step, data: TrainingSet, entropy: Entropy | None = None
     Exposure. "class": the pseudo-forgeries are the K+1st class of the cross-entropy. "outliers": they are
     held to an energy above that of known media (`outlier_energy`). "none": there are none.
     """
-    options, fake, entropy = (
-        step.options,
-        data.fake,
-        entropy or schemes.smoothed_entropy(step.recipe.label_smoothing),
-    )
+    options, fake, entropy = step.options, data.fake, entropy or schemes.smooth(step.recipe.label_smoothing)
 
     def of(batch: Batch) -> Tensor:
         output, target = _with_outliers(batch, len(fake))

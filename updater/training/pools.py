@@ -77,12 +77,7 @@ def forensics_of(network: Network, images: Tensor) -> Tensor:
         return torch.cat([network.forensics(part) for part in torch.split(images, at_once)])
 
 
-def forensic_rows(
-    network: Network,
-    crops: Crops,
-    device: torch.device,
-    progress: Steps = no_steps,
-) -> Rows:
+def forensic_rows(network: Network, crops: Crops, device: torch.device, progress: Steps = no_steps) -> Rows:
     """Return the raw forensic features of each crop, float32 [T, F]; F is 0 where there are none.
 
     Of several processes that train together each computes a share: all of them have to ask for it.
@@ -94,10 +89,7 @@ def forensic_rows(
 
 
 def crop_features(
-    network: Network,
-    items: LabelledCrops,
-    device: torch.device,
-    progress: Steps = no_steps,
+    network: Network, items: LabelledCrops, device: torch.device, progress: Steps = no_steps
 ) -> Rows:
     """Return the raw forensic features of each crop, float32 [T, F]: the items' own, or computed now."""
     own = items.crop_features
@@ -109,9 +101,7 @@ def crop_features(
 
 
 def with_crop_features(
-    items: LabelledCrops,
-    device: torch.device,
-    progress: Steps = no_steps,
+    items: LabelledCrops, device: torch.device, progress: Steps = no_steps
 ) -> LabelledCrops:
     """Return the items with every crop's forensic features; those that have them as they are."""
     if items.crop_features is not None:
@@ -123,12 +113,7 @@ def with_crop_features(
     return replace(items, crop_features=rows.cpu().numpy() if isinstance(rows, Tensor) else rows)
 
 
-def backbone_rows(
-    network: Network,
-    crops: Crops,
-    device: torch.device,
-    progress: Steps = no_steps,
-) -> Rows:
+def backbone_rows(network: Network, crops: Crops, device: torch.device, progress: Steps = no_steps) -> Rows:
     """Return the backbone's features of each crop in evaluation mode, float32 [T, B].
 
     Of several processes that train together each computes a share: all of them have to ask for it.

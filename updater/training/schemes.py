@@ -38,7 +38,7 @@ Entropy = Callable[[Tensor, Tensor], Tensor]
 """from logits, float32 [M, K], and targets, int64 [M], to a scalar, the mean over items"""
 
 
-def smoothed_entropy(smoothing: float) -> Entropy:
+def smooth(smoothing: float) -> Entropy:
     """Return the softmax cross-entropy with this share of each target spread over all logits."""
     return lambda logits, target: F.cross_entropy(logits, target, label_smoothing=smoothing)
 

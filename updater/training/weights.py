@@ -33,9 +33,9 @@ def fit_state(name: str, side_px: int, backbone: nn.Module, state: Mapping[str, 
     """
     described: Any = backbone.pretrained_cfg
     own = backbone.state_dict()
-    classifiers = tuple(f"{one}." for one in _each(described.get("classifier")))
+    classifiers = tuple(f"{one}." for one in _names(described.get("classifier")))
     kept = {k: v for k, v in state.items() if k in own or not k.startswith(classifiers or ("\0",))}
-    first = [f"{one}.weight" for one in _each(described.get("first_conv"))]
+    first = [f"{one}.weight" for one in _names(described.get("first_conv"))]
     channels = next((kept[one].shape[1] for one in first if one in kept and kept[one].ndim == 4), _RGB)
     loaded = _load_state(name, side_px, channels, described, kept)
     if loaded is None:
@@ -99,7 +99,7 @@ def _positions(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[s
     return {name: resample_abs_pos_embed(values, [new, new], [old, old], num_prefix_tokens=0)}
 
 
-def _each(names: str | Iterable[str] | None) -> tuple[str, ...]:
+def _names(names: str | Iterable[str] | None) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names or ())
 
 

@@ -49,7 +49,7 @@ class Updater:
         table = self.services.runs
         lease = table.claim("test")
         assert lease is not None
-        table.saw_labels(lease, max((entry.label for entry in api.labels()), default=0))
+        table.record_newest_label(lease, max((entry.label for entry in api.labels()), default=0))
         if self.refuses:
             return table.finish(lease, "refused", error=self.refuses)
         artifact = self.make(named=self.named)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy.record.acts import Act
-from deploy.record.chain import ChainHead, link
+from deploy.record.chain import Head, link
 from deploy.record.heads import of_now
 from deploy.releases.ledger import Move
 from deploy.server.services import Services
@@ -47,7 +47,7 @@ def test_a_difference_is_accepted_by_the_name_that_the_proof_gave_it(
     answered: Terminal, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     services.record.append(Act("ada", "label", "label 1"))
-    forged = of_now(services.record, ChainHead(9, "f" * 64))
+    forged = of_now(services.record, Head(9, "f" * 64))
     monkeypatch.setattr(services.heads, "read", lambda: [forged])  # no broker runs here
     assert "`forgewatch record accept 1-" in answered.fails("record", "verify")
     assert "is not what differs now" in answered.fails("record", "accept", "1-" + "0" * 16, "forged")

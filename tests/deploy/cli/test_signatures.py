@@ -135,7 +135,7 @@ def test_the_doctor_finds_nothing_wrong_with_what_only_others_know_the_address_o
 ) -> None:
     nothing_set.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_ports().deploy}")
     found = {name: examine(name) for name in OF_DEPLOY | OF_OTHERS | {"supervisor", "alerts"}}
-    assert {name for name, each in found.items() if each.said == "WRONG"} == OF_DEPLOY
+    assert {name for name, each in found.items() if each.verdict == "WRONG"} == OF_DEPLOY
     # A stack of this machine may have the default addresses of the others.
     assert {"databases", "supervisor", "alerts"} <= {name for name, each in found.items() if not each.here}
     assert found["databases"].found == "FORGEWATCH_DEPLOY_DATABASE_URL is not set"
@@ -143,7 +143,7 @@ def test_the_doctor_finds_nothing_wrong_with_what_only_others_know_the_address_o
 
 def test_without_any_address_what_does_not_answer_is_wrong(nothing_set: pytest.MonkeyPatch) -> None:
     """The control of the test above: there is one stack then, and its addresses are the defaults."""
-    assert examine("databases").said == "WRONG"
+    assert examine("databases").verdict == "WRONG"
 
 
 def test_torchserve_is_sought_where_its_socket_has_a_folder(
@@ -153,7 +153,7 @@ def test_torchserve_is_sought_where_its_socket_has_a_folder(
     nothing_set.setenv(
         "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL", f"unix:{tmp_path}/pod/management.sock"
     )
-    assert examine("TorchServe").said == "not here"
+    assert examine("TorchServe").verdict == "not here"
     (tmp_path / "pod").mkdir()
     nothing_set.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_ports().deploy}")
-    assert examine("TorchServe").said == "WRONG"
+    assert examine("TorchServe").verdict == "WRONG"

@@ -151,7 +151,7 @@ def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
 
 
 def environment(supervisor: Supervisor) -> dict[str, str]:
-    (updater,) = supervisor.process_statuses()
+    (updater,) = supervisor.states()
     return psutil.Process(updater.pid).environ()
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from deploy.local.processes import (
-    OwnProcess,
+    Daemon,
     PortTakenError,
     ProcessDiedError,
     ProcessNotReadyError,
@@ -34,14 +34,14 @@ PARENT = (
     "print(child.pid, flush=True); time.sleep(600)"
 )
 
-Launch = Callable[..., OwnProcess]
+Launch = Callable[..., Daemon]
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    started: list[OwnProcess] = []
+    started: list[Daemon] = []
 
-    def run(code: str, name: str = "child") -> OwnProcess:
+    def run(code: str, name: str = "child") -> Daemon:
         child = start(
             name,
             [sys.executable, "-c", code],
@@ -57,7 +57,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         stop(child, timeout_s=1)
 
 
-def said(child: OwnProcess) -> bool:
+def said(child: Daemon) -> bool:
     return bool(child.log.read_bytes().endswith(b"\n"))
 
 
@@ -103,7 +103,7 @@ def test_grandchildren_end_with_the_child_even_where_it_died_before(
 
 def test_a_stranger_that_got_the_childs_id_is_not_touched(launch: Launch) -> None:
     stranger = launch(SLEEP)
-    remembered = OwnProcess("child", stranger.pid, stranger.created_s - 60, stranger.log)
+    remembered = Daemon("child", stranger.pid, stranger.created_s - 60, stranger.log)
     assert not alive(remembered)
     stop(remembered, timeout_s=0.3)
     assert alive(stranger)

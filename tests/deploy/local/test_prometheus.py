@@ -14,7 +14,7 @@ import pytest
 from deploy.client.prometheus import PrometheusError, firing_alerts
 from deploy.doctor.diagnosis import examine
 from deploy.local import prometheus
-from deploy.local.processes import OwnProcess, PortTakenError, free_port, start, stop, wait_until
+from deploy.local.processes import Daemon, PortTakenError, free_port, start, stop, wait_until
 
 ROOMS = ("detector", "memory", "updater", "deploy")
 needs_prometheus = pytest.mark.skipif(prometheus.program_path() is None, reason="Prometheus is not installed")
@@ -25,15 +25,15 @@ pytestmark = [pytest.mark.slow, needs_prometheus]
 class Server:
     url: str
     folder: Path
-    process: OwnProcess
+    process: Daemon
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """Prometheus, whose four processes are not there."""
-    started: list[OwnProcess] = []
+    started: list[Daemon] = []
 
-    def launch(*arguments: str, **options: object) -> OwnProcess:
+    def launch(*arguments: str, **options: object) -> Daemon:
         started.append(start(*arguments, **options))
         return started[0]
 

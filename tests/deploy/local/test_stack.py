@@ -174,7 +174,7 @@ def test_down_ends_what_is_written_down_and_keeps_a_stack_s_state_unless_told_to
     (home / "cache").mkdir()
     (folder / "stack.env").touch()
     write_down(running, folder)
-    sleeper = psutil.Process(running.process_statuses()[0].pid)
+    sleeper = psutil.Process(running.states()[0].pid)
     if killed:
         os.kill(running.process.pid, signal.SIGKILL)
         wait_until(running.process, lambda: not alive(running.process), 10)
@@ -200,7 +200,7 @@ def test_down_does_not_touch_a_stranger_that_got_a_recorded_id(
     write_record(tmp_path / "stack.json", stale)
     commands.down(tmp_path, console)
     assert alive(running.process)
-    assert running.process_statuses()[0].runs
+    assert running.states()[0].runs
     assert "Nothing runs here." in said(console)
 
 
@@ -218,11 +218,11 @@ def test_up_says_that_a_stack_runs_already_and_starts_nothing(
 ) -> None:
     write_down(running, tmp_path)
     write_environment(tmp_path / "stack.env", settings_of_a_stack())
-    before = running.process_statuses()
+    before = running.states()
     commands.up(tmp_path, console)
     assert "runs here already" in said(console)
     assert "kcat -P -b 127.0.0.1:" in said(console)
-    assert running.process_statuses() == before
+    assert running.states() == before
     assert not (tmp_path / "run").exists()
 
 
@@ -233,7 +233,7 @@ def test_a_stack_is_broken_when_a_part_was_given_up_or_its_supervisord_is_dead_o
     assert commands._problem_of_stack(tmp_path, running) == "it never came up whole"
     write_environment(tmp_path / "stack.env", settings_of_a_stack())
     assert commands._problem_of_stack(tmp_path, running) == ""
-    os.kill(running.process_statuses()[0].pid, signal.SIGKILL)
+    os.kill(running.states()[0].pid, signal.SIGKILL)
     assert commands._problem_of_stack(tmp_path, running) == "", "it is being brought back"
     running.end("sleeper")
     assert commands._problem_of_stack(tmp_path, running) == "sleeper: stopped"

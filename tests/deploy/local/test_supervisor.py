@@ -52,7 +52,7 @@ def launch(supervisor: Supervisor, tmp_path: Path) -> Callable[..., int]:
 def awaited(supervisor: Supervisor, holds: Callable[[ProcessStatus], object]) -> ProcessStatus:
     """The state of the first process, once it holds."""
     until = time.monotonic() + 120
-    while not holds(kept := supervisor.process_statuses()[0]):
+    while not holds(kept := supervisor.states()[0]):
         assert time.monotonic() < until, kept
         time.sleep(0.02)
     return kept
@@ -62,7 +62,7 @@ def test_a_killed_process_is_started_again_and_it_is_told_why(
     supervisor: Supervisor, launch: Callable[..., int]
 ) -> None:
     pid = launch(SLEEP)
-    (before,) = supervisor.process_statuses()
+    (before,) = supervisor.states()
     assert (before.runs, before.pid, before.restarts, before.why) == (True, pid, 0, None)
     os.kill(pid, signal.SIGKILL)
     after = awaited(supervisor, lambda kept: kept.runs and kept.pid not in (0, pid))
@@ -128,8 +128,8 @@ def test_a_process_is_started_anew_by_another_command_and_keeps_its_place(
     assert not psutil.pid_exists(first)
     # It is told of once it was forked, and bears its own name once it is executed.
     awaited(supervisor, lambda kept: psutil.Process(again).cmdline() == command)
-    assert [(kept.name, kept.pid) for kept in supervisor.process_statuses()] == [("z", again), ("a", second)]
-    assert supervisor.process_statuses()[0].last_end is None
+    assert [(kept.name, kept.pid) for kept in supervisor.states()] == [("z", again), ("a", second)]
+    assert supervisor.states()[0].last_end is None
 
 
 def test_what_cannot_be_started_is_told(supervisor: Supervisor, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_what_outlives_a_killed_supervisord_ends_by_itself_or_is_found_and_ended
     assert len(alive) == (0 if by_itself else 2)
     assert not meek.is_running() or meek.status() == psutil.STATUS_ZOMBIE
     with pytest.raises(StackError, match="supervisord does not answer"):
-        supervisor.process_statuses()
+        supervisor.states()
     supervisor.stop()
     assert psutil.wait_procs(all_of_it, timeout=10)[1] == []
 

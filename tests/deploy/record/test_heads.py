@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deploy.record.acts import Act
-from deploy.record.chain import BrokenChainError, ChainHead, link
+from deploy.record.chain import BrokenChainError, Head, link
 from deploy.record.heads import (
     DifferenceChangedError,
     HeadsDifferError,
@@ -27,7 +27,7 @@ ROWS = 120
 def published(record: Record) -> list[PublishedHead]:
     """The heads that were published of a record, one an act."""
     record.append(*(Act("ada", "label", f"label {number}", {"family": "blend"}) for number in range(ROWS)))
-    return [of_now(record, ChainHead(act.sequence, act.hash)) for act in reversed(record.entries(ROWS))]
+    return [of_now(record, Head(act.sequence, act.hash)) for act in reversed(record.entries(ROWS))]
 
 
 def verify(record: Record, heads: Sequence[PublishedHead]) -> None:

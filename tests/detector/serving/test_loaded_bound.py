@@ -29,7 +29,7 @@ class Loads:
         manifest = SimpleNamespace(classes=("real", "gan"))
         return SimpleNamespace(digest=digest, version=version_of(digest), manifest=manifest)
 
-    def settle(self, end: DesiredState) -> None:
+    def reconcile(self, end: DesiredState) -> None:
         self.loaded = end.loaded
 
 

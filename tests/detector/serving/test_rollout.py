@@ -288,7 +288,7 @@ def serving_of(
     share = 0.5 if said.get("canary") else 0.0
     shares = {"canary_share": share, "shared_share": share}
     named = {"ledger": OURS, "epoch": 0, "sequence": 3, "stable": A, **shares}
-    loader: Any = SimpleNamespace(bring=bring, settle=lambda end: None)
+    loader: Any = SimpleNamespace(bring=bring, reconcile=lambda end: None)
     wanted: Any = SimpleNamespace(
         rollout=Rollout.model_validate(named | said), kept=None, due=lambda newest: False
     )

@@ -63,8 +63,8 @@ _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\
 def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The labels of each series that the processes expose, by its name."""
     url = f"sqlite:///{tmp_path_factory.mktemp('names')}/rows.sqlite"
-    ingest_metrics.LAG_SECONDS.on_assignment([])
-    memory_metrics.LAG_SECONDS.on_assignment([])
+    ingest_metrics.LAG_SECONDS.assign([])
+    memory_metrics.LAG_SECONDS.assign([])
     record_metrics.PUBLISHED.set(1)
     rollout_metrics.PROBLEM.set(0)
     rollout_metrics.show(None)

@@ -85,7 +85,7 @@ def test_tries_that_the_host_ends_are_added_up_until_the_item_is_a_dead_letter(
     monkeypatch.setattr("ingest.sandbox.forks.command", lambda: program)
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 1.0)
     if not added_up:
-        monkeypatch.setattr(sandbox_module.Unanswered, "add", lambda *_: None)
+        monkeypatch.setattr(sandbox_module.RetryBudget, "add", lambda *_: None)
     with one_child() as (sandbox, _):
         errors = [sandbox.submit(photo(), PLAN).exception(120) for _ in range(2)]
         other = sandbox.submit(photo(128), PLAN).exception(120)
@@ -108,7 +108,7 @@ def test_looks_at_one_item_share_its_processor_time(one_child):
 
 def test_an_answer_ends_the_account_and_the_oldest_of_too_many_is_forgotten(monkeypatch):
     monkeypatch.setattr(sandbox_module, "_MOST_UNANSWERED", 2)
-    unanswered = sandbox_module.Unanswered()
+    unanswered = sandbox_module.RetryBudget()
     for media in (b"a", b"b", b"a", b"c"):
         unanswered.add(media, 1.5)
     assert [unanswered.seconds(media) for media in (b"a", b"b", b"c")] == [3.0, 0.0, 1.5]

@@ -59,7 +59,7 @@ def secret() -> str:
 @pytest.fixture(scope="session")
 def kept(stack: Stack) -> Callable[[str], ProcessStatus]:
     """One process of the stack as it is at this moment, by name."""
-    return lambda name: next(kept for kept in stack.supervisor.process_statuses() if kept.name == name)
+    return lambda name: next(kept for kept in stack.supervisor.states() if kept.name == name)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from bars import Bar
 
 from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
-from deploy.local.processes import OwnProcess, free_port, start, stop
+from deploy.local.processes import Daemon, free_port, start, stop
 from deploy.local.stack import Stack
 from deploy.local.supervisor import ProcessStatus
 from deploy.local.torchserve import start_torchserve
@@ -68,7 +68,7 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
         "FORGEWATCH_DETECTOR_MODEL_STORE_DIR": str(server.model_store),
     }
 
-    def second(log: str) -> OwnProcess:
+    def second(log: str) -> Daemon:
         return start(
             "second detector",
             [sys.executable, "-m", "detector"],

@@ -62,9 +62,7 @@ def soak(trials: Trials, stream: Stream, seconds: float) -> tuple[dict[str, Held
         while (now_s := time.monotonic()) < began_s + seconds:
             stream.send(HOSTILE)
             now = {
-                kept.name: held(kept.pid)
-                for kept in trials.stack.supervisor.process_statuses()
-                if kept.name in MOST
+                kept.name: held(kept.pid) for kept in trials.stack.supervisor.states() if kept.name in MOST
             }
             for name, holds in now.items():
                 most[name] = Held(*map(max, astuple(holds), astuple(most.get(name, holds))))
@@ -100,14 +98,14 @@ def test_a_soak_leaves_every_process_within_its_bounds_and_its_counters_say_what
 ) -> None:
     with launched(trials.stack, "detector"), Stream(trials.ingest) as stream:
         stream.recovery_s()
-        restarts = {kept.name: kept.restarts for kept in trials.stack.supervisor.process_statuses()}
+        restarts = {kept.name: kept.restarts for kept in trials.stack.supervisor.states()}
         most, loaded = soak(trials, stream, SHORT_S if not bar.long else bar.soak_s)
         stream.drain()
         dead = len(stream.dead_letters.keys() & stream.sent_s.keys())
         sent = len(stream.sent_s)
         came = {"consumed": sent, "verdicts": sent - dead, "dead_letters": dead}
         await_that(lambda: counters(trials) == came, 30, lambda: (counters(trials), came))
-        ended = {kept.name: kept.restarts for kept in trials.stack.supervisor.process_statuses()}
+        ended = {kept.name: kept.restarts for kept in trials.stack.supervisor.states()}
     print(f"{sent} items, {dead} dead letters, {loaded} versions; at most {most}")
     bar.count(0, lost=stream.lost, twice=stream.twice)
     assert (stream.lost, stream.twice) == (0, 0)

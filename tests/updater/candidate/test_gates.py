@@ -97,12 +97,12 @@ def test_with_the_number_of_groups_that_it_names_a_gate_is_decided_and_with_half
             "holds" if (share < bound) == (bound < 0.5) else "broken"
         )
         assert gate(max(groups, (groups + first.decides) // 2)).state == "not shown to hold"
-        assert f"about {first.decides} more held-back groups" in first.state_text()
+        assert f"about {first.decides} more held-back groups" in first.status()
 
 
 def test_a_share_at_its_very_bound_is_decided_by_no_number_of_groups(judged):
     gate = gate_of(judged(gan=0.5, groups=40), gates.naming("gan"))
-    assert gate.state_text() == "not shown to hold: no number of items would decide it"
+    assert gate.status() == "not shown to hold: no number of items would decide it"
 
 
 def test_a_candidate_that_no_longer_knows_an_old_family_is_an_error_and_no_pass(judged):

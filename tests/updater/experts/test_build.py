@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from detector.release.experts import LOGIT, PICTURES
 from detector.serving.session import Session
 from updater.experts import build as building
-from updater.experts.build import CheckpointRecipe, build, expert_network, proof_requests
+from updater.experts.build import Layout, build, expert_network, proof_requests
 from updater.experts.check import ExpertError
 from updater.training.weights import WeightsError
 
@@ -34,7 +34,7 @@ def test_the_logit_is_that_of_the_published_network_on_its_own_preprocessing(
     checkpoint, contract, pictures, tmp_path
 ):
     path, network = checkpoint()
-    recipe = CheckpointRecipe(path, architecture=NAME, mean=HALF, deviation=HALF)
+    recipe = Layout(path, architecture=NAME, mean=HALF, deviation=HALF)
     made = build(recipe, contract, tmp_path / "expert.onnx")
     images = (torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
     with torch.no_grad():
@@ -56,9 +56,7 @@ def test_a_resize_is_torchs_antialiased_one(seen, interpolation):
 def test_two_logits_become_one_and_their_order_can_be_said(checkpoint, contract, pictures, tmp_path):
     path, _ = checkpoint(logits=2)
     found = [
-        logits(
-            out, build(CheckpointRecipe(path, architecture=NAME, fake_logit=fake), contract, out), pictures
-        )
+        logits(out, build(Layout(path, architecture=NAME, fake_logit=fake), contract, out), pictures)
         for fake in (0, 1)
         for out in [tmp_path / f"{fake}.onnx"]
     ]
@@ -72,12 +70,12 @@ def test_a_head_in_a_file_of_its_own_is_as_good_as_one_inside(checkpoint, contra
     head = {name: state.pop(f"classifier.{name}") for name in ("weight", "bias")}
     save_file(state, tmp_path / "body.safetensors")
     save_file(head, tmp_path / "head.safetensors")
-    recipe = CheckpointRecipe(tmp_path / "body.safetensors", tmp_path / "head.safetensors", NAME)
+    recipe = Layout(tmp_path / "body.safetensors", tmp_path / "head.safetensors", NAME)
     apart, inside = (
         logits(out, build(one, contract, out), pictures)
         for one, out in (
             (recipe, tmp_path / "apart.onnx"),
-            (CheckpointRecipe(path, architecture=NAME), tmp_path / "in.onnx"),
+            (Layout(path, architecture=NAME), tmp_path / "in.onnx"),
         )
     )
     assert np.array_equal(apart, inside)
@@ -85,14 +83,14 @@ def test_a_head_in_a_file_of_its_own_is_as_good_as_one_inside(checkpoint, contra
 
 def test_what_a_checkpoint_says_of_itself_need_not_be_said(checkpoint):
     path, _ = checkpoint(architecture=NAME, px="48")
-    network, _ = expert_network(CheckpointRecipe(path), 64)
+    network, _ = expert_network(Layout(path), 64)
     assert network.resize.shape == (48, 64)
 
 
 def test_a_head_of_other_classes_is_refused(checkpoint):
     path, _ = checkpoint(logits=1000)
     with pytest.raises(ExpertError, match="head of 1000 classes: an expert has one or two logits") as error:
-        expert_network(CheckpointRecipe(path, architecture=NAME), 64)
+        expert_network(Layout(path, architecture=NAME), 64)
     one_line(error)
 
 
@@ -101,20 +99,20 @@ def test_a_checkpoint_without_a_head_is_refused(checkpoint, tmp_path):
     state = {name: value for name, value in load_file(path).items() if not name.startswith("classifier")}
     save_file(state, tmp_path / "body.safetensors")
     with pytest.raises(ExpertError, match="has no head: give the file of one with --head"):
-        expert_network(CheckpointRecipe(tmp_path / "body.safetensors", architecture=NAME), 64)
+        expert_network(Layout(tmp_path / "body.safetensors", architecture=NAME), 64)
 
 
 def test_a_head_on_another_network_is_refused(checkpoint, tmp_path):
     path, _ = checkpoint()
     save_file({"weight": torch.zeros(1, 7)}, tmp_path / "head.safetensors")
     with pytest.raises(ExpertError, match="head on 7 features, and the network gives 256"):
-        expert_network(CheckpointRecipe(path, tmp_path / "head.safetensors", NAME), 64)
+        expert_network(Layout(path, tmp_path / "head.safetensors", NAME), 64)
 
 
 def test_another_architecture_is_refused(checkpoint):
     path, _ = checkpoint()
     with pytest.raises(WeightsError, match="does not fit the network"):
-        expert_network(CheckpointRecipe(path, architecture="test_resnet"), 64)
+        expert_network(Layout(path, architecture="test_resnet"), 64)
 
 
 def test_numbers_that_are_none_are_refused(checkpoint, tmp_path):
@@ -123,14 +121,14 @@ def test_numbers_that_are_none_are_refused(checkpoint, tmp_path):
     state["classifier.bias"] = torch.tensor([float("nan")])
     save_file(state, tmp_path / "nan.safetensors")
     with pytest.raises(WeightsError, match=r"numbers in classifier.bias that are none"):
-        expert_network(CheckpointRecipe(tmp_path / "nan.safetensors", architecture=NAME), 64)
+        expert_network(Layout(tmp_path / "nan.safetensors", architecture=NAME), 64)
 
 
 def test_a_pickle_is_never_read_and_the_line_says_how_to_make_safetensors_of_it(tmp_path):
     path = tmp_path / "published.pth"
     path.write_bytes(b"not even looked at")
     with pytest.raises(ExpertError, match=r"is a pickle.*save_file") as error:
-        expert_network(CheckpointRecipe(path, architecture=NAME), 64)
+        expert_network(Layout(path, architecture=NAME), 64)
     one_line(error)
 
 
@@ -146,7 +144,7 @@ def test_a_graph_that_differs_from_torch_is_refused(checkpoint, contract, tmp_pa
     monkeypatch.setattr(building, "write_onnx", write_another)
     path, _ = checkpoint()
     with pytest.raises(ExpertError, match="differs between PyTorch and ONNX"):
-        build(CheckpointRecipe(path, architecture=NAME), contract, tmp_path / "expert.onnx")
+        build(Layout(path, architecture=NAME), contract, tmp_path / "expert.onnx")
 
 
 def test_the_proof_has_pictures_on_which_networks_stumble():

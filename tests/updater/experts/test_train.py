@@ -5,10 +5,10 @@ import pytest
 from safetensors.torch import load_file
 
 from updater.experts import train
-from updater.experts.build import CheckpointRecipe, expert_network
+from updater.experts.build import Layout, expert_network
 from updater.experts.check import ExpertError
 from updater.experts.folders import families_in, split_families
-from updater.experts.train import Training, augment_picture, train_expert
+from updater.experts.train import Training, augment, train_expert
 
 SHORT = Training("test_efficientnet", 8, batch=4, side_px=64, hold=("b",))
 
@@ -24,7 +24,7 @@ def test_blocky_forgeries_of_a_family_that_was_held_back_are_told(folders, tmp_p
     long = Training("test_efficientnet", 120, batch=16, side_px=64, hold=("b",))
     done = train_expert(folders("a", "b", count=16), out, long)
     assert done.aucs["b"] > 0.9
-    network, weights = expert_network(CheckpointRecipe(out), 64)
+    network, weights = expert_network(Layout(out), 64)
     assert network.head.out_features == 1
     assert weights.tensors.keys() == load_file(out).keys()
 
@@ -88,4 +88,4 @@ def test_a_crop_is_of_the_size_that_is_asked_for(shape):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (*shape, 3), np.uint8)
     for _ in range(20):
-        assert augment_picture(rng, pixels, 64).shape == (64, 64, 3)
+        assert augment(rng, pixels, 64).shape == (64, 64, 3)

@@ -8,7 +8,7 @@ import pytest
 from detector.serving.session import Session
 from updater.experts import look
 from updater.experts import worth as measuring
-from updater.experts.build import CheckpointRecipe, build
+from updater.experts.build import Layout, build
 from updater.experts.check import ExpertError
 from updater.experts.look import Expert, logits_of
 from updater.experts.worth import worth_of
@@ -19,9 +19,7 @@ NAME = "test_efficientnet"
 @pytest.fixture
 def expert(checkpoint, contract, tmp_path):
     path, _ = checkpoint()
-    return Expert(
-        build(CheckpointRecipe(path, architecture=NAME), contract, tmp_path / "e.onnx"), tmp_path / "e.onnx"
-    )
+    return Expert(build(Layout(path, architecture=NAME), contract, tmp_path / "e.onnx"), tmp_path / "e.onnx")
 
 
 @pytest.fixture

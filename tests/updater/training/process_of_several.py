@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from detector.model.network import Network
 from detector.release.manifest import Architecture
-from updater.benchmark.learners.teacher import interpolate_distillation
+from updater.benchmark.learners.teacher import interpolate
 from updater.data import stored_rows
 from updater.data.stored_rows import store_rows
 from updater.data.training_data import LabelledCrops
@@ -59,7 +59,7 @@ def one_step(step: Step, rate: float) -> Network:
     if step.previous is None:
         loop.whiten(network, step, data)
     saved = loop.checkpoint(step, "test", ("crops", "rows"))
-    run, loss = Training(step, data, saved), interpolate_distillation(classification(step, data), step, data)
+    run, loss = Training(step, data, saved), interpolate(classification(step, data), step, data)
     weights = item_weights(data.targets, 0.5)
     run.run("crops", network, loss, weights, steps=4, rate=rate, update=descend)
     rows = backbone_rows(network, data.crops, step.device)

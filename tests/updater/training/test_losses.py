@@ -41,14 +41,14 @@ def test_keeping_weighs_as_old_classes_among_all(weight, share, monkeypatch):
     logits = torch.tensor([[0.0, 1.0, 5.0]])
     batch = SimpleNamespace(output=SimpleNamespace(logits=logits), items=torch.tensor([1]))
     kept = losses.soft_cross_entropy(logits[:, :2], wanted[1:]).item()
-    value = teacher.interpolate_distillation(lambda batch: torch.tensor(7.0), step, None)(batch).item()
+    value = teacher.interpolate(lambda batch: torch.tensor(7.0), step, None)(batch).item()
     assert value == pytest.approx((1 - share) * 7 + share * kept, rel=1e-5)
     assert math.isfinite(value)
 
 
 def test_the_first_step_has_nothing_to_keep():
     step = SimpleNamespace(options=Options(), old=(), classes=("a",))
-    loss = teacher.interpolate_distillation(lambda batch: torch.tensor(7.0), step, None)
+    loss = teacher.interpolate(lambda batch: torch.tensor(7.0), step, None)
     assert loss(None).item() == 7
 
 
@@ -78,9 +78,7 @@ def test_distillation_over_exemplars_is_their_mean_by_hand_and_nothing_without_a
         train=SimpleNamespace(families=("a", "b")),
         device=torch.device("cpu"),
     )
-    loss = teacher.interpolate_distillation(
-        lambda batch: torch.tensor(0.0), step, SimpleNamespace(targets=[0, 1])
-    )
+    loss = teacher.interpolate(lambda batch: torch.tensor(0.0), step, SimpleNamespace(targets=[0, 1]))
     logits = torch.zeros(2, 2, requires_grad=True)
 
     def value(items):

@@ -38,7 +38,7 @@ PLAIN_BACKBONE = "lcnet_050"
 
 
 @dataclass(frozen=True)
-class LeftOutFamily:
+class LeftOut:
     """One family left out: the figures of rejection, and the scores that they are of.
 
     The unknowns are all forgeries of the family, those for training too: nothing has seen them. The control
@@ -72,7 +72,7 @@ def leave_out(
     plain: bool,
     folder: Path,
     progress: Progress,
-) -> dict[str, LeftOutFamily]:
+) -> dict[str, LeftOut]:
     """Train on every other task, and measure each of the setup's scores on the family; by score.
 
     kinds: of the pseudo-forgeries that are left out with it. plain: whether the energy is a plain network's,
@@ -110,7 +110,7 @@ def leave_out(
         known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])
         scores = replace(scores, known_energy=known_energy, unknown_energy=energy)
         unseen_figures = measure_unseen(scores, threshold)
-        results[name] = LeftOutFamily(family, unseen_figures, scores, *shares, not_real, lone)
+        results[name] = LeftOut(family, unseen_figures, scores, *shares, not_real, lone)
     if is_first():
         _save(done, results)
     return results
@@ -209,7 +209,7 @@ def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
     return float((labels[real] == "unknown").mean()), float((labels[real] == "fake").mean())
 
 
-def _save(path: Path, results: Mapping[str, LeftOutFamily]) -> None:
+def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
     arrays, facts = {}, {}
     for name, of_score in results.items():
         for key, values in [*vars(of_score.scores).items(), ("not_real", of_score.not_real)]:
@@ -221,16 +221,14 @@ def _save(path: Path, results: Mapping[str, LeftOutFamily]) -> None:
     write_durably(path.with_suffix(".json"), json.dumps(facts).encode())
 
 
-def _load(path: Path) -> dict[str, LeftOutFamily] | None:
+def _load(path: Path) -> dict[str, LeftOut] | None:
     if not path.with_suffix(".json").is_file():
         return None
     arrays, results = load_file(path.with_suffix(".safetensors")), {}
     for name, facts in json.loads(path.with_suffix(".json").read_bytes()).items():
         own = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
         not_real, unseen = own.pop("not_real").astype(bool), Unseen.model_validate(facts.pop("unseen"))
-        results[name] = LeftOutFamily(
-            **facts, unseen=unseen, scores=RejectionScores(**own), not_real=not_real
-        )
+        results[name] = LeftOut(**facts, unseen=unseen, scores=RejectionScores(**own), not_real=not_real)
     return results
 
 

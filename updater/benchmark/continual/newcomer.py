@@ -45,7 +45,7 @@ _OF_TRAINING = {"backbone", "epochs", "rate", "batch"}
 
 
 @dataclass(frozen=True)
-class NewcomerMedia:
+class Media:
     """What the newcomer's way is gone with; every item has its forensic features."""
 
     library: LabelledCrops
@@ -57,7 +57,7 @@ class NewcomerMedia:
 
 
 @dataclass(frozen=True)
-class NewcomerVerdicts:
+class Verdicts:
     """What one release said of n items; every array is [n]."""
 
     families: NDArray[np.str_]
@@ -82,7 +82,7 @@ def newcomer_benchmark(
     reals: int,
     each: int,
     experts: tuple[Expert, ...] = (),
-) -> Benchmark[NewcomerMedia]:
+) -> Benchmark[Media]:
     """Return the newcomer's way as it is run, with a library of so many reals and so many of each family.
 
     The own media that nothing is trained on are a quarter of that. experts: what both releases carry. Raises
@@ -95,13 +95,13 @@ def newcomer_benchmark(
         newcomers = LabelledCrops.join(load_sources(data, reader))
     lines = (f"{family} {item}\n" for family, item in zip(newcomers.families, newcomers.ids, strict=True))
 
-    def prepare(progress: Progress) -> NewcomerMedia:
+    def prepare(progress: Progress) -> Media:
         with CropReader(cache=cache, progress=progress, picture=shown) as reader:
             library = load_library(reader, "train", reals, each)
             fresh = load_library(reader, "after", reals // 4, each // 4)
         parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
         cpu = torch.device("cpu")
-        return NewcomerMedia(
+        return Media(
             **{k: with_crop_features(v, cpu, partial(progress, f"features of {k}")) for k, v in parts.items()}
         )
 
@@ -123,9 +123,7 @@ def newcomer_benchmark(
     )
 
 
-def measure(
-    media: NewcomerMedia, settings: UpdaterSettings, seed: Seed, experts: tuple[Expert, ...] = ()
-) -> Outcome:
+def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[Expert, ...] = ()) -> Outcome:
     """Go the newcomer's way once. The seed decides what is dealt where, and both trainings.
 
     Groups stay whole: in the halves of the photographs, and on the sides of both releases' data.
@@ -141,28 +139,23 @@ def measure(
     held = release.manifest
     parent = Parent(release, load_network(release.folder / WEIGHTS, held.architecture, held.classes))
     candidate = _release(settings, parent, both, seed, "after", experts)
-    judged = {
-        name: _judge_release(of, asked, seed) for name, of in (("before", release), ("after", candidate))
-    }
+    judged = {name: _judge(of, asked, seed) for name, of in (("before", release), ("after", candidate))}
     every = LabelledCrops.join([media.fresh, media.newcomers])
     return outcome((held.gate, candidate.manifest.gate), judged["before"], judged["after"], draws_of(every))
 
 
-def draws_of(items: LabelledCrops | NewcomerVerdicts) -> Resamples:
+def draws_of(items: LabelledCrops | Verdicts) -> Resamples:
     """Return draws of all that any seed asks of, by groups within their source."""
     strata = [f"{source}/{family}" for source, family in zip(items.sources, items.families, strict=True)]
     return Resamples(_groups(items), strata)
 
 
-def _groups(items: LabelledCrops | NewcomerVerdicts) -> list[str]:
+def _groups(items: LabelledCrops | Verdicts) -> list[str]:
     return [f"{source}/{group}" for source, group in zip(items.sources, items.groups, strict=True)]
 
 
 def outcome(
-    gates: tuple[GateParameters, GateParameters],
-    before: NewcomerVerdicts,
-    after: NewcomerVerdicts,
-    draws: Resamples,
+    gates: tuple[GateParameters, GateParameters], before: Verdicts, after: Verdicts, draws: Resamples
 ) -> Outcome:
     """Return what both releases said of the same items: FIGURE_before and FIGURE_after.
 
@@ -186,7 +179,7 @@ def outcome(
     )
 
 
-def figures(judged: NewcomerVerdicts, draws: Resamples, source: str | None = None) -> Values:
+def figures(judged: Verdicts, draws: Resamples, source: str | None = None) -> Values:
     """Return shares of what a release said, and the AUC of the forgeries against the other photographs.
 
     source: the one that they are of; None: all. Each has its draws.
@@ -255,12 +248,12 @@ def _release(
     return Artifact(draft.artifact, draft.manifest(), identity_of(plan, 0))
 
 
-def _judge_release(release: Artifact, items: LabelledCrops, seed: Seed) -> NewcomerVerdicts:
+def _judge(release: Artifact, items: LabelledCrops, seed: Seed) -> Verdicts:
     manifest = release.manifest
     session = open_session(release, threads=1)
     scored = score_items(session, items, lambda done: seed.progress("judge", done, len(items)))
     labels, named = label_items(scored, manifest.gate, manifest.classes, items)
-    return NewcomerVerdicts(
+    return Verdicts(
         families=np.array(items.families),
         sources=np.array(items.sources),
         groups=np.array(items.groups),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from updater.benchmark.continual.left_out import LeftOutFamily
+from updater.benchmark.continual.left_out import LeftOut
 from updater.benchmark.continual.scoring import JudgedItems
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.report.bootstrap import (
@@ -31,8 +31,8 @@ def resample_figures(
     stream: Stream,
     on_tests: Sequence[JudgedItems],
     scores: Mapping[str, RejectionScores],
-    left_out: Sequence[LeftOutFamily],
-    left_out_source_known: Sequence[LeftOutFamily],
+    left_out: Sequence[LeftOut],
+    left_out_source_known: Sequence[LeftOut],
 ) -> tuple[dict[str, Draws], dict[str, dict[str, Draws]]]:
     """Return a run's figures on each draw of the stream's images, by their names in `Figures`.
 
@@ -87,9 +87,7 @@ def _continual(on_tests: Sequence[JudgedItems], images: Resamples) -> dict[str, 
     return found
 
 
-def _of_left_out(
-    stream: Stream, one: LeftOutFamily, images: Resamples, *, source_known: bool
-) -> dict[str, Values]:
+def _of_left_out(stream: Stream, one: LeftOut, images: Resamples, *, source_known: bool) -> dict[str, Values]:
     (left,) = (task for task in stream.tasks if task.name == one.family)
     # In the order in which `leave_out` scores them.
     known = [group for task in stream.tasks if task is not left for group in task.test.groups]
@@ -102,7 +100,7 @@ def _forgeries(left: Task) -> list[str]:
     return [g for part in (left.train, left.calibration, left.test) for g in _groups(part, fake=True)]
 
 
-def _within_source(stream: Stream, one: LeftOutFamily, images: Resamples) -> dict[str, Values]:
+def _within_source(stream: Stream, one: LeftOut, images: Resamples) -> dict[str, Values]:
     """Return the figures of a family within its source, and its power."""
     (left,) = (task for task in stream.tasks if task.name == one.family)
     unknown, own = images.of(_forgeries(left)), images.of(_groups(left.test, fake=False))

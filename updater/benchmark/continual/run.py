@@ -10,7 +10,7 @@ import numpy as np
 from detector.release.manifest import FEATURE_VERSION
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
-from updater.benchmark.continual.left_out import LeftOutFamily, leave_out, train_without
+from updater.benchmark.continual.left_out import LeftOut, leave_out, train_without
 from updater.benchmark.continual.resampled import Draws, resample_figures
 from updater.benchmark.continual.scoring import rightly_told
 from updater.benchmark.continual.setup import Setup
@@ -50,7 +50,7 @@ def stream_benchmark(
     crops = stream.plan.model_dump(mode="json")
 
     def measure_seed(featured: Stream, seed: Seed) -> Outcome:
-        out: list[list[dict[str, LeftOutFamily]]] = [[], []]
+        out: list[list[dict[str, LeftOut]]] = [[], []]
         continual = Continual(featured, setup, seed.number, seed.parts, seed.progress)
         learnt = continual.run()
         joint = _joint(featured, setup, seed)
@@ -82,8 +82,8 @@ def _outcome(
     continual: Continual,
     learnt: tuple[list[list[float]], list[StreamStep], dict[str, RejectionScores]],
     joint: tuple[float, float],
-    out: Sequence[Mapping[str, LeftOutFamily]],
-    out_source_known: Sequence[Mapping[str, LeftOutFamily]],
+    out: Sequence[Mapping[str, LeftOut]],
+    out_source_known: Sequence[Mapping[str, LeftOut]],
 ) -> Outcome:
     """Put all that was measured together, and write the scores of rejection into the seed's folder."""
     (columns, steps, scores), (joint_aa, joint_s), first = learnt, joint, setup.rejection[0]
@@ -135,7 +135,7 @@ def _outcome(
     )
 
 
-def _of_family(one: LeftOutFamily, drawn: Mapping[str, Draws]) -> Values:
+def _of_family(one: LeftOut, drawn: Mapping[str, Draws]) -> Values:
     """Return how a family fares within its source, which is known; each figure is of all its forgeries."""
     figures = {f"within_source.{name}": value for name, value in one.within}
     figures["power.share"] = float(one.not_real.mean())
@@ -147,11 +147,11 @@ def _values(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:
     return {row: {name: Value(value=value) for name, value in figures} for row, figures in rows.items()}
 
 
-def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOutFamily]]) -> dict[str, Unseen]:
+def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOut]]) -> dict[str, Unseen]:
     return {name: mean_of(Unseen, [one[name].unseen for one in out]) for name in setup.rejection}
 
 
-def _of_source_known(left_out: Sequence[LeftOutFamily], powers: Sequence[float]) -> dict[str, object]:
+def _of_source_known(left_out: Sequence[LeftOut], powers: Sequence[float]) -> dict[str, object]:
     """Return what only a known source can show: the power, and the score of the lone source."""
     if not left_out:
         return {}
@@ -189,7 +189,7 @@ def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
 
 def _left_out(
     stream: Stream, setup: Setup, seed: Seed, kinds: Kinds, *, source_known: bool, plain: bool
-) -> list[dict[str, LeftOutFamily]]:
+) -> list[dict[str, LeftOut]]:
     return [
         leave_out(
             stream,

@@ -21,7 +21,7 @@ from memory.records import REAL
 from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
 from updater.data.layouts.listed import (
     MISSING,
-    LayoutTally,
+    Tally,
     group_items,
     kept_apart,
     lines_of,
@@ -68,7 +68,7 @@ def load_deeperforensics(folder: Path, reals: Path, variant: str = "std") -> Lis
     videos = folder / "manipulated_videos" / VARIANTS[variant]
     if not videos.is_dir():
         raise LayoutError(f"{videos} is missing: unpack manipulated_videos there")
-    tally = LayoutTally()
+    tally = Tally()
     meta = None if VARIANTS[variant] in _PLAIN else _meta(folder, VARIANTS[variant])
     names = list(_names(folder, tally))
     groups = group_items([(f"actor {actor}", f"target {target}") for _, target, actor, _ in names])
@@ -123,7 +123,7 @@ def _meta(folder: Path, variant: str) -> dict[str, tuple[Step, ...]]:
     return meta
 
 
-def _names(folder: Path, tally: LayoutTally) -> Iterator[tuple[str, str, str, Split]]:
+def _names(folder: Path, tally: Tally) -> Iterator[tuple[str, str, str, Split]]:
     """Yield each listed video's name, target, actor and split."""
     seen = set()
     for split in get_args(Split):

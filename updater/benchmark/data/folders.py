@@ -26,7 +26,7 @@ from updater.benchmark.data.tasks import (
     Task,
     hold_back,
     is_real,
-    shuffle_items,
+    shuffle,
 )
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.listed import media_in, subfolders
@@ -90,7 +90,7 @@ def load_folders(
     for place, distance, paths in sets:
         files = [MediaFile(path, path.relative_to(folder).as_posix(), place.name) for path in paths]
         items = reader.read(f"read {place.relative_to(folder)}", place.name, files)
-        outliers.append(OutlierSet(place.name, shuffle_items(items, seed), distance=distance))
+        outliers.append(OutlierSet(place.name, shuffle(items, seed), distance=distance))
     return Stream("opencil", tuple(tasks), tuple(outliers), reader.plan)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from memory.records import REAL
 from updater.benchmark.data.crops import CropReader, MediaFile
-from updater.benchmark.data.tasks import FAKE, OutlierSet, Stream, Task, hold_back, shuffle_items
+from updater.benchmark.data.tasks import FAKE, OutlierSet, Stream, Task, hold_back, shuffle
 from updater.data.layouts.cddb import FACEFORENSICS, WILD, files_of, tasks_in
 from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.data.layouts.layouts import family_of, pictures_of
@@ -88,9 +88,7 @@ def with_unseen_families(stream: Stream, folder: Path, reader: CropReader, seed:
     later = [OutlierSet(t.name, t.test, until_step=step) for step, t in enumerate(stream.tasks) if step]
     known = {task.name for task in stream.tasks}
     never = [
-        OutlierSet(
-            name, shuffle_items(reader.read(f"read {name}/val", name, _files(folder, name, "val")), seed)
-        )
+        OutlierSet(name, shuffle(reader.read(f"read {name}/val", name, _files(folder, name, "val")), seed))
         for name in tasks_in(folder)
         if name not in known
     ]

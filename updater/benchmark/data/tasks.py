@@ -120,7 +120,7 @@ def is_real(class_name: str) -> bool:
     return class_name.rpartition("/")[2] == REAL
 
 
-def shuffle_items(items: LabelledCrops, seed: int) -> LabelledCrops:
+def shuffle(items: LabelledCrops, seed: int) -> LabelledCrops:
     """Return the items in a drawn order: the first of a set that grows are then of all its classes."""
     return items.take(np.random.default_rng(seed).permutation(len(items)))
 

@@ -12,7 +12,7 @@ from ingest.records import CropPlan
 from ingest.sandbox.crops import cut, grid
 from updater.benchmark.data.crops import CropReader, MediaFile
 from updater.data.layouts.entries import Entry
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.listed import Tally
 from updater.data.training_data import LabelledCrops
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError, Step
@@ -32,13 +32,13 @@ FRAMES_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
-class ClipReading:
+class Reading:
     """How clips are read, and where what was made of them is kept."""
 
     plan: CropPlan
     cache: Path
     progress: Progress
-    tally: LayoutTally
+    tally: Tally
 
     def clips(self, what: str, entries: Sequence[Entry]) -> LabelledCrops:
         """Read clips to crops with their forensic features; those that cannot be distorted are counted.

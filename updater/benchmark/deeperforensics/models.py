@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from detector.model.backbone import BackboneError, architecture_of
 from detector.release.manifest import NO_BACKBONE, Architecture
 from updater.benchmark.continual.setup import Setup
-from updater.benchmark.deeperforensics.media import ClipReading, excerpts, under
+from updater.benchmark.deeperforensics.media import Reading, excerpts, under
 from updater.benchmark.forgerynet.choices import Choices as ClipChoices
 from updater.benchmark.forgerynet.classifiers import of_videos
 from updater.benchmark.forgerynet.sights import Sample
@@ -46,7 +46,7 @@ class ModelError(DataError):
 
 
 @dataclass(frozen=True)
-class TrainedClipModel(Generic[T]):
+class Rater(Generic[T]):
     """A model that was trained."""
 
     parameters: int
@@ -66,12 +66,12 @@ class Model(Protocol[T]):
     def labels(self, clips: T) -> NDArray[np.int64]:
         """Return 1 for a forged clip, 0 for a real one, [n]."""
 
-    def train(self, parts: Sequence[T], name: str, seed: Seed) -> TrainedClipModel[T]:
+    def train(self, parts: Sequence[T], name: str, seed: Seed) -> Rater[T]:
         """Train on real and forged clips of all parts. name: of the training."""
 
 
 def model_of(
-    name: str, reading: ClipReading, device: torch.device, *, synthetic: bool
+    name: str, reading: Reading, device: torch.device, *, synthetic: bool
 ) -> Model[LabelledCrops] | Model[Sequence[Sample]]:
     """Return the model of that name. Raises ModelError."""
     check(name)
@@ -102,7 +102,7 @@ class OnCrops:
     """A network on crops as the stream cuts them."""
 
     name: str
-    reading: ClipReading
+    reading: Reading
     device: torch.device
 
     def read(self, what: str, entries: Sequence[Entry]) -> LabelledCrops:
@@ -118,7 +118,7 @@ class OnCrops:
         """Return 1 for a forged clip, 0 for a real one, [n]."""
         return np.array([family != "real" for family in clips.families], np.int64)
 
-    def train(self, parts: Sequence[LabelledCrops], name: str, seed: Seed) -> TrainedClipModel[LabelledCrops]:
+    def train(self, parts: Sequence[LabelledCrops], name: str, seed: Seed) -> Rater[LabelledCrops]:
         """Train on real and forged clips of all parts."""
         items = LabelledCrops.join(parts)
         # A clip may stand in several variants with the same bytes: here each has an id of its own.
@@ -138,13 +138,11 @@ class OnCrops:
         )
         real = learnt.classes.index("real")
 
-        def forged_probability(clips: LabelledCrops) -> NDArray[np.float64]:
+        def p_forged(clips: LabelledCrops) -> NDArray[np.float64]:
             logits = output_of(learnt.network, clips, self.device, "clips", lambda *at: None).logits
             return np.asarray(1 - torch.softmax(logits.double(), 1)[:, real].numpy())
 
-        return TrainedClipModel(
-            sum(weights.numel() for weights in learnt.network.parameters()), forged_probability
-        )
+        return Rater(sum(weights.numel() for weights in learnt.network.parameters()), p_forged)
 
     def _architecture(self, crop_px: int) -> Architecture:
         if self.name == FORENSIC:
@@ -157,7 +155,7 @@ class OnClips:
     """One of the paper's networks on frames in a row."""
 
     choices: ClipChoices
-    reading: ClipReading
+    reading: Reading
     device: torch.device
 
     def read(self, what: str, entries: Sequence[Entry]) -> Sequence[Sample]:
@@ -185,9 +183,7 @@ class OnClips:
         """Return 1 for a forged clip, 0 for a real one, [n]."""
         return np.array([sight.entry.label for sight in clips], np.int64)
 
-    def train(
-        self, parts: Sequence[Sequence[Sample]], name: str, seed: Seed
-    ) -> TrainedClipModel[Sequence[Sample]]:
+    def train(self, parts: Sequence[Sequence[Sample]], name: str, seed: Seed) -> Rater[Sequence[Sample]]:
         """Train on real and forged clips of all parts."""
         clips = [sight for part in parts for sight in part]
         classifier = of_videos(self.choices, 2, self.device, None)
@@ -200,7 +196,7 @@ class OnClips:
             progress=partial(seed.progress, f"training on {name}"),
         )
         progress = partial(seed.progress, f"{name}: test")
-        return TrainedClipModel(
+        return Rater(
             sum(weights.numel() for weights in network.parameters()),
             lambda asked: classifier.probabilities(network, asked, self.device, progress)[:, 1],
         )

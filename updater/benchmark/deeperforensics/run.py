@@ -15,8 +15,8 @@ from pydantic import JsonValue
 
 from ingest.records import CropPlan
 from updater.benchmark.data.deeperforensics import load_deeperforensics, load_hidden
-from updater.benchmark.deeperforensics.media import SMALL, ClipReading, of_both_labels
-from updater.benchmark.deeperforensics.models import Model, TrainedClipModel
+from updater.benchmark.deeperforensics.media import SMALL, Reading, of_both_labels
+from updater.benchmark.deeperforensics.models import Model, Rater
 from updater.benchmark.deeperforensics.tree import (
     HIDDEN_FOLDER,
     REALS_FOLDER,
@@ -79,7 +79,7 @@ class RunChoices:
 
 
 @dataclass(frozen=True)
-class ClipTree:
+class Data:
     """What was read of a tree."""
 
     name: str
@@ -102,7 +102,7 @@ def read(
     hidden: Path | None,
     home: Path,
     progress: Progress,
-) -> ClipTree:
+) -> Data:
     """Read the variants that the choices name; without a folder, make our own clips once and read those.
 
     Raises LayoutError, and OSError.
@@ -131,7 +131,7 @@ def read(
     if not test:
         notes = (*notes, f"no {HIDDEN} test: it was never released, and there is no other method's folder")
     every = [entry for of in variants.values() for entry in of.entries]
-    return ClipTree(name, digest_of([*every, *test], data), variants, test, plan, notes)
+    return Data(name, digest_of([*every, *test], data), variants, test, plan, notes)
 
 
 def variants_of(train: str) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class ClipMedia(Generic[T]):
+class Clips(Generic[T]):
     """All clips of a run, as its model reads them."""
 
     train: Mapping[str, T]
@@ -167,12 +167,10 @@ class ClipMedia(Generic[T]):
     """by TYPE:LEVEL, clips of std's test under one distortion"""
 
 
-def benchmark(
-    choices: RunChoices, data: ClipTree, model: Model[T], reading: ClipReading
-) -> Benchmark[ClipMedia[T]]:
+def benchmark(choices: RunChoices, data: Data, model: Model[T], reading: Reading) -> Benchmark[Clips[T]]:
     """Return the protocol as it is run."""
 
-    def measure_seed(media: ClipMedia[T], seed: Seed) -> Outcome:
+    def measure_seed(media: Clips[T], seed: Seed) -> Outcome:
         outcome = measure(choices, media, model, seed)
         return outcome.model_copy(update={"notes": (*data.notes, *reading.tally.notes())})
 
@@ -187,7 +185,7 @@ def benchmark(
     )
 
 
-def read_media(choices: RunChoices, data: ClipTree, model: Model[T], progress: Progress) -> ClipMedia[T]:
+def read_media(choices: RunChoices, data: Data, model: Model[T], progress: Progress) -> Clips[T]:
     """Read what the choices need. Raises what the model's reading raises, and ClipError."""
     train = {name: model.read(f"{name} train", data.part(name, "train")) for name in choices.trained_variants}
     test = {name: model.read(f"{name} test", data.part(name, "test")) for name in choices.test}
@@ -196,10 +194,10 @@ def read_media(choices: RunChoices, data: ClipTree, model: Model[T], progress: P
     some = of_both_labels(data.part("std", "test"), CLIPS_BY_DISTORTION)
     steps = [Step(name, level) for name in DEEPERFORENSICS for level in LEVELS]
     progress("each distortion at each level", 0, len(steps))
-    return ClipMedia(train, test, model.under_each(some, steps))
+    return Clips(train, test, model.under_each(some, steps))
 
 
-def measure(choices: RunChoices, media: ClipMedia[T], model: Model[T], seed: Seed) -> Outcome:
+def measure(choices: RunChoices, media: Clips[T], model: Model[T], seed: Seed) -> Outcome:
     """Train on each of the choices' trainings with one seed, and test it on everything."""
     table, by_distortion = {}, {}
     for training in choices.train:
@@ -214,7 +212,7 @@ def measure(choices: RunChoices, media: ClipMedia[T], model: Model[T], seed: See
     )
 
 
-def _figures(model: Model[T], judge: TrainedClipModel[T], clips: T) -> Values:
+def _figures(model: Model[T], judge: Rater[T], clips: T) -> Values:
     labels = model.labels(clips)
     return values(figures(judge.forged(clips), labels), len(labels))
 

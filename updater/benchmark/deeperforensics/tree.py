@@ -159,7 +159,7 @@ def _write_job(job: tuple[Path, int, Target]) -> None:
     std.write_bytes(forged)
     for variant in DISTORTED:
         place = folder / "manipulated_videos" / VARIANTS[variant] / target.name
-        _distort_clip(std, place, steps_of(seed, target, variant), f"{variant}/{target.name}", seed)
+        _distort(std, place, steps_of(seed, target, variant), f"{variant}/{target.name}", seed)
 
 
 def _write_hidden(folder: Path, seed: int, target: Target, real: bytes, forged: bytes) -> None:
@@ -168,13 +168,11 @@ def _write_hidden(folder: Path, seed: int, target: Target, real: bytes, forged: 
     undistorted = folder / f".{target.number}.mp4"
     undistorted.write_bytes(data)
     name = f"{target.number:03}.mp4"
-    _distort_clip(
-        undistorted, folder / kind / name, drawn_others(target.number, seed), f"hidden/{name}", seed
-    )
+    _distort(undistorted, folder / kind / name, drawn_others(target.number, seed), f"hidden/{name}", seed)
     undistorted.unlink()
 
 
-def _distort_clip(source: Path, target: Path, steps: Sequence[Step], name: str, seed: int) -> None:
+def _distort(source: Path, target: Path, steps: Sequence[Step], name: str, seed: int) -> None:
     distort_file(source, target, steps, generator_of(seed, name), via_xvid=False, max_pixels=_MAX_PIXELS)
 
 

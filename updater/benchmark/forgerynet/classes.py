@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from updater.benchmark.forgerynet.choices import KINDS, Job, class_names, class_of, in_group
-from updater.benchmark.forgerynet.classifiers import UntrainedClassifier, of_pictures, of_videos
+from updater.benchmark.forgerynet.classifiers import Classifier, of_pictures, of_videos
 from updater.benchmark.forgerynet.measures import absent, image_figures
 from updater.benchmark.forgerynet.sights import Sample, sights
 from updater.benchmark.forgerynet.views import video_sights
 from updater.benchmark.report.outcome import Outcome, Table, Values, values
 from updater.data.layouts.entries import LayoutError
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.listed import Tally
 
 
 def measure(job: Job) -> Outcome:
@@ -28,7 +28,7 @@ def measure(job: Job) -> Outcome:
     Raises NetworkError and BackboneError for a model that is none, and LayoutError where a side has no file
     of a sort.
     """
-    choices, tally = job.choices, LayoutTally()
+    choices, tally = job.choices, Tally()
     make = of_pictures if choices.task == "image" else of_videos
     names = class_names(job.kinds, choices.classes)
     classifier = make(choices, len(names), job.device, job.weights)
@@ -71,7 +71,7 @@ class _Sides:
     """What is trained on and what is tested on."""
 
     job: Job
-    classifier: UntrainedClassifier
+    classifier: Classifier
     train_on: Sequence[Sample]
     test_on: Sequence[Sample]
 

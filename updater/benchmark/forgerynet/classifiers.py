@@ -36,7 +36,7 @@ from updater.training.processes import by_share
 
 
 @dataclass(frozen=True)
-class UntrainedClassifier:
+class Classifier:
     """A network that is yet to be trained, and what it is shown of a file: uint8 RGB [..., S, S, 3]."""
 
     choices: Choices
@@ -112,13 +112,11 @@ class UntrainedClassifier:
         return p.double().cpu().numpy()
 
 
-def of_pictures(
-    choices: Choices, classes: int, device: torch.device, weights: Path | None
-) -> UntrainedClassifier:
+def of_pictures(choices: Choices, classes: int, device: torch.device, weights: Path | None) -> Classifier:
     """Return a network on pictures. weights: a file to begin with."""
     recipe = recipe_of("image", choices, device, published_px(choices.model))
     front = front_of(choices.model)
-    return UntrainedClassifier(
+    return Classifier(
         choices,
         lambda: make_image_network(choices.model, classes, recipe.px, weights, pretrained=choices.pretrained),
         recipe,
@@ -127,14 +125,12 @@ def of_pictures(
     )
 
 
-def of_videos(
-    choices: Choices, classes: int, device: torch.device, weights: Path | None
-) -> UntrainedClassifier:
+def of_videos(choices: Choices, classes: int, device: torch.device, weights: Path | None) -> Classifier:
     """Return a network on videos. weights: a file to begin with."""
     sampling = sampling_of(choices.model)
     recipe = recipe_of("video", choices, device, sampling.px)
     recipe = replace(recipe, frames=sampling.frames or recipe.frames, stride=sampling.stride or recipe.stride)
-    return UntrainedClassifier(
+    return Classifier(
         choices,
         lambda: make_video_network(
             choices.model, classes, recipe.px, recipe.frames, weights, pretrained=choices.pretrained

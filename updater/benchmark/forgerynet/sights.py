@@ -24,7 +24,7 @@ from ingest.sandbox.extract import find_faces
 from ingest.settings import IngestSettings
 from updater.benchmark.forgerynet.choices import Input
 from updater.data.layouts.entries import Entry
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.listed import Tally
 from updater.distortions.distortion import DistortionError
 from updater.distortions.files import read_still
 from updater.filters import Picture
@@ -51,11 +51,7 @@ class Sample:
 
 
 def sights(
-    entries: Sequence[Entry],
-    kind: Input,
-    cache: Path,
-    tally: LayoutTally,
-    progress: Callable[[int, int], None],
+    entries: Sequence[Entry], kind: Input, cache: Path, tally: Tally, progress: Callable[[int, int], None]
 ) -> list[Sample]:
     """Return the entries whose pictures can be decoded. kind: native looks at all of a picture.
 
@@ -201,7 +197,7 @@ class MapResult:
     about: dict[str, JsonValue]
 
 
-def with_truth(sights: Sequence[Sample], tally: LayoutTally) -> list[MapItem]:
+def with_truth(sights: Sequence[Sample], tally: Tally) -> list[MapItem]:
     """Return the pictures whose truth is known: reals, and forgeries with a map of their own size.
 
     Others are left out and counted.
@@ -223,10 +219,7 @@ def with_truth(sights: Sequence[Sample], tally: LayoutTally) -> list[MapItem]:
 
 def _wrong(truth: Path, picture: Path) -> str | None:
     try:
-        with (
-            Image.open(truth, formats=FORMATS) as one,
-            Image.open(picture, formats=FORMATS) as other,
-        ):
+        with Image.open(truth, formats=FORMATS) as one, Image.open(picture, formats=FORMATS) as other:
             same = one.size == other.size
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return "maps are no pictures, and their forgeries are left out"

@@ -21,7 +21,7 @@ from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.outcome import ReportPicture as Drawing
 from updater.benchmark.report.plots import MapBeside, maps_beside_truths
 from updater.data.layouts.entries import LayoutError
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.listed import Tally
 
 Method = Callable[[Job, Sequence[MapItem], Sequence[MapItem], Sequence[MapItem], str], list[MapResult]]
 """takes the job, training, held-back and test pictures, and what stands behind ":" in the model's name"""
@@ -58,7 +58,7 @@ def measure(job: Job) -> Outcome:
     name, _, rest = job.choices.model.partition(":")
     if job.choices.protocol != "intra":
         raise ChoiceError("--task spatial has the protocol intra alone; try --model localizer:left-out")
-    tally = LayoutTally()
+    tally = Tally()
     found = {}
     for part, entries in (("train", job.train), ("held back", job.held_back), ("test", job.test)):
         progress = partial(job.progress, f"look at {part}")

@@ -30,8 +30,8 @@ from updater.benchmark.forgerynet.choices import ChoiceError, Job, in_group
 from updater.benchmark.report.outcome import Outcome, Values, values
 from updater.benchmark.temporal.method import Answer, Method, frame_auc, segment_figures
 from updater.benchmark.temporal.methods import METHODS
-from updater.data.layouts.entries import Entry, FrameSpan, LayoutError, SegmentsError, with_frames
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.entries import Entry, Extent, LayoutError, SegmentsError, with_frames
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.filters import Picture
 from updater.measures import auroc
@@ -54,7 +54,7 @@ class Video:
 def videos(
     entries: Sequence[Entry],
     cache: Path,
-    tally: LayoutTally,
+    tally: Tally,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Video]:
     """Return the videos whose stretches are known: from the first annotated frame to the last.
@@ -81,7 +81,7 @@ def videos(
 
 def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32] | str:
     """Return the features of a video's annotated frames, or what is wrong with it."""
-    first, end = entry.annotated or FrameSpan(0, 1)
+    first, end = entry.annotated or Extent(0, 1)
     try:
         key = hashlib.sha256(entry.path.read_bytes())
     except OSError:
@@ -166,7 +166,7 @@ def measure(job: Job) -> Outcome:
     """
     check(job.choices.model)
     method = METHODS[job.choices.model]
-    tally = LayoutTally()
+    tally = Tally()
     parts: dict[str, list[Video]] = {}
     for part, entries in (("train", job.train), ("test", job.test)):
         parts[part] = videos(
@@ -197,7 +197,7 @@ def measure(job: Job) -> Outcome:
 
 
 def _left_out(
-    job: Job, method: Method, train_on: Sequence[Video], test_on: Sequence[Video], tally: LayoutTally
+    job: Job, method: Method, train_on: Sequence[Video], test_on: Sequence[Video], tally: Tally
 ) -> Outcome:
     table: dict[str, dict[str, Values]] = {}
     for family in job.kinds:

@@ -24,7 +24,7 @@ from updater.benchmark.forgerynet.sights import (
 )
 from updater.benchmark.forgerynet.training import NetworkRecipe
 from updater.data.layouts.entries import Entry, SegmentsError, with_frames
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.distortions.distortion import DistortionError, Step
 from updater.distortions.files import generator_of
@@ -83,7 +83,7 @@ Numbers = NDArray[np.int64]
 
 
 def video_sights(
-    entries: Sequence[Entry], cache: Path, tally: LayoutTally, progress: Callable[[int, int], None]
+    entries: Sequence[Entry], cache: Path, tally: Tally, progress: Callable[[int, int], None]
 ) -> list[Sample]:
     """Return the videos whose frames can all be decoded, each with their number; others are counted.
 

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.model.network import Network
-from updater.benchmark.learners.teacher import interpolate_distillation
+from updater.benchmark.learners.teacher import interpolate
 from updater.data.training_data import LabelledCrops
 from updater.draws import SeedPurpose
 from updater.training import schemes, two_stages
@@ -52,9 +52,7 @@ def learn_bic(step: Step) -> TrainedModel:
         out = held_out(step.train, step.old, step.seed)
     fitted = replace(step, train=step.train.take(np.flatnonzero(~out)))
     trained = two_stages.train(
-        fitted,
-        "bic",
-        lambda network, data: interpolate_distillation(classification(fitted, data), fitted, data),
+        fitted, "bic", lambda network, data: interpolate(classification(fitted, data), fitted, data)
     )
     if not out.any():
         return TrainedModel(trained.network, step.classes)
@@ -128,7 +126,7 @@ def learn_wa(step: Step) -> TrainedModel:
     if step.architecture.head != "linear":
         raise ValueError("WA aligns a linear head; the architecture has a cosine one")
     trained = two_stages.train(
-        step, "wa", lambda network, data: interpolate_distillation(classification(step, data), step, data)
+        step, "wa", lambda network, data: interpolate(classification(step, data), step, data)
     )
     network = trained.network
     state = network.head.state_dict()

@@ -25,7 +25,7 @@ def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOu
     return of
 
 
-def interpolate_distillation(loss: Loss, step: Step, data: TrainingSet) -> Loss:
+def interpolate(loss: Loss, step: Step, data: TrainingSet) -> Loss:
     """Return (1 - lambda) * loss + lambda * distillation, lambda = |old| / |all classes|.
 
     Wu et al. 2019 (BiC), eq. 4, and Zhao et al. 2020 (WA), eq. 4: the more there is to keep, the more

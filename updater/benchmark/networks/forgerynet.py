@@ -218,7 +218,7 @@ class _Excited(nn.Module):
         return x * share
 
 
-class _ResidualBlock(nn.Module):
+class _Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, *, excited: bool) -> None:
         super().__init__()
         wide, steps = int(_WIDER * outputs), (1, stride, stride)
@@ -255,9 +255,7 @@ class X3D(nn.Module):
         blocks = []
         for depth, outputs in zip(_DEPTHS, _WIDTHS, strict=True):
             for number in range(depth):
-                blocks.append(
-                    _ResidualBlock(width, outputs, stride=1 if number else 2, excited=number % 2 == 0)
-                )
+                blocks.append(_Block(width, outputs, stride=1 if number else 2, excited=number % 2 == 0))
                 width = outputs
         self.blocks = nn.Sequential(*blocks)
         self.last = nn.Sequential(nn.Conv3d(width, _LAST, 1, bias=False), nn.BatchNorm3d(_LAST), nn.ReLU())

@@ -61,7 +61,7 @@ class NetworkError(ValueError):
     """A network that there is none of. One line: which, and what there is."""
 
 
-class Classifier(nn.Module):
+class ImageClassifier(nn.Module):
     """float32 RGB [B, 3, S, S], 0..1 → float32 logits [B, K]."""
 
     def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
@@ -214,7 +214,7 @@ def make_image_network(
     if front == GRAM:
         return GramNet(make_levels(backbone, px, weights, pretrained=pretrained), classes)
     name = f"{front}:{backbone}" if front == HIGHPASS else backbone
-    return Classifier(*make_features(name, 3, px, weights, pretrained=pretrained), classes)
+    return ImageClassifier(*make_features(name, 3, px, weights, pretrained=pretrained), classes)
 
 
 def _parts(name: str) -> tuple[str, str]:

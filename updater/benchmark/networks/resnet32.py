@@ -27,7 +27,7 @@ default_cfgs = generate_default_cfgs(
 )
 
 
-class _Block(nn.Module):
+class _BasicBlock(nn.Module):
     """float32 [N, C, S, S] → [N, C, S, S], or [N, 2 C, S / 2, S / 2] where channels double."""
 
     def __init__(self, channels: int, out: int) -> None:
@@ -59,7 +59,7 @@ class ResNet32(nn.Module):
         channels = 16
         for out in (16, 32, 64):
             for _ in range(_BLOCKS):
-                layers.append(_Block(channels, out))
+                layers.append(_BasicBlock(channels, out))
                 channels = out
         self.features = nn.Sequential(*layers)
         for module in self.modules():

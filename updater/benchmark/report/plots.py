@@ -109,7 +109,7 @@ def aa_over_time(runs: Sequence[Run]) -> str:
     outcomes = [run.outcome for run in runs]
     steps = np.arange(1, len(outcomes[0].tasks) + 1)
     curves = np.array([outcome.aa_over_time() for outcome in outcomes])
-    _draw_band(axes, steps.astype(np.float64), curves, _GATE, "after each task")
+    _band(axes, steps.astype(np.float64), curves, _GATE, "after each task")
     joint = [run.figures.joint_aa for run in runs if run.figures.joint_aa is not None]
     if joint:
         axes.axhline(
@@ -139,7 +139,7 @@ def roc(scores: Sequence[RejectionScores]) -> str:
             continue
         curves = np.array([_caught_share(unknown, known) for unknown, known in samples])
         area = np.mean([auroc(unknown, known) for unknown, known in samples])
-        _draw_band(axes, _GRID, curves, colour, f"{name}, AUC {area:.3f}")
+        _band(axes, _GRID, curves, colour, f"{name}, AUC {area:.3f}")
     axes.plot([0, 1], [0, 1], color="#a0aec0", linewidth=0.8, linestyle=":")
     axes.axvline(0.05, color="#a0aec0", linewidth=0.8)
     axes.set(xlabel="known called unknown", ylabel="unknown called unknown", xlim=(0, 1), ylim=(0, 1.01))
@@ -190,9 +190,7 @@ def _caught_share(unknown: NDArray[np.float32], known: NDArray[np.float32]) -> N
     return np.asarray(np.interp(_GRID, false, caught), np.float64)
 
 
-def _draw_band(
-    axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], colour: str, label: str
-) -> None:
+def _band(axes: Axes, x: NDArray[np.float64], curves: NDArray[np.float64], colour: str, label: str) -> None:
     mean = curves.mean(0)
     axes.plot(x, mean, color=colour, label=label)
     if len(curves) > 1:

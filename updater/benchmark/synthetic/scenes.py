@@ -190,16 +190,8 @@ PHOTOGRAPHS: dict[str, tuple[Path, ...]] = {
         _SKIMAGE / "rocket.jpg",
         _SKLEARN / "flower.jpg",
     ),
-    "stream": (
-        _SKIMAGE / "camera.png",
-        _SKIMAGE / "coffee.png",
-        _SKIMAGE / "motorcycle_left.png",
-    ),
-    "after": (
-        _SKIMAGE / "chelsea.png",
-        _SKIMAGE / "gravel.png",
-        _SKLEARN / "china.jpg",
-    ),
+    "stream": (_SKIMAGE / "camera.png", _SKIMAGE / "coffee.png", _SKIMAGE / "motorcycle_left.png"),
+    "after": (_SKIMAGE / "chelsea.png", _SKIMAGE / "gravel.png", _SKLEARN / "china.jpg"),
 }
 """Split → files. A split's media show its own photographs and no other's."""
 

@@ -47,7 +47,7 @@ class MediaSample:
 Sample = TypeVar("Sample", bound=MediaSample)
 
 
-class SourceMedium(NamedTuple):
+class Scene(NamedTuple):
     """What a medium shows, before it is forged."""
 
     group: str
@@ -74,18 +74,14 @@ def make(seed: int, split: str, family: str, index: int) -> MediaSample:
     return MediaSample(data, family, shown.group, f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}")
 
 
-def source(
-    rng: np.random.Generator, split: str, height: int, width: int, *, photographs: float
-) -> SourceMedium:
+def source(rng: np.random.Generator, split: str, height: int, width: int, *, photographs: float) -> Scene:
     """A photograph of the split, with this probability, else a scene that no other medium shows."""
     if rng.random() < photographs:
         group, picture = piece(rng, split, height, width)
-        return SourceMedium(group, None, picture)
+        return Scene(group, None, picture)
     scene = rng.bytes(8).hex()
     camera = int(rng.integers(len(CAMERAS)))
-    return SourceMedium(
-        f"scene-{scene}", camera, photograph(rng, render(rng, height, width), CAMERAS[camera])
-    )
+    return Scene(f"scene-{scene}", camera, photograph(rng, render(rng, height, width), CAMERAS[camera]))
 
 
 def make_many(

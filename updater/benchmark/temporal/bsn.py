@@ -49,7 +49,7 @@ class Boundaries(nn.Module):
         return torch.sigmoid(0.01 * self.layers(features))
 
 
-class ProposalEvaluator(nn.Module):
+class PEM(nn.Module):
     """PEM: 32 numbers of a proposal → how much of a true segment it is, float32 [N]."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localize
     grids = [rescaling.grid(clip) for clip in forged]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        boundaries, judge = Boundaries(rescaling.channels), ProposalEvaluator()
+        boundaries, judge = Boundaries(rescaling.channels), PEM()
         _train_boundaries(boundaries, grids, progress)
         _train_judge(judge, boundaries, grids, progress)
     boundaries.eval()
@@ -100,9 +100,7 @@ def _train_boundaries(network: Boundaries, grids: Sequence[Grid], progress: Prog
     _fit(network, loss, len(grids), _BATCH, _TEM_RATE, lambda done, total: progress(done, 2 * total))
 
 
-def _train_judge(
-    network: ProposalEvaluator, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress
-) -> None:
+def _train_judge(network: PEM, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
     described, overlaps = [], []
     for grid in grids:
         curves = _curves(boundaries, grid.features)

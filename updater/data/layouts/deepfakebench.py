@@ -18,7 +18,7 @@ from memory.records import REAL
 from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
 from updater.data.layouts.faceforensics import Rate
 from updater.data.layouts.listed import (
-    LayoutTally,
+    Tally,
     below,
     group_items,
     is_there,
@@ -70,7 +70,7 @@ def load_deepfakebench(path: Path, folder: Path, rate: Rate = "c23") -> Listing:
     Raises LayoutError where the file is none of DeepfakeBench's or lacks the rate, where no ending of its
     paths is below the folder, and where fewer than half of its videos are there.
     """
-    tally, root = LayoutTally(), _Root(folder)
+    tally, root = Tally(), _Root(folder)
     videos = list(_videos(path, rate, tally))
     groups = group_items([_shown_keys(video) for video in videos]) if videos else []
     entries = []
@@ -90,7 +90,7 @@ def load_deepfakebench(path: Path, folder: Path, rate: Rate = "c23") -> Listing:
     return Listing(path.stem, kept_apart(entries, tally), tally.notes())
 
 
-def _entry(video: _Video, group: str, root: "_Root", tally: LayoutTally) -> Entry | None:
+def _entry(video: _Video, group: str, root: "_Root", tally: Tally) -> Entry | None:
     """Return a video with those of its frames that are there, in their order; None where there are none."""
     name = f"{video.set_name}/{video.family}/{video.name}"
     pictures = []
@@ -152,7 +152,7 @@ def _shown_keys(video: _Video) -> tuple[str, ...]:
     return (f"{video.set_name}/{video.name}",)
 
 
-def _videos(path: Path, rate: Rate, tally: LayoutTally) -> Iterator[_Video]:
+def _videos(path: Path, rate: Rate, tally: Tally) -> Iterator[_Video]:
     """Yield every video that the file names, as it names it."""
     for set_name, labels in _mapping(json_in(path), path).items():
         for label, splits in _mapping(labels, path).items():
@@ -179,9 +179,7 @@ def _at_rate(found: dict[str, Any], rate: Rate, where: str) -> dict[str, Any]:
     return of_rate
 
 
-def _video(
-    set_name: str, label: str, split: Split, name: str, about: Any, tally: LayoutTally
-) -> Iterator[_Video]:
+def _video(set_name: str, label: str, split: Split, name: str, about: Any, tally: Tally) -> Iterator[_Video]:
     """Yield a video, if it is to be used."""
     where = f"{set_name}/{label}/{split}/{name}"
     said = about if isinstance(about, dict) else {}

@@ -19,7 +19,7 @@ from memory.records import REAL
 from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
 from updater.data.layouts.listed import (
     MISSING,
-    LayoutTally,
+    Tally,
     below,
     group_items,
     is_there,
@@ -49,7 +49,7 @@ def load_dfdc(folder: Path) -> Listing:
     Raises LayoutError where neither is, for a list that cannot be read, and where fewer than half of the
     files of one list are there.
     """
-    tally = LayoutTally()
+    tally = Tally()
     parts = [place for place in subfolders(folder) if _PART.fullmatch(place.name)]
     named = [
         file
@@ -71,7 +71,7 @@ def load_dfdc(folder: Path) -> Listing:
     return Listing("dfdc", kept_apart(entries, tally), tally.notes())
 
 
-def _in_part(place: Path, tally: LayoutTally) -> Iterator[_Named]:
+def _in_part(place: Path, tally: Tally) -> Iterator[_Named]:
     path = place / "metadata.json"
     listed = json_in(path)
     if not isinstance(listed, dict):
@@ -85,7 +85,7 @@ def _in_part(place: Path, tally: LayoutTally) -> Iterator[_Named]:
             yield _Named(file, label, original if isinstance(original, str) else file.name, "train")
 
 
-def _in_test(path: Path, tally: LayoutTally) -> Iterator[_Named]:
+def _in_test(path: Path, tally: Tally) -> Iterator[_Named]:
     with closing(lines_of(path)) as lines:
         rows = csv.DictReader(lines)
         try:
@@ -99,7 +99,7 @@ def _in_test(path: Path, tally: LayoutTally) -> Iterator[_Named]:
             raise LayoutError(f"{path}, line {rows.line_num}: {error}: fetch it again") from error
 
 
-def _there(files: Iterator[_Named], where: Path, tally: LayoutTally) -> Iterator[_Named]:
+def _there(files: Iterator[_Named], where: Path, tally: Tally) -> Iterator[_Named]:
     """Yield the files that are there. Raises LayoutError, at the end, where fewer than half are."""
     found = named = 0
     for file in files:

@@ -21,7 +21,7 @@ class SegmentsError(DataError):
     """A list speaks of frames that a video does not have."""
 
 
-class FrameSpan(NamedTuple):
+class Extent(NamedTuple):
     """The frames first, first + 1, … end - 1."""
 
     first: int
@@ -41,9 +41,9 @@ class Entry:
     group: str
     """what its split must not share with another: a source identity, a target or an original"""
     split: Split
-    segments: tuple[FrameSpan, ...] = ()
+    segments: tuple[Extent, ...] = ()
     """what is forged, in order, without overlap and within `annotated`; none of a real"""
-    annotated: FrameSpan | None = None
+    annotated: Extent | None = None
     """the frames of which it is known whether they are forged; None where only the whole is labelled"""
     masks: tuple[Path | None, ...] = ()
     """maps of where it is forged: of each of `pictures`, else of the file; empty where there are none"""

@@ -19,7 +19,7 @@ from memory.records import REAL
 from updater.data.layouts.entries import Entry, LayoutError, Listing, Split
 from updater.data.layouts.listed import (
     MISSING,
-    LayoutTally,
+    Tally,
     group_items,
     json_in,
     kept_apart,
@@ -44,7 +44,7 @@ def load_faceforensics(folder: Path, rate: Rate = "c23") -> Listing:
     """
     pairs = [pair for split in get_args(Split) for pair in _pairs(folder, split)]
     groups = group_items([pair[:2] for pair in pairs])
-    tally = LayoutTally()
+    tally = Tally()
     originals = folder / "original_sequences" / "youtube" / rate / "videos"
     entries: list[Entry] = []
     for pair, group in zip(pairs, groups, strict=True):
@@ -64,7 +64,7 @@ def load_faceforensics(folder: Path, rate: Rate = "c23") -> Listing:
 
 
 def _of_method(
-    method: Path, rate: Rate, pairs: list[_Pair], groups: list[str], tally: LayoutTally
+    method: Path, rate: Rate, pairs: list[_Pair], groups: list[str], tally: Tally
 ) -> Iterator[Entry]:
     videos, masks = method / rate / "videos", method / "masks" / "videos"
     names = [
@@ -83,7 +83,7 @@ def _of_method(
 
 
 def _entry(
-    path: Path, family: str, group: str, split: Split, mask: Path | None, tally: LayoutTally
+    path: Path, family: str, group: str, split: Split, mask: Path | None, tally: Tally
 ) -> Iterator[Entry]:
     if path.is_file():
         masks = (mask,) if mask is not None else ()

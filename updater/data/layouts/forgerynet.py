@@ -21,10 +21,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple, get_args
 
 from memory.records import REAL
-from updater.data.layouts.entries import Entry, FrameSpan, LayoutError, Listing, Split
+from updater.data.layouts.entries import Entry, Extent, LayoutError, Listing, Split
 from updater.data.layouts.listed import (
     MISSING,
-    LayoutTally,
+    Tally,
     below,
     is_there,
     kept_apart,
@@ -90,8 +90,8 @@ class Row:
     """the path from the directory on"""
     contradicted: bool
     """whether the label columns, or the flags of the stretches, say another thing than the directory"""
-    segments: tuple[FrameSpan, ...] = ()
-    annotated: FrameSpan | None = None
+    segments: tuple[Extent, ...] = ()
+    annotated: Extent | None = None
 
 
 def place_of(path: str) -> tuple[int, str]:
@@ -118,7 +118,7 @@ def row_of(line: str, medium: Medium) -> Row:
         raise RowError("rows are not of their list's form, and are left out")
     directory, inside = place_of(path)
     stretches = [(numbers[i], numbers[i + 1], numbers[i + 2] == 1) for i in range(0, 3 * count, 3)]
-    forged, annotated = _check_stretches(stretches)
+    forged, annotated = _check(stretches)
     contradicted = tuple(numbers[-3:]) != classes_of(directory)
     if directory in REAL_SOURCES:
         return Row(path, directory, inside, contradicted or bool(forged), (), annotated)
@@ -131,17 +131,15 @@ def row_of(line: str, medium: Medium) -> Row:
     return Row(path, directory, inside, contradicted, forged, annotated)
 
 
-def _check_stretches(
-    stretches: Sequence[tuple[int, int, bool]],
-) -> tuple[tuple[FrameSpan, ...], FrameSpan | None]:
+def _check(stretches: Sequence[tuple[int, int, bool]]) -> tuple[tuple[Extent, ...], Extent | None]:
     """Return the forged stretches and the frames that all of them cover. Raises RowError."""
-    found = [FrameSpan(start, start + count) for start, count, _ in stretches]
+    found = [Extent(start, start + count) for start, count, _ in stretches]
     if any(first < 0 or end <= first for first, end in found) or any(
         before.end != after.first for before, after in pairwise(found)
     ):
         raise RowError("rows have stretches that overlap, leave a gap or are of no length, and are left out")
     forged = tuple(one for one, (_, _, flag) in zip(found, stretches, strict=True) if flag)
-    return forged, FrameSpan(found[0].first, found[-1].end) if found else None
+    return forged, Extent(found[0].first, found[-1].end) if found else None
 
 
 _PARTS: dict[str, Split] = {"Training": "train", "Validation": "val", "Test": "test"}
@@ -172,7 +170,7 @@ def load_forgerynet(folder: Path, medium: Medium) -> Listing:
             f"{folder} has no Training/{medium}_list.txt and no Validation/{medium}_list.txt: name the folder"
             " that holds Training and Validation"
         )
-    tally = LayoutTally()
+    tally = Tally()
     entries: list[Entry] = []
     for part, rows in lists.items():
         entries += _entries(folder / part, rows, _PARTS[part], medium, tally)
@@ -184,7 +182,7 @@ def _list_in(top: Path, medium: Medium) -> Path | None:
     return next((path for path in (top / name, *sorted(top.glob(f"*/{name}"))) if path.is_file()), None)
 
 
-def _entries(top: Path, rows: Path, split: Split, medium: Medium, tally: LayoutTally) -> Iterator[Entry]:
+def _entries(top: Path, rows: Path, split: Split, medium: Medium, tally: Tally) -> Iterator[Entry]:
     """Yield what is there of one list, and the videos of directories that it passes over."""
     files = _Places(top, *(place for place in subfolders(top) if place.name != _MAPS))
     maps = _Places(*(place for place in (top / _MAPS, *sorted(top.glob(f"*/{_MAPS}"))) if place.is_dir()))
@@ -221,7 +219,7 @@ def _entries(top: Path, rows: Path, split: Split, medium: Medium, tally: LayoutT
             yield _entry(row, path, split, None)
 
 
-def _rows(rows: Path, medium: Medium, tally: LayoutTally) -> Iterator[Row]:
+def _rows(rows: Path, medium: Medium, tally: Tally) -> Iterator[Row]:
     for line in lines_of(rows):
         try:
             yield row_of(line, medium)

@@ -17,7 +17,7 @@ from updater.data.layouts.dfdc import load_dfdc
 from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.data.layouts.faceforensics import load_faceforensics
 from updater.data.layouts.forgerynet import load_both
-from updater.data.layouts.listed import LayoutTally, reported_split
+from updater.data.layouts.listed import Tally, reported_split
 
 LAYOUTS: Mapping[str, Callable[[Path], Listing]] = {
     "cddb": list_cddb,
@@ -49,7 +49,7 @@ def labelled_files(name: str, folder: Path) -> tuple[list[tuple[str, Path]], tup
     memory, which keeps a group on one side: a video, an identity, or what the set's list says belongs
     together. Raises what `read_layout` raises, and LayoutError where there are no reals or no forgeries.
     """
-    listing, tally = read_layout(name, folder), LayoutTally()
+    listing, tally = read_layout(name, folder), Tally()
     reported = reported_split(listing)
     files = []
     for entry in listing.entries:

@@ -18,7 +18,7 @@ _KEPT_FIRST = ("test", "val", "train")
 MISSING = "files are listed and missing"
 
 
-class LayoutTally:
+class Tally:
     """How often each kind of thing was met, and where first."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ def group_items(keys: Sequence[Sequence[str]]) -> list[str]:
     return [first[int(group[column[of[0]]])] for of in keys]
 
 
-def kept_apart(entries: Sequence[Entry], tally: LayoutTally) -> tuple[Entry, ...]:
+def kept_apart(entries: Sequence[Entry], tally: Tally) -> tuple[Entry, ...]:
     """Return the entries without those whose group stands in a split that is kept before theirs.
 
     The order is test, val, train. What is left out is counted.
@@ -158,7 +158,7 @@ def reported_split(listing: Listing) -> Split | None:
 
 def together(name: str, listings: Sequence[Listing]) -> Listing:
     """Return several listings of one set as one; a group stays in one split."""
-    tally = LayoutTally()
+    tally = Tally()
     entries = kept_apart([entry for listing in listings for entry in listing.entries], tally)
     notes = [note for listing in listings for note in listing.notes]
     return Listing(name, entries, (*notes, *tally.notes()))

@@ -5,7 +5,7 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
-from deploy.record.chain import ChainHead, link_rows
+from deploy.record.chain import Head, link_rows
 
 revision, down_revision = "0004", "0003"
 
@@ -30,7 +30,7 @@ def upgrade() -> None:
     bind = op.get_bind()
     database_id = bind.execute(sa.text("SELECT id FROM deploy_ledger_identity")).scalar_one()
     moves = bind.execute(sa.text("SELECT * FROM deploy_ledger ORDER BY sequence")).mappings()
-    op.bulk_insert(record, link_rows(ChainHead(0, database_id), (_act(dict(move)) for move in moves)))
+    op.bulk_insert(record, link_rows(Head(0, database_id), (_act(dict(move)) for move in moves)))
     if bind.dialect.name == "sqlite":
         refuse = f"BEGIN SELECT RAISE(ABORT, {_REFUSAL}); END"
         for verb in ("UPDATE", "DELETE"):

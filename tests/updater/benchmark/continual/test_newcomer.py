@@ -9,7 +9,7 @@ import pytest
 from makers import make_run
 
 from detector.release.manifest import GateParameters, Term
-from updater.benchmark.continual.newcomer import NewcomerVerdicts, draws_of, outcome
+from updater.benchmark.continual.newcomer import Verdicts, draws_of, outcome
 from updater.benchmark.data.tasks import hold_back
 from updater.benchmark.report.report import report_json, report_page
 from updater.benchmark.report.results import Figures
@@ -20,10 +20,10 @@ GATE = GateParameters(
 )
 
 
-def judged(*items: tuple[str, str, str, str, float]) -> NewcomerVerdicts:
+def judged(*items: tuple[str, str, str, str, float]) -> Verdicts:
     """Items as (source, family, label, named, unknown score), each a group of its own."""
     sources, families, labels, named, scores = zip(*items, strict=True)
-    return NewcomerVerdicts(
+    return Verdicts(
         families=np.array(families),
         sources=np.array(sources),
         groups=np.array([f"group-{number}" for number in range(len(items))]),
@@ -58,14 +58,14 @@ AFTER = judged(
 )
 
 
-def runs_of(*ways: tuple[NewcomerVerdicts, NewcomerVerdicts]) -> list[Run]:
+def runs_of(*ways: tuple[Verdicts, Verdicts]) -> list[Run]:
     """The runs of as many seeds, each with what was said before and after."""
     outcomes = [outcome((GATE, GATE), before, after, draws_of(before)) for before, after in ways]
     changes = [{"benchmark": "newcomer", "outcome": of} for of in outcomes]
     return [make_run(seed, Figures()).model_copy(update=of) for seed, of in enumerate(changes)]
 
 
-def report(*ways: tuple[NewcomerVerdicts, NewcomerVerdicts]) -> dict[str, Any]:
+def report(*ways: tuple[Verdicts, Verdicts]) -> dict[str, Any]:
     """The report of these runs."""
     return json.loads(report_json(runs_of(*ways)))
 

@@ -10,7 +10,7 @@ from updater.benchmark.deeperforensics import media, models
 from updater.benchmark.deeperforensics import tree as trees
 from updater.benchmark.deeperforensics.media import (
     SMALL,
-    ClipReading,
+    Reading,
     excerpts,
     materialise,
     of_both_labels,
@@ -27,7 +27,7 @@ from updater.benchmark.deeperforensics.tree import (
     clips_of,
     steps_of,
 )
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.listed import Tally
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
 from updater.distortions.meta import read_meta
@@ -109,8 +109,8 @@ def test_a_clip_that_cannot_be_distorted_is_left_out_and_counted(entries, tmp_pa
     broken = tmp_path / "broken.mp4"
     real = next(entry for entry in entries if not entry.label)
     broken.write_bytes(real.path.read_bytes()[:400])
-    tally = LayoutTally()
-    reading = ClipReading(SMALL, tmp_path / "cache", lambda *at: None, tally)
+    tally = Tally()
+    reading = Reading(SMALL, tmp_path / "cache", lambda *at: None, tally)
     items = reading.clips("test", [*entries[:2], replace(real, path=broken)])
     assert len(items) == 2
     assert items.crop_features.shape[0] == len(items.crops)

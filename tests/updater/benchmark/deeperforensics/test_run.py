@@ -12,15 +12,15 @@ from sklearn import metrics
 
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.deeperforensics import run as runs
-from updater.benchmark.deeperforensics.media import SMALL, ClipReading
+from updater.benchmark.deeperforensics.media import SMALL, Reading
 from updater.benchmark.deeperforensics.models import model_of
-from updater.benchmark.deeperforensics.run import ClipTree, RunChoices, benchmark, figures, read
+from updater.benchmark.deeperforensics.run import Data, RunChoices, benchmark, figures, read
 from updater.benchmark.deeperforensics.tree import HIDDEN_FOLDER, REALS_FOLDER
 from updater.benchmark.forgerynet import training
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.report import compare, report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError, load_runs
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.listed import Tally
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.progress import no_progress
 
@@ -33,7 +33,7 @@ def data(tree, tmp_path_factory):
     reals, hidden = tree / REALS_FOLDER, tree / HIDDEN_FOLDER
     found = read(CHOICES, tree, reals, hidden, tmp_path_factory.mktemp("home"), no_progress)
     assert found.hidden
-    return ClipTree(found.name, found.digest, found.variants, found.hidden, SMALL, found.notes)
+    return Data(found.name, found.digest, found.variants, found.hidden, SMALL, found.notes)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def measure(data, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
 
     def measure(folder, choices=CHOICES, seeds=range(1)):
-        reading = ClipReading(SMALL, cache, no_progress, LayoutTally())
+        reading = Reading(SMALL, cache, no_progress, Tally())
         model = model_of(choices.model, reading, CPU, synthetic=True)
         of = benchmark(choices, data, model, reading)
         return list(run_seeds(of, seeds, folder, command=("forgewatch",), device="cpu", progress=no_progress))

@@ -26,8 +26,8 @@ from updater.benchmark.temporal.bmn import (
 from updater.benchmark.temporal.bsn import _weights
 from updater.benchmark.temporal.method import by_segments
 from updater.benchmark.temporal.methods import METHODS, segments_of
-from updater.data.layouts.entries import Entry, FrameSpan, LayoutError
-from updater.data.layouts.listed import LayoutTally
+from updater.data.layouts.entries import Entry, Extent, LayoutError
+from updater.data.layouts.listed import Tally
 from updater.distortions.clip_writing import to_h264
 from updater.scan.clips import ScannedClip, make_clip
 
@@ -242,36 +242,36 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def entry(path: Path, annotated: FrameSpan | None, *segments: FrameSpan) -> Entry:
+def entry(path: Path, annotated: Extent | None, *segments: Extent) -> Entry:
     return Entry(path, int(bool(segments)), "made up", "group", "train", segments, annotated)
 
 
 def test_only_annotated_frames_are_seen_and_segments_count_from_the_first_of_them(file: Path, tmp_path: Path):
-    whole, part = entry(file, FrameSpan(0, 30)), entry(file, FrameSpan(5, 25), FrameSpan(9, 20))
-    seen = videos([whole, part], tmp_path / "cache", LayoutTally())
+    whole, part = entry(file, Extent(0, 30)), entry(file, Extent(5, 25), Extent(9, 20))
+    seen = videos([whole, part], tmp_path / "cache", Tally())
     assert [len(one.clip.features) for one in seen] == [30, 20]
     assert np.allclose(seen[1].clip.features, seen[0].clip.features[5:25], atol=1e-3)
     assert seen[1].clip.segments.tolist() == [[4, 15]]
 
 
 def test_a_file_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    listed = [entry(file, FrameSpan(0, 30), FrameSpan(0, 9))]
-    (first,) = videos(listed, tmp_path / "cache", LayoutTally())
+    listed = [entry(file, Extent(0, 30), Extent(0, 9))]
+    (first,) = videos(listed, tmp_path / "cache", Tally())
     monkeypatch.setattr(module, "frame_features", None)
-    (again,) = videos(listed, tmp_path / "cache", LayoutTally())
+    (again,) = videos(listed, tmp_path / "cache", Tally())
     assert np.array_equal(first.clip.features, again.clip.features)
 
 
 def test_what_cannot_be_used_is_counted(file: Path, tmp_path: Path):
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"no video")
-    tally = LayoutTally()
+    tally = Tally()
     listed = [
         entry(file, None),
-        entry(broken, FrameSpan(0, 9)),
-        entry(tmp_path / "missing.mp4", FrameSpan(0, 9)),
-        entry(file, FrameSpan(0, 31)),
-        entry(file, FrameSpan(4, 5)),
+        entry(broken, Extent(0, 9)),
+        entry(tmp_path / "missing.mp4", Extent(0, 9)),
+        entry(file, Extent(0, 31)),
+        entry(file, Extent(4, 5)),
     ]
     assert videos(listed, tmp_path / "cache", tally) == []
     told = [note.partition(" (first")[0] for note in tally.notes()]

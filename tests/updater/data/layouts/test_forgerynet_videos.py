@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from makers import noted, touch
 
-from updater.data.layouts.entries import Entry, FrameSpan, Listing, SegmentsError, with_frames
+from updater.data.layouts.entries import Entry, Extent, Listing, SegmentsError, with_frames
 from updater.data.layouts.forgerynet import RowError, load_forgerynet, row_of
 
 V = "val_video_release"
@@ -48,9 +48,9 @@ def listed(listing: Listing) -> dict[str, Entry]:
 
 def test_stretches_become_segments_and_the_frames_outside_of_them_stay_unlabelled(videos: Path) -> None:
     found = listed(load_forgerynet(videos, "video"))
-    assert found["partly"].segments == (FrameSpan(10, 45),)
+    assert found["partly"].segments == (Extent(10, 45),)
     assert found["partly"].annotated == (0, 75)
-    assert found["late"].segments == (FrameSpan(79, 89),)
+    assert found["late"].segments == (Extent(79, 89),)
     assert found["late"].annotated == (79, 109)
     assert (found["real"].label, found["real"].segments, found["real"].annotated) == (0, (), (0, 73))
 

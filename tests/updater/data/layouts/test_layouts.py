@@ -13,7 +13,7 @@ from published import TREES
 from updater.data.layouts.entries import Entry, LayoutError, Split
 from updater.data.layouts.layouts import LAYOUTS, labelled_files, read_layout
 from updater.data.layouts.listed import (
-    LayoutTally,
+    Tally,
     below,
     group_items,
     is_there,
@@ -142,7 +142,7 @@ def test_items_are_of_one_group_exactly_if_keys_link_them(keys: list[list[str]])
 @given(ENTRIES)
 def test_no_group_is_left_in_two_splits_and_all_that_goes_is_counted(drawn: list[tuple[str, Split]]) -> None:
     entries = [Entry(Path(str(n)), 0, "real", group, split) for n, (group, split) in enumerate(drawn)]
-    tally = LayoutTally()
+    tally = Tally()
     kept = kept_apart(entries, tally)
     homes = {(entry.group, entry.split) for entry in kept}
     assert len({group for group, _ in homes}) == len(homes)
@@ -166,7 +166,7 @@ def test_a_name_that_no_disk_can_hold_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_tally_tells_each_kind_once_with_its_count_and_its_first() -> None:
-    tally = LayoutTally()
+    tally = Tally()
     for name in ("a", "b"):
         tally.add("files are missing", name)
     tally.add("rows are odd", "c")
@@ -175,7 +175,7 @@ def test_a_tally_tells_each_kind_once_with_its_count_and_its_first() -> None:
 
 
 def test_what_a_list_names_cannot_break_a_line_or_a_terminal() -> None:
-    tally = LayoutTally()
+    tally = Tally()
     tally.add("files are missing", "a\n\x1b[2Jb")
     assert tally.notes() == ("1 files are missing (first: a??[2Jb)",)
 

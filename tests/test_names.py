@@ -1,0 +1,49 @@
+"""Functions and classes have the field's terms for names. The numbers only go down."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROOMS = "ingest", "detector", "memory", "updater", "deploy", "helm"
+BANNED = {"said", "told", "shown", "found", "asked", "one", "each"}
+PARTICIPLES, TWICE = 6, 8
+_IRREGULAR = (
+    "begun|bound|built|caught|dealt|done|drawn|fallen|forgotten|found|given|gone|grown|heard|held|hidden|hung"
+    "|kept|known|laid|led|learnt|left|lost|made|meant|met|paid|said|seen|sent|shown|sold|sought|spent|spoken|stuck|sworn|taken"
+    "|taught|thrown|told|torn|understood|won|worn|woven|written"
+)
+
+
+def is_participle(name: str) -> bool:
+    return re.fullmatch(rf"_*(?:{_IRREGULAR}|(?!embed)[a-z]+[^e]ed)", name) is not None
+
+
+def definitions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+    for path in (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
+
+
+def test_a_function_is_a_verb_or_a_noun_and_no_bare_participle():
+    bare = [
+        at for at, node in definitions() if not isinstance(node, ast.ClassDef) and is_participle(node.name)
+    ]
+    assert len(bare) <= PARTICIPLES, bare
+
+
+def test_no_function_or_class_is_called_by_a_word_for_anything():
+    assert [at for at, node in definitions() if node.name.strip("_").lower() in BANNED] == []
+
+
+def test_a_class_name_is_used_once():
+    uses = Counter(node.name for _, node in definitions() if isinstance(node, ast.ClassDef))
+    assert len([name for name, count in uses.items() if count > 1]) <= TWICE
+
+
+def test_a_participle_is_told_from_a_verb():
+    names = "_trained", "kept", "embed", "feed", "train"
+    assert [name for name in names if is_participle(name)] == ["_trained", "kept"]
