@@ -17,7 +17,7 @@ from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, signature_headers
 from detector.release.artifact import version_of
 from detector.settings import DetectorSettings
 from detector.verdicts import verdict_headers
-from ingest.dead_letters import dead_letter, log_fields, printable
+from ingest.dead_letters import as_fields, dead_letter, printable
 from ingest.kafka.sink import CommitError, RecordTooLargeError
 from ingest.records import OutRecord
 from ingest.settings import IngestSettings
@@ -130,7 +130,7 @@ def log_verdict(judged: Judged, span: Span | None) -> None:
             stage=judged.stage,
             reason=reason,
             error=printable(judged.error),
-            **log_fields(record, release=judged.release, trace=trace),
+            **as_fields(record, release=judged.release, trace=trace),
         )
         if span is not None:
             span.end({"forgewatch.item": record.id, "forgewatch.stage": judged.stage}, reason)
@@ -141,7 +141,7 @@ def log_verdict(judged: Judged, span: Span | None) -> None:
             label=verdict.label,
             family=verdict.family,
             unknown_score=verdict.unknown_score,
-            **log_fields(record, release=judged.release, trace=trace),
+            **as_fields(record, release=judged.release, trace=trace),
         )
     if span is not None:
         attributes: dict[str, str | float] = {

@@ -24,7 +24,7 @@ from detector.serving.torchserve import RequestTooLargeError, TorchServeRefusedE
 from detector.settings import DetectorSettings
 from detector.unknowns import encode
 from detector.verdicts import JudgedItem, Origin, build, evidence_of, not_finite
-from ingest.dead_letters import log_fields
+from ingest.dead_letters import as_fields
 from ingest.envelope import open_envelope, trace_of
 from ingest.records import Decoded, InRecord, MediaError, MediaItem
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError, wait_decoded
@@ -196,7 +196,7 @@ def judge(
             stage: Stage = "envelope" if opened.media.item is None else "decode"
             trace = opened.media.item.trace if opened.media.item else trace_of(opened.record.headers)
             release = opened.artifact.version
-            fields = log_fields(opened.record, release=release, trace=trace)
+            fields = as_fields(opened.record, release=release, trace=trace)
             reason = error if isinstance(error, MediaError) else _as_unscorable(error, fields)
             judged[place] = Judged(opened.record, None, None, reason, stage, trace, release)
         else:
@@ -249,7 +249,7 @@ def _about(part: list[PendingItem]) -> dict[str, object]:
     """The log's fields about the items of one request."""
     first, release = part[0], part[0].opened.artifact.version
     if len(part) == 1:
-        return log_fields(first.opened.record, release=release, trace=first.item.trace)
+        return as_fields(first.opened.record, release=release, trace=first.item.trace)
     return {"items": [waiting.opened.record.id for waiting in part], "release": release}
 
 

@@ -33,7 +33,7 @@ from detector.serving.torchserve import BrokenOffError, FailedError, TorchServe,
 from detector.settings import DetectorSettings
 from detector.unknowns import MAX_MESSAGE_BYTES
 from detector.verdicts import JudgedItem
-from ingest.dead_letters import log_fields
+from ingest.dead_letters import as_fields
 from ingest.kafka.sink import RecordTooLargeError, TransactionalSink
 from ingest.kafka.source import ReplayRange, Source
 from ingest.records import InRecord, Position
@@ -164,9 +164,7 @@ class Retracting:
             return parse_retracted(record, retraction, self._ingest)
         except ForgedVerdictError as error:
             metrics.RETRACTED.labels("forged").inc()
-            log.warning(
-                "a verdict is not the release's that it names", error=str(error), **log_fields(record)
-            )
+            log.warning("a verdict is not the release's that it names", error=str(error), **as_fields(record))
             return None
 
     def _judge_again(

@@ -73,7 +73,7 @@ def _clip_text(text: str) -> bytes:
 _MAX_TOLD_CHARS = 300
 
 
-def log_fields(
+def as_fields(
     record: InRecord,
     *,
     item: str | None = None,

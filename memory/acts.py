@@ -68,7 +68,7 @@ def acts_after(connection: Connection, id_: int, limit: int) -> list[MemoryAct]:
     ]
 
 
-def fields(ids: Iterable[str]) -> dict[str, Any]:
+def as_fields(ids: Iterable[str]) -> dict[str, Any]:
     """Details that bind an act to exactly these exemplars: their count, and a digest of their ids."""
     names = sorted(ids)
     return {

@@ -63,7 +63,7 @@ def take(
         for (annotator, family), ids in by_label.items():
             number = open_label(connection, family, importer)
             extend_label(connection, number, ids)
-            details = {"label": number, "what": family, "annotator_claimed": annotator, **acts.fields(ids)}
+            details = {"label": number, "what": family, "annotator_claimed": annotator, **acts.as_fields(ids)}
             acts.append(connection, importer, "import label", f"label {number}", details)
             done.labels[annotator, family] = number
     return done

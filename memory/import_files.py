@@ -192,7 +192,7 @@ def write(
                 opened[family] = open_label(connection, family, actor)
             extend_label(connection, opened[family], ids)
             source = arrivals[ids[0]][2].source
-            details = {"label": opened[family], "what": family, "source": source, **acts.fields(ids)}
+            details = {"label": opened[family], "what": family, "source": source, **acts.as_fields(ids)}
             acts.append(connection, actor, "import", f"label {opened[family]}", details)
         for family, ids in by_family.items():
             done.contradicted += near_duplicates(connection, ids, family)

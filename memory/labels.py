@@ -96,7 +96,7 @@ def give(
             numbers.append(number := open_label(connection, name, actor, looked_at))
             extend_label(connection, number, mine)
             seen = {} if about is None else {"looked_at": looked_at}
-            details = {"label": number, "what": name, **seen, **acts.fields(mine)}
+            details = {"label": number, "what": name, **seen, **acts.as_fields(mine)}
             acts.append(connection, actor, "label", about or f"label {number}", details)
     if numbers:
         return numbers[0]
@@ -168,7 +168,7 @@ def undo(store: Store, number: int, actor: str) -> int:
         shelves = ["dropped" if e.crops_digest is None else before.shelf_before for e, before in was]
         back = zip(was, shelves, strict=True)
         _place(connection, [(e, shelf, to.family_before, to.split_before) for (e, to), shelf in back])
-        details = {"label": undoing, "undoes": number, **acts.fields(items)}
+        details = {"label": undoing, "undoes": number, **acts.as_fields(items)}
         acts.append(connection, actor, "undo", f"label {number}", details)
     return undoing
 

@@ -14,7 +14,7 @@ from kafka.errors import (
 from prometheus_client import Counter, Gauge
 
 from detector.records import UNKNOWNS
-from ingest.kafka.access import REQUEST_TIMEOUT_S, as_connection_error, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, as_refusal, kafka_options
 from ingest.kafka.committed import FETCH_BYTES, committed_reader, in_records
 from ingest.kafka.positions import fresh_topic_id, seek_past_gap
 from ingest.metrics import Lag, reaches, records_behind
@@ -91,7 +91,7 @@ class StoredSource:
         try:
             polled = self._consumer.poll(timeout_ms=self._timeout_ms, max_records=self._reading.max_records)
         except AuthorizationError as error:
-            raise as_connection_error(error, self._options) from error
+            raise as_refusal(error, self._options) from error
         except NoOffsetForPartitionError:
             self._misplaced = True  # Kafka keeps none
         except (OffsetOutOfRangeError, LogTruncationError) as error:

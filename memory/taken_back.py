@@ -29,7 +29,7 @@ def ignore_retracted(connection: Connection, ids: Sequence[str]) -> int:
     if found:
         number = open_label(connection, IGNORE, ACTOR)
         extend_label(connection, number, found)
-        details = {"label": number, "what": IGNORE, **acts.fields(found)}
+        details = {"label": number, "what": IGNORE, **acts.as_fields(found)}
         acts.append(connection, ACTOR, "label", f"label {number}", details)
         log.info("unknowns whose verdicts were taken back are ignored", items=len(found), label=number)
     return len(found)

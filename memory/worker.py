@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 
 from detector.release.artifact import version_of
 from detector.unknowns import UnknownMessageError, decode
-from ingest.dead_letters import dead_letter, log_fields, printable
+from ingest.dead_letters import as_fields, dead_letter, printable
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord
@@ -190,7 +190,7 @@ class MemoryWorker:
                 "unknown remembered"
                 if arrival.id in done.new
                 else "unknown was known, blocked, or one of many alike",
-                **log_fields(record, item=arrival.id, release=release, trace=arrival.trace),
+                **as_fields(record, item=arrival.id, release=release, trace=arrival.trace),
             )
             if self._spans is not None:
                 span = self._spans.begin(record, arrival.trace, began_ns)
@@ -208,7 +208,7 @@ class MemoryWorker:
                 "message became a dead letter",
                 reason=reason,
                 error=printable(error),
-                **log_fields(record, trace=trace),
+                **as_fields(record, trace=trace),
             )
             if self._spans is not None:
                 self._spans.begin(record, trace, began_ns).end({}, reason)

@@ -22,7 +22,7 @@ from deploy.dead_letters.reading import DeadLetter, read_letter
 from detector.reading import parse_record
 from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.durable import write_durably
-from ingest.kafka.access import as_connection_error, kafka_options, outage, require_entry
+from ingest.kafka.access import as_refusal, kafka_options, outage, require_entry
 from ingest.kafka.committed import in_records
 from ingest.kafka.sink import record_bytes
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
@@ -82,7 +82,7 @@ def send_file(
     try:
         sent = producer.send(settings.media_topic, value=media, headers=headers).get(timeout=_WAIT_S)
     except AuthorizationError as error:
-        raise as_connection_error(error, kafka_options(settings)) from error
+        raise as_refusal(error, kafka_options(settings)) from error
     except KafkaError as error:
         raise StreamError(f"{path}: not sent: {error}") from error
     return f"{sent.topic}-{sent.partition}-{sent.offset}"
@@ -174,7 +174,7 @@ def _verdict_reader(
             consumer.seek(part, max(starts[part], ends[part] - count * _OFFSETS_PER_VERDICT))
         yield consumer, ends
     except AuthorizationError as error:
-        raise as_connection_error(error, kafka_options(settings)) from error
+        raise as_refusal(error, kafka_options(settings)) from error
     except KafkaError as error:
         raise StreamError(f"cannot read {', '.join(topics)}: {error}") from error
     finally:

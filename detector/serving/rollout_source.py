@@ -27,7 +27,7 @@ from detector.release.manifest import ArtifactError
 from detector.release.signature import verify_signed
 from detector.settings import DetectorSettings
 from ingest.durable import folder_aside, write_durably
-from ingest.kafka.access import as_connection_error, kafka_options
+from ingest.kafka.access import as_refusal, kafka_options
 from ingest.settings import IngestSettings
 
 _ROLLOUT: TypeAdapter[Rollout | None] = TypeAdapter(Rollout | None)
@@ -281,7 +281,7 @@ class ReleaseFollower:
             if lacking := self._consumer._cluster.unauthorized_topics:
                 raise TopicAuthorizationFailedError(lacking)
         except AuthorizationError as error:
-            raise as_connection_error(error, self._options) from error
+            raise as_refusal(error, self._options) from error
         except KafkaError as error:
             log.warning("the releases topic cannot be read now", error=str(error))
             return self.newest

@@ -169,7 +169,7 @@ def auth_problem(options: Mapping[str, Any], timeout_s: float) -> str | None:
     return None
 
 
-def as_connection_error(
+def as_refusal(
     error: AuthorizationError, options: Mapping[str, Any], name: str | None = None
 ) -> BrokerRefusedError:
     """The same error in one line: who lacks which right on what, and where.

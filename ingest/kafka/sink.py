@@ -22,7 +22,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.serializer import Serializer
 
 from ingest import metrics
-from ingest.kafka.access import REQUEST_TIMEOUT_S, as_connection_error, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, as_refusal, kafka_options
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 
@@ -168,9 +168,7 @@ class TransactionalSink:
         metrics.TRANSACTIONS_FAILED.inc()
         if isinstance(error, AuthorizationError):
             name = self._id if isinstance(error, TransactionalIdAuthorizationFailedError) else None
-            raise SinkRefusedError(
-                str(as_connection_error(error, kafka_options(self._settings), name))
-            ) from error
+            raise SinkRefusedError(str(as_refusal(error, kafka_options(self._settings), name))) from error
         if isinstance(error, (ProducerFencedError, InvalidProducerEpochError)):
             log.error(
                 "another producer took the transactional id over",

@@ -17,7 +17,7 @@ from kafka.errors import (
 from prometheus_client import Counter
 
 from ingest import metrics
-from ingest.kafka.access import REQUEST_TIMEOUT_S, as_connection_error, kafka_options
+from ingest.kafka.access import REQUEST_TIMEOUT_S, as_refusal, kafka_options
 from ingest.kafka.committed import FETCH_BYTES, committed_reader, in_records
 from ingest.kafka.positions import SameTopic, TopicRenewedError, seek_past_gap
 from ingest.kafka.sink import CommitError
@@ -78,7 +78,7 @@ class Source:
         try:
             polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=max_records)
         except AuthorizationError as error:
-            raise as_connection_error(error, self._options) from error
+            raise as_refusal(error, self._options) from error
         except NoOffsetForPartitionError:
             self._placed = False
         except (OffsetOutOfRangeError, LogTruncationError) as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kafka.admin import KafkaAdminClient, NewTopic
 from kafka.errors import AuthorizationError, TopicAlreadyExistsError
 
-from ingest.kafka.access import REQUEST_TIMEOUT_S, as_connection_error, kafka_options, require_entry
+from ingest.kafka.access import REQUEST_TIMEOUT_S, as_refusal, kafka_options, require_entry
 from ingest.settings import IngestSettings
 
 
@@ -60,7 +60,7 @@ def ensure_topics(settings: IngestSettings, topics: Sequence[Topic], replication
             except TopicAlreadyExistsError:
                 pass  # another process was quicker
             except AuthorizationError as error:
-                raise as_connection_error(error, options, topic.name) from error
+                raise as_refusal(error, options, topic.name) from error
         return tuple(created)
     finally:
         admin.close()

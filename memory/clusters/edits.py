@@ -124,7 +124,7 @@ def _put(
     values = {"shown_ms": done.at_ms, "place": None, "resembles": None, "unclustered": False}
     name = upsert_cluster(connection, members, spread=spread, edit=done.id, **values)
     connection.execute(update(edits).where(edits.c.id == done.id).values(cluster=name))
-    details = {"edit": done.id, "taken_from": list(taken_from), **acts.fields(members)}
+    details = {"edit": done.id, "taken_from": list(taken_from), **acts.as_fields(members)}
     acts.append(connection, actor, what, f"cluster {name}", details)
     return replace(done, cluster=name)
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from memory import rows
-from memory.acts import acts_after, fields
+from memory.acts import acts_after, as_fields
 from memory.labels import LabelError, history, label, labelled_counts, undo
 from memory.records import Exemplar, split_of
 from memory.rows import UnknownExemplarError
@@ -136,6 +136,6 @@ def test_labels_and_their_undo_are_acts_that_name_exactly_the_exemplars(store):
         labelled, undone = acts_after(connection, 0, 10)
     assert (labelled.actor, labelled.action, labelled.subject) == ("ada", "label", f"label {first}")
     assert (undone.actor, undone.action, undone.subject) == ("bo", "undo", f"label {first}")
-    assert labelled.details == {"label": first, "what": "gan", **fields(IDS[:3])}
-    assert undone.details["exemplars_digest"] == fields(reversed(IDS[:3]))["exemplars_digest"]
-    assert fields(IDS[:3]) != fields(IDS[1:4])
+    assert labelled.details == {"label": first, "what": "gan", **as_fields(IDS[:3])}
+    assert undone.details["exemplars_digest"] == as_fields(reversed(IDS[:3]))["exemplars_digest"]
+    assert as_fields(IDS[:3]) != as_fields(IDS[1:4])

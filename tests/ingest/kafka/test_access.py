@@ -14,7 +14,7 @@ from kafka.errors import (
 )
 
 from deploy.local.processes import free_port
-from ingest.kafka.access import as_connection_error, auth_problem, outage, own_transactional_id, require_entry
+from ingest.kafka.access import as_refusal, auth_problem, outage, own_transactional_id, require_entry
 
 
 def options(*servers: str) -> dict[str, object]:
@@ -68,7 +68,7 @@ def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal():
     ],
 )
 def test_a_refusal_is_one_line_with_who_where_and_which_right(error, name, told):
-    line = str(as_connection_error(error, options("k1:9092", "k2:9092"), name))
+    line = str(as_refusal(error, options("k1:9092", "k2:9092"), name))
     assert line.startswith("k1:9092,k2:9092: user ada ")
     assert told in line
     assert "\n" not in line
