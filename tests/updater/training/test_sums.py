@@ -161,6 +161,16 @@ def test_an_update_by_sums_is_the_release_that_learnt_all_at_once(labelled):
     assert (logits.argmax(1).numpy() == np.repeat([0, 2], 20)).mean() > 0.9
 
 
+def test_a_new_family_from_another_source_alone_does_not_flatten_the_logits(labelled):
+    items = labelled({"real": 40, "blocky": 40, "striped": 40})
+    families = np.array(items.families)
+    apart = np.eye(6)[np.unique(families, return_inverse=True)[1]]
+    rows = on_grid(np.random.default_rng(0).normal(size=(120, 6)) + 4 * apart)
+    items = replace(items, sources=tuple(np.where(families == "striped", "stream", "library").tolist()))
+    _, temperature = discriminant.chosen(rows, items, sums_of(rows, items.families, items.sources))
+    assert temperature <= 4
+
+
 def test_a_class_that_nothing_was_summed_of_is_refused(labelled):
     learnt = discriminant.learn(step(labelled({"real": 9, "blocky": 9}), ("real", "blocky")))
     with pytest.raises(StatisticsError, match="no item of striped"):
