@@ -146,7 +146,7 @@ class Statistics:
         total -= (self.sums.T * (share[of] / self.counts)) @ self.sums
         classes = np.array([self.families.index(family) for family, _ in self.strata], np.int64)
         apart = self.sums / self.counts[:, None] - self.means(self.families)[classes]
-        several = np.count_nonzero(np.bincount(classes) > 1)
+        several = int((np.bincount(classes) > 1).sum())
         weights = self.shares / np.bincount(classes, self.shares)[classes] / max(several, 1)
         return total + (apart.T * weights) @ apart, weight
 
