@@ -57,12 +57,8 @@ def test_a_topic_that_was_made_anew_replaces_what_lay_at_its_offsets(store):
     note(store, (0, 0, 10, FIRST, "real"), (0, 1, 11, FIRST, "real"), (1, 0, 12, FIRST, "real"))
     note(store, (0, 0, 20, SECOND, "fake"))
     with store.read() as connection:
-        assert [bool(find_verdict(connection, f"media-0-{n}", "media")) for n in (10, 11, 12, 20)] == [
-            False,
-            True,
-            True,
-            True,
-        ]
+        found = {n for n in (10, 11, 12, 20) if find_verdict(connection, f"media-0-{n}", "media")}
+    assert found == {11, 12, 20}
 
 
 def test_the_verdicts_of_a_release_are_counted_by_label_and_the_newest_come_first(store):

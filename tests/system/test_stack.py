@@ -74,7 +74,7 @@ def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_n
         assert (url is not None) == (program_path() is not None)
         assert (url or "apt-get install prometheus") in up.stdout
         assert url is None or httpx.get(f"{url}/-/ready").is_success
-        while url and "loading" in (now := httpx.get(f"{variables['FORGEWATCH_DEPLOY_URL']}/").text):
+        while url and "<bdi>loading" in (now := httpx.get(f"{variables['FORGEWATCH_DEPLOY_URL']}/").text):
             time.sleep(0.1)
         assert url is None or "Prometheus is not configured" not in now
 

@@ -98,7 +98,7 @@ def test_the_run_of_a_silent_runner_is_taken_over_and_the_zombie_may_write_nothi
     for write in (
         lambda: table.heartbeat(zombie, "learn", 9, 10),
         lambda: table.release(zombie),
-        lambda: table.saw_labels(zombie, 7),
+        lambda: table.record_newest_label(zombie, 7),
         lambda: table.finish(zombie, "proposed", candidate="0" * 64),
     ):
         with pytest.raises(LeaseLostError):

@@ -101,7 +101,7 @@ def test_the_count_starts_anew_from_the_labels_that_the_last_update_saw(table):
 
     schedule.request_labelled(table, "count", labelled_since, 20)
     lease = table.claim("one")
-    table.saw_labels(lease, 25)
+    table.record_newest_label(lease, 25)
     table.finish(lease, "failed", error="the disk was full")
     assert schedule.request_labelled(table, "count", labelled_since, 6) is None
     assert schedule.request_labelled(table, "count", labelled_since, 5) is not None

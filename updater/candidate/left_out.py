@@ -18,12 +18,17 @@ from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
 from updater.measures import balanced_weights, weighted_quantile
 from updater.progress import Progress
-from updater.training.discriminant import Discriminants, choose_shrinkage, fake_odds, remainders, rows_of
+from updater.training.discriminant import (
+    LEAST_SOURCES,
+    Discriminants,
+    choose_shrinkage,
+    fake_odds,
+    remainders,
+    rows_of,
+)
 from updater.training.step import is_real
 from updater.training.sums import Statistics, on_grid, sums_of
 
-LEAST_SOURCES = 3
-"""of reals, of which some can be left out"""
 KNOWN_REALS = 5
 """reals of a source among the training items, from which they are known"""
 

@@ -24,6 +24,8 @@ from updater.training.sums import Statistics, StatisticsError, on_grid, statisti
 
 SHRINKAGES = (0.01, 0.03, 0.1, 0.3)
 TEMPERATURES = tuple(2.0 ** (k / 2) for k in range(-2, 15))
+LEAST_SOURCES = 3
+"""of reals, of which some can be left out"""
 _FOLDS = 8
 _USUAL = (0.1, 4.0)
 """shrinkage and temperature where there is nothing to choose them by"""
@@ -76,12 +78,14 @@ def choose_shrinkage(
 ) -> tuple[float, float]:
     """Return the shrinkage and the temperature at which left-out sources have the least cross-entropy.
 
-    rows: float64 [n, D], of the items, which are among what the sums are of. Of one source alone, groups are
-    left out. Each side of a source weighs the same. Where nothing can be left out: .1 and 4.
+    rows: float64 [n, D], of the items, which are among what the sums are of. Where fewer than three sources
+    have reals, or forgeries, groups are left out: of a family of one source no other says what it looks like.
+    Each side of a source weighs the same. Where nothing can be left out: .1 and 4.
     """
     fake = ~np.array([is_real(name) for name in items.families])
-    losses, weights = np.zeros((len(SHRINKAGES), len(TEMPERATURES))), 0.0
-    for out, spread, means, real in remainders(rows, items, statistics):
+    losses = np.zeros((len(SHRINKAGES), len(TEMPERATURES)))
+    whole = min(len(set(np.array(items.sources)[side])) for side in (fake, ~fake)) >= LEAST_SOURCES
+    for out, spread, means, real in remainders(rows, items, statistics, whole):
         of_source = [f"{source}/{side}" for source, side in zip(items.sources, fake, strict=True)]
         weight = balanced_weights(np.array(of_source)[out])
         for s, shrinkage in enumerate(SHRINKAGES):
@@ -91,15 +95,14 @@ def choose_shrinkage(
             for t, temperature in enumerate(TEMPERATURES):
                 odds = fake_odds(raw / temperature + priors, real)
                 losses[s, t] += weight @ -np.log(np.maximum(expit(np.where(fake[out], odds, -odds)), 1e-12))
-        weights += 1.0
-    if not weights:
+    if not losses.any():
         return _USUAL
     s, t = divmod(int(losses.argmin()), len(TEMPERATURES))
     return SHRINKAGES[s], TEMPERATURES[t]
 
 
 def remainders(
-    rows: NDArray[np.float64], items: LabelledCrops, statistics: Statistics
+    rows: NDArray[np.float64], items: LabelledCrops, statistics: Statistics, whole: bool = True
 ) -> Iterator[tuple[NDArray[np.bool_], Spread, NDArray[np.float64], NDArray[np.bool_]]]:
     """Leave items out in turn, as `folds` says, of sums that they are among.
 
@@ -107,7 +110,7 @@ def remainders(
     and which of these are of reals, bool [K]. Where nothing can be solved from these, nothing is yielded.
     """
     families, sources = np.array(items.families), np.array(items.sources)
-    for out in folds(items):
+    for out in folds(items, whole):
         gone = sums_of(rows[out], families[out].tolist(), sources[out].tolist(), statistics.own)
         rest = statistics.minus(gone)
         real = np.array([is_real(name) for name in rest.families], bool)
@@ -121,9 +124,9 @@ def fake_odds(logits: NDArray[np.float64], real: NDArray[np.bool_]) -> NDArray[n
     return np.asarray(logsumexp(logits[:, ~real], axis=1) - logsumexp(logits[:, real], axis=1))
 
 
-def folds(items: LabelledCrops) -> Iterator[NDArray[np.bool_]]:
-    """Yield which items are left out together, bool [n]: whole sources, or of one source whole groups."""
-    by = items.sources if len(set(items.sources)) > 1 else items.groups
+def folds(items: LabelledCrops, whole: bool = True) -> Iterator[NDArray[np.bool_]]:
+    """Yield which items are left out together, bool [n]: whole sources if there are several, else groups."""
+    by = items.sources if whole and len(set(items.sources)) > 1 else items.groups
     names, of = np.unique(np.array(by), return_inverse=True)
     if len(names) > 1:
         # Drawn, for neighbours by name are often of one kind.

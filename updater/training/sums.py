@@ -125,8 +125,8 @@ class Statistics:
         """Return the covariance of a class, float64 [D, D], and how many full sources it is of.
 
         It is that within class and source, and of the sources' means about their class's mean: what is
-        new lies as far from its class as known sources do. Every source weighs the same. Raises
-        StatisticsError where no stratum has two items.
+        new lies as far from its class as known sources do. Every source weighs the same. Of how far sources
+        lie apart, a class of one source says nothing. Raises StatisticsError where no stratum has two items.
         """
         place = {source: s for s, source in enumerate(self.sources)}
         of = np.array([place[source] for _, source in self.strata], np.int64)
@@ -144,10 +144,10 @@ class Statistics:
         total[np.triu_indices(self.width)] = share @ self.moments
         total += np.triu(total, 1).T
         total -= (self.sums.T * (share[of] / self.counts)) @ self.sums
-        names = self.families
-        classes = np.array([names.index(family) for family, _ in self.strata], np.int64)
-        apart = self.sums / self.counts[:, None] - self.means(names)[classes]
-        weights = self.shares / np.bincount(classes, self.shares)[classes] / len(names)
+        classes = np.array([self.families.index(family) for family, _ in self.strata], np.int64)
+        apart = self.sums / self.counts[:, None] - self.means(self.families)[classes]
+        several = int((np.bincount(classes) > 1).sum())
+        weights = self.shares / np.bincount(classes, self.shares)[classes] / max(several, 1)
         return total + (apart.T * weights) @ apart, weight
 
     def tensors(self) -> dict[str, NDArray[np.generic]]:
@@ -228,7 +228,8 @@ def _combine(one: Statistics, other: Statistics, sign: int) -> Statistics:
             met = pair in counts
             counts[pair] = counts.get(pair, 0) + times * int(part.counts[g])
             total = shares.get(pair, 0) + times * int(part.shares[g])
-            shares[pair] = min(counts[pair], _FULL) if met and pair[1] != POOLED else total
+            # Which of the pooled sources had more items than count is not known: with items a share is left.
+            shares[pair] = min(counts[pair], _FULL if met and pair[1] != POOLED else max(total, 1))
             sums[pair] = sums.get(pair, 0.0) + times * part.sums[g]
         for s, source in enumerate(part.sources):
             moments[source] = moments.get(source, 0.0) + times * part.moments[s]

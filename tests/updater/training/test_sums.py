@@ -83,6 +83,15 @@ def test_each_source_weighs_the_same_however_many_items_it_has():
     assert np.allclose(found.covariance()[0], (own[0] + own[1]) / 2 + np.outer(apart, apart))
 
 
+def test_a_class_of_one_source_does_not_lessen_how_far_sources_lie_apart():
+    rows, families, sources = np.eye(2)[[0, 0, 1, 1]] * 8, ["real"] * 4, ["x", "x", "y", "y"]
+    between = sums_of(rows, families, sources, {"x", "y"}).covariance()[0]
+    forged = sums_of(np.repeat(rows[:1], 36, 0), [*"abcdefghi"] * 4, ["x"] * 36, {"x", "y"})
+    assert np.allclose(forged.plus(sums_of(rows, families, sources, {"x", "y"})).covariance()[0], between)
+    pooled, part = (sums_of(on_grid(np.ones((n, 2))), ["real"] * n, [""] * n, set()) for n in (40, 20))
+    assert np.array_equal(pooled.minus(part).means(["real"]), [[1, 1]])
+
+
 def test_collapsed_sums_solve_alike_and_weigh_as_all_their_sources():
     whole = sums(drawn(0))
     one = whole.collapse("release 0")
@@ -150,6 +159,16 @@ def test_an_update_by_sums_is_the_release_that_learnt_all_at_once(labelled):
     with torch.no_grad():
         logits = updated.network.classify(torch.zeros(40, 0), features).logits
     assert (logits.argmax(1).numpy() == np.repeat([0, 2], 20)).mean() > 0.9
+
+
+def test_a_new_family_from_another_source_alone_does_not_flatten_the_logits(labelled):
+    items = labelled({"real": 40, "blocky": 40, "striped": 40})
+    families = np.array(items.families)
+    apart = np.eye(6)[np.unique(families, return_inverse=True)[1]]
+    rows = on_grid(np.random.default_rng(0).normal(size=(120, 6)) + 4 * apart)
+    items = replace(items, sources=tuple(np.where(families == "striped", "stream", "library").tolist()))
+    _, temperature = discriminant.choose_shrinkage(rows, items, sums_of(rows, items.families, items.sources))
+    assert temperature <= 4
 
 
 def test_a_class_that_nothing_was_summed_of_is_refused(labelled):

@@ -130,12 +130,12 @@ def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[
     """
     settings = settings.model_copy(update={"seed": seed.number})
     real = reals(media.newcomers.families)
-    photographs = media.newcomers.take(np.flatnonzero(real))
-    forgeries = media.newcomers.take(np.flatnonzero(~real))
+    photographs, forgeries = (media.newcomers.take(np.flatnonzero(side)) for side in (real, ~real))
     to_name, others = hold_back(photographs, 0.5, seed.number)
     asked = LabelledCrops.join([media.fresh, others, forgeries])
-    release = _release(settings, None, _deal_splits([media.library], seed), seed, "before", experts)
-    both = _deal_splits([media.library, replace(to_name, families=(REAL,) * len(to_name))], seed)
+    library = replace(media.library, sources=("own stream",) * len(media.library))
+    release = _release(settings, None, _deal_splits([library], seed), seed, "before", experts)
+    both = _deal_splits([library, replace(to_name, families=(REAL,) * len(to_name))], seed)
     held = release.manifest
     parent = Parent(release, load_network(release.folder / WEIGHTS, held.architecture, held.classes))
     candidate = _release(settings, parent, both, seed, "after", experts)
