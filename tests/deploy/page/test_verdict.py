@@ -2,21 +2,31 @@
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from media import encode
 from PIL import Image
+from prometheus_client import REGISTRY, generate_latest
 from verdicts import make_item, make_verdict
 
 from deploy.client.kafka import event_headers
 from deploy.lineage import back
+from deploy.process import OwnMetrics
+from deploy.releases.ledger import Move
 from deploy.server.services import Services
 from deploy.server.shared_media import SharedMedia
 from detector.records import Scan, Segment
+from detector.release import crop_graphs
+from detector.release.artifact import MANIFEST, Artifact
+from detector.second_pass.map_look import PictureMap, forgery_map
 from ingest.records import InRecord
 from memory.verdict_index import note_verdicts
+from updater.records import Candidate, RealsMarked
 
 SCAN = Scan(frames=3, step_s=0.5, threshold=0.5, times_s=(0.0, 0.5, 1.0), scores=(0.1, 0.9, 0.2))
 SEGMENT = Segment(start_s=0.5, end_s=1.0, frames=(12, 24), score=0.9, box=(0, 0, 8, 8))
@@ -104,3 +114,119 @@ def test_what_could_not_be_scanned_is_told_and_why(
         shown = page.get(f"/page/verdicts/{topic}-0-{offset}").text
         assert ("93 more frames" in shown) == (offset == 7)
         assert ("its &lt;processor&gt; time</bdi>: it is therefore not judged real" in shown) == (offset == 8)
+
+
+def picture() -> bytes:
+    pixels = np.random.default_rng(0).integers(0, 256, (200, 160, 3), dtype=np.uint8)
+    return encode(Image.fromarray(pixels), "PNG")
+
+
+def drop(page: Any, *contents: bytes, name: str = "a.png", **fields: str) -> Any:
+    token = re.search('name="form_token" value="([0-9a-f]+)"', page.get("/page/try").text)
+    assert token is not None
+    return page.post(
+        "/page/try",
+        data={"form_token": token[1], **fields},
+        files=[("file", (name, each)) for each in contents],
+    )
+
+
+@pytest.fixture
+def live(
+    services: Services,
+    untrained_artifact: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Artifact:
+    """A real, if untrained, release that is live."""
+    monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
+    return take_live(services, untrained_artifact, candidate_of)
+
+
+def take_live(
+    services: Services, artifact: Artifact, candidate_of: Callable[[Artifact], Candidate]
+) -> Artifact:
+    for name in (*artifact.manifest.files, MANIFEST):
+        with services.artifacts.upload(artifact.digest, name) as upload:
+            upload.write((artifact.folder / name).read_bytes())
+            upload.commit()
+    candidate = candidate_of(artifact)
+    named = artifact.digest, candidate.evaluation_digest
+    services.ledger.append(
+        lambda history: [
+            Move("updater", "propose", *named, candidate=candidate),
+            Move("ada", "approve", *named),
+            Move("ada", "promote", *named),
+        ]
+    )
+    return artifact
+
+
+@pytest.mark.slow
+def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
+    page: Any, live: Artifact, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t"))
+    (tmp_path / "t").mkdir()
+    shown = drop(page, picture(), name="<b>\u202e.png", source="camera")
+    assert shown.status_code == 200, shown.text
+    assert "160 × 200" in shown.text
+    assert live.version in shown.text
+    assert "Unknown score" in shown.text
+    assert str(tmp_path) not in drop(page, picture()).text
+    assert "&lt;b&gt;" in shown.text
+    assert "\u202e" not in shown.text
+    assert [path.name for path in (tmp_path / "t").iterdir() if path.name.startswith("try-")] == []
+    (address,) = set(re.findall(r'src="(/page/try/[^"]+\.png)"', shown.text))
+    assert Image.open(io.BytesIO(page.get(address).content)).size == (160, 200)
+    assert page.get("/page/try/other.png").status_code == 404
+    refusals = {b"\xff\xd8 no picture": "another|Save", b"": "is empty", picture()[:2000]: "[Tt]ry another"}
+    for content, why in refusals.items():
+        refused = drop(page, content, name="x.jpg")
+        assert (refused.status_code, "Error 422" in refused.text) == (422, False)
+        assert re.search(why, refused.text)
+    both = drop(page, picture(), b"nothing")
+    assert (both.status_code, both.text.count("has no verdict"), both.text.count("160 × 200")) == (200, 1, 1)
+    assert "choose a picture" in drop(page).text
+    with services.memory.read() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM exemplars").scalar() == 0
+
+
+@pytest.mark.slow
+def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genuine_ones(
+    page: Any,
+    services: Services,
+    localized_artifact: Artifact,
+    candidate_of: Callable[[Artifact], Candidate],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
+    take_live(services, localized_artifact, candidate_of)
+    for bound, maps in ((1.0, 1), (-0.1, 0)):
+        monkeypatch.setattr(crop_graphs, "MAX_REALS_MARKED", bound)
+        shown = drop(page, picture()).text
+        assert shown.count('alt="Where it seems forged"') == maps
+        assert ("The map is left out" in shown) == (not maps)
+    region = forgery_map(PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16)), 0.5, 0)
+    item = make_item(7, topic=services.ingest.media_topic)
+    said = make_verdict(item, release=localized_artifact.digest, map=region)
+    with services.memory.write_unversioned() as connection:
+        note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), said)])
+    monkeypatch.setattr(back, "read_verdict", lambda *_: said)
+    evaluation = SimpleNamespace(reals_marked=RealsMarked(share=0.08, reals=100), made_of=None)
+    monkeypatch.setattr(services.evaluations, "of", lambda _: evaluation)
+    for bound in (1.0, 0.05):
+        monkeypatch.setattr(crop_graphs, "MAX_REALS_MARKED", bound)
+        assert ("maps mark 8 % of" in page.get(f"/page/verdicts/{said.id}").text) == (bound < 0.08)
+
+
+def test_where_nothing_is_live_it_says_so(page: Any) -> None:
+    refused = drop(page, picture())
+    assert (refused.status_code, "nothing is live yet" in refused.text) == (409, True)
+
+
+def test_a_tried_file_sets_no_metric_of_a_detector_in_this_process() -> None:
+    shown, loaded = (generate_latest(registry).decode() for registry in (OwnMetrics(), REGISTRY))
+    assert "forgewatch_detector_torchserve_ready 0.0" in loaded
+    assert "forgewatch_detector_" not in shown
+    assert "forgewatch_deploy_" in shown
