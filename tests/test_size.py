@@ -22,7 +22,7 @@ PACKAGES = {
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 70_149
+TEST_LINES = 70_150
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
@@ -30,7 +30,7 @@ WORDS = {
     "CONTRIBUTING.md": 1032,
     "SECURITY.md": 905,
     "deploy/README.md": 2329,
-    "deploy/OPERATIONS.md": 1096,
+    "deploy/OPERATIONS.md": 1093,
     "deploy/bench/README.md": 1397,
     "deploy/demo/README.md": 1299,
     "deploy/page/README.md": 511,
@@ -44,7 +44,7 @@ WORDS = {
     "memory/README.md": 2983,
     "memory/estimate/README.md": 895,
     "memory/shift/README.md": 1669,
-    "tests/README.md": 611,
+    "tests/README.md": 619,
     "updater/README.md": 1937,
     "updater/benchmark/LOG.md": 2390,
     "updater/benchmark/README.md": 2326,

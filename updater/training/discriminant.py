@@ -25,7 +25,7 @@ from updater.training.sums import Statistics, StatisticsError, on_grid, statisti
 SHRINKAGES = (0.01, 0.03, 0.1, 0.3)
 TEMPERATURES = tuple(2.0 ** (k / 2) for k in range(-2, 15))
 LEAST_SOURCES = 3
-"""of reals, of which some can be left out"""
+"""of reals, or of forgeries, of which some can be left out"""
 _FOLDS = 8
 _USUAL = (0.1, 4.0)
 """shrinkage and temperature where there is nothing to choose them by"""

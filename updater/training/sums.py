@@ -229,7 +229,7 @@ def _combine(one: Statistics, other: Statistics, sign: int) -> Statistics:
             counts[pair] = counts.get(pair, 0) + times * int(part.counts[g])
             total = shares.get(pair, 0) + times * int(part.shares[g])
             # Which of the pooled sources had more items than count is not known: with items a share is left.
-            shares[pair] = min(counts[pair], _FULL if met and pair[1] != POOLED else max(total, 1))
+            shares[pair] = min(counts[pair], _FULL) if met and pair[1] != POOLED else max(total, 1)
             sums[pair] = sums.get(pair, 0.0) + times * part.sums[g]
         for s, source in enumerate(part.sources):
             moments[source] = moments.get(source, 0.0) + times * part.moments[s]

@@ -100,6 +100,7 @@ def test_collapsed_sums_solve_alike_and_weigh_as_all_their_sources():
     for found, expected in zip(one.covariance(), whole.covariance(), strict=True):
         assert np.allclose(found, expected, atol=1e-9)
     more = sums(drawn(1), drawn(1)[2] == "s3")
+    assert replace(one, shares=2 * one.shares).plus(more).shares.max() == 2 * one.shares.max()
     assert np.allclose(
         one.plus(more).means(["a"]),
         whole.plus(replace(more, strata=tuple((f, "x") for f, _ in more.strata))).means(["a"]),
