@@ -44,7 +44,6 @@ class _Room:
     name: str
     url: str
     package: str
-    first_table: str
     open: Callable[[], None]
     """Opens it as its process does, which proves what was made."""
 
@@ -71,7 +70,7 @@ def _migrate_room(room: _Room) -> tuple[str | None, str]:
     engine = open_engine(room.url)
     try:
         with engine.begin() as connection:
-            return migrate(connection, room.package, room.first_table)
+            return migrate(connection, room.package)
     finally:
         engine.dispose()
 
@@ -83,21 +82,18 @@ def _rooms() -> tuple[_Room, ...]:
             "memory",
             memory.database_url,
             "memory.migrations",
-            "exemplars",
             lambda: Store(memory.database_url).close(),
         ),
         _Room(
             "updater",
             updater.database_url,
             "updater.migrations",
-            "updater_runs",
             lambda: open_runs(updater).close(),
         ),
         _Room(
             "deploy",
             deploy.database_url,
             "deploy.releases.migrations",
-            "deploy_ledger",
             lambda: Ledger(deploy.database_url).close(),
         ),
     )

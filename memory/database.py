@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
@@ -149,22 +149,19 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
-_FIRST = "0001"
 _LOCK = 0x666F7267  # any number, the same for everyone
 
 
 class UnknownLayoutError(Exception):
-    """The database was written by a newer version, whose layout this one does not know. Fatal."""
+    """The database has a layout that this version does not know. Fatal."""
 
 
-def migrate(connection: Connection, package: str, first_table: str) -> tuple[str | None, str]:
+def migrate(connection: Connection, package: str) -> tuple[str | None, str]:
     """Apply the revisions in package's versions/ that the database lacks, in the caller's transaction.
 
-    All of them or none, once, however many processes start together. first_table is one that the first
-    revision makes: a database that has it but no revision was made before there were any, and is taken
-    to be at the first. Each package keeps its place in a table of its own, so that one database may hold
-    several rooms. Returns the layout that was found, None for a database without these tables, and the one
-    that is there now. Raises UnknownLayoutError, and SQLAlchemyError where the database refuses.
+    All of them or none, once, however many processes start together. Each package keeps its place in a table
+    of its own, so that one database may hold several rooms. Returns the layout before, None for an empty
+    database, and the one after. Raises UnknownLayoutError, and SQLAlchemyError where the database refuses.
     """
     if connection.dialect.name == "postgresql":
         # An older process that holds one of the tables must not make all others queue up behind us.
@@ -182,10 +179,8 @@ def migrate(connection: Connection, package: str, first_table: str) -> tuple[str
     if revision not in {None, *(known.revision for known in script.walk_revisions())}:
         raise UnknownLayoutError(
             f"the database has layout {revision} of {package}, which this version does not know:"
-            " it was written by a newer Forgewatch"
+            " a newer Forgewatch wrote it, or one from before 0.1.0"
         )
-    if revision is None and inspect(connection).has_table(first_table):
-        command.stamp(config, revision := _FIRST)
     hurry: AbstractContextManager[None] = nullcontext()
     if connection.dialect.driver == "psycopg":
         from memory.postgresql import without_statement_timeout

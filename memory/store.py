@@ -65,7 +65,7 @@ class Store:
     def _prepare(self) -> None:
         with self._connection(writes=True) as connection:
             try:
-                migrate(connection, "memory.migrations", "exemplars")
+                migrate(connection, "memory.migrations")
             except UnknownLayoutError as error:
                 raise WrongStoreError(str(error)) from error
             if connection.execute(select(revision.c.number)).scalar() is None:

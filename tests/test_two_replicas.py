@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from alembic import command
+from alembic.config import Config
 from forked import Fork, Forked
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 
 from deploy.cli.main import main
 from deploy.local.processes import free_port
@@ -27,6 +27,18 @@ LAYOUTS = {
     room: max(path.name[1:5] for path in (ROOT / package.replace(".", "/") / "versions").glob("v*.py"))
     for room, package in zip(ROOMS, PACKAGES, strict=True)
 }
+
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "9000", "{}"
+
+
+def upgrade():
+    op.add_column("offsets", sa.Column("more", sa.Text))
+"""
 
 
 @pytest.fixture
@@ -49,16 +61,6 @@ def engine(url: str) -> Iterator[Engine]:
     opened.dispose()
 
 
-def make_old(engine: Engine) -> None:
-    """Every room as its first version left it, with a row that must stay."""
-    for package in PACKAGES:
-        with engine.begin() as connection:
-            command.upgrade(module._config(connection, package), "0001")
-    with engine.begin() as connection:
-        connection.execute(text("INSERT INTO revision (id, number, schema_number) VALUES (1, 41, 1)"))
-        connection.execute(text("INSERT INTO offsets VALUES ('unknowns', 0, 7)"))
-
-
 def layouts(engine: Engine) -> dict[str, str]:
     with engine.connect() as connection:
         return {
@@ -72,12 +74,7 @@ def starts(process: Forked) -> bool:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("old", [False, True])
-def test_two_replicas_of_each_process_start_at_once(
-    engine: Engine, fork: Fork, tmp_path: Path, old: bool
-) -> None:
-    if old:
-        make_old(engine)
+def test_two_replicas_of_each_process_start_at_once(engine: Engine, fork: Fork, tmp_path: Path) -> None:
     processes = [fork(ROOT / room / "__main__.py", os.environ, cwd=tmp_path) for room in (*ROOMS, *ROOMS)]
     with ThreadPoolExecutor(len(processes)) as pool:
         assert all(pool.map(starts, processes))
@@ -87,22 +84,19 @@ def test_two_replicas_of_each_process_start_at_once(
     assert layouts(engine) == LAYOUTS
     with engine.connect() as connection:
         ids = connection.execute(text("SELECT count(*) FROM deploy_ledger_identity")).scalar_one()
-        offsets = connection.execute(text("SELECT next_offset, topic_id FROM offsets")).all()
         revisions = connection.execute(text("SELECT count(*) FROM revision")).scalar_one()
     assert (ids, revisions) == (1, 1)
-    assert [tuple(row) for row in offsets] == ([(7, None)] if old else [])
 
 
 def test_migrate_says_what_it_did_and_does_nothing_the_second_time(
     engine: Engine, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_old(engine)
     assert main(["migrate"]) == 0
     first = capsys.readouterr().out.splitlines()
     assert main(["migrate"]) == 0
     second = capsys.readouterr().out.splitlines()
     assert [line.split(" (")[0] for line in first] == [
-        f"{room}: layout {layout} made from 0001" for room, layout in LAYOUTS.items()
+        f"{room}: layout {layout} made from an empty database" for room, layout in LAYOUTS.items()
     ]
     assert [line.split(" (")[0] for line in second] == [
         f"{room}: layout {layout} is there already" for room, layout in LAYOUTS.items()
@@ -157,9 +151,28 @@ def test_migrate_that_cannot_says_why_in_one_line_and_1(
 
 
 def test_a_process_that_holds_a_table_stops_a_migration_for_a_bounded_time_and_nothing_is_half_done(
-    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    engine: Engine,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    make_old(engine)
+    assert main(["migrate"]) == 0
+    before = layouts(engine)
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO offsets VALUES ('unknowns', 0, 7)"))
+    (tmp_path / "v9000_next.py").write_text(NEXT.format(before["memory"]))
+    config = module._config
+
+    def next_config(connection: Connection, package: str) -> Config:
+        made = config(connection, package)
+        if package == "memory.migrations":
+            made.set_main_option(
+                "version_locations", f"{made.get_main_option('version_locations')}\n{tmp_path}"
+            )
+        return made
+
+    monkeypatch.setattr(module, "_config", next_config)
     monkeypatch.setattr(module, "_LOCK_WAIT_S", 1)
     held, free = threading.Event(), threading.Event()
 
@@ -177,7 +190,9 @@ def test_a_process_that_holds_a_table_stops_a_migration_for_a_bounded_time_and_n
     assert "lock timeout" in line
     free.set()
     holder.join()
-    with engine.connect() as connection:
-        assert connection.execute(text("SELECT version_num FROM memory_layout")).scalar_one() == "0001"
+    assert layouts(engine) == before
     assert main(["migrate"]) == 0
-    assert layouts(engine) == LAYOUTS
+    assert layouts(engine) == before | {"memory": "9000"}
+    with engine.connect() as connection:
+        row = connection.execute(text("SELECT next_offset, more FROM offsets")).one()
+    assert tuple(row) == (7, None)

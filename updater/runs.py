@@ -73,7 +73,7 @@ class RunTable:
         self._takeovers_most = max_takeovers
         self._clock = clock
         with engine.begin() as connection:
-            migrate(connection, "updater.migrations", "updater_runs")
+            migrate(connection, "updater.migrations")
 
     def request(self, slot: str, trigger: Trigger, requested_by: str) -> tuple[UpdateRun, bool]:
         """Write the slot's row if there is none yet. Returns the row and whether this call made it."""

@@ -144,7 +144,7 @@ def open_access(settings: DeploySettings) -> Iterator[Access]:
     try:
         engine = open_engine(settings.database_url)
         with engine.begin() as connection:
-            migrate(connection, "deploy.releases.migrations", "deploy_ledger")
+            migrate(connection, "deploy.releases.migrations")
     except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
         raise AccessError(f"cannot open the tokens: {cause_of(error)}") from error
     try:

@@ -30,7 +30,7 @@ class Record:
         try:
             self._engine = open_engine(database_url)
             with self._engine.begin() as connection:
-                migrate(connection, "deploy.releases.migrations", "deploy_ledger")
+                migrate(connection, "deploy.releases.migrations")
                 self.id = str(connection.execute(select(identity.c.id)).scalar_one())
         except (SQLAlchemyError, OSError, ImportError, UnknownLayoutError) as error:
             raise RecordError(f"cannot open the record: {cause_of(error)}") from error

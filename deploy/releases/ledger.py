@@ -126,7 +126,7 @@ class Ledger:
         try:
             self._engine = open_engine(database_url)
             with self._engine.begin() as connection:
-                migrate(connection, "deploy.releases.migrations", "deploy_ledger")
+                migrate(connection, "deploy.releases.migrations")
                 self.id = _id(connection)
                 self._looked_back = Head(0, self.id)
                 self._proven = _Proven((), self._looked_back, self._looked_back)

@@ -146,7 +146,7 @@ def test_a_statement_is_ended_and_a_migration_s_is_not(postgresql_url, short):
         connection.execute(text("SELECT pg_sleep(1)"))
     with engine.begin() as connection:
         assert connection.scalar(text("SHOW statement_timeout")) == "500ms"
-        migrate(connection, "memory.migrations", "exemplars")
+        migrate(connection, "memory.migrations")
         assert connection.scalar(text("SHOW statement_timeout")) == "0"
     engine.dispose()
 

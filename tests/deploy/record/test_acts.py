@@ -5,15 +5,12 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
-from alembic import command
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from deploy.record.acts import Act, append
 from deploy.record.record import Record
 from deploy.releases.ledger import Ledger, Move
-from memory import database
-from memory.database import open_engine
 
 DIGEST, EVALUATION = "a" * 64, "e" * 64
 
@@ -126,26 +123,3 @@ def test_processes_that_append_at_once_make_one_line(either_database: str) -> No
         assert mine == [f"label {number}" for number in range(40)]
     record.close()
     ledger.close()
-
-
-@pytest.mark.slow
-def test_the_moves_of_a_ledger_from_before_the_record_are_brought_in(either_database: str) -> None:
-    engine = open_engine(either_database)
-    columns = "sequence, at, actor, action, digest, evaluation_digest, reason"
-    with engine.begin() as connection:
-        command.upgrade(database._config(connection, "deploy.releases.migrations"), "0001")
-        for values in (
-            "1, '2026-01-02T03:04:05+00:00', 'ada', 'reject', 'd', 'e', 'so 1'",
-            "2, '2026-01-02T03:04:06+00:00', 'bo', 'raise epoch', '', '', 'ñ'",
-        ):
-            connection.execute(text(f"INSERT INTO deploy_ledger ({columns}) VALUES ({values})"))
-    engine.dispose()
-    record = Record(either_database)
-    record.append(Act("bo", "label", "label 1"))
-    assert [(e.action, e.details.get("ledger"), e.details.get("reason")) for e in record.entries(9)] == [
-        ("label", None, None),
-        ("raise epoch", 2, "ñ"),
-        ("reject", 1, "so 1"),
-    ]
-    assert record.prove().size == 3
-    record.close()

@@ -9,16 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from alembic import command
 from pydantic import BaseModel
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
 
 from deploy.release_records import STATES, Release
 from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
 from detector.records import Rollout, Verdict
-from memory import database
-from memory.database import open_engine
 from updater.records import Candidate
 
 DIGEST = "a" * 64
@@ -137,29 +132,6 @@ def test_a_ledger_without_its_id_is_damaged(ledger: Ledger, url: str) -> None:
         other.execute("DELETE FROM deploy_ledger_identity")
     with pytest.raises(DamagedLedgerError, match="0 ids"):
         Ledger(url)
-
-
-@pytest.mark.slow
-def test_a_ledger_from_before_the_chain_keeps_its_rows_and_gets_one(either_database: str) -> None:
-    engine = open_engine(either_database)
-    rows = [
-        f"({n}, '2026-01-02T03:04:05+00:00', 'ada', 'reject', '{DIGEST}', '{'e' * 64}', 'so {n}')"
-        for n in (1, 2)
-    ]
-    with engine.begin() as connection:
-        command.upgrade(database._config(connection, "deploy.releases.migrations"), "0001")
-        columns = "sequence, at, actor, action, digest, evaluation_digest, reason"
-        connection.execute(text(f"INSERT INTO deploy_ledger ({columns}) VALUES {', '.join(rows)}"))
-    opened_anew = Ledger(either_database)
-    assert [event.move.reason for event in opened_anew.events()] == ["so 1", "so 2"]
-    opened_anew.append(lambda history: [move("so 3")])
-    opened_anew.close()
-    with engine.connect() as connection, pytest.raises(DBAPIError, match="append-only"):
-        connection.execute(text("DELETE FROM deploy_ledger"))
-    engine.dispose()
-    again = Ledger(either_database)
-    assert (again.id, len(again.events())) == (opened_anew.id, 3)
-    again.close()
 
 
 def test_a_ledger_keeps_its_id_and_another_has_another(ledger: Ledger, url: str, tmp_path: Path) -> None:

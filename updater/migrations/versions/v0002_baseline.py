@@ -1,9 +1,9 @@
-"""The table of update runs as it was before there were revisions."""
+"""The table of update runs as of version 0.1.0: the revisions before it are in this one."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "0001", None
+revision, down_revision = "0002", None
 
 
 def upgrade() -> None:
@@ -15,7 +15,7 @@ def upgrade() -> None:
         sa.Column("trigger", sa.String(20), nullable=False),
         sa.Column("requested_by", sa.String(200), nullable=False),
         sa.Column("requested_at", sa.DateTime, nullable=False),
-        sa.Column("state", sa.String(20), nullable=False),
+        sa.Column("state", sa.String(40), nullable=False),
         sa.Column("runner", sa.String(200)),
         sa.Column("token", sa.Integer, nullable=False),
         sa.Column("takeovers", sa.Integer, nullable=False),
