@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
@@ -11,13 +11,13 @@ from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp
+from starlette.middleware.body_limit import MAX_BODY_SIZE_SCOPE_KEY
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deploy.access import api as access
 from deploy.access.guard import MAX_BODY_BYTES, AccessError, GuardedRoute
 from deploy.access.roles import anyone
 from deploy.access.tokens import TokenError, UnknownTokenError
-from deploy.access.too_large import TooLargeSaid
 from deploy.lineage.onward import UnknownLineageError
 from deploy.page.app import add_page, is_page, refuse
 from deploy.page.render import Secured
@@ -59,6 +59,38 @@ from memory.crops.crop_store import CropsMissingError, CropsUnavailableError
 from memory.index.shared_index import IndexBusyError
 from memory.rows import UnknownExemplarError
 from memory.store import ExemplarMemoryError, StoreUnavailableError
+
+Say = Callable[[Request, str], Awaitable[ASGIApp]]
+
+
+class TooLargeSaid:
+    """Puts a line that says how much fits in place of the bare one of Starlette's limiter.
+
+    The limiter answers outside of all other middleware, so this stands around it.
+    """
+
+    def __init__(self, app: ASGIApp, say: Say) -> None:
+        """say makes the answer out of its reason."""
+        self._app, self._say = app, say
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        instead = False
+
+        async def send_or_replace(message: Message) -> None:
+            nonlocal instead
+            if message["type"] == "http.response.start" and message["status"] == 413:
+                instead = (b"content-type", b"text/plain; charset=utf-8") in message["headers"]
+            if not instead:
+                await send(message)
+            elif message["type"] == "http.response.start":
+                request = Request(scope)
+                length, limit = request.headers.get("content-length"), scope[MAX_BODY_SIZE_SCOPE_KEY]
+                reason = f"the body has {length} bytes, and at most {limit} are taken here: send less at once"
+                await (await self._say(request, reason))(scope, receive, send)
+
+        await self._app(scope, receive, send_or_replace if scope["type"] == "http" else send)
+
 
 log = structlog.get_logger()
 

@@ -17,8 +17,8 @@ from deploy.access.guard import refuse_insecure
 from deploy.app import create_app
 from deploy.record.record import RecordError
 from deploy.releases import metrics
-from deploy.releases.accuracy_gauges import AccuracyGauges
 from deploy.releases.ledger import LedgerError
+from deploy.releases.metrics import AccuracyGauges
 from deploy.server.services import Services, ServicesError, open_services
 from deploy.settings import DeploySettings
 from ingest.process.frame import Process, failing_on

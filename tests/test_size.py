@@ -15,10 +15,10 @@ MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3631, 38),
     "detector": (5209, 56),
-    "memory": (5437, 71),
-    "updater": (9349, 112),
+    "memory": (5437, 69),
+    "updater": (9349, 111),
     "updater/benchmark": (7823, 88),
-    "deploy": (14725, 202),
+    "deploy": (14725, 195),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""

@@ -5,6 +5,8 @@ Kafka's client is imported by the commands that need it, which no other waits fo
 
 import re
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +14,43 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli.output import CommandError, JsonFlag, UsageError, print_json, print_table, say, warn
+from deploy.dead_letters.reading import DeadLetter, read_page
 from deploy.settings import DeploySettings
 from ingest.settings import IngestSettings
 
+_PAGE = 500
+
+
+@dataclass(frozen=True)
+class LetterFilter:
+    """What a letter must be to be found; None: whatever it is."""
+
+    reason: str | None = None
+    stage: str | None = None
+    source: str | None = None
+    since: datetime | None = None
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """Whether this letter is one of those."""
+        return (
+            self.reason in (None, letter.facts.get("reason"))
+            and self.stage in (None, letter.facts.get("stage"))
+            and self.source in (None, letter.source)
+            and (self.since is None or letter.at_ms >= self.since.timestamp() * 1000)
+        )
+
+
+def find(ingest: IngestSettings, wanted: LetterFilter, timeout_s: float) -> Iterator[DeadLetter]:
+    """Yield what is wanted, the newest of each page first. Raises TopicError."""
+    before: dict[int, int] | None = {}
+    while before is not None:
+        page = read_page(ingest, before, _PAGE, timeout_s)
+        yield from filter(wanted.takes, page.letters)
+        before = None if page.older is None else dict(page.older)
+
+
 if TYPE_CHECKING:
-    from deploy.dead_letters.finding import LetterFilter
+    from deploy.cli.dead_letters import LetterFilter
     from deploy.dead_letters.reading import DeadLetter
     from deploy.dead_letters.replay import RecordPlace
 
@@ -39,7 +73,7 @@ def list_(
     as_json: JsonFlag = False,
 ) -> None:
     """List the newest dead letters, of one reason, stage, source or time where that is asked."""
-    from deploy.dead_letters.finding import find
+    from deploy.cli.dead_letters import find
     from deploy.dead_letters.replay import replayed_before
 
     ingest, timeout_s = IngestSettings(), DeploySettings().kafka_timeout_s
@@ -103,7 +137,7 @@ def replay(
     as_json: JsonFlag = False,
 ) -> None:
     """Send records to their topic once more, as they came: each once, and marked as a replay."""
-    from deploy.dead_letters.finding import find
+    from deploy.cli.dead_letters import find
     from deploy.dead_letters.replay import RecordPlace
     from deploy.dead_letters.replay import replay as replay_them
 
@@ -133,7 +167,7 @@ def replay(
 def _letter_filter(
     reason: str | None, stage: str | None, source: str | None, since: datetime | None
 ) -> "LetterFilter":
-    from deploy.dead_letters.finding import LetterFilter
+    from deploy.cli.dead_letters import LetterFilter
 
     return LetterFilter(reason, stage, source, since.astimezone() if since else None)
 

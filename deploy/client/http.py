@@ -9,10 +9,8 @@ import httpx
 from pydantic import BaseModel
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
-from deploy.client.accuracy import AccuracyCalls
+from deploy.accuracy_records import AccuracyReport, AuditDone, AuditItem
 from deploy.client.connection import Connection, ServerRefusedError
-from deploy.client.notices import NoticeCalls
-from deploy.client.rollouts import RolloutCalls
 from deploy.cluster_records import ClusterDetail, Clustering, ClusterSummary
 from deploy.labelstudio.records import AnnotationsTaken, LabelStudioProject
 from deploy.lineage.records import (
@@ -22,6 +20,7 @@ from deploy.lineage.records import (
     SourceLineage,
     VerdictLineage,
 )
+from deploy.notice_records import WebhookState
 from deploy.purge_records import BlockedEntry, PurgeDone, PurgePreview, PurgeRequest
 from deploy.records import (
     ImportDone,
@@ -33,11 +32,84 @@ from deploy.records import (
     Status,
 )
 from deploy.release_records import LedgerEntry, Release, ReleaseDetail
+from deploy.retraction_records import RetractionView
+from deploy.rollout_records import Disagreement, RolloutView
 from deploy.settings import DeploySettings
 from detector.records import Rollout
 from detector.release.artifact import SIGNATURE
 from updater.candidate.outlook import Outlook
 from updater.records import UpdateRun
+
+
+class AccuracyCalls:
+    """Calls about accuracy. Every method raises ServerUnavailableError and ServerRefusedError."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._answer = connection.answer
+
+    def report(self, days: int, release: str | None = None) -> AccuracyReport:
+        """How accurate the verdicts of a release, or the live one, were in the last days."""
+        asked = {"days": str(days)} | ({} if release is None else {"release": release})
+        return self._answer(AccuracyReport, "GET", "/accuracy", params=asked)
+
+    def waiting(self) -> list[AuditItem]:
+        """The drawn verdicts that wait for a label, the oldest first."""
+        return self._answer(list[AuditItem], "GET", "/audits")
+
+    def audit(self, item: str, label: str) -> AuditDone:
+        """Say what a drawn item is."""
+        return self._answer(AuditDone, "POST", "/audits", {"id": item, "label": label})
+
+
+class NoticeCalls:
+    """Calls about webhooks. Every method raises ServerUnavailableError and ServerRefusedError."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._ask, self._answer = connection.ask, connection.answer
+
+    def webhooks(self) -> list[WebhookState]:
+        """How each webhook stands."""
+        return self._answer(list[WebhookState], "GET", "/notices")
+
+    def test(self) -> None:
+        """Have a notice sent to every webhook."""
+        self._ask("POST", "/notices/test")
+
+
+class RolloutCalls:
+    """Calls about the rollout. Every method raises ServerUnavailableError and ServerRefusedError."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._answer = connection.answer
+
+    def view(self) -> RolloutView:
+        """How it stands."""
+        return self._answer(RolloutView, "GET", "/rollouts")
+
+    def items(self, champion: str, challenger: str) -> list[Disagreement]:
+        """The newest shared items of which the champion said this and the challenger that."""
+        said = {"champion": champion, "challenger": challenger}
+        return self._answer(list[Disagreement], "GET", "/rollouts/items", params=said)
+
+    def retractions(self) -> list[RetractionView]:
+        """What is and was taken back."""
+        return self._answer(list[RetractionView], "GET", "/retractions")
+
+    def turn(self, digest: str, action: str, reason: str) -> Release:
+        """Hold it, let it go on, take it back to shadow or give it more time."""
+        body = {"digest": digest, "reason": reason}
+        return self._answer(Release, "POST", "/rollouts/turn", body, params={"action": action})
+
+    def waive(self, digest: str, check: str, reason: str, of_source: bool = False) -> Release:
+        """Take a check away, or leave a source out."""
+        body = {"digest": digest, "check": check, "reason": reason, "of_source": of_source}
+        return self._answer(Release, "POST", "/rollouts/waive", body)
+
+    def judge(self, digest: str, labels: Mapping[str, str]) -> Release:
+        """Say what shared items are."""
+        body = {"digest": digest, "labels": dict(labels)}
+        return self._answer(Release, "POST", "/rollouts/labels", body)
+
 
 LINEAGES: Mapping[str, type[BaseModel]] = {
     "verdict": VerdictLineage,

@@ -7,18 +7,31 @@ shows it, so an undo only takes a layer away.
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from memory.clusters.names import names_of
-from memory.records import ShiftAlarm
+from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS, ShiftAlarm
 from memory.rows import batches
 from memory.schema import alarms, clusters, edits, exemplars, labelled, labels
 from memory.store import ExemplarMemoryError
+
+
+def names_of(members: Sequence[str]) -> Iterator[str]:
+    """Yield names for a cluster, which follow from its members alone: six characters to type.
+
+    The first is to be taken, or the next where other members already bear it.
+    """
+    for turn in count():
+        said = "\n".join([*sorted(members), *([str(turn)] if turn else [])])
+        number = int.from_bytes(hashlib.sha256(said.encode()).digest()[:8])
+        base = len(CLUSTER_LETTERS)
+        yield "".join(CLUSTER_LETTERS[number // base**place % base] for place in range(CLUSTER_ID_LENGTH))
+
 
 _VERSION = re.compile(r"(\d{1,9})(-[0-9a-f]{8})?")
 

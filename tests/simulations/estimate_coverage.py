@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import binomtest
 
+from memory.estimate.accuracy import Residual, correct
 from memory.estimate.drawing import is_drawn
-from memory.estimate.intervals import Residual, correct
 from memory.estimate.records import LEAST_AUDITED
 from updater.progress import Progress
 

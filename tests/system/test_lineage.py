@@ -12,7 +12,7 @@ from kafka import KafkaAdminClient, TopicPartition
 from streams import await_that
 from verdicts import make_item, make_verdict
 
-from deploy.lineage.topic import read_verdict
+from deploy.lineage.back import read_verdict
 from detector.records import VERDICTS, Verdict
 from ingest.kafka.compacted import TopicError
 from ingest.kafka.topics import Topic, ensure_topics

@@ -8,11 +8,73 @@ broken where all of it lies beyond. In between, and where nothing was measured, 
 import math
 
 from memory.records import REAL
-from updater.candidate import findings
+from updater.candidate.outlook import reals_wanted
 from updater.gate_records import Behind, Gate
 from updater.intervals import difference_interval, groups_to_decide, share_interval
 from updater.records import Evaluation, Performance, Power, Robustness, Shares
 from updater.settings import UpdaterSettings
+
+NOT_MEASURED = "It could not be measured: too few items were held back. Label or import more of them."
+OF_ROBUSTNESS = "Import reals and forgeries as they arrive: saved again, resized, cut from a video."
+_SOURCES_SHOWN = 3
+
+
+def advice_on_reals(evaluation: Evaluation, behind: Behind, called: str) -> str:
+    """Reals called unknown or fake: import more of the sources that they come from."""
+    shown = list(behind.sources)[:_SOURCES_SHOWN]
+    wanted = _reals_to_import(evaluation, shown or list(evaluation.real_groups))
+    items = ", ".join(f"{behind.sources[source]} of {source}" for source in shown)
+    return (
+        f"Look at the items behind it{f' ({items})' if items else ''}: label one that is no real anew."
+        f" {wanted} Or accept it: about so many other reals of these sources are then called {called}."
+    )
+
+
+def of_naming(evaluation: Evaluation, family: str) -> str:
+    """A new family that is rarely named: label more of it."""
+    learnt = evaluation.items.get("train", {}).get(family, 0)
+    return (
+        f"Label more items of {family}: it learnt from {learnt}. Label those behind it that are others anew."
+    )
+
+
+def of_forgotten(evaluation: Evaluation) -> str:
+    """Families that are named less often: label more of the one that lost most."""
+    by_family = {} if evaluation.forgotten is None else evaluation.forgotten.by_family
+    worst = max(by_family, key=lambda name: by_family[name], default=None)
+    most = f"{worst} lost most ({100 * by_family[worst]:.0f} points): label" if worst else "Label"
+    return (
+        f"{most} more of the old families' items, or undo a label that took some of them for another family."
+    )
+
+
+def of_power(evaluation: Evaluation) -> str:
+    """More of an unseen family passes: reals that are few or too various have raised the thresholds."""
+    lost = power_lost(evaluation)
+    worst = f"{lost[0][1]} lost most ({100 * lost[0][0]:.0f} points). " if lost else ""
+    return (
+        f"{worst}Reals that are few, or differ much from one another, raise the thresholds."
+        f" {_reals_to_import(evaluation, list(evaluation.real_groups))} Name forgeries among the unknowns."
+    )
+
+
+def power_lost(evaluation: Evaluation) -> list[tuple[float, str, tuple[str, ...]]]:
+    """Return by how much each left-out family's share fell, its name, its items that passed; worst first."""
+    before = evaluation.before and evaluation.before.power
+    after = evaluation.after.power
+    if not before or not after:
+        return []
+    both = [name for name in before.families if name in after.families]
+    lost = [(before.families[name].share - after.families[name].share, name) for name in both]
+    return [(fell, name, after.families[name].passed) for fell, name in sorted(lost, reverse=True)]
+
+
+def _reals_to_import(evaluation: Evaluation, sources: list[str]) -> str:
+    wanted = reals_wanted(evaluation.real_groups, sources)[:_SOURCES_SHOWN]
+    if not wanted:
+        return "Import more reals of these sources, and of others like them."
+    return f"Import reals: about {', '.join(f'{count} more of {source}' for source, count in wanted)}."
+
 
 REALS_UNKNOWN, REALS_FAKE = "share of reals called unknown", "share of reals called fake"
 FORGOTTEN = "points forgotten of the old families"
@@ -162,21 +224,21 @@ def _as_finding(gate: Gate, evaluation: Evaluation) -> Gate:
     after, behind = evaluation.after, evaluation.behind.get(gate.name, _NOTHING)
     items = behind.items
     if gate.name == REALS_UNKNOWN:
-        mending = findings.advice_on_reals(evaluation, behind, "unknown")
+        mending = advice_on_reals(evaluation, behind, "unknown")
     elif gate.name == REALS_FAKE:
-        mending = findings.advice_on_reals(evaluation, behind, "fake")
+        mending = advice_on_reals(evaluation, behind, "fake")
     elif gate.name == FORGOTTEN:
-        mending = findings.of_forgotten(evaluation)
+        mending = of_forgotten(evaluation)
     elif gate.name == POWER:
-        mending = findings.of_power(evaluation)
-        items = tuple(item for _, _, passed in findings.power_lost(evaluation) for item in passed)
+        mending = of_power(evaluation)
+        items = tuple(item for _, _, passed in power_lost(evaluation) for item in passed)
     elif gate.name == ROBUSTNESS:
-        mending = findings.OF_ROBUSTNESS
+        mending = OF_ROBUSTNESS
         items = after.robustness.lost.items if after.robustness and after.robustness.lost else ()
     else:
-        mending = findings.of_naming(evaluation, next(f for f in evaluation.new if naming(f) == gate.name))
+        mending = of_naming(evaluation, next(f for f in evaluation.new if naming(f) == gate.name))
     if gate.value is None:
-        mending = findings.NOT_MEASURED
+        mending = NOT_MEASURED
     return gate.model_copy(update={"items": items[:ITEMS_SHOWN], "mends": mending})
 
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from verdicts import make_item, make_verdict
 
 from deploy.release_records import Approve
-from deploy.releases.accuracy_gauges import AccuracyGauges
+from deploy.releases.metrics import AccuracyGauges
 from deploy.releases.standing import replay
 from deploy.server import releases
 from deploy.server.services import Services

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.estimate.intervals import Residual, correct
+from memory.estimate.accuracy import Residual, correct
 
 
 def residuals(right: np.ndarray, probability: np.ndarray, chance: float) -> list[Residual]:
