@@ -10,10 +10,6 @@ from xdist.scheduler import LoadScopeScheduling
 
 from ingest.sandbox.forks import Forks
 
-# How long an example takes is the machine's affair: no test is timed.
-settings.register_profile("forgewatch", deadline=None)
-settings.load_profile("forgewatch")
-
 _SHARE_SERVERS = "tests/system"
 _LONGEST = tuple(f"tests/updater/test_{name}.py" for name in ("run", "torchrun", "runner_weights"))
 """Take minutes."""
@@ -25,6 +21,15 @@ class _ByFile(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return _SHARE_SERVERS if file.startswith(_SHARE_SERVERS) else file
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose how many examples a property has: 200 in `make chaos`, 15 before each commit, else 25."""
+    # How long an example takes is the machine's affair: no test is timed.
+    fast = config.option.markexpr == "not slow and not system"
+    examples = 200 if config.getoption("--chaos") else 15 if fast else 25
+    settings.register_profile("forgewatch", deadline=None, max_examples=examples)
+    settings.load_profile("forgewatch")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _ByFile:
