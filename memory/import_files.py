@@ -77,11 +77,8 @@ def labelled_media(connection: Connection, digests: Sequence[str]) -> dict[str, 
     named = select(exemplars.c.media_digest, exemplars.c.family, exemplars.c.id).where(
         exemplars.c.family.is_not(None), exemplars.c.crops_digest.is_not(None)
     )
-    found = {}
-    for some in batches(digests):
-        for row in connection.execute(named.where(exemplars.c.media_digest.in_(some))):
-            found[row.media_digest] = row.family, row.id
-    return found
+    queries = (named.where(exemplars.c.media_digest.in_(some)) for some in batches(digests))
+    return {row.media_digest: (row.family, row.id) for query in queries for row in connection.execute(query)}
 
 
 def test_media(connection: Connection, digests: Sequence[str]) -> list[str]:

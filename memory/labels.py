@@ -18,6 +18,7 @@ _LONGEST_SLUG = 64
 _RESERVED = frozenset({"unknown", "fake", "unclustered", "all"})
 
 _REAL_FOLDERS = (REAL, "0_real")
+_FAKE_FOLDERS = ("fake", "1_fake")
 _LONGEST_PATH = 1000
 
 
@@ -268,6 +269,9 @@ def place(path: str) -> tuple[str, str | None]:
     family = checked_name(REAL if folder in _REAL_FOLDERS else folder)
     if family == IGNORE:
         raise LabelError("a folder cannot be ignored by its name")
+    others = _FAKE_FOLDERS if family == REAL else _REAL_FOLDERS
+    if wrong := [name for name in rest[:-1] if name in others]:
+        raise LabelError(f"its folder {wrong[0]} contradicts {folder}: put it into DIR/{REAL} or DIR/FAMILY")
     return family, rest[0] if len(rest) > 1 else None
 
 

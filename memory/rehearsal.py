@@ -59,13 +59,10 @@ def choose_rehearsal(
     by_class: dict[str, list[int]] = {}
     for i, exemplar in enumerate(learnt):
         by_class.setdefault(str(exemplar.family), []).append(i)
-    places = shares(
-        {
-            name: sum(min(n, max_per_source) for n in Counter(learnt[i].source for i in of).values())
-            for name, of in by_class.items()
-        },
-        budget,
-    )
+    most: Counter[str] = Counter()
+    for (name, _), count in Counter((str(e.family), e.source) for e in learnt).items():
+        most[name] += min(count, max_per_source)
+    places = shares(most, budget)
     resting: set[str] = set()
     for name, of in by_class.items():
         sources = [learnt[i].source for i in of]

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -34,8 +35,8 @@ SourceOption = Annotated[
     typer.Option(help="where they come from, as the stream says it; without it import: and DIR's name"),
 ]
 _FOLLOW_INTERVAL_S = 0.5
-_SOURCES = 10
-"""shown"""
+_SHOWN = 10
+"""sources, and reasons why files are left out"""
 _COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 
 
@@ -187,10 +188,10 @@ def show_outlook(found: Outlook) -> None:
     print_table(
         "groups of real items that the update has",
         ["source", "to train", "to calibrate", "to test"],
-        [[name, *(of.get(split, 0) for split in get_args(Split))] for name, of in sources[:_SOURCES]],
+        [[name, *(of.get(split, 0) for split in get_args(Split))] for name, of in sources[:_SHOWN]],
     )
-    if len(sources) > _SOURCES:
-        say(f"and {len(sources) - _SOURCES} sources with fewer")
+    if len(sources) > _SHOWN:
+        say(f"and {len(sources) - _SHOWN} sources with fewer")
     for sentence in found.told:
         say(sentence)
 
@@ -236,8 +237,12 @@ def import_(
             say(f"{done.already} files were in the memory already")
         for note in notes:
             warn(f"left out: {note}")
-        for file in done.skipped:
-            warn(f"left out: {file.path}: {file.reason}")
+        first = {file.reason: file.path for file in reversed(done.skipped)}
+        reasons = Counter(file.reason for file in done.skipped)
+        for reason, count in reasons.most_common(_SHOWN):
+            warn(f"left out: {first[reason]}{f' and {count - 1} more' if count > 1 else ''}: {reason}")
+        if len(reasons) > _SHOWN:
+            warn(f"{len(reasons) - _SHOWN} more reasons: the same command with --json lists every file")
         for line in done.contradicted:
             warn(line)
     if done.skipped and not done.new and not done.already:

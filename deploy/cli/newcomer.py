@@ -7,6 +7,7 @@ labelled but by the folder that a person put it in.
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
 from shlex import quote
@@ -101,12 +102,8 @@ def _looked_at(folder: Path) -> dict[str, tuple[str, Path]]:
 
     found: dict[str, tuple[str, Path]] = {}
     for name, path in files_below(folder):
-        try:
-            family, _ = place(name)
-            with path.open("rb") as file:
-                found[file_digest(file, "sha256").hexdigest()] = family, path
-        except (LabelError, OSError) as error:
-            warn(f"left out: {name}: {error}")
+        with suppress(LabelError, OSError), path.open("rb") as file:  # the import says why
+            found[file_digest(file, "sha256").hexdigest()] = place(name)[0], path
     if not found:
         raise CommandError(
             f"{folder} has no file in the folder of a class: put reals into {folder / REAL} and each family"

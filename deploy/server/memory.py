@@ -74,7 +74,9 @@ MAX_PART_BYTES = 2**28
 """Of a labelled folder in one request: eight times what `forgewatch import` sends; a larger file is alone."""
 _HEAD_BYTES = 2**16  # of one file in an archive, with a long name
 
-Name = Annotated[str, Path(min_length=1, max_length=200, description="the folder's name")]
+_TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$"
+
+Name = Annotated[str, Path(max_length=200, pattern=_TEXT, description="the folder's name")]
 Labels = Annotated[
     list[int], Query(alias="label", description="labels that earlier parts of this import began")
 ]
@@ -82,9 +84,7 @@ Labels = Annotated[
 Source = Annotated[
     str | None,
     Query(
-        min_length=1,
-        max_length=200,
-        description="the files' source, as the stream has it; without it import: and the folder's name",
+        max_length=200, pattern=_TEXT, description="as the stream has it; else import: and the folder's name"
     ),
 ]
 

@@ -226,10 +226,10 @@ def _foreign(artifact: Artifact) -> tuple[Statistics, Foreign]:
         rows = list(Snapshot(packed.read_bytes())) if packed.is_file() else []
         reference = _reference(artifact)
         assert reference is not None
-        return (
-            statistics.without({POOLED, *(row.source for row in rows if row.split == "train")}),
-            foreign_rows(reference, {row.exemplar for row in rows}),
-        )
+        foreign = statistics.without({POOLED, *(row.source for row in rows if row.split == "train")})
+        # No memory's source has a line break: one called as what ships is not added to it, nor replaces it.
+        strata = tuple((family, f"\n{source.removeprefix(chr(10))}") for family, source in foreign.strata)
+        return replace(foreign, strata=strata), foreign_rows(reference, {row.exemplar for row in rows})
     except (StatisticsError, SnapshotError, SafetensorError, OSError) as error:
         raise CandidateRefusedError(f"release {artifact.version} cannot be gone on from: {error}") from error
 

@@ -52,14 +52,18 @@ def test_labelled_folders_are_imported_and_listed_and_undone(
         for number in range(2):
             pixels = rng.integers(0, 256, (160, 160, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{number}.png")
-    (tmp_path / "media" / "blend" / "notes.txt").write_text("no picture")
+    (folder / "0_real").mkdir()
+    for name in ("0_real/a.png", "0_real/b.png", "notes.txt"):
+        (folder / name).write_text("no picture")
     done = answered.json("import", "media", "--source", "/cameras/7", "--as", "ada")
     assert done["new"] == {"real": 2, "blend": 2}
-    assert [skipped["path"] for skipped in done["skipped"]] == ["blend/notes.txt"]
-    assert {(entry["what"], entry["actor"]) for entry in answered.json("labels")} == {
-        ("real", "ada"),
-        ("blend", "ada"),
-    }
+    left_out = ["blend/0_real/a.png", "blend/0_real/b.png", "blend/notes.txt"]
+    assert [skipped["path"] for skipped in done["skipped"]] == left_out
+    called = {(entry["what"], entry["actor"]) for entry in answered.json("labels")}
+    assert called == {("real", "ada"), ("blend", "ada")}
+    assert main(["import", "media"]) == 0
+    told = "left out: blend/0_real/a.png and 1 more: its folder 0_real contradicts blend"
+    assert told in capsys.readouterr().err
     assert "/cameras/7" in answered.ok("update"), "the source that the stream has"
     with patch("deploy.client.importing._send", side_effect=KeyboardInterrupt):
         Image.fromarray(pixels[::-1]).save(folder / "3.png")

@@ -99,35 +99,26 @@ def test_to_import_again_adds_only_what_is_new(folder: Path, api: Client, servic
 def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
     folder: Path, api: Client, services: Services
 ) -> None:
-    lay(
-        folder,
-        {
-            "gan/empty.png": b"",
-            "gan/text.png": b"no picture",
-            "gan/cut.png": picture(400)[:300],
-            "gan/huge.png": b"x" * 100_001,
-            "gan/twin.png": picture(200),
-            "Bad Name/a.png": picture(401),
-            "ignore/a.png": picture(402),
-            "stray.png": picture(403),
-            ".hidden/a.png": picture(404),
-        },
-    )
-    done = take(folder, api)
+    bad = {
+        "gan/empty.png": b"",
+        "gan/text.png": b"no picture",
+        "gan/cut.png": picture(400)[:300],
+        "gan/huge.png": b"x" * 100_001,
+        "gan/twin.png": picture(200),
+        "Bad Name/a.png": picture(401),
+        "ignore/a.png": picture(402),
+        "stray.png": picture(403),
+        "gan/train/0_real/a.png": picture(405),
+        "real/1_fake/a.png": picture(406),
+        ".hidden/a.png": picture(404),
+    }
+    done = take(lay(folder, bad), api)
     assert done.new == {"real": 6, "gan": 6, "blend": 3}
     reasons = {s.path: s.reason for s in done.skipped}
-    assert reasons.keys() == {
-        "gan/empty.png",
-        "gan/text.png",
-        "gan/cut.png",
-        "gan/huge.png",
-        "gan/twin.png",
-        "Bad Name/a.png",
-        "ignore/a.png",
-        "stray.png",
-    }
+    assert reasons.keys() == bad.keys() - {".hidden/a.png"}
     assert "the same bytes are in the memory as blend" in reasons["gan/twin.png"]
     assert "is no family name" in reasons["Bad Name/a.png"]
+    assert "its folder 0_real contradicts gan" in reasons["gan/train/0_real/a.png"]
     assert "too_large" in reasons["gan/huge.png"]
     assert not any("\n" in reason for reason in reasons.values())
 
@@ -214,6 +205,12 @@ def test_an_archive_of_anything_but_plain_files_is_refused(api: Client, kind: by
 def test_what_is_no_archive_is_refused(api: Client, body: bytes) -> None:
     with pytest.raises(ServerRefusedError, match="tar"):
         api.add_files("data", body, {})
+
+
+@pytest.mark.parametrize(("name", "source"), [("data", "release\n0"), ("\x1b[2J", None)])
+def test_a_source_has_no_control_characters_as_in_the_stream(api: Client, name: str, source: str) -> None:
+    with pytest.raises(ServerRefusedError, match=r"source|name"):
+        api.add_files(name, importing._archive([("real/0.png", picture(0))]), {}, source)
 
 
 def test_a_folder_without_files_is_refused(tmp_path: Path, api: Client) -> None:

@@ -98,20 +98,8 @@ def test_what_is_no_export_is_one_line(content: bytes) -> None:
     assert "\n" not in str(refused.value)
 
 
-NAMES = st.sampled_from(
-    [
-        "id",
-        "data",
-        "annotations",
-        "result",
-        "value",
-        "choices",
-        "from_name",
-        "completed_by",
-        "exemplar",
-        "project",
-    ]
-)
+KEYS = "id data annotations result value choices from_name completed_by exemplar project"
+NAMES = st.sampled_from(KEYS.split())
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),

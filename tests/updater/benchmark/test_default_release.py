@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from deploy.demo import release_zero
 from deploy.demo.release_zero import copy_shipped
@@ -13,8 +13,12 @@ from deploy.local.processes import StackError
 from detector.features.texture_weights import texture_weights
 from detector.release.artifact import MODEL, MODEL_CARD, PROBE, SNAPSHOT, STATISTICS, verify
 from detector.serving.session import open_session
-from updater.benchmark.default_release import is_open, make, rows_of, ship
+from memory.records import REAL
+from updater.benchmark.default_release import SOURCE, is_open, make, rows_of, ship
+from updater.candidate.plan import load_parent
+from updater.candidate.snapshot import SnapshotRow, pack_rows
 from updater.progress import no_progress
+from updater.training.sums import sums_of
 
 COLUMNS = ("path", "source_repository", "licence", "cls", "source", "group")
 
@@ -84,3 +88,22 @@ def test_the_release_that_lies_in_the_package_is_the_one_that_the_code_names(tmp
     assert release.manifest.gate.first_sight is not None
     assert sum(path.stat().st_size for path in release_zero.SHIPPED.iterdir()) < 20 * 2**20
     open_session(release, threads=1)
+
+
+@pytest.mark.slow
+def test_a_source_called_as_the_shipped_sums_is_neither_added_to_them_nor_takes_them_out(
+    tmp_path: Path,
+) -> None:
+    release = copy_shipped(tmp_path / "release")
+    known = load_parent(release).statistics
+    assert known is not None
+    own = sums_of(np.ones((20, known.width)), [REAL] * 20, [SOURCE] * 20)
+    updated = known.plus(own)
+    assert updated.without({SOURCE}).shares.tolist() == known.shares.tolist()
+    # The next update takes out what the memory holds, to sum it anew.
+    save_file(dict(updated.tensors()), release.folder / STATISTICS)
+    row = {"exemplar": "import-0", "media_digest": "0" * 64, "family": REAL, "split": "train", "group": "a"}
+    (release.folder / SNAPSHOT).write_bytes(pack_rows([SnapshotRow(**row, source=SOURCE, label=1)]))
+    left = load_parent(release).statistics
+    assert left is not None
+    assert (left.strata, left.shares.tolist()) == (known.strata, known.shares.tolist())

@@ -20,6 +20,10 @@ from updater.benchmark.networks.videos import make_video_network, sampling_of
 RECIPE = NetworkRecipe(32, 2, 3, 0.01, 0.01, 0.0, (0.5,), 1e-4, frames=8)
 OF_MAPS = replace(RECIPE, px=64, rate=1e-4, first_rate=1e-4)
 """at 32 px the deepest map is a single cell, too few to normalise by"""
+VIDEO_NETWORKS = (
+    "x3d_m slowfast_r50 slow_r50 tsm_r50 c3d i3d lstm:test_resnet tsn:test_resnet frames:test_resnet"
+    " frames:highpass:test_resnet r3d_18 mc3_18 r2plus1d_18 s3d"
+)
 MADE: dict[str, tuple[Callable[[], nn.Module], int]] = {
     **{
         name: (lambda name=name: make_image_network(name, 2, RECIPE.px), 0)
@@ -28,22 +32,7 @@ MADE: dict[str, tuple[Callable[[], nn.Module], int]] = {
     # But for mvit_v2_s, which takes clips of one size alone, and a minute for them.
     **{
         name: (lambda name=name: make_video_network(name, 2, RECIPE.px, 8), sampling_of(name).frames or 8)
-        for name in (
-            "x3d_m",
-            "slowfast_r50",
-            "slow_r50",
-            "tsm_r50",
-            "c3d",
-            "i3d",
-            "lstm:test_resnet",
-            "tsn:test_resnet",
-            "frames:test_resnet",
-            "frames:highpass:test_resnet",
-            "r3d_18",
-            "mc3_18",
-            "r2plus1d_18",
-            "s3d",
-        )
+        for name in VIDEO_NETWORKS.split()
     },
     **{
         name: (lambda name=name: make_map_network(name, OF_MAPS.px), -1)
