@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from detector.model.export import export_proven
 from detector.model.network import Network
-from detector.release.artifact import REFERENCE, WEIGHTS, Artifact, Graph, Reference, load_reference
+from detector.release.artifact import WEIGHTS, Artifact, Graph, Reference
 from detector.release.contract import Contract
 from detector.release.crop_graphs import CropGraph, MapContract, ScanContract
 from detector.release.experts import CarriedExpert
@@ -23,7 +23,8 @@ from detector.release.manifest import FEATURE_VERSION, GateParameters, Manifest,
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
-from updater.candidate.plan import CandidatePlan, load_network
+from updater.candidate.plan import CandidatePlan, load_network, reference_of
+from updater.data.training_data import LabelledCrops
 from updater.experts.look import with_expert_logits
 from updater.progress import Progress
 from updater.records import Power, ScannerFound
@@ -103,21 +104,20 @@ class Draft:
 
     @cached_property
     def plan_with_features(self) -> CandidatePlan:
-        """The plan with the crop features and the experts' logits of its items to train and calibrate on."""
-        plan, splits = self.plan, self.plan.splits
-        if plan.architecture.forensic:
-            train = with_crop_features(splits.train, plan.device, partial(self.progress, "features"))
-            held = with_crop_features(
-                splits.calibration, plan.device, partial(self.progress, "features held back")
-            )
-            plan = replace(plan, splits=replace(splits, train=train, calibration=held))
-        kept = self.settings.work_dir / FROZEN
-        splits = plan.splits
-        train, held = (
-            with_expert_logits(items, plan.experts, kept, self.progress)
-            for items in (splits.train, splits.calibration)
-        )
-        return replace(plan, splits=replace(splits, train=train, calibration=held))
+        """The plan with the features and the experts' logits of its items to train and calibrate on.
+
+        Frozen features of whole items are the memory's, where it holds today's; else each crop's are made.
+        """
+        plan, kept = self.plan, self.settings.work_dir / FROZEN
+
+        def prepare(items: LabelledCrops, stage: str) -> LabelledCrops:
+            if plan.architecture.forensic and not (plan.architecture.frozen and items.features is not None):
+                items = with_crop_features(items, plan.device, partial(self.progress, stage))
+            return with_expert_logits(items, plan.experts, kept, self.progress)
+
+        train = prepare(plan.splits.train, "features")
+        held = prepare(plan.splits.calibration, "features held back")
+        return replace(plan, splits=replace(plan.splits, train=train, calibration=held))
 
     @cached_property
     def network(self) -> Network:
@@ -128,11 +128,7 @@ class Draft:
     @property
     def reference(self) -> Reference | None:
         """The reference set; None for a candidate without forensic features."""
-        if not self.plan.architecture.forensic:
-            return None
-        entries = self.stage_result(Calibrated).reference
-        ids, families = tuple(e.exemplar for e in entries), tuple(e.family for e in entries)
-        return load_reference(self.artifact / REFERENCE, ids, families)
+        return reference_of(self.artifact, self.plan.architecture, self.stage_result(Calibrated).reference)
 
     def stage_result(self, kind: type[M]) -> M:
         """Return what the stage of this kind left, which it has done."""

@@ -73,8 +73,7 @@ class GatedModel:
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        labels, _ = label_items(score_items(self.session, items), self.gate, self.classes, items)
-        return np.asarray((labels == REAL) == (np.array(items.families) == REAL))
+        return np.asarray((self.calls(items).labels == REAL) == (np.array(items.families) == REAL))
 
 
 def performance_of(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from detector.release.artifact import Reference
 from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
 from updater.progress import Progress, no_progress
-from updater.training.pools import backbone_rows, classify_items, crop_features
+from updater.training.crop_rows import Rows
+from updater.training.pools import backbone_rows, classify_items, crop_features, item_features
 
 _ITEMS_AT_ONCE = 2048
 
@@ -61,10 +63,18 @@ def output_of(
     stage: str,
     progress: Progress,
 ) -> NetworkOutput:
-    """Return what the network says of each whole item, on the CPU."""
-    features = crop_features(network, items, device, lambda *at: progress(stage, *at))
-    seen = backbone_rows(network, items.crops, device, lambda *at: progress(f"{stage}, backbone", *at))
-    return NetworkOutput(*(item.cpu() for item in classify_items(network, seen, features, items.starts)))
+    """Return what the network says of each whole item, on the CPU.
+
+    A network of frozen features reads the same features of an item that it was learnt from.
+    """
+    if network.architecture.frozen:
+        features: Rows = torch.from_numpy(item_features(network, items, device, partial(progress, stage)))
+        seen: Rows = torch.zeros(len(items), 0)
+        starts = np.arange(len(items) + 1)
+    else:
+        features, starts = crop_features(network, items, device, partial(progress, stage)), items.starts
+        seen = backbone_rows(network, items.crops, device, partial(progress, f"{stage}, backbone"))
+    return NetworkOutput(*(item.cpu() for item in classify_items(network, seen, features, starts)))
 
 
 def gate_inputs(

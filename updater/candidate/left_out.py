@@ -62,6 +62,12 @@ def part_of(network: Network, items: LabelledCrops, device: torch.device, progre
     return Part(items, output, on_grid(output.embedding.numpy().clip(-SCALED_CLIP, SCALED_CLIP)))
 
 
+def sums_with(part: Part, foreign: Statistics | None) -> Statistics:
+    """Return the sums of a part's items, with those of what no memory holds."""
+    own = sums_of(part.rows, part.items.families, part.items.sources)
+    return own if foreign is None else own.plus(foreign)
+
+
 def left_out_odds(
     train: Part, calibration: Part, foreign: Statistics | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -70,8 +76,7 @@ def left_out_odds(
     train, calibration: a candidate's items, with what its network says of them. foreign: sums of what no
     memory holds. Sources are left out in turn, with their sums. No number where a source cannot be left out.
     """
-    total = sums_of(train.rows, train.items.families, train.items.sources)
-    total = total if foreign is None else total.plus(foreign)
+    total = sums_with(train, foreign)
     shrunk = choose_shrinkage(train.rows, train.items, total)
     found = np.full(len(train.items), np.nan), np.full(len(calibration.items), np.nan)
     for out, spread, means, real in remainders(train.rows, train.items, total):

@@ -21,7 +21,7 @@ from detector.release.artifact import (
     Reference,
     load_reference,
 )
-from detector.release.manifest import FEATURE_VERSION, Architecture
+from detector.release.manifest import FEATURE_VERSION, Architecture, ReferenceEntry
 from detector.serving.session import open_session
 from detector.verdicts import fake_probabilities
 from ingest.records import CropPlan, PicturePlan
@@ -224,7 +224,7 @@ def _foreign(artifact: Artifact) -> tuple[Statistics, Foreign]:
         statistics = statistics_of(load_arrays(artifact.folder / STATISTICS))
         packed = artifact.folder / SNAPSHOT
         rows = list(Snapshot(packed.read_bytes())) if packed.is_file() else []
-        reference = _reference(artifact)
+        reference = reference_of(artifact.folder, artifact.manifest.architecture, artifact.manifest.reference)
         assert reference is not None
         foreign = statistics.without({POOLED, *(row.source for row in rows if row.split == "train")})
         # No memory's source has a line break: one called as what ships is not added to it, nor replaces it.
@@ -279,7 +279,8 @@ def live_calls(plan: CandidatePlan, progress: Progress) -> LiveCalls | None:
         fake = np.asarray(fake_probabilities(scored["logits"]), np.float32)
     else:
         network = plan.parent.network.to(plan.device)
-        measured = score(network, _reference(artifact), items, plan.device, progress)
+        reference = reference_of(artifact.folder, manifest.architecture, manifest.reference)
+        measured = score(network, reference, items, plan.device, progress)
         fake, unknown = measured.fake_probability, unknown_scores(measured, manifest.gate)
         labels = labels_of(unknown, fake, manifest.gate, items.videos, items.sources)
     return LiveCalls(
@@ -289,9 +290,11 @@ def live_calls(plan: CandidatePlan, progress: Progress) -> LiveCalls | None:
     )
 
 
-def _reference(artifact: Artifact) -> Reference | None:
-    if not artifact.manifest.architecture.forensic:
+def reference_of(
+    folder: Path, architecture: Architecture, entries: Sequence[ReferenceEntry]
+) -> Reference | None:
+    """Read the reference set that lies in a folder; None of a network without forensic features."""
+    if not architecture.forensic:
         return None
-    entries = artifact.manifest.reference
     ids, families = tuple(e.exemplar for e in entries), tuple(e.family for e in entries)
-    return load_reference(artifact.folder / REFERENCE, ids, families)
+    return load_reference(folder / REFERENCE, ids, families)

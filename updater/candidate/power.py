@@ -20,7 +20,7 @@ from memory.records import REAL
 from updater.candidate.calibrate import fit_gate, labels_of, reals, unknown_scores
 from updater.candidate.gate_inputs import gate_inputs
 from updater.candidate.gates import ITEMS_SHOWN
-from updater.candidate.left_out import Part, part_of
+from updater.candidate.left_out import Part, part_of, sums_with
 from updater.candidate.plan import CandidatePlan, live_calls
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls
@@ -60,9 +60,7 @@ def measure_power(plan: CandidatePlan, network: Network, progress: Progress) -> 
         part_of(network, items, plan.device, progress)
         for items in (plan.splits.train, plan.splits.calibration)
     )
-    total = sums_of(train.rows, train.items.families, train.items.sources)
-    if plan.parent is not None and plan.parent.statistics is not None:
-        total = total.plus(plan.parent.statistics)
+    total = sums_with(train, None if plan.parent is None else plan.parent.statistics)
     shrunk, live = choose_shrinkage(train.rows, train.items, total), live_calls(plan, progress)
     fared: dict[str, HeldOutScores] = {}
     for number, family in enumerate(families):

@@ -8,6 +8,7 @@ leaving whole sources out: what is asked of a detector is media of a source that
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from detector.model.network import SCALED_CLIP, Network
 from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights
-from updater.training.pools import crop_features, pooled_in_parts
+from updater.training.pools import item_features
 from updater.training.step import Step, TrainedModel, is_real
 from updater.training.sums import Statistics, StatisticsError, on_grid, statistics_of, sums_of
 
@@ -148,16 +149,6 @@ def rows_of(network: Network, features: NDArray[np.float32]) -> NDArray[np.float
     return on_grid(scaled / np.maximum(length, 1.0))
 
 
-def features_of(network: Network, step: Step) -> NDArray[np.float32]:
-    """Return each training item's raw features, float32 [n, F]: as the memory holds them, or computed now."""
-    items = step.train
-    if items.features is not None and items.features.shape[1] == network.feature_mean.shape[0]:
-        return items.features
-    crops = crop_features(network, items, step.device, lambda *at: step.progress("features", *at))
-    parts = [part.cpu().numpy() for part in pooled_in_parts(crops, items.starts)]
-    return np.concatenate(parts) if parts else np.zeros((0, network.feature_mean.shape[0]), np.float32)
-
-
 def learn(step: Step) -> TrainedModel:
     """Add a step's items to the sums that the previous network was solved from, and solve anew.
 
@@ -166,7 +157,7 @@ def learn(step: Step) -> TrainedModel:
     """
     with torch.random.fork_rng(devices=[]):
         network = Network(step.architecture, len(step.classes)).to(step.device)
-    features = features_of(network, step)
+    features = item_features(network, step.train, step.device, partial(step.progress, "features"))
     before = None
     if step.previous is None:
         center(network, features, step.train.sources)

@@ -100,6 +100,18 @@ def crop_features(
     return forensic_rows(network, items.crops, device, progress)
 
 
+def item_features(
+    network: Network, items: LabelledCrops, device: torch.device, progress: Steps = no_steps
+) -> npt.NDArray[np.float32]:
+    """Return each item's raw features, [n, F]: as the memory holds them, or computed now."""
+    own, width = items.features, network.feature_mean.shape[0]
+    if own is not None and own.shape[1] == width:
+        return own
+    crops = crop_features(network, items, device, progress)
+    parts = [part.cpu().numpy() for part in pooled_in_parts(crops, items.starts)]
+    return np.concatenate(parts) if parts else np.zeros((0, width), np.float32)
+
+
 def with_crop_features(
     items: LabelledCrops, device: torch.device, progress: Steps = no_steps
 ) -> LabelledCrops:

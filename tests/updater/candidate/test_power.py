@@ -8,11 +8,13 @@ from detector.model.network import Network
 from detector.release.manifest import Architecture
 from ingest.records import CropPlan
 from updater.candidate import power
+from updater.candidate.gate_inputs import output_of
 from updater.candidate.plan import CandidatePlan
 from updater.candidate.power import HeldOutScores, measure_power, power_of
 from updater.data.training_data import Splits
-from updater.training.discriminant import Spread, center, features_of, rows_of
-from updater.training.step import FIRST, Step
+from updater.training.discriminant import Spread, center, rows_of
+from updater.training.pools import item_features
+from updater.training.step import FIRST
 from updater.training.sums import sums_of
 
 
@@ -75,9 +77,18 @@ def plan_of(labelled):
 
 def network_of(plan):
     network = Network(plan.architecture, len(plan.classes)).eval()
-    step = Step(plan.splits.train, plan.classes, plan.architecture)
-    center(network, features_of(network, step), step.train.sources)
+    train = plan.splits.train
+    center(network, item_features(network, train, plan.device), train.sources)
     return network
+
+
+def test_frozen_features_are_the_memorys_and_no_crop_is_looked_at_again(plan_of):
+    plan = plan_of("blocky")
+    network, items = network_of(plan), plan.splits.train
+    held = item_features(network, items, plan.device)
+    blank = replace(items, features=held, crops=np.zeros_like(items.crops))
+    outputs = [output_of(network, one, plan.device, "stage", lambda *at: None) for one in (items, blank)]
+    assert torch.equal(outputs[0].logits, outputs[1].logits)
 
 
 def measured(plan):
@@ -93,7 +104,7 @@ def test_a_family_that_is_left_out_is_judged_by_what_never_saw_it(plan_of, monke
     network, train = network_of(plan), plan.splits.train
     for family, left in zip(found.families, solved[-2:], strict=True):
         part = train.take(np.flatnonzero(np.array(train.families) != family))
-        rows = rows_of(network, features_of(network, Step(part, left.families, plan.architecture)))
+        rows = rows_of(network, item_features(network, part, plan.device))
         assert left.families == tuple(sorted({"real", "blocky", "striped"} - {family}))
         assert np.array_equal(left.moments, sums_of(rows, part.families, part.sources).moments)
 

@@ -9,9 +9,11 @@ import torch
 from detector.release.manifest import Architecture
 from updater.training import discriminant
 from updater.training.discriminant import Spread
+from updater.training.pools import item_features
 from updater.training.step import FIRST, Step, TrainedModel
 from updater.training.sums import StatisticsError, on_grid, statistics_of, sums_of
 
+CPU = torch.device("cpu")
 FROZEN = Architecture(crop_px=64, frozen=True)
 
 
@@ -151,12 +153,11 @@ def test_an_update_by_sums_is_the_release_that_learnt_all_at_once(labelled):
     assert torch.equal(before, torch.get_rng_state())
     kept = {name: value.numpy() for name, value in updated.kept.items()}
     rows = [
-        discriminant.rows_of(known.network, discriminant.features_of(known.network, step(one, names)))
-        for one, names in ((first, ("real", "blocky")), (second, ("real", "striped")))
+        discriminant.rows_of(known.network, item_features(known.network, one, CPU)) for one in (first, second)
     ]
     families = [*first.families, *second.families]
     assert equal(statistics_of(kept), sums_of(np.concatenate(rows), families, ["test"] * 80))
-    features = torch.from_numpy(discriminant.features_of(updated.network, step(second, ("real", "striped"))))
+    features = torch.from_numpy(item_features(updated.network, second, CPU))
     with torch.no_grad():
         logits = updated.network.classify(torch.zeros(40, 0), features).logits
     assert (logits.argmax(1).numpy() == np.repeat([0, 2], 20)).mean() > 0.9
