@@ -71,7 +71,7 @@ def family_check(family: str) -> str:
 def rules(known: Sequence[str]) -> tuple[Rule, ...]:
     """The checks of a champion that knows these families.
 
-    Of what it tolerates and how the 1 in 100 is dealt, see deploy/README.md.
+    Each rule has what it tolerates, and its part of the 1 in 100.
     """
     families = tuple(
         Rule(family_check(family), _family_lost(family), 0.10, 0.004 / len(known), rare=True)
