@@ -37,7 +37,7 @@ class AuditDone(BaseModel):
 
     id: str
     release: str
-    called: str = Field(description="what the verdict says: real, or a family")
+    called: str = Field(description="the verdict's label: real, or a family")
     probability: float = Field(description="that it is right, as the release has it")
     label: str
     instead_of: str | None = Field(None, description="the label that this one replaced")

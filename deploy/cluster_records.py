@@ -9,7 +9,7 @@ from memory.records import Exemplar, ShiftAlarm
 
 Version = Annotated[
     str | None,
-    Field(max_length=40, description="the state of the cluster that you saw; without it, what it is now"),
+    Field(max_length=40, description="the version of the cluster that you saw; without it, the current one"),
 ]
 
 
@@ -17,7 +17,7 @@ class ClusterSummary(BaseModel):
     """Unknowns that look alike and wait for a person."""
 
     id: str
-    version: str = Field("", description="tells one state of it from another; give it back with what you do")
+    version: str = Field("", description="the version of its state; give it back with each change")
     size: int
     sources: int = Field(0, description="how many sources its items came from")
     resembles: str | None = Field(description="the known class that explains them; null where none does")
@@ -55,7 +55,7 @@ class ClusterMembers(BaseModel):
     """A page of a cluster's members that still wait."""
 
     cluster: str
-    version: str = Field(description="the state of the cluster; give it back with what you do")
+    version: str = Field(description="the version of the cluster; give it back with each change")
     size: int = Field(description="of all that wait")
     offset: int
     members: list[ClusterMember]

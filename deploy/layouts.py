@@ -145,7 +145,7 @@ def examine_topics(ingest: IngestSettings, timeout_ms: int) -> Topics:
         told = {key: value["value"] for key, value in found[name].items()}
         problems += topic_problems(wanted[name], told, partitions[name])
     packing = found.get(ingest.media_topic, {}).get("compression.type", {}).get("value", "uncompressed")
-    note = f"; {ingest.media_topic} has compression.type {packing}: what unpacks to more than "
+    note = f"; {ingest.media_topic} has compression.type {packing}: a batch that unpacks to more than "
     note += f"{ingest.max_record_bytes} bytes becomes a dead letter"
     missing = sorted(wanted.keys() - set(there))
     return Topics(missing, problems, note if packing != "uncompressed" else "")
@@ -161,7 +161,7 @@ def topic_problems(topic: Topic, told: Mapping[str, str], partitions: int) -> It
         )
     if topic.compacted != ("compact" in policy) or len(policy) > 1:
         lost = (
-            "forgets what it must keep"
+            "deletes records that it must keep"
             if topic.compacted
             else "forgets records, and takes none without a key"
         )
@@ -172,7 +172,7 @@ def topic_problems(topic: Topic, told: Mapping[str, str], partitions: int) -> It
         )
     if topic.compacted and partitions != 1:
         yield (
-            f"{name} has {partitions} partitions, of which one is read",
+            f"{name} has {partitions} partitions; one is read",
             f"delete {name} and run `forgewatch topics`; deploy writes it anew",
         )
     for setting, least in (
@@ -181,6 +181,6 @@ def topic_problems(topic: Topic, told: Mapping[str, str], partitions: int) -> It
     ):
         if not topic.compacted and 0 <= int(told[setting]) < least:
             yield (
-                f"{name} has {setting} {told[setting]}: what waits is deleted unread",
+                f"{name} has {setting} {told[setting]}: waiting records are deleted unread",
                 f"raise {setting} of {name} to {least} at least",
             )

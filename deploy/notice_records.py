@@ -18,7 +18,7 @@ class Webhook(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: SecretStr = Field(description="where each notice is POSTed")
-    form: Form = Field("cloudevents", description="what is sent: a signed CloudEvent, or text for Slack")
+    form: Form = Field("cloudevents", description="the format: a signed CloudEvent, or text for Slack")
 
     @field_validator("url")
     @classmethod
@@ -66,7 +66,7 @@ class NoticeData(BaseModel):
     checks: tuple[Check, ...] | None = Field(None, description="what the move rests on")
     accepted: Mapping[str, str] | None = Field(None, description="the findings that were taken, and why")
     details: Mapping[str, Any] | None = Field(
-        None, description="of a drift or a purge: what was found, taken"
+        None, description="of a drift or a purge: its findings, or the items taken"
     )
 
 

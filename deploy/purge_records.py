@@ -11,12 +11,12 @@ class PurgePreview(BaseModel):
     """What a purge of a source would take."""
 
     source: str
-    exemplars: Mapping[Shelf, int] = Field(description="what is held of it, by shelf")
+    exemplars: Mapping[Shelf, int] = Field(description="its items in the memory, by shelf")
     clusters: int = Field(description="clusters that wait and show an item of it")
     releases: tuple[str, ...] = Field(
         description="digests of releases that learnt from it, or from one that did; they keep that"
     )
-    unsaid: tuple[str, ...] = Field(description="digests of releases of which that is not known")
+    unsaid: tuple[str, ...] = Field(description="digests of releases whose training data are not known")
     updates: list[int] = Field(description="updates that have begun, and would end")
     blocked: bool = Field(description="whether it is no longer remembered")
     version: str = Field(description="of this preview: give it to begin")
@@ -27,7 +27,7 @@ class PurgeRequest(BaseModel):
 
     source: str = Field(min_length=1, max_length=1000)
     block: bool = Field(False, description="remember nothing of it from now on")
-    version: str | None = Field(None, description="the preview's, to begin; null goes on with what was begun")
+    version: str | None = Field(None, description="the preview's, to begin; null continues the purge")
 
 
 class PurgeDone(BaseModel):

@@ -18,9 +18,9 @@ class RecordEntry(BaseModel):
     sequence: int = Field(description="its place in the record: 1, 2, 3, … without a gap")
     at: AwareDatetime = Field(description="when it was done")
     actor: str
-    action: str = Field(description="what was done, in a word or two: `label`, `approve`, `revoke token`")
-    subject: str = Field(description="to what: a release's digest, `label 7`, a person's or a source's name")
-    details: dict[str, Any] = Field(description="what else the act says; it depends on the action")
+    action: str = Field(description="the action, in a word or two: `label`, `approve`, `revoke token`")
+    subject: str = Field(description="its object: a release's digest, `label 7`, a person or a source")
+    details: dict[str, Any] = Field(description="further fields, by the action")
     hash: str = Field(description="SHA-256 over this act and the hash of the one before")
 
 
@@ -111,7 +111,7 @@ class ProcessHealth(BaseModel):
     name: str
     address: str
     alive: bool
-    problem: str | None = Field(None, description="why it does not answer, or what it complains of")
+    problem: str | None = Field(None, description="why it does not answer, or its complaint")
 
 
 class Shelved(BaseModel):

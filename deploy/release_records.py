@@ -30,7 +30,7 @@ STATES: Mapping[State, str] = {
     "shadow": "It scores a share of the items beside the live release; none of its answers goes out.",
     "canary": "It answers a share of the items, and scores them and more beside the live release.",
     "rejected": "An operator said no, for good.",
-    "expired": "What it was measured against no longer scores; it may be proposed again once that is back.",
+    "expired": "The release that it was compared with no longer scores; propose it again once that is back.",
     "live": "It scores.",
     "retired": "A later release took its place; a rollback may bring it back.",
     "rolled back": "An operator or a failed check took it out of service; it may be proposed again.",
@@ -140,7 +140,7 @@ class Approve(BaseModel):
     promote: bool = Field(
         True, description="begin its rollout too, once it has as many approvals as it needs"
     )
-    comment: str | None = Field(None, max_length=1000, description="what stands beside the approval")
+    comment: str | None = Field(None, max_length=1000, description="notes beside the approval")
     plan: str | None = Field(
         None,
         max_length=200,
@@ -164,7 +164,7 @@ class TakeOut(BaseModel):
         description="the release on trial, or the live one; 409 where it is neither. null: the one on trial,"
         " and the live one where none is",
     )
-    retract: bool = Field(True, description="score anew what it answered")
+    retract: bool = Field(True, description="score anew the items that it answered")
 
 
 class LedgerEntry(BaseModel):
@@ -181,9 +181,9 @@ class LedgerEntry(BaseModel):
     )
     requested_by: str | None = Field(None, description="of a proposal: who asked for its update")
     bound: Bound | None = Field(
-        None, description="of an approval: what it binds; null of those before there was this"
+        None, description="of an approval: the conditions that it binds; null of older ones"
     )
-    rollout: Turn | None = Field(None, description="of a move of a rollout: what it says besides")
+    rollout: Turn | None = Field(None, description="of a move of a rollout: its details")
 
 
 class ReleaseDetail(Release):

@@ -23,7 +23,7 @@ class RetractionView(BaseModel):
     since: AwareDatetime | None = Field(None, description="none of its verdicts is older; null: it is done")
     began: AwareDatetime = Field(description="when the release was taken out")
     state: RetractionState
-    says: str = Field(description="what it waits for, or what became of it, in one sentence")
+    says: str = Field(description="the condition that it waits for, or its outcome, in one sentence")
     outcomes: Mapping[str, int] = Field(description="verdicts by outcome: same, corrected, withdrawn")
     left: int | None = Field(
         None, description="records of the verdicts topic that are still to be read; null: not known, or done"

@@ -81,7 +81,7 @@ class Check(BaseModel):
     high: float = Field(description="the share is at most so high; holds at any time at 95 %")
     tolerated: float
     state: CheckState
-    reason: str | None = Field(None, description="why it was waived, or what only one source shows")
+    reason: str | None = Field(None, description="why it was waived, or the evidence of one source alone")
 
     @property
     def changed(self) -> bool:
@@ -136,7 +136,7 @@ class Trial(BaseModel):
     judged: int = Field(0, description="disagreements labelled since it is inconclusive")
     waived: Mapping[str, str] = Field({}, description="checks that an approver waived, with the reason")
     without: Mapping[str, str] = Field({}, description="sources that an approver left out, with the reason")
-    labels: Mapping[str, str] = Field({}, description="what people called shared items, by id: real or not")
+    labels: Mapping[str, str] = Field({}, description="people's labels of shared items, by id: real or not")
     judges: Mapping[str, tuple[str, ...]] = Field({}, description="who called each so, by id")
 
     @property
@@ -168,7 +168,7 @@ class Disagreement(BaseModel):
     digest: str = Field("", description="SHA-256 of its media, hexadecimal")
     champion: str = Field(description="real, unknown, error, or a family")
     challenger: str
-    label: str | None = Field(None, description="what a person called it")
+    label: str | None = Field(None, description="a person's label")
 
     @property
     def contradicts(self) -> bool:
@@ -180,7 +180,7 @@ class RolloutView(BaseModel):
     """A rollout as it stands: what the ledger says, and what the comparisons show."""
 
     trial: Trial | None = Field(description="null where no release is on trial")
-    says: str = Field(description="what it waits for, or does next, in one sentence")
+    says: str = Field(description="the condition that it waits for, or its next step, in one sentence")
     problem: str | None = Field(None, description="why the comparisons cannot be read now")
     checks: tuple[Check, ...] = ()
     shared: int = Field(0, description="comparisons since it began")
@@ -190,7 +190,7 @@ class RolloutView(BaseModel):
         {}, description="labels that are neither release's word, by the item's source"
     )
     table: Mapping[str, Mapping[str, int]] = Field(
-        {}, description="shared items by what the champion and then the challenger said"
+        {}, description="shared items by the champion's label, then the challenger's"
     )
     model_s: Mapping[str, tuple[float, float]] = Field(
         {}, description="seconds of the model an item, by champion and challenger: median and 95th percentile"

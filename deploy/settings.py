@@ -23,10 +23,10 @@ class DeploySettings(BaseSettings):
         None, description="bearer token that a client sends; the server takes it for an admin, `shared token`"
     )
     detector_token: SecretStr | None = Field(
-        None, description="what detectors send as their token: it may do their calls alone"
+        None, description="the detectors' token: it may do their calls alone"
     )
     updater_token: SecretStr | None = Field(
-        None, description="what the updater sends as its token: it may do its calls alone"
+        None, description="the updater's token: it may do its calls alone"
     )
     proxy_addresses: list[IPvAnyNetwork] = Field(
         [],
@@ -97,7 +97,7 @@ class DeploySettings(BaseSettings):
         None, description="PEM file of authorities that sign webhooks, beside the public ones"
     )
     webhook_secret: SecretStr | None = Field(
-        None, description="what CloudEvents are signed with: `whsec_` and the base64 of 24 to 64 random bytes"
+        None, description="the key that signs CloudEvents: `whsec_` and the base64 of 24 to 64 random bytes"
     )
 
     @model_validator(mode="after")

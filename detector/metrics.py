@@ -36,7 +36,7 @@ END_TO_END = Histogram(
 MODEL = Histogram("forgewatch_detector_model_seconds", "One batch's request to TorchServe", buckets=_SECONDS)
 SECOND_LOOK = Histogram(
     "forgewatch_detector_second_look_seconds",
-    "One batch's second looks: videos scanned, some judged by a stretch, what is not called real mapped",
+    "One batch's second looks: videos scanned, some judged by a stretch, media not called real mapped",
     buckets=_SECONDS,
 )
 MAPS = Counter(

@@ -71,7 +71,7 @@ class ForgeryMap(BaseModel):
 
     png: str = Field(description="grey PNG in base64, one pixel a cell: 0 real, 255 forged")
     cell_px: int = Field(description="side of a cell, native pixels")
-    part: Box = Field(description="what was looked at: left, top, width, height; native pixels")
+    part: Box = Field(description="the region judged: left, top, width, height; native pixels")
     threshold: float
     share: float = Field(description="of the cells, how many are marked")
     box: Box | None = Field(description="around the largest group of marked cells that touch; native pixels")
@@ -87,7 +87,7 @@ class Segment(BaseModel):
     end_s: float = Field(description="where the first frame behind it begins")
     frames: tuple[int, int] = Field(description="the numbers of its first and its last frame")
     score: float = Field(description="how far it stands out, in 0..1")
-    box: Box = Field(description="what was looked at in its middle; native pixels")
+    box: Box = Field(description="the region judged in its middle; native pixels")
 
 
 class Scan(BaseModel):
@@ -115,7 +115,7 @@ class Coverage(BaseModel):
     others: int = Field(
         0, description="further pictures, pages or tracks of the file, without thumbnails: not looked at"
     )
-    incomplete: bool = Field(False, description="the file is cut or damaged: judged by what is there")
+    incomplete: bool = Field(False, description="the file is cut or damaged: judged by its readable part")
 
 
 class Timings(BaseModel):
@@ -248,7 +248,7 @@ class Comparison(BaseModel):
     id: str = Field(description="topic-partition-offset of the item")
     source: str
     digest: str = Field(description="SHA-256 of the media")
-    rollout: int | None = Field(None, description="of which rollout: Rollout.trial")
+    rollout: int | None = Field(None, description="its rollout: Rollout.trial")
     champion: ReleaseVerdict
     challenger: ReleaseVerdict
     answered: Literal["champion", "challenger"] = Field(description="whose word went out")
@@ -304,7 +304,7 @@ class Rollout(BaseModel):
     trial: int | None = Field(
         None, description="the canary's rollout: sequence number of the ledger's row that began it"
     )
-    retractions: tuple[Retraction, ...] = Field((), description="what is to be taken back, oldest first")
+    retractions: tuple[Retraction, ...] = Field((), description="the verdicts to retract, oldest first")
     previous: Digest | None = Field(None, description="the release kept loaded for the rollback window")
 
     @model_validator(mode="after")

@@ -174,7 +174,7 @@ class Retracting:
         self._idle.wait(self._rest_s)
         route = self._serving.route
         if retraction not in self.due() or route is None:
-            raise BatchAbandonedError("what is served has changed")
+            raise BatchAbandonedError("the served release has changed")
         began = time.monotonic()
         found = dict(media.records(each.verdict.item for each in verdicts))
         batch = open_batch([*found.values()], Route(route.stable), self._sandbox, self._ingest)

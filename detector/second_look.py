@@ -245,5 +245,5 @@ def _read_unchanged(item: JudgedItem) -> bytes:
     """Open the media again. Raises ValueError where a claim check's file is another one now."""
     data = item.media()
     if hashlib.sha256(data).hexdigest() != item.verdict.item.digest:
-        raise ValueError("the media is not what it was at the first look")
+        raise ValueError("the media has changed since the first look")
     return data

@@ -187,7 +187,7 @@ DECODE_AGAIN_SECONDS = Histogram(
     buckets=_DECODE_BUCKETS,
 )
 SANDBOX_RESTARTS = Counter(
-    "forgewatch_ingest_sandbox_restarts", "Decoding processes replaced, by what ended them.", ["reason"]
+    "forgewatch_ingest_sandbox_restarts", "Decoding processes replaced, by cause.", ["reason"]
 )
 TRANSACTION_SECONDS = Histogram(
     "forgewatch_ingest_transaction_seconds",
@@ -203,7 +203,7 @@ LOST = Counter(
 )
 TRUNCATIONS = Counter(
     "forgewatch_ingest_truncations",
-    "Logs of any topic that ended before what was read of them: cut, or restored to an earlier time.",
+    "Logs of any topic that ended before the last offset read: cut, or restored to an earlier time.",
 )
 CORRUPT_BATCHES = Counter(
     "forgewatch_ingest_corrupt_batches",

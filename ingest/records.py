@@ -109,7 +109,7 @@ class MediaItem(BaseModel):
     traceparent: str | None = Field(
         None, description="the producer's place in a trace, by W3C Trace Context; None: it named no valid one"
     )
-    tracestate: str | None = Field(None, description="what tracing systems add to traceparent")
+    tracestate: str | None = Field(None, description="tracing systems' additions to traceparent")
 
     @property
     def trace(self) -> TraceContext | None:

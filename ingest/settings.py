@@ -35,7 +35,7 @@ class IngestSettings(BaseSettings):
     topic_prefix: str = Field(
         "forgewatch",
         pattern="^[a-zA-Z0-9._-]{1,200}$",
-        description="what all topics' names begin with: forgewatch.media, forgewatch.verdicts and so on",
+        description="the prefix of all topics' names: forgewatch.media, forgewatch.verdicts and so on",
     )
     claim_check_dir: Path | None = Field(
         None, description="folder below which a dataref may point; unset refuses every dataref"

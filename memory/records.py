@@ -31,7 +31,7 @@ def is_cluster_id(text: str) -> bool:
 
 
 class Exemplar(BaseModel):
-    """One remembered item: where it is from, what a person called it, on which shelf it lies.
+    """One remembered item: where it is from, a person's label, on which shelf it lies.
 
     Its crops (uint8 RGB, (N, crop_px, crop_px, 3)) lie in the content-addressed store under
     crops_digest; its raw forensic features (float32, (F,)) in the row.
@@ -80,9 +80,9 @@ class Raised(BaseModel):
     release: str = Field(description="digest of the release that called them real")
     items: int = Field(description="items of the source called real that its test bet on")
     since: int = Field(description="of these, the newest: those since the shift most likely began")
-    log_e: float = Field(description="natural logarithm of what the bets won: the evidence for a shift")
+    log_e: float = Field(description="natural logarithm of the bets' wealth: the evidence for a shift")
     log_limit: float = Field(
-        description="what that must reach; by chance it does with probability exp(-log_limit) at most"
+        description="the limit for an alarm; chance reaches it with probability exp(-log_limit) at most"
     )
 
 
@@ -118,9 +118,9 @@ class Drift(BaseModel):
     since: int = Field(
         description="of the newest 200 of these, how many came since the drift most likely began"
     )
-    log_e: float = Field(description="natural logarithm of what the bets won: the evidence for a drift")
+    log_e: float = Field(description="natural logarithm of the bets' wealth: the evidence for a drift")
     log_limit: float = Field(
-        description="what that must reach; by chance it does with probability exp(-log_limit) at most"
+        description="the limit for an alarm; chance reaches it with probability exp(-log_limit) at most"
     )
 
 

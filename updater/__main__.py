@@ -1,4 +1,4 @@
-"""`python -m updater`: run the updater; `--once`: work off what is queued, or one update, and end."""
+"""`python -m updater`: run the updater; `--once`: carry out queued updates, or one, and end."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from updater.settings import UpdaterSettings
 def main() -> int:
     """Run the process. Returns its exit code; with `--once` 0 for a proposal and 1 for none."""
     parser = argparse.ArgumentParser(prog="python -m updater", description="Trains and proposes candidates.")
-    parser.add_argument("--once", action="store_true", help="work off what is queued, or one update, and end")
+    parser.add_argument("--once", action="store_true", help="carry out queued updates, or one, and end")
     once = parser.parse_args().once
     return run("updater", (MemorySettings, UpdaterSettings), _work_once if once else _work)
 

@@ -14,7 +14,7 @@ class SeedPurpose(Enum):
 
     FORGED_ITEMS = (1, "outliers: which items pseudo-forgeries are made of")
     FORGERIES = (2, "outliers: how each of them is forged")
-    BATCHES = (3, "training: the items of each step, and what is done to their crops")
+    BATCHES = (3, "training: the items of each step, and the changes to their crops")
     FRESH_FORGERIES = (4, "training: the pseudo-forgeries that are made for a step")
     POWER = (6, "candidate: the bootstrap of the power")
     ROBUSTNESS_ITEMS = (7, "candidate: in which order items are judged under distortions")
@@ -28,12 +28,12 @@ class SeedPurpose(Enum):
     VIDEOS_TO_LEARN = (25, "scan: forged stretches of real videos to train on")
     VIDEOS_TO_TEST = (26, "scan: forged stretches of real videos to test on")
     EXPERT_BATCHES = (31, "experts: the pictures of each step, and how they are augmented")
-    BIAS_SPLIT = (5, "benchmark: what BiC holds back")
+    BIAS_SPLIT = (5, "benchmark: the items that BiC holds back")
     AUGMIX_VERSIONS = (6, "benchmark: AugMix's versions of items")
     REGMIXUP = (7, "benchmark: RegMixup's pairs")
     OTHER_DISTORTIONS = (12, "benchmark: distortions of another method's clips")
     DEEPERFORENSICS_CLIPS = (13, "benchmark: our clips in DeeperForensics' layout")
-    DEEPERFORENSICS_VARIANTS = (14, "benchmark: what these are distorted by")
+    DEEPERFORENSICS_VARIANTS = (14, "benchmark: their distortions")
     LOCALIZER_PICTURES = (13, "benchmark: the pictures with masks that a localizer learns from")
 
     def of(self, seed: int, *place: int) -> tuple[int, ...]:

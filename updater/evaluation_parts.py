@@ -32,8 +32,8 @@ class Flip(BaseModel):
 
     exemplar: str = Field(description="its id")
     family: str = Field(description="what it is")
-    before: str = Field(description="what the live release called it: real, unknown, or a family")
-    after: str = Field(description="what the candidate calls it")
+    before: str = Field(description="the live release's label: real, unknown, or a family")
+    after: str = Field(description="the candidate's label")
 
 
 class Flips(BaseModel):
@@ -64,7 +64,7 @@ class SnapshotRow(BaseModel):
 
     exemplar: str = Field(description="its id")
     media_digest: str = Field(description="SHA-256 of its media's bytes, hexadecimal")
-    family: str = Field(description="what it was called: real or a family")
+    family: str = Field(description="its label: real or a family")
     split: Split
     group: str
     source: str

@@ -33,7 +33,7 @@ class Gate(BaseModel):
     items: tuple[str, ...] = Field(
         (), description="exemplars behind a finding, by id, the worst first; not all of them"
     )
-    mends: str | None = Field(None, description="what mends a finding, for a person; None where it holds")
+    mends: str | None = Field(None, description="a finding's remedy, for a person; None where it holds")
     decides: int | None = Field(
         None,
         description="groups, held back besides, at which this value would be shown or broken; None: none",

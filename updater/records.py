@@ -104,7 +104,7 @@ class FoundStretches(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     reals: int = Field(description="real clips")
-    reals_told: float = Field(description="share of them of which a stretch is told")
+    reals_told: float = Field(description="share of them with a detected segment")
     forged: int = Field(description="forged clips")
     stretches: int = Field(description="their forged stretches")
     found: float = Field(description="share of these with one that is told at a tIoU of at least 0.5")
@@ -199,7 +199,7 @@ class Evaluation(BaseModel):
     before: Performance | None = Field(description="the live release on the held-back items")
     after: Performance = Field(description="the candidate on the same items")
     scanner: ScannerFound | None = Field(
-        None, description="of what says when a video is forged, when it was trained; None without"
+        None, description="of the graph of forged segments, when it was trained; None without"
     )
     calibration: Mapping[str, float]
     export_differences: Mapping[str, float]
@@ -247,7 +247,7 @@ class UpdateRun(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     id: int
-    slot: str = Field(description="what it was made for; no two runs share a slot")
+    slot: str = Field(description="the occasion; no two runs share a slot")
     trigger: Trigger
     requested_by: str
     requested_at: AwareDatetime
@@ -263,6 +263,4 @@ class UpdateRun(BaseModel):
     total: int = Field(description="steps of the stage; 0 where it is not known")
     labels_seen: int | None = Field(description="number of the newest label that its data had seen")
     candidate: str | None = Field(description="digest of the artifact that it made")
-    error: str | None = Field(
-        description="why it was refused or failed, or what its findings are, in one sentence"
-    )
+    error: str | None = Field(description="why it was refused or failed, or its findings, in one sentence")

@@ -65,7 +65,7 @@ class UpdaterSettings(BaseSettings):
 
     learner: Literal["lda", "softmax"] = Field(
         "lda",
-        description="what release 0 is learnt by, and all after it: lda solves linear discriminants over "
+        description="the learner of release 0 and all after it: lda solves linear discriminants over "
         "frozen features in seconds; softmax trains a backbone in minutes, and alone has one",
     )
     backbone: str = Field(
@@ -75,7 +75,7 @@ class UpdaterSettings(BaseSettings):
     )
     checkpoint: Path | None = Field(
         None,
-        description="what release 0 begins with: a safetensors file of the backbone's weights as timm names "
+        description="release 0's initial weights: a safetensors file of the backbone's weights as timm names "
         "them, or of a whole network's; or \"timm\": timm's, downloaded; else it begins at random",
     )
     epochs: float | None = Field(

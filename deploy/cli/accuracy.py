@@ -44,7 +44,7 @@ def accuracy(
 
 def audit(
     item: Annotated[
-        str | None, typer.Argument(help="id of a drawn item; without it, list what waits")
+        str | None, typer.Argument(help="id of a drawn item; without it, list the items that wait")
     ] = None,
     label: Annotated[str | None, typer.Argument(help="real, a family, or cannot-say")] = None,
     actor: ActorOption = None,
@@ -59,7 +59,7 @@ def audit(
         rows = [[each.id, each.source, each.at] for each in waiting]
         return print_table("drawn for the audit", ["item", "source", "when"], rows)
     if label is None:
-        raise UsageError("say what it is: forgewatch audit ITEM real, a family, or cannot-say")
+        raise UsageError("name its class: forgewatch audit ITEM real, a family, or cannot-say")
     with client(actor) as api:
         done = api.accuracy.audit(item, label)
     if as_json:

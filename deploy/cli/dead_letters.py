@@ -60,7 +60,7 @@ Id = Annotated[str, typer.Argument(help="PARTITION-OFFSET, as `forgewatch dlq li
 Reason = Annotated[str | None, typer.Option(help="only of this reason")]
 Stage = Annotated[str | None, typer.Option(help="only of this stage")]
 OfSource = Annotated[str | None, typer.Option("--source", help="only of this CloudEvents source")]
-Since = Annotated[datetime | None, typer.Option(help="only what failed then or later")]
+Since = Annotated[datetime | None, typer.Option(help="only failures at this time or later")]
 
 
 @app.command("list")
@@ -132,7 +132,7 @@ def replay(
     since: Since = None,
     everything: Annotated[bool, typer.Option("--all", help="all that are kept")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="also what was replayed, or has failed three times")
+        bool, typer.Option("--force", help="also items that were replayed, or that failed three times")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:

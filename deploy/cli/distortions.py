@@ -37,7 +37,7 @@ def distort(
         Path | None, typer.Option(help="the file to write each file's distortions to, a line a file")
     ] = None,
     from_meta: Annotated[
-        Path | None, typer.Option(help="apply to each file what its line of this file says")
+        Path | None, typer.Option(help="apply to each file the distortions on its line of this file")
     ] = None,
     via_xvid: Annotated[
         bool, typer.Option("--via-xvid", help="store videos as DeeperForensics did; their sound is lost")
@@ -55,7 +55,7 @@ def distort(
     from updater.distortions.meta import meta_line, missing, read_meta, steps_for
 
     if from_meta and (kind, level, mix) != (None, None, None):
-        raise UsageError("--from-meta says what is done: give no --type, --level or --mix with it")
+        raise UsageError("--from-meta names the distortions: give no --type, --level or --mix with it")
     draw = _drawing(RANDOM if kind is None else kind, RANDOM if level is None else level, mix)
     if from_meta and not from_meta.is_file():
         raise CommandError(f"--from-meta {from_meta} is no file: name one that --meta wrote")
@@ -128,7 +128,7 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path, str]]:
             raise CommandError(f"{target} is a folder: name a file")
         if target.exists():
             same = target.samefile(source)
-            why = "what is to be distorted" if same else "there already and is not written over"
+            why = "itself the input" if same else "there already and is not written over"
             raise CommandError(f"{target} is {why}: name another file")
         yield source, target, source.name
         return

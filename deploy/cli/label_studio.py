@@ -8,7 +8,7 @@ import typer
 
 from deploy.cli.output import CommandError, JsonFlag, client, print_json, print_table, say, warn
 
-app = typer.Typer(help="Label what waits in Label Studio.")
+app = typer.Typer(help="Label waiting items in Label Studio.")
 
 
 @app.command()
@@ -29,7 +29,7 @@ def export(
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="the project's export, as JSON")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would be done")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="change nothing; print the plan")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Label what Label Studio's annotators labelled, in your name; theirs stand beside it. Twice is once.

@@ -32,7 +32,7 @@ class Learning:
 
     preset: Annotated[
         str | None,
-        _option(_METHOD, "a published run, such as cddb-lucir; says what differs; options beside it count"),
+        _option(_METHOD, "a published run, such as cddb-lucir; lists differences; options beside it count"),
     ] = None
     learner: Annotated[str, _option(_METHOD, "how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, _option(_METHOD, "exemplars of earlier tasks, all together", min=0)] = 500
@@ -41,7 +41,7 @@ class Learning:
     ] = "mc"
     head: Annotated[str, _option(_METHOD, "linear or cosine")] = "linear"
     distillation: Annotated[float, _option(_METHOD, "weight of its loss; 0 for none", min=0)] = 1.0
-    distilled: Annotated[str, _option(_METHOD, "what it is taken over: all items, or exemplars")] = "all"
+    distilled: Annotated[str, _option(_METHOD, "its items: all, or exemplars")] = "all"
     exposure: Annotated[str, _option(_METHOD, "pseudo-forgeries: none, class or outliers")] = "class"
     rejection: Annotated[
         str, _option(_METHOD, "scores of rejection, NAME,NAME,…; the figures are of the first")
@@ -72,7 +72,7 @@ class Learning:
     device: Annotated[str, _option(_RUN, "cpu, cuda or auto")] = "auto"
     seed: Annotated[int, _option(_RUN, "the first seed", min=0)] = 0
     seeds: Annotated[int, _option(_RUN, "how many seeds, counted on from the first", min=1)] = 1
-    out: Annotated[Path | None, _option(_RUN, "folder of the runs; what it holds is not redone")] = None
+    out: Annotated[Path | None, _option(_RUN, "folder of the runs; finished runs in it are kept")] = None
     compare: Annotated[
         list[Path] | None, _option(_RUN, "folder of other runs to put beside these; may be repeated")
     ] = None
@@ -129,7 +129,7 @@ def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
     left: dict[str, Any] = {
         name: value for name, value in preset.options.items() if not _was_given(context, name)
     }
-    say(f"{chosen.preset} is {preset.source}. What still differs: {'; '.join(preset.differs)}.")
+    say(f"{chosen.preset} is {preset.source}. Remaining differences: {'; '.join(preset.differs)}.")
     return replace(chosen, **left)
 
 

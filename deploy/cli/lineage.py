@@ -88,7 +88,7 @@ def _show_release(found: ReleaseLineage) -> None:
         say(f"trained from {', then '.join(str(short(digest)) for digest in found.parents)}")
     print_rows("its history", found.history, **{"#": "sequence"}, at="at", by="actor", action="action")
     if found.labels is None:
-        return say("what it learnt from is not known: it was made before releases had a training snapshot")
+        return say("its training data are not known: it was made before releases had a training snapshot")
     columns: Any = {"label": "label", "what": "entry.what", "by": "entry.actor", "at": "entry.at"}
     columns |= {split: lambda learnt, of=split: learnt.items.get(of, 0) for split in _SPLITS}
     print_rows("the labels that it was made of", found.labels, **columns)

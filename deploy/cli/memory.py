@@ -226,7 +226,7 @@ def import_(
             raise CommandError(f"{error} (run the same command again to go on)") from error
         except (KeyboardInterrupt, SystemExit):
             if not as_json:
-                say("what was imported so far stays: run the same command again to go on")
+                say("the files imported so far stay: run the same command again to go on")
             raise
     if as_json:
         print_json(done)
@@ -271,7 +271,7 @@ def _alarm_line(alarm: ShiftAlarm) -> str:
     """Say an alarm in one line."""
     apart = "" if alarm.cohesion is None else f"; as one kind, p = {alarm.cohesion:.3f}"
     return (
-        f"suspects, of which some may be real: {alarm.source} has shifted in its last {alarm.since} items "
+        f"suspects; some may be real: {alarm.source} has shifted in its last {alarm.since} items "
         f"called real (evidence e^{alarm.log_e:.1f}, an alarm from e^{alarm.log_limit:.1f}{apart})"
     )
 

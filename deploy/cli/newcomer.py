@@ -34,7 +34,7 @@ _LABELS = (REAL, "fake", "unknown")
 
 def try_(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="DIR/real/… and DIR/FAMILY/…: only you know what they are")
+        Path, typer.Argument(metavar="DIR", help="DIR/real/… and DIR/FAMILY/…: only you know their classes")
     ],
     yes: Annotated[
         bool, typer.Option("--yes", help="ask nothing; a release with findings is left to a person")
@@ -50,7 +50,7 @@ def try_(
         _step(1, "Import them, labelled by folder name", _seconds(len(files), _IMPORT_S))
         import_(folder, layout=None, source=source, actor=actor, as_json=False)
         source = source or f"import:{folder.resolve().name}"
-        _step(2, "What an update will and will not know", "a second")
+        _step(2, "Families that an update will and will not know", "a second")
         outlook = api.outlook()
         show_outlook(outlook)
         if api.status().live is None and not outlook.items.keys() - outlook.waiting.keys() - {REAL}:
@@ -60,7 +60,7 @@ def try_(
                 " same command again"
             )
         if asks and not typer.confirm("Train on this now?", default=True):
-            say("Add to the folders what is missing, and run the same command again.")
+            say("Add the missing files to the folders, and run the same command again.")
             return
         _step(3, "Train a candidate on all that has a label, and measure it", _update_time(api))
         run = _follow_update(api)
@@ -73,7 +73,7 @@ def try_(
         chosen = {path: family for family, path in (files[digest] for digest in tested)}
         _step(
             4,
-            "What changes for your own pictures that it never learnt from",
+            "Changes for your own pictures outside its training data",
             _seconds(2 * len(chosen), _SCORE_S),
         )
         _show_changes(api, release, chosen, source)

@@ -32,15 +32,15 @@ def forgerynet(
         str | None,
         typer.Option(help="groups: remained, replaced, or families; NAME,NAME,… or each with cross"),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="the network; a wrong name lists what there is")] = None,
+    model: Annotated[str | None, typer.Option(help="the network; a wrong name lists the choices")] = None,
     input: Annotated[  # the option's name
         str | None, typer.Option(help="face (data's default) or native (our own media's)")
     ] = None,
     augmentation: Annotated[
         str | None, typer.Option(help="weak (our own media's default), normal or enhanced (data's)")
     ] = None,
-    crops: Annotated[str, typer.Option(help="single, or multi: what covers the whole, averaged")] = "single",
-    px: Annotated[int | None, typer.Option(min=32, max=1024, help="side of what the network sees")] = None,
+    crops: Annotated[str, typer.Option(help="single, or multi: the mean over several crops")] = "single",
+    px: Annotated[int | None, typer.Option(min=32, max=1024, help="side of the network's input")] = None,
     batch: Annotated[int | None, typer.Option(min=2, max=65536, help="items of a training step")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="of the training")] = None,
     rate: Annotated[float | None, typer.Option(min=1e-8, max=1e3, help="highest learning rate")] = None,

@@ -151,7 +151,7 @@ def rollback(
         typer.Argument(help="the release to take out; by default the one on trial, or the live one"),
     ] = None,
     retract: Annotated[
-        bool, typer.Option(" /--keep-verdicts", help="let what it answered stand, and score nothing anew")
+        bool, typer.Option(" /--keep-verdicts", help="keep its verdicts, and score nothing anew")
     ] = True,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
@@ -184,7 +184,7 @@ def _show_expected(expected: Sequence[Expected]) -> None:
         return
     warn_of(expected)
     print_table(
-        "what its rollout expects (a unit: 10 seconds of one source)",
+        "its rollout's expectations (a unit: 10 seconds of one source)",
         ["check", "expected", "of items", "tolerated", "passes after units"],
         [
             [

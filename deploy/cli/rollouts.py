@@ -19,7 +19,7 @@ from deploy.release_records import Release
 from deploy.retraction_records import OUTCOMES
 from deploy.rollout_records import Check, RolloutView, Trial
 
-app = typer.Typer(help="Look at the release on trial, hold it, label what both differ on, waive a check.")
+app = typer.Typer(help="Show the release on trial, hold it, label disagreements, waive a check.")
 
 Reason = Annotated[str, typer.Option("--reason", help="why, for the record")]
 
@@ -68,8 +68,8 @@ def _say_steps(view: RolloutView, trial: Trial) -> None:
 
 @app.command()
 def items(
-    champion: Annotated[str, typer.Argument(help="what the champion said: real, unknown, error or a family")],
-    challenger: Annotated[str, typer.Argument(help="what the challenger said")],
+    champion: Annotated[str, typer.Argument(help="the champion's label: real, unknown, error or a family")],
+    challenger: Annotated[str, typer.Argument(help="the challenger's label")],
     as_json: JsonFlag = False,
 ) -> None:
     """List the newest shared items of which one said this and the other that."""

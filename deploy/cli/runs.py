@@ -30,7 +30,7 @@ class RunOptions:
     seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 0
     seeds: Annotated[int, typer.Option(min=1, help="how many seeds, counted on from the first")] = 1
     device: Annotated[str, typer.Option(help="cpu, cuda or auto")] = "auto"
-    out: Annotated[Path | None, typer.Option(help="folder of the runs; what it holds is not redone")] = None
+    out: Annotated[Path | None, typer.Option(help="folder of the runs; finished runs in it are kept")] = None
     compare: Annotated[
         list[Path] | None, typer.Option(help="folder of other runs to put beside these; may be repeated")
     ] = None
@@ -90,5 +90,5 @@ def one_line() -> Iterator[None]:
     except (DataError, SandboxUnavailableError, StoredRowsError, ValueError) as error:
         raise CommandError(str(error)) from error
     except torch.OutOfMemoryError as error:
-        advice = "end what else runs on it, or choose a smaller --backbone or --crop-px"
+        advice = "end its other processes, or choose a smaller --backbone or --crop-px"
         raise CommandError(f"the GPU has too little memory: {advice}") from error

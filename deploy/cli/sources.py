@@ -81,7 +81,7 @@ def unblock(source: Source, actor: ActorOption = None) -> None:
 
 def _show(found: PurgePreview) -> None:
     rows = [[shelf, count] for shelf, count in sorted(found.exemplars.items())]
-    print_table("what the memory holds of it", ["shelf", "items"], rows)
+    print_table("its items in the memory", ["shelf", "items"], rows)
     if found.clusters:
         say(f"{found.clusters} clusters that wait show items of it")
     if found.releases:

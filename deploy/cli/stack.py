@@ -218,7 +218,7 @@ def _alerts() -> list[Alert] | str | None:
 
 def _show_alerts(alerts: list[Alert] | str | None) -> None:
     if isinstance(alerts, str):
-        say(f"what alerts fire is not known: {alerts}")
+        say(f"the firing alerts are not known: {alerts}")
     elif alerts:
         columns = {"what": "description", "what_to_do": "runbook_url"}
         print_rows("alerts that fire", alerts, alert="name", severity="severity", **columns)

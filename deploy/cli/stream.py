@@ -36,7 +36,7 @@ _SHOWN = 20
 
 def verdicts(
     follow: Annotated[
-        bool, typer.Option("--follow", help="go on with what is committed from now on")
+        bool, typer.Option("--follow", help="print only verdicts committed from now on")
     ] = False,
     count: Annotated[
         int | None,
@@ -85,7 +85,7 @@ def send(
         try:
             follow = reading.enter_context(answers(settings))
         except (StreamError, BrokerRefusedError) as error:  # whoever may send may not read
-            unanswered = f"sent; what is said of it cannot be read: {error}"
+            unanswered = f"sent; its verdict cannot be read: {error}"
         for path in files:
             try:
                 sent[send_file(producer, settings, path, raw=raw, source=source)] = path
@@ -102,7 +102,7 @@ def send(
     _finish(failed, "sent")
 
 
-_LATE = "sent; no answer within 30 s: `forgewatch status` says what is live, `forgewatch verdicts` what comes"
+_LATE = "sent; no answer within 30 s: see `forgewatch status` and `forgewatch verdicts`"
 
 
 def score(
@@ -116,7 +116,7 @@ def score(
         ),
     ] = None,
     dense: Annotated[
-        bool, typer.Option("--dense", help="map also what is called real, which the stream does not")
+        bool, typer.Option("--dense", help="map also media called real, which the stream does not")
     ] = False,
     source: SourceOption = None,
     as_json: JsonFlag = False,

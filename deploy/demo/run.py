@@ -129,7 +129,7 @@ def _learn(story: Story, operator: Operator, traffic: Traffic) -> None:
 
 
 def _stream_after(story: Story, traffic: Traffic) -> None:
-    title = "Stream fresh media of every family, and once more what release 0 knew"
+    title = "Stream fresh media of every family, and again of release 0's families"
     with story.step("after", title), story.bar("answers") as bar:
         sent = traffic.send(_samples(story, "after", plan.after(story.seed, story.unseen)), "after")
         sent += traffic.send(_samples(story, "stream", plan.again(story.seed, story.unseen)), "again")

@@ -29,7 +29,7 @@ def ledger() -> str:
         with Client(DeploySettings(), "doctor") as api:
             events = api.ledger()
     except ClientError as error:
-        advice = "do what it says; where nobody answers, see the check of the deploy server"
+        advice = "follow the message; where nobody answers, see the check of the deploy server"
         raise CheckError(str(error), advice) from error
     return f"{len(events)} events, none changed"
 
@@ -81,7 +81,7 @@ def check_served() -> str:
     if rollout is None:  # then a detector waits for one, and no more is wrong with it
         answered = [each for each in answered if each.problem != NO_RELEASE]
     if troubled := [f"{each.name}: {each.problem}" for each in answered if each.alive and each.problem]:
-        raise CheckError("; ".join(troubled), "see its log, which says what it tries")
+        raise CheckError("; ".join(troubled), "see its log for its attempts")
     addresses = {
         name: address for name, address in DeploySettings().health_urls.items() if name.startswith("detector")
     }
@@ -104,7 +104,7 @@ def _scores_by(name: str, address: str) -> set[str]:
         return scored_by(address)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         advice = "start it; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
-        raise CheckError(f"{name} does not say what it scores by: {error}", advice) from error
+        raise CheckError(f"{name} does not name the release that it scores by: {error}", advice) from error
 
 
 def _name(rollout: Rollout | None) -> str:

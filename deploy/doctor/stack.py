@@ -104,7 +104,7 @@ def processes() -> str:
     found = processes_health(DeploySettings().health_urls)
     if down := [f"{process.name}: {process.problem}" for process in found if not process.alive]:
         raise CheckError(
-            "; ".join(down), "start what is down; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
+            "; ".join(down), "start it; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
         )
     return f"{', '.join(process.name for process in found)} answer"
 
@@ -119,7 +119,7 @@ def check_processes() -> str:
         raise CheckError(str(error).partition("\n")[0], "start the stack anew: `forgewatch up`") from error
     if down := [f"{one.name} is {one.state} ({one.why or 'by hand'})" for one in found if one.given_up]:
         raise CheckError(
-            "; ".join(down), f"read its log below {HOME / 'run'}, mend what it says, and `forgewatch up`"
+            "; ".join(down), f"read its log below {HOME / 'run'}, mend the fault, and `forgewatch up`"
         )
     again = [f"{one.name} {one.restarts} times ({one.why})" for one in found if one.restarts]
     return f"restarted: {', '.join(again)}" if again else "nothing had to be restarted"

@@ -111,7 +111,7 @@ class SourceLineage(Learners):
     """From a source on."""
 
     source: str
-    exemplars: Mapping[str, int] = Field(description="what the memory has of it now, by shelf")
+    exemplars: Mapping[str, int] = Field(description="its items in the memory now, by shelf")
     labels: tuple[LabelEntry, ...] = Field(description="labels that its exemplars bear or bore")
 
 

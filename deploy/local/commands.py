@@ -40,7 +40,7 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
     home.mkdir(parents=True, exist_ok=True)
     if lack := lack_of_room(home):
         raise StackError(
-            f"{lack}: make room, and `forgewatch up` again; what stood for want of it goes on by itself"
+            f"{lack}: make room, and `forgewatch up` again; processes that waited go on by themselves"
         )
     with _alone(home):
         record = read_record(home / "stack.json")
@@ -50,7 +50,7 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
                 console.print("Forgewatch runs here already.")
                 print_endpoints(home, console)
                 return
-            console.print(f"What was left of a stack is ended first ({why}).")
+            console.print(f"The remains of a stack are ended first ({why}).")
             _end(home, record)
         fresh = not (home / "run").exists()
         stack = Stack(home, ports=usable_ports(Ports(), console), cache=home / "cache", console=console)

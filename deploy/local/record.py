@@ -163,7 +163,7 @@ def read_record(path: Path) -> StackRecord | None:
         return None
     except (OSError, ValidationError) as error:
         raise StackError(
-            f"{path} does not tell what runs here: end those processes yourself and remove it\n{error}"
+            f"{path} does not list the processes here: end them yourself and remove it\n{error}"
         ) from error
 
 

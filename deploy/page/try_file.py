@@ -36,7 +36,7 @@ def get_try(request: Request, services: Opened) -> HTMLResponse:
 def get_picture(services: Opened, name: Annotated[str, Path(max_length=50)]) -> Response:
     """A picture of what was tried, under a name that its answer alone has; it is gone after some minutes."""
     if (png := services.trier.picture(name)) is None:
-        raise HTTPException(404, "pictures of what was tried are kept for five minutes; this one is gone")
+        raise HTTPException(404, "pictures of tried files are kept for five minutes; this one is gone")
     return Response(png, media_type="image/png", headers={"cache-control": "no-store"})
 
 

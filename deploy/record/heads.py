@@ -139,4 +139,4 @@ def accept(
             details = {"reason": reason, "difference": error.wrong, "settles": dict(error.settles)}
             record.append(Act(actor, "accept difference", f"after act {error.agreed}", details))
             return of_now(record, record.head(), error.settles)
-    raise DifferenceChangedError(f"{difference} is not what differs now: see `forgewatch record verify`")
+    raise DifferenceChangedError(f"{difference} is not the difference now: see `forgewatch record verify`")

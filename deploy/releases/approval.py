@@ -212,5 +212,5 @@ def _require_parent_live(candidate: Candidate, live: Release | None) -> None:
         then, now = (digest[:12] if digest else "nothing" for digest in (candidate.parent, now))
         raise ApprovalError(
             f"it was trained from and compared with {then}, but {now} is live: "
-            "ask for a new update (`forgewatch update`), which begins at what is live"
+            "ask for a new update (`forgewatch update`), which begins at the live release"
         )

@@ -99,7 +99,7 @@ def _compute_gates(
     if set(evaluation.new) != set(new):
         raise EvidenceError("its evaluation takes other classes for new than those that are")
     if (evaluation.before is None) != (live is None):
-        raise EvidenceError("its evaluation does not compare it with what is live")
+        raise EvidenceError("its evaluation does not compare it with the live release")
     try:
         return make_gates(bounds, evaluation)
     except KeyError as error:

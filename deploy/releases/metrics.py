@@ -35,8 +35,8 @@ class AccuracyGauges(Collector):
         """Yield the gauges; nothing where a database does not answer."""
         gauge = GaugeMetricFamily(
             "forgewatch_deploy_accuracy",
-            f"Share of the live release's verdicts of the last {_DAYS} days that are right, by what they "
-            "said (empty: all), by the audit; with its 95 % interval. None where it is not known",
+            f"Share of the live release's verdicts of the last {_DAYS} days that are right, by "
+            "label (empty: all), by the audit; with its 95 % interval. None where it is not known",
             labels=["class", "bound"],
         )
         try:
@@ -70,7 +70,7 @@ PUBLISHED_SEQUENCE = Gauge(
 )
 TOPIC_AGREES = Gauge(
     "forgewatch_deploy_releases_topic_agrees",
-    "1 while the releases topic is known to name what the ledger says",
+    "1 while the releases topic is known to name the ledger's release",
 )
 PUBLISH_FAILURES = Counter(
     "forgewatch_deploy_publish_failures", "failed tries to bring the releases topic to the ledger's state"

@@ -68,7 +68,7 @@ def judge(
     """
     _, _, release = on_trial(history, digest)
     if problem := own_part(release, actor, terms):
-        raise ApprovalError(f"{problem}: another person must judge what both releases differ on")
+        raise ApprovalError(f"{problem}: another person must judge the disagreements")
     return [_move(release, "judge", None, actor, Turn(labels=labels))]
 
 

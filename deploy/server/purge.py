@@ -55,7 +55,7 @@ def purge(request: Request, services: Opened, actor: Actor, body: PurgeRequest) 
     stopped: list[int] = []
     if body.version is not None:
         if body.version != preview_purge(request, services, body.source).version:
-            raise HTTPException(409, "what the memory holds of this source has changed: look again")
+            raise HTTPException(409, "this source's items in the memory have changed: preview again")
         with services.memory.write() as connection:
             found = holding(connection, body.source)
             begin(connection, found, actor, blocks=body.block)

@@ -124,10 +124,10 @@ _SERVING = "forgewatch_detector_serving"
 _NO_UPDATE = "deploy refuses its token, so updates wait: restart it with today's"
 
 _STATES = {
-    "unconfirmed": "the releases topic names what deploy does not confirm; it is not served",
-    "unreachable": "it cannot ask deploy what to serve, and goes on with what deploy said last",
-    "refused": "deploy refuses its token, so it goes on with what deploy said last: restart it with today's",
-    "nothing_approved": "deploy has approved nothing, and what it said last still scores",
+    "unconfirmed": "the releases topic names a release that deploy does not confirm; it is not served",
+    "unreachable": "it cannot reach deploy, and serves the last release that deploy named",
+    "refused": "deploy refuses its token, so it serves the last release named: restart it with today's token",
+    "nothing_approved": "deploy has approved nothing, and the last release that it named still scores",
 }
 
 

@@ -81,10 +81,10 @@ def texture_weights() -> NDArray[np.float32]:
     """
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"{_PACKAGE} is not installed: install what the lock names", name=_PACKAGE)
+        raise ModuleNotFoundError(f"{_PACKAGE} is not installed: install the lock's packages", name=_PACKAGE)
     data = (Path(spec.origin).parent / _FILE).read_bytes()
     if hashlib.sha256(data).hexdigest() != _DIGEST:
-        raise ValueError(f"{_FILE} of {_PACKAGE} has other bytes than those of the lock: install it anew")
+        raise ValueError(f"{_FILE} of {_PACKAGE} has other bytes than the lock's: install it anew")
     tensors, parts = _tensors(data), []
     for convolution in (one for block in BLOCKS for one in block.convolutions):
         gamma, beta, mean, variance = (

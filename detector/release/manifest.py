@@ -146,7 +146,7 @@ class GateParameters(BaseModel):
     video_unknown_threshold: float | None = Field(
         None, description="of videos, no lower; None: the pictures', for too few real videos were held back"
     )
-    surroundings: bool = Field(False, description="of older releases: their graph subtracts what is no term")
+    surroundings: bool = Field(False, description="of older releases: the graph subtracts a further level")
     sources: dict[str, SourceThresholds] = Field(
         {}, description="by the item's source; a source that is not here is judged by the pooled thresholds"
     )
@@ -249,7 +249,7 @@ class Manifest(BaseModel):
     format: Literal[7] = 7
     classes: tuple[str, ...] = Field(min_length=2, description="by logit; the first is real")
     architecture: Architecture
-    contract: Contract = Field(description="what the model takes and gives")
+    contract: Contract = Field(description="the model's inputs and outputs")
     feature_version: str | None = Field(description="of the forensic features; None for a network without")
     gate: GateParameters
     reference: tuple[ReferenceEntry, ...] = Field(description="by row of reference.safetensors")
@@ -259,10 +259,10 @@ class Manifest(BaseModel):
         description="worst |onnx - torch| / (1 + |torch|) measured of each output"
     )
     localizer: MapContract | None = Field(
-        None, description="what says where a picture is forged; None for a release without"
+        None, description="the graph that maps forged parts of a picture; None for a release without"
     )
     scanner: ScanContract | None = Field(
-        None, description="what says when a video is forged; None for a release without"
+        None, description="the graph that finds forged segments of a video; None for a release without"
     )
     experts: tuple[CarriedExpert, ...] = Field(
         (), description="networks with a real/fake head of their own, inside of the detector's graph"
@@ -291,7 +291,7 @@ def read_manifest(data: bytes) -> Manifest:
         older = isinstance(number, int) and number < FORMAT
         raise UnknownFormatError(
             f"the manifest's format is {number!r}, this version reads {FORMAT}: "
-            + ("make the release anew, by an update" if older else "upgrade what reads it")
+            + ("make the release anew, by an update" if older else "upgrade its reader")
         )
     try:
         return Manifest.model_validate_json(data)

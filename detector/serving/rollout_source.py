@@ -193,7 +193,7 @@ class RolloutClient:
         try:
             rollout = answer.result()
         except FetchError as error:
-            log.warning("deploy cannot be asked what to serve", error=str(error))
+            log.warning("deploy cannot be reached for the release to serve", error=str(error))
             self._show("refused" if isinstance(error, TokenRefusedError) else "unreachable")
         else:
             self.rollout = rollout or self.rollout
@@ -208,7 +208,7 @@ class RolloutClient:
                 self._doubted = newest
                 metrics.UNCONFIRMED_ROLLOUTS.inc()
                 log.error(
-                    "the releases topic names what deploy does not confirm",
+                    "the releases topic names a release that deploy does not confirm",
                     topic=newest.model_dump(exclude_none=True),
                     deploy=rollout and rollout.model_dump(exclude_none=True),
                 )
@@ -237,7 +237,7 @@ def _read(path: Path) -> Rollout | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        log.warning("what was served last cannot be read", path=str(path), error=str(error))
+        log.warning("the release served last cannot be read", path=str(path), error=str(error))
         return None
 
 

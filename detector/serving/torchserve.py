@@ -274,7 +274,7 @@ def _send(
         raise RequestTooLargeError(said)
     if named != release:
         raise ForeignAnswerError(
-            f"{said}: no handler of the release answered. Restart TorchServe, and end what else has its port"
+            f"{said}: no handler of the release answered. Restart TorchServe, and end others on its port"
         )
     raise TorchServeRefusedError(said)
 

@@ -238,7 +238,7 @@ def end(server: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + _FAREWELL_S
     while server.poll() is None:
         if time.monotonic() > until:
-            log.warning("killed what did not end", after_s=_FAREWELL_S)
+            log.warning("killed the processes that did not end", after_s=_FAREWELL_S)
             server.kill()
             server.wait()
         bury_orphans(server)

@@ -135,7 +135,7 @@ def seek_past_gap(
             after = max(begin, known) if known is not None and known < before else begin
             metrics.TRUNCATIONS.inc()
             log.error(
-                "the topic ends before what was read of it",
+                "the topic ends before the last offset read",
                 **where,
                 to_offset=after,
                 advice="the broker lost the end of it, or was restored to an earlier time; what is read "

@@ -189,7 +189,7 @@ class Source:
                 self._consumer, error, kept, metrics.LOST if self._past is None else self._past.lost
             )
         except KafkaTimeoutError as late:
-            log.warning("the broker does not tell what the topic has, trying again", error=str(late))
+            log.warning("the broker does not list the topic's partitions, trying again", error=str(late))
             return
         for at, (before, after) in steps.items():
             # Where less is on record, a batch from before the step is under way, and its answer may yet fail.

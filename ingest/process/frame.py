@@ -111,7 +111,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 log = structlog.get_logger()
 
 PROCESS = Gauge(
-    "forgewatch_process_info", "1, with what this process is: detector, memory, updater or deploy", ["room"]
+    "forgewatch_process_info", "1, with this process's name: detector, memory, updater or deploy", ["room"]
 )
 
 

@@ -104,7 +104,7 @@ def test_a_producer_s_wrong_clock_makes_no_age(
 SET_WRONG = {
     "media": ("cleanup.policy", "compact", "takes none without a key"),
     "verdicts": ("cleanup.policy", "compact,delete", "forgets records"),
-    "releases": ("cleanup.policy", "delete", "forgets what it must keep"),
+    "releases": ("cleanup.policy", "delete", "deletes records that it must keep"),
     "unknowns": ("max.message.bytes", "1000", "a partition will stand still"),
     "alarms": ("retention.ms", "60000", "deleted unread"),
     "comparisons": ("retention.bytes", "1000", "deleted unread"),
@@ -130,7 +130,7 @@ def test_each_setting_of_a_topic_that_matters_is_told_with_what_to_do(settings: 
     found = examine_topics(settings, 10_000)
     lines = {wrong.split()[0].rpartition(".")[2]: f"{wrong}: {advice}" for wrong, advice in found.problems}
     assert lines.keys() == SET_WRONG.keys() | {"replays"}
-    assert "2 partitions, of which one is read" in lines["replays"]
+    assert "2 partitions; one is read" in lines["replays"]
     for name, (setting, _, told) in SET_WRONG.items():
         assert setting in lines[name]
         assert told in lines[name]

@@ -23,7 +23,7 @@ from memory.store import Store, load_offsets, save_offsets
 pytestmark = pytest.mark.system
 
 LOST = "records were deleted from the topic before they were read"
-TRUNCATED = "the topic ends before what was read of it"
+TRUNCATED = "the topic ends before the last offset read"
 
 
 @pytest.fixture

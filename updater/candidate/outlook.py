@@ -34,7 +34,7 @@ class Outlook(BaseModel):
     waiting: Mapping[str, Mapping[str, int]] = Field(
         description="classes with too few items to be learnt, and how many each split lacks"
     )
-    told: tuple[str, ...] = Field(description="what it will and will not know, a sentence each")
+    told: tuple[str, ...] = Field(description="families that it will and will not know, a sentence each")
 
 
 def outlook(real_groups: Counts, items: Counts) -> Outlook:

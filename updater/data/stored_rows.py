@@ -191,6 +191,6 @@ def collect_rows(parts: Iterable[NDArray[Any]]) -> NDArray[Any] | StoredRows:
 def _unwritable(error: OSError) -> StoredRowsError:
     folder = tempfile.gettempdir()
     return StoredRowsError(
-        f"{folder} cannot hold what does not fit into memory ({error.strerror}): name a folder with room by"
-        " TMPDIR"
+        f"{folder} cannot hold the rows that do not fit into memory ({error.strerror}): name a"
+        " folder with room by TMPDIR"
     )

@@ -84,7 +84,7 @@ def expert_network(recipe: Layout, side_px: int) -> tuple[ExpertNetwork, Weights
     weights, described = _read(recipe.checkpoint), _metadata(recipe.checkpoint)
     name = recipe.architecture or described.get("architecture")
     if name is None:
-        raise ExpertError(f"{recipe.checkpoint} does not say what network it is of: name a timm model")
+        raise ExpertError(f"{recipe.checkpoint} does not name its network: name a timm model")
     seen_px = recipe.px or _px(recipe.checkpoint, described.get("px", str(side_px)))
     shown = shown_to(name)
     mean, deviation = recipe.mean or shown.mean, recipe.deviation or shown.deviation

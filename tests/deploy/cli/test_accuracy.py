@@ -21,7 +21,7 @@ def test_drawn_items_are_listed_labelled_and_called_otherwise_and_told_in_one_li
     assert answered.json("audit") == []
     assert "already" in answered.fails("audit", "media-0-3", "blended")
     assert "you say real instead of blended" in answered.ok("audit", "media-0-3", "real")
-    assert "say what it is" in answered.fails("audit", "media-0-3", code=2)
+    assert "name its class" in answered.fails("audit", "media-0-3", code=2)
 
 
 def test_accuracy_needs_a_live_release(answered: Any) -> None:

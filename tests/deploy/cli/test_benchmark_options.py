@@ -81,7 +81,7 @@ def test_what_is_given_beside_a_preset_counts_and_without_calibration_no_thresho
     words = ["cddb", "--data", lay(tmp_path / "data"), "--sequence", "a,b", *LUCIR]
     small = ["--backbone", "lcnet_035", "--crop-px", "64", "--scheme", "mc", "--memory", "4"]
     assert main(["benchmark", *map(str, words), *small, "--device", "cpu", "--report", "r.json"]) == 0
-    assert "What still differs: native crops" in capsys.readouterr().out
+    assert "Remaining differences: native crops" in capsys.readouterr().out
     told = json.loads((tmp_path / "r.json").read_text())
     options = told["options"]
     assert (options["learner"], options["batch"], options["augment"]) == ("lucir", 32, "flip")

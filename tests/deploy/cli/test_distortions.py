@@ -118,7 +118,7 @@ def test_what_cannot_be_distorted_is_left_out_and_counted(
         (["in", "."], 1, "in lies in ., where it could be overwritten"),
         (["in", "in/a/1.png"], 1, "in/a/1.png is a file: name a folder"),
         (["in/a/1.png", "in"], 1, "in is a folder: name a file"),
-        (["in/a/1.png", "in/a/1.png"], 1, "is what is to be distorted: name another file"),
+        (["in/a/1.png", "in/a/1.png"], 1, "is itself the input: name another file"),
         (["in/a/1.png", "o.nosuch"], 1, "o.nosuch: no format of pictures"),
         (
             ["in", "out", "--type", "XX"],
@@ -134,7 +134,7 @@ def test_what_cannot_be_distorted_is_left_out_and_counted(
         (["in", "out", "--from-meta", "absent.txt"], 1, "--from-meta absent.txt is no file: name one"),
         (["in", "out", "--from-meta", "empty"], 1, "--from-meta empty is no file: name one"),
         (["in", "out", "--from-meta", "bad.txt"], 1, "bad.txt, line 1: QQ is no distortion"),
-        (["in", "out", "--from-meta", "bad.txt", "--mix", "2"], 2, "--from-meta says what is done"),
+        (["in", "out", "--from-meta", "bad.txt", "--mix", "2"], 2, "--from-meta names the distortions"),
         (["in/a/1.png", "o.png", "--via-xvid"], 1, "in/a/1.png is no video, so it cannot go through XVID"),
         (["empty", "out"], 1, "empty holds no files"),
     ],

@@ -50,7 +50,7 @@ def test_a_difference_is_accepted_by_the_name_that_the_proof_gave_it(
     forged = of_now(services.record, Head(9, "f" * 64))
     monkeypatch.setattr(services.heads, "read", lambda: [forged])  # no broker runs here
     assert "`forgewatch record accept 1-" in answered.fails("record", "verify")
-    assert "is not what differs now" in answered.fails("record", "accept", "1-" + "0" * 16, "forged")
+    assert "is not the difference now" in answered.fails("record", "accept", "1-" + "0" * 16, "forged")
     assert len(answered.json("record", "list")) == 1
 
 

@@ -98,7 +98,7 @@ def test_a_candidate_that_lost_a_family_of_the_live_release_is_refused(judge: Ju
 @pytest.mark.parametrize(
     ("bytes_say", "why"),
     [
-        ({"before": None}, "does not compare it with what is live"),
+        ({"before": None}, "does not compare it with the live release"),
         ({"parent": B}, "evaluation names another parent"),
         ({"classes": ["real", "upsampling", "blend", "noise"]}, "other classes"),
         ({"new": []}, "takes other classes for new"),

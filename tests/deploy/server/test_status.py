@@ -52,7 +52,7 @@ def test_a_detector_that_serves_what_it_should_complains_of_nothing() -> None:
     ("state", "told"),
     [
         ("unconfirmed", "does not confirm"),
-        ("unreachable", "cannot ask deploy"),
+        ("unreachable", "cannot reach deploy"),
         ("refused", "deploy refuses its token"),
         ("nothing_approved", "approved nothing"),
     ],

@@ -104,7 +104,7 @@ class Choices:
     augmentation: Augmentation = "enhanced"
     crops: Crops = "single"
     px: int | None = None
-    """side of what the network sees"""
+    """side of the network's input"""
     batch: int | None = None
     steps: int | None = None
     rate: float | None = None

@@ -35,7 +35,7 @@ class NetworkRecipe:
     """What a training follows from, its network and media aside."""
 
     px: int
-    """side of what the network sees"""
+    """side of the network's input"""
     batch: int
     steps: int
     rate: float

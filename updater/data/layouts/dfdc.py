@@ -75,7 +75,7 @@ def _in_part(place: Path, tally: Tally) -> Iterator[_Named]:
     path = place / "metadata.json"
     listed = json_in(path)
     if not isinstance(listed, dict):
-        raise LayoutError(f"{path} does not say what each file is: fetch it again")
+        raise LayoutError(f"{path} does not name each file's class: fetch it again")
     for name, about in listed.items():
         said = about if isinstance(about, dict) else {}
         label, original, file = _LABELS.get(str(said.get("label"))), said.get("original"), below(place, name)

@@ -104,8 +104,8 @@ def refuse_another_release(where: object, found: int, named: int) -> None:
     """Raise LayoutError where fewer than half of the files that a list names are there."""
     if 2 * found < named:
         raise LayoutError(
-            f"{where} names {named} files, of which {found} are there: list and files must be of one release,"
-            " and unpacked whole"
+            f"{where} names {named} files; of these, {found} are there: list and files must be of one"
+            " release, and unpacked whole"
         )
 
 

@@ -156,12 +156,12 @@ def test_a_video_without_a_line_of_distortions_is_left_out_and_counted(data: Pat
 def test_fewer_than_half_of_the_videos_or_of_their_originals_is_one_line(data: Path, originals: Path) -> None:
     for name in ("010", "020", "030", "031"):
         (originals / ORIGINALS / f"{name}.mp4").unlink()
-    with pytest.raises(LayoutError, match="by its targets, names 6 files, of which 2"):
+    with pytest.raises(LayoutError, match="by its targets, names 6 files; of these, 2"):
         load_deeperforensics(data, originals)
     for names in list(SPLITS.values())[1:]:
         for name in [*names, "000_W025.mp4"]:
             (data / "manipulated_videos/end_to_end" / name).unlink(missing_ok=True)
-    with pytest.raises(LayoutError, match="names 6 files, of which 2"):
+    with pytest.raises(LayoutError, match="names 6 files; of these, 2"):
         load_deeperforensics(data, originals)
 
 

@@ -182,7 +182,7 @@ def test_missing_frames_are_left_out_and_a_video_without_any_is_too(data: Path) 
     assert noted(listing, "frames are listed and missing")[0].startswith("3 ")
     assert noted(listing, "no frame that is there")[0].startswith("1 ")
     (data / "v/a/frames/2.png").unlink()
-    with pytest.raises(LayoutError, match="names 3 files, of which 1"):
+    with pytest.raises(LayoutError, match="names 3 files; of these, 1"):
         load_deepfakebench(path, data)
 
 

@@ -89,7 +89,7 @@ def test_one_half_alone_will_do_but_not_neither(data: Path, tmp_path: Path) -> N
 def test_a_part_with_less_than_half_of_its_files_is_one_line(data: Path) -> None:
     for name in ("aa.mp4", "ab.mp4"):
         (data / "dfdc_train_part_2" / name).unlink()
-    with pytest.raises(LayoutError, match="names 4 files, of which 1"):
+    with pytest.raises(LayoutError, match="names 4 files; of these, 1"):
         load_dfdc(data)
 
 

@@ -65,7 +65,7 @@ def test_another_rate_is_another_listing(data: Path) -> None:
     listing = load_faceforensics(data, "c40")
     assert {e.family for e in listing.entries} == {"real", "Face2Face"}
     assert {e.path.parent.parent.name for e in listing.entries} == {"c40"}
-    with pytest.raises(LayoutError, match="raw/videos names 8 files, of which 0"):
+    with pytest.raises(LayoutError, match="raw/videos names 8 files; of these, 0"):
         load_faceforensics(data, "raw")
 
 
@@ -92,7 +92,7 @@ def test_what_is_missing_is_left_out_and_counted_and_half_of_it_is_one_line(data
     assert noted(listing, "missing")[0].startswith("4 ")
     assert sum(e.family == "Deepfakes" for e in listing.entries) == 4
     (videos / names[4]).unlink()
-    with pytest.raises(LayoutError, match="names 8 files, of which 3"):
+    with pytest.raises(LayoutError, match="names 8 files; of these, 3"):
         load_faceforensics(data)
 
 

@@ -121,7 +121,7 @@ def test_a_list_and_pictures_of_two_releases_are_one_line(images: Path) -> None:
     assert len(noted(load_forgerynet(images, "image"), "missing")) == 1, "half of them are there"
     lost.append(f"val_perturb_release/3/{hash_of(22)}/{hash_of(22)}/frame.jpg {labels(3)}")
     write_list(images / "Validation/image_list.txt", [*rows, *lost])
-    with pytest.raises(LayoutError, match=r"names 5 files, of which 2 are there.*one release") as error:
+    with pytest.raises(LayoutError, match=r"names 5 files; of these, 2 are there.*one release") as error:
         load_forgerynet(images, "image")
     assert "\n" not in str(error.value)
 

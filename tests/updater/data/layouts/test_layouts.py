@@ -183,7 +183,7 @@ def test_what_a_list_names_cannot_break_a_line_or_a_terminal() -> None:
 def test_half_of_the_files_is_enough() -> None:
     refuse_another_release("list", 1, 2)
     refuse_another_release("list", 0, 0)
-    with pytest.raises(LayoutError, match="names 3 files, of which 1"):
+    with pytest.raises(LayoutError, match="names 3 files; of these, 1"):
         refuse_another_release("list", 1, 3)
 
 
