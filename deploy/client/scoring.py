@@ -90,7 +90,7 @@ class Scorer:
     def map_problem(self) -> str | None:
         """Why this release makes no maps; None: it makes them."""
         if (localizer := self._artifact.manifest.localizer) is None:
-            return "the live release makes no maps: it has no localizer (updater/README.md says how)"
+            return "the live release makes no maps: it has no localizer (updater/OPERATIONS.md says how)"
         return map_problem(localizer.reals_marked)
 
     @property
