@@ -36,7 +36,7 @@ SecondPass = Callable[[Artifact, Sequence[JudgedItem]], Sequence[JudgedItem]]
 
 _HOST_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
-# What a scan costs beside the first look at a video, in the first look's processor time (README.md).
+# What a scan costs beside the first look at a video, in the first look's processor time (RESULTS.md).
 _SCAN_COST = 3.8
 
 log = structlog.get_logger()

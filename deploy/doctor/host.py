@@ -163,7 +163,7 @@ def signatures() -> str:
         last = None if signers is None else last_expiry(signers)
     except (SignersError, SigningKeyError) as error:
         raise CheckError(
-            str(error), "make a key with its certificate as detector/release/README.md says"
+            str(error), "make a key with its certificate as detector/OPERATIONS.md says"
         ) from error
     if last is not None and last < datetime.now(UTC) + NOTICE:
         raise CheckError(
