@@ -122,14 +122,15 @@ def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
     """The options of a preset, where one is named, under those that were given. Raises UsageError."""
     if chosen.preset is None:
         return chosen
-    from updater.benchmark.continual.presets import PRESETS
+    from updater.benchmark.continual.presets import PRESETS, RANDOM_START
 
     _one_of("preset", chosen.preset, PRESETS)
     preset = PRESETS[chosen.preset]
     left: dict[str, Any] = {
         name: value for name, value in preset.options.items() if not _was_given(context, name)
     }
-    say(f"{chosen.preset} is {preset.source}. Remaining differences: {'; '.join(preset.differs)}.")
+    differs = [text for text in preset.differs if text != RANDOM_START or chosen.checkpoint is None]
+    say(f"{chosen.preset} is {preset.source}. Remaining differences: {'; '.join(differs)}.")
     return replace(chosen, **left)
 
 

@@ -18,11 +18,13 @@ class Preset:
     differs: tuple[str, ...]
 
 
+RANDOM_START = "the backbone begins at random unless --checkpoint is given; there it was trained before"
+"""no difference where a checkpoint is given"""
 _TRAINING = (
     "native crops of 224 px, several an image; there the image is resized to 256 px and cropped to 224",
     "AdamW, weight decay 0.02, a rate that rises and falls; there Adam and a rate that falls twice",
     "items are drawn with replacement and small classes oftener, and labels are smoothed; there they are not",
-    "the backbone begins at random unless --pretrained or --checkpoint is given; there it was trained before",
+    RANDOM_START,
 )
 _RESNET = (
     *_TRAINING,

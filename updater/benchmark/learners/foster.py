@@ -173,10 +173,13 @@ def learn(step: Step) -> TrainedModel:
 def class_weights(targets: Tensor, classes: int, beta: float) -> Tensor:
     """Return w of each column, float32 [classes + 1], the pseudo-forgeries last, mean 1.
 
-    targets: int64 [n] in 0..classes. A class without an item counts as one with one.
+    targets: int64 [n] in 0..classes. A class without an item counts as one with one. Where there are no
+    pseudo-forgeries their weight is 1 and has no part in the mean: the published code has no such column.
     """
-    counts = torch.bincount(targets, minlength=classes + 1).clamp_min(1).double()
-    weight = (1 - beta) / (1 - beta**counts)
+    counts = torch.bincount(targets, minlength=classes + 1).double()
+    weight = (1 - beta) / (1 - beta ** counts.clamp_min(1))
+    if not counts[classes]:
+        weight[classes] = weight[:classes].mean()
     return (weight / weight.mean()).float()
 
 

@@ -30,6 +30,12 @@ def test_rare_classes_have_the_larger_weight_and_the_mean_is_one():
     )
 
 
+def test_without_pseudo_forgeries_the_weights_are_those_of_pycil():
+    targets = torch.arange(6).repeat_interleave(20), torch.tensor([6, 7]).repeat_interleave(100)
+    weight = foster.class_weights(torch.cat(targets), 8, beta=0.96)
+    assert weight.numpy().round(3).tolist() == pytest.approx([1.121] * 6 + [0.636] * 2 + [1])
+
+
 def test_balanced_distillation_by_hand():
     teacher = torch.tensor([[math.log(4.0), 0.0, 0.0]])
     student = torch.tensor([[0.0, 0.0, math.log(2.0)]], requires_grad=True)
