@@ -152,7 +152,7 @@ def score(
     except ScoringError as error:
         raise CommandError(str(error)) from error
     if no_scan and map_dir is not None:
-        warn("the live release tells no stretches of videos: it has no scanner (updater/OPERATIONS.md says how)")
+        warn("the live release has no scanner and finds no forged stretches: see updater/OPERATIONS.md")
     _finish(failed, "scored")
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,6 +21,7 @@ from updater.progress import Progress
 from updater.training.processes import is_first
 
 _PACKAGES = ("numpy", "torch", "torchvision", "timm", "scikit-learn", "pytorch-ood", "faiss-cpu", "av")
+_ROOMS = ("ingest", "detector", "memory", "updater")
 T = TypeVar("T")
 
 
@@ -57,7 +59,7 @@ class Benchmark(Generic[T]):
     def default_name(self) -> str:
         """A name for a folder of runs: what tables compare, and a digest of all that they follow from."""
         words = (word.replace(":", "-") for word in (self.name, *self.words))
-        return "-".join([*words, _digest(self.data_digest, self.options)[:8]])
+        return "-".join([*words, _digest(self.data_digest, self.options, code())[:8]])
 
 
 def run_seeds(
@@ -85,7 +87,7 @@ def run_seeds(
                 yield run
                 continue
         prepared = prepared or [benchmark.prepare(progress)]
-        parts = place / "parts" / _digest(benchmark.data_digest, benchmark.options, seed)[:16]
+        parts = place / "parts" / _digest(benchmark.data_digest, benchmark.options, seed, code())[:16]
         parts.mkdir(parents=True, exist_ok=True)
 
         def say(stage: str, *at: int, seed: int = seed) -> None:
@@ -114,7 +116,7 @@ def run_seeds(
 
 
 def _check(place: Path, benchmark: Benchmark[T]) -> None:
-    """Raise ResultsError where a seed's folder has a run of other data or options: else it is lost."""
+    """Raise ResultsError where a seed's folder has a run of other data, options or code: else it is lost."""
     if not (place / RUN_FILE).is_file():
         return
     run = load_run(place)
@@ -122,6 +124,8 @@ def _check(place: Path, benchmark: Benchmark[T]) -> None:
     other = list(_differing(run.options, json.loads(json.dumps(dict(benchmark.options)))))
     if run.data_digest != benchmark.data_digest:
         other.insert(0, f"other data ({run.data})")
+    if run.versions.get("forgewatch") != code():
+        other.insert(0, f"other code ({run.versions.get('forgewatch', 'not on record')})")
     if other:
         raise ResultsError(f"{place} holds a run of {', '.join(other)}: name another folder with --out")
 
@@ -138,8 +142,17 @@ def _differing(
             yield f"{full} {had}" if name in there else f"no {full} on record"
 
 
+@cache
+def code() -> str:
+    """Return the package's version, and the start of the SHA-256 over every module that a run may use."""
+    root, digest = Path(__file__).parents[3], hashlib.sha256()
+    for path in sorted(path for room in _ROOMS for path in (root / room).rglob("*.py")):
+        digest.update(path.read_bytes())
+    return f"{importlib.metadata.version('forgewatch')}+{digest.hexdigest()[:12]}"
+
+
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "forgewatch": code()}
     for package in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):  # FAISS for GPUs has another name
             versions[package] = importlib.metadata.version(package)

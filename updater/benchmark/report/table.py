@@ -216,6 +216,7 @@ def _cell(figures: Mapping[str, Figure], name: str) -> str:
 
 def _differing(first: Sequence[Run]) -> dict[str, list[str]]:
     facts = {"data": [f"{run.data} {run.data_digest[:8]}" for run in first]}
+    facts["code"] = [run.versions.get("forgewatch", _NOTHING) for run in first]
     for option in sorted({option for run in first for option in run.options}):
         facts[option] = [str(run.options.get(option, _NOTHING)) for run in first]
     return {name: values for name, values in facts.items() if len(set(values)) > 1}

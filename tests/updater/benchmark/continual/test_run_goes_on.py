@@ -1,5 +1,6 @@
 """A benchmark's run goes on where it stopped, and never into what is another run's."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from updater.benchmark.continual.continual import Continual
 from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.report import harness
 from updater.benchmark.report.run_folder import ResultsError, Run, save_run
 from updater.training.step import Options
 
@@ -108,6 +110,15 @@ def test_a_finished_run_of_other_options_or_data_is_not_written_over(
     assert "\n" not in str(error.value)
     assert "--out" in str(error.value)
     assert (tmp_path / "seed-0/run.json").read_bytes() == before
+
+
+def test_a_finished_run_of_other_code_is_refused(stream, whole, tmp_path, monkeypatch, start):
+    save_run(tmp_path / "seed-0", whole[0])
+    was = harness.code()
+    assert [measured(again) for again, _ in start(stream, tmp_path)] == [measured(whole[0])]
+    monkeypatch.setattr(harness, "code", lambda: "0.1.0+next")
+    with pytest.raises(ResultsError, match=f"holds a run of other code .{re.escape(was)}.: name another"):
+        start(stream, tmp_path)
 
 
 @pytest.mark.parametrize("recorded", [True, False])
