@@ -111,29 +111,14 @@ def fit_gate(
     real = reals(families)
     gate = common_scales(measured, balanced_weights(families, groups))
     scores = unknown_scores(measured, gate)
-    unknown = unknown_threshold(
-        scores,
-        families,
-        groups,
-        real,
-        reals=targets.reals_unknown,
-        classes=targets.classes_unknown,
-        confidence=targets.confidence,
-    )
-    fake = fake_threshold(
-        measured.fake_probability,
-        families,
-        groups,
-        real,
-        reals=targets.reals_fake,
-        confidence=targets.confidence,
-    )
+    # The shares hold of all reals, and where each source weighs the same: a new one is not outweighed.
+    weighed, seen = (families,) if sources is None else (families, sources), measured.fake_probability
+    unknown = max(unknown_threshold(scores, families, groups, by, real, targets) for by in weighed)
+    fake = max(fake_threshold(seen, groups, by, real, targets) for by in weighed)
     if live is not None:
         unknown = max(unknown, keeping_known(scores, families, groups, live))
-        of_live = keeping_fake(
-            measured.fake_probability, families, groups, real, live, reals=targets.reals_fake
-        )
-        fake = min(fake, of_live)
+        kept = (keeping_fake(seen, families, groups, by, real, live, targets.reals_fake) for by in weighed)
+        fake = min(fake, max(kept))
     of_videos = None
     if videos is not None:
         chosen = real & videos

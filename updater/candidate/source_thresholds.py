@@ -58,8 +58,8 @@ def source_thresholds(
         most = odds / (odds + 1 - pooled.fake_threshold)
         fake = max(pooled.fake_threshold, min(_exceeded_by(reals[1], targets.reals_fake), most))
         if of_live is not None and of_live.known.any():
-            forged = fake_probability[mine], *of[1:], real[mine], of_live
-            fake = min(fake, keeping_fake(*forged, reals=targets.reals_fake))
+            forged = fake_probability[mine], *of[1:], sources[mine], real[mine], of_live
+            fake = min(fake, keeping_fake(*forged, targets.reals_fake))
         above = conformal_bound(np.where(reals[1] > fake, np.inf, reals[0]), REALS_LOST)
         if above > pooled.unknown_threshold:
             above = max(pooled.unknown_threshold, _exceeded_by(reals[0], REALS_LOST))

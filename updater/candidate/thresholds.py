@@ -21,6 +21,10 @@ from updater.measures import balanced_weights, conformal_bound, weighted_quantil
 _POOLED = 0.25
 """what the shape that all classes share has to say of the reals' tail; the rest is the reals' own"""
 
+_FULL = 16
+"""groups of a source's reals from which it weighs as much as any other: how the reals of one source lie says
+little of another's"""
+
 _MORE_UNKNOWN = 0.02
 """by how much the share of unknown ones among items of known classes may grow with an update"""
 
@@ -59,18 +63,15 @@ def unknown_threshold(
     unknown: NDArray[np.float32],
     families: NDArray[np.str_],
     groups: NDArray[np.str_],
+    sources: NDArray[np.str_],
     real: NDArray[np.bool_],
-    *,
-    reals: float,
-    classes: float,
-    confidence: float,
+    targets: Targets = TARGETS,
 ) -> float:
     """Return the unknown score above which an item is unknown.
 
-    unknown: float32 [n], of calibration items; families, groups: of each, str [n]; real: whether each is,
-    bool [n], some of them. reals: the share of fresh reals that may be above it; classes: the share of each
-    class, on average: the higher of two thresholds is taken. confidence: how sure the share of reals is to
-    hold.
+    unknown: float32 [n], of calibration items; families, groups, sources: of each, str [n]; real: whether it
+    is, bool [n], some of them. Of the thresholds for the shares of reals and of classes, the higher is taken.
+    Each source of reals weighs the same, or as its groups where it has few.
 
     A few dozen photographs say little about the last hundredths of reals, and one odd group moves that
     quantile. Far more is known about the shape of a tail, which all classes have in common: the scores in
@@ -78,18 +79,18 @@ def unknown_threshold(
     of the one that this shape puts at the reals' median and spread.
     """
     weights = balanced_weights(families, groups)
-    own = _quantile_of_reals(unknown, weights, groups, real, reals, confidence)
+    own = _quantile_of_reals(unknown, groups, sources, real, targets.reals_unknown, targets.confidence)
     # The shape has the witnesses of all classes.
-    share = conservative_share(len(np.unique(groups)), reals, confidence)
+    share = conservative_share(len(np.unique(groups)), targets.reals_unknown, targets.confidence)
     names, of = np.unique(families, return_inverse=True)
     medians, spreads = np.array(
         [_median_and_spread(unknown[of == k], weights[of == k]) for k in range(len(names))]
     ).T
     # Near-duplicates have no spread, and one other item among them would be infinitely far out.
     spreads = np.maximum(spreads, max(0.2 * float(np.median(spreads)), 1e-6))
-    median, spread = _median_and_spread(unknown[real], weights[real])
+    median, spread = _median_and_spread(unknown[real], _weights_of_reals(groups[real], sources[real]))
     shaped = median + spread * weighted_quantile((unknown - medians[of]) / spreads[of], weights, 1 - share)
-    of_classes = weighted_quantile(unknown, weights, 1 - classes)
+    of_classes = weighted_quantile(unknown, weights, 1 - targets.classes_unknown)
     return max(_POOLED * shaped + (1 - _POOLED) * own, of_classes)
 
 
@@ -111,16 +112,14 @@ def video_unknown_threshold(
 
 def fake_threshold(
     fake_probability: NDArray[np.float32],
-    families: NDArray[np.str_],
     groups: NDArray[np.str_],
+    sources: NDArray[np.str_],
     real: NDArray[np.bool_],
-    *,
-    reals: float,
-    confidence: float,
+    targets: Targets = TARGETS,
 ) -> float:
     """Return the fake probability, 0..1, above which an item is fake. Arguments as of `unknown_threshold`."""
-    weights = balanced_weights(families, groups)
-    return min(max(_quantile_of_reals(fake_probability, weights, groups, real, reals, confidence), 0.0), 1.0)
+    shares = targets.reals_fake, targets.confidence
+    return min(max(_quantile_of_reals(fake_probability, groups, sources, real, *shares), 0.0), 1.0)
 
 
 def keeping_known(
@@ -140,9 +139,9 @@ def keeping_fake(
     fake_probability: NDArray[np.float32],
     families: NDArray[np.str_],
     groups: NDArray[np.str_],
+    sources: NDArray[np.str_],
     real: NDArray[np.bool_],
     live: LiveCalls,
-    *,
     reals: float,
 ) -> float:
     """Return the highest fake probability above which enough forgeries of live families are fake.
@@ -157,7 +156,7 @@ def keeping_fake(
     weights = balanced_weights(families[forged], groups[forged])
     share = float(weights @ live.fake[forged])
     kept = weighted_quantile(fake_probability[forged], weights, 1 - share)
-    weights = balanced_weights(families[real], groups[real])
+    weights = _weights_of_reals(groups[real], sources[real])
     return max(kept, weighted_quantile(fake_probability[real], weights, 1 - reals))
 
 
@@ -175,14 +174,20 @@ def conservative_share(count: int, share: float, confidence: float) -> float:
 
 def _quantile_of_reals(
     values: NDArray[np.float32],
-    weights: NDArray[np.float64],
     groups: NDArray[np.str_],
+    sources: NDArray[np.str_],
     real: NDArray[np.bool_],
-    reals: float,
+    share: float,
     confidence: float,
 ) -> float:
-    share = conservative_share(len(np.unique(groups[real])), reals, confidence)
-    return weighted_quantile(values[real], weights[real], 1 - share)
+    above = conservative_share(len(np.unique(groups[real])), share, confidence)
+    return weighted_quantile(values[real], _weights_of_reals(groups[real], sources[real]), 1 - above)
+
+
+def _weights_of_reals(groups: NDArray[np.str_], sources: NDArray[np.str_]) -> NDArray[np.float64]:
+    counts = {source: len(np.unique(groups[sources == source])) for source in np.unique(sources)}
+    weights = balanced_weights(sources, groups) * [min(counts[source], _FULL) for source in sources]
+    return np.asarray(weights / weights.sum())
 
 
 def _median_and_spread(values: NDArray[np.float32], weights: NDArray[np.float64]) -> tuple[float, float]:

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from detector.model.scores import SCORES
 from detector.release.manifest import GateParameters, Term
@@ -115,12 +116,26 @@ def measured(rng: np.random.Generator, ordinary: np.ndarray) -> GateInputs:
     return GateInputs(scores, fake, np.stack([np.log1p(-fake), np.log(fake)], 1))
 
 
+def test_a_source_of_too_few_reals_for_its_own_is_not_outweighed_by_one_of_many() -> None:
+    rng, shop = np.random.default_rng(0), np.arange(308) >= 300
+    scores = {name: rng.normal(np.where(shop, 4, 0), 0.5).astype("f") for name in SCORES}
+    fake = expit(rng.normal(np.where(shop, 0, -6), 0.5)).astype("f")
+    inputs = GateInputs(scores, fake, np.stack([np.log1p(-fake), np.log(fake)], 1))
+    lost = []
+    for sources in (None, np.where(shop, "shop", "studio")):
+        gate = fit_gate(inputs, np.full(308, "real"), np.arange(308).astype(str), sources=sources)
+        unknown = unknown_scores(inputs, gate)[shop] > gate.unknown_threshold
+        lost.append((float(unknown.mean()), float((fake[shop] > gate.fake_threshold).mean())))
+    assert lost[0] == (1, 1)
+    assert max(lost[1]) <= 1 / 8
+
+
 def test_an_ordinary_source_is_judged_more_strictly_and_all_others_exactly_as_without_it() -> None:
     rng = np.random.default_rng(0)
     families = np.array(["real"] * 300 + ["blend"] * 60)
     sources = np.array(["studio"] * 100 + [f"place-{i}" for i in range(260)])
     inputs, groups = measured(rng, sources == "studio"), np.arange(360).astype(str)
-    pooled = fit_gate(inputs, families, groups)
+    pooled = fit_gate(inputs, families, groups, sources=np.where(sources == "studio", "", sources))
     gate = fit_gate(inputs, families, groups, sources=sources)
     assert list(gate.sources) == ["studio"]
     assert gate.sources["studio"].unknown_threshold < pooled.unknown_threshold

@@ -6,6 +6,7 @@ from scipy.stats import binom
 
 from updater.candidate.thresholds import (
     LiveCalls,
+    Targets,
     conservative_share,
     fake_threshold,
     keeping_fake,
@@ -30,7 +31,8 @@ def threshold(scores: dict[str, np.ndarray], *, reals: float = 0.05, classes: fl
     unknown = np.concatenate(list(scores.values()))
     groups = np.array([f"group-{number}" for number in range(len(unknown))])
     real = np.array([family.endswith("real") for family in families])
-    return unknown_threshold(unknown, families, groups, real, reals=reals, classes=classes, confidence=0.5)
+    targets = Targets(reals_unknown=reals, classes_unknown=classes, confidence=0.5)
+    return unknown_threshold(unknown, families, groups, np.full(len(unknown), ""), real, targets)
 
 
 def quantiles(count: int, median: float = 0.0, spread: float = 1.0) -> np.ndarray:
@@ -86,12 +88,11 @@ def test_one_other_item_among_near_duplicates_does_not_open_the_gate() -> None:
 
 
 def test_the_fake_threshold_keeps_its_share_of_fresh_reals_as_surely_as_it_says() -> None:
-    families = np.array(["real"] * 200)
-    groups = np.array([str(number) for number in range(200)])
+    groups, sources, real = np.arange(200).astype(str), np.full(200, ""), np.ones(200, bool)
     rng, broken = np.random.default_rng(0), []
     for _ in range(400):
         seen = rng.uniform(0, 1, 200).astype("f")
-        found = fake_threshold(seen, families, groups, families == "real", reals=0.1, confidence=0.8)
+        found = fake_threshold(seen, groups, sources, real, Targets(reals_fake=0.1))
         # Of fresh reals, whose probabilities are even in 0..1, so many are above it.
         broken.append(1 - found > 0.1)
     assert 0.1 <= np.mean(broken) <= 0.25
@@ -120,7 +121,8 @@ def keeping(said: int, reals_at: float) -> float:
     probability = np.concatenate([np.full(100, reals_at), np.arange(100) / 100, np.zeros(100)]).astype("f")
     fake = np.arange(300) >= 200 - said
     live = LiveCalls(families != "new", np.zeros(300, bool), fake)
-    return keeping_fake(probability, families, groups, families == "real", live, reals=0.04)
+    real, sources = families == "real", np.full(300, "")
+    return keeping_fake(probability, families, groups, sources, real, live, 0.04)
 
 
 def test_as_many_forgeries_of_live_families_stay_fake_as_the_reals_allow() -> None:
@@ -143,4 +145,4 @@ def test_where_the_only_live_family_is_left_out_nothing_is_kept_of_its_forgeries
     families = np.array(["real", "real", "new"])
     live = LiveCalls(*(np.array(one, bool) for one in ([1, 1, 0], [0, 0, 0], [0, 0, 1])))
     probability = np.array([0.1, 0.2, 0.9], np.float32)
-    assert keeping_fake(probability, families, families, families == "real", live, reals=0.04) == 1
+    assert keeping_fake(probability, *[families] * 3, families == "real", live, 0.04) == 1

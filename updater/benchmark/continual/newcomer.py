@@ -20,6 +20,7 @@ from detector.release.artifact import WEIGHTS, Artifact
 from detector.release.manifest import GateParameters
 from detector.serving.session import open_session
 from memory.records import REAL, split_of
+from updater.benchmark.continual.streams import part_with_features
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.folders import load_sources
 from updater.benchmark.data.tasks import hold_back
@@ -38,7 +39,6 @@ from updater.experts.look import Expert, digests_of, picture_plan_of
 from updater.measures import auroc
 from updater.progress import Progress
 from updater.settings import UpdaterSettings
-from updater.training.pools import with_crop_features
 
 _OF_TRAINING = {"backbone", "epochs", "rate", "batch"}
 """settings that a release of this benchmark follows from, beside the kinds that it leaves out"""
@@ -102,7 +102,7 @@ def newcomer_benchmark(
         parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
         cpu = torch.device("cpu")
         return Media(
-            **{k: with_crop_features(v, cpu, partial(progress, f"features of {k}")) for k, v in parts.items()}
+            **{k: part_with_features(v, cpu, partial(progress, f"features of {k}")) for k, v in parts.items()}
         )
 
     return Benchmark(

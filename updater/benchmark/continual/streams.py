@@ -91,7 +91,7 @@ def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path
     device = setup.torch_device
     with_crops = _in_every_part(
         stream,
-        lambda part, say: _with_features(part, device, say),
+        lambda part, say: part_with_features(part, device, say),
         lambda part: len(part.crops) if part.crop_features is None else 0,
         "forensic features",
         progress,
@@ -133,9 +133,10 @@ def _in_every_part(
     return replace(stream, tasks=tasks, outliers=outliers)
 
 
-def _with_features(
+def part_with_features(
     part: LabelledCrops, device: torch.device, progress: Callable[[int, int], None]
 ) -> LabelledCrops:
+    """Return items with every crop's forensic features, kept beside the crops where these lie in a cache."""
     crops = part.crops
     if part.crop_features is None and isinstance(crops, StoredRows) and all(not s.held for s in crops.shards):
         return replace(part, crop_features=stored_features(crops, device, progress))
