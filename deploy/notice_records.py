@@ -29,6 +29,8 @@ class Webhook(BaseModel):
             raise ValueError("it is no URL") from None
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ValueError("a webhook's URL begins with https:// or http:// and names a host")
+        if "@" in f"{parsed.path}{parsed.query!r}{parsed.fragment}":  # a password that ended the host
+            raise ValueError("write the @ / ? # of its user and password as %40 %2F %3F %23")
         return url
 
     @property

@@ -8,6 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from deploy.notice_records import Webhook, key_of
 from deploy.rollout_records import Plan
+from ingest.settings import Address, KeyFile, LoginAddress, Token
 
 PersonRole = Literal["viewer", "reviewer", "approver", "admin"]
 """What a person may do (see deploy.access.roles); each may all that those before it may."""
@@ -18,16 +19,14 @@ class DeploySettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FORGEWATCH_DEPLOY_", frozen=True, hide_input_in_errors=True)
 
-    url: str = Field("http://127.0.0.1:8700", description="where clients reach the deploy server")
-    token: SecretStr | None = Field(
+    url: Address = Field("http://127.0.0.1:8700", description="where clients reach the deploy server")
+    token: Token | None = Field(
         None, description="bearer token that a client sends; the server takes it for an admin, `shared token`"
     )
-    detector_token: SecretStr | None = Field(
+    detector_token: Token | None = Field(
         None, description="the detectors' token: it may do their calls alone"
     )
-    updater_token: SecretStr | None = Field(
-        None, description="the updater's token: it may do its calls alone"
-    )
+    updater_token: Token | None = Field(None, description="the updater's token: it may do its calls alone")
     proxy_addresses: list[IPvAnyNetwork] = Field(
         [],
         description="networks of proxies whose X-Forwarded-User and X-Forwarded-Groups are believed, as JSON",
@@ -74,7 +73,7 @@ class DeploySettings(BaseSettings):
     kafka_timeout_s: float = Field(
         5.0, gt=0, description="longest wait for the broker before it counts as down"
     )
-    health_urls: dict[str, str] = Field(
+    health_urls: dict[str, Address] = Field(
         {
             "detector": "http://127.0.0.1:9101/metrics",
             "memory": "http://127.0.0.1:9102/metrics",
@@ -82,7 +81,7 @@ class DeploySettings(BaseSettings):
         },
         description="the metrics address of each process that `forgewatch status` asks how it does, as JSON",
     )
-    prometheus_url: str | None = Field(
+    prometheus_url: LoginAddress | None = Field(
         None,
         description="a Prometheus with the rules of helm/forgewatch, for `forgewatch status` and `doctor` to "
         "ask what fires; none by default",
@@ -93,7 +92,7 @@ class DeploySettings(BaseSettings):
         description='where notices go, as JSON: `[{"url": "https://…", "form": "cloudevents"}]`, or `slack`',
     )
     webhook_hosts: list[str] = Field([], description="the hosts that webhooks may name, as JSON; no other is")
-    webhook_ca: Path | None = Field(
+    webhook_ca: KeyFile | None = Field(
         None, description="PEM file of authorities that sign webhooks, beside the public ones"
     )
     webhook_secret: SecretStr | None = Field(

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
-from pydantic import Field, SecretStr
+from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ingest.settings import Address, KeyFile, Token
 
 
 class DetectorSettings(BaseSettings):
@@ -17,16 +19,16 @@ class DetectorSettings(BaseSettings):
         description="the worker's producer: its own, the same after a restart; unset: the group, the host "
         "and the lowest number that is free there",
     )
-    torchserve_url: str = Field("http://127.0.0.1:8080", description="TorchServe's inference address")
-    torchserve_management_url: str = Field(
+    torchserve_url: Address = Field("http://127.0.0.1:8080", description="TorchServe's inference address")
+    torchserve_management_url: Address = Field(
         "http://127.0.0.1:8081", description="TorchServe's management address: http://… or unix:PATH"
     )
     model_store_dir: Path = Field(
         Path(".forgewatch/model-store"), description="folder shared with TorchServe, where archives are put"
     )
-    deploy_url: str = Field("http://127.0.0.1:8700", description="where artifacts are fetched from")
-    deploy_token: SecretStr | None = Field(None, description="bearer token for the deploy server")
-    trusted_signers: Path | None = Field(
+    deploy_url: Address = Field("http://127.0.0.1:8700", description="where artifacts are fetched from")
+    deploy_token: Token | None = Field(None, description="bearer token for the deploy server")
+    trusted_signers: KeyFile | None = Field(
         None,
         description="PEM file of the certificates whose keys may sign a release; every process that uses one "
         "reads it, and refuses what they did not sign; unset: signatures are not asked for",

@@ -59,9 +59,7 @@ def decode_items(parent: socket.socket, forked_by: int, max_pixels: int) -> None
         except DecodeError as error:
             wire.send_rejection(parent, error)
         except MemoryError:
-            wire.send_rejection(
-                parent, DecodeError("out_of_memory", "the media does not fit the memory limit")
-            )
+            wire.send_rejection(parent, DecodeError("out_of_memory", "the media exceeds the memory limit"))
 
 
 def _warm_up() -> None:

@@ -26,16 +26,9 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
     where topic, partition and offset point.
     """
     reason = error.reason if isinstance(error, MediaError) else "unexpected"
-    facts = {
-        "topic": record.topic,
-        "partition": str(record.partition),
-        "offset": str(record.offset),
-        "stage": stage,
-        "exception": type(error).__name__,
-        "reason": reason,
-        "message": str(error),
-    }
-    added = [(PREFIX + name, _clip_text(text)) for name, text in facts.items()]
+    at = record.topic, str(record.partition), str(record.offset)
+    facts = zip(FACTS, (*at, stage, type(error).__name__, reason, str(error)), strict=True)
+    added = [(PREFIX + name, _clip_text(text)) for name, text in facts]
     came = as_it_came(record.headers)
     nulls = [name for name, raw in came if raw is None]
     if nulls:
@@ -84,17 +77,9 @@ def as_fields(
 
     item is the item's id where that is not the record's own, release a release's short name.
     """
-    fields: dict[str, object] = {
-        "item": item or record.id,
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-    }
-    if release is not None:
-        fields["release"] = release
-    if trace is not None:
-        fields["trace_id"] = trace.trace_id
-    return fields
+    at = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    there = {"release": release, "trace_id": trace and trace.trace_id}
+    return {"item": item or record.id, **at, **{n: text for n, text in there.items() if text is not None}}
 
 
 def printable(error: Exception | str) -> str:

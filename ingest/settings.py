@@ -1,9 +1,10 @@
 """What can be set about media entering: the broker, the topics, the limits on hostile input."""
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 # Room that a record's headers and framing may take beyond the media limit. Topics and clients that
@@ -12,12 +13,36 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 HEADER_ROOM_BYTES = 65_536
 
 
+def form(pattern: str, problem: str) -> BeforeValidator:
+    """Ask a variable for a form: one that lacks it may hold a secret, which a later error would tell."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str) and not re.fullmatch(pattern, value, re.DOTALL):
+            raise ValueError(problem)
+        return value
+
+    return BeforeValidator(check)
+
+
+_HOST = r"(\[[0-9A-Fa-f:.]+(%\w+)?\]|[\w.-]+)(:\d{1,5})?"
+_SITE, _HTTP = rf"{_HOST}(/[!-?A-~]*)?", "it is http://HOST:PORT or https://HOST:PORT"
+Address = Annotated[str, form(rf"https?://{_SITE}|unix:[^@]*", f"{_HTTP}, with no user or password")]
+# What asks there shows the address without its login.
+LoginAddress = Annotated[str, form(rf"https?://([^\s/?#@]+@)?{_SITE}", f"{_HTTP}; percent-encode a login")]
+# Of a bearer token, which a header carries.
+Token = Annotated[SecretStr, form("[ -~]*", "a token is one line of printable ASCII")]
+_FILE = form(r"(?!.*(-----|\n)|[\w+=][\w+/=]{79,}$).*", "it is the name of a file, not what is in it")
+KeyFile = Annotated[Path, _FILE]
+_BROKER = rf"\s*(\w+://)?{_HOST}\s*"
+_BROKERS = form(rf"{_BROKER}(,{_BROKER})*", "it is HOST:PORT,…, with no user or password")
+
+
 class IngestSettings(BaseSettings):
     """Settings of the room ingest, from FORGEWATCH_INGEST_… in the environment."""
 
     model_config = SettingsConfigDict(env_prefix="FORGEWATCH_INGEST_", frozen=True)
 
-    bootstrap_servers: str = Field(
+    bootstrap_servers: Annotated[str, _BROKERS] = Field(
         "127.0.0.1:9092", description="Kafka brokers, host:port, separated by commas"
     )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
@@ -28,9 +53,9 @@ class IngestSettings(BaseSettings):
     )
     sasl_username: str | None = Field(None, description="SASL user")
     sasl_password: SecretStr | None = Field(None, description="SASL password")
-    ssl_cafile: Path | None = Field(None, description="PEM file of the authorities that sign the brokers")
-    ssl_certfile: Path | None = Field(None, description="PEM file of this client's certificate")
-    ssl_keyfile: Path | None = Field(None, description="PEM file of this client's key")
+    ssl_cafile: KeyFile | None = Field(None, description="PEM file of the authorities that sign the brokers")
+    ssl_certfile: KeyFile | None = Field(None, description="PEM file of this client's certificate")
+    ssl_keyfile: KeyFile | None = Field(None, description="PEM file of this client's key")
     ssl_password: SecretStr | None = Field(None, description="password of the client's key")
     topic_prefix: str = Field(
         "forgewatch",

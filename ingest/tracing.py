@@ -7,11 +7,13 @@ An empty variable counts as one that is not set, as OpenTelemetry's specificatio
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import structlog
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL = "http/protobuf"
+# What the SDK takes; what it does not take it logs, and a token may be in it.
+_HEADER = re.compile(r"\s*([!#-'*+.0-9A-Z^-z|~-]+\s*=[ !#-+\--:<-\[\]-~]*)?")
 # The spans that are left when the process ends have so long to reach the collector, seconds.
 _FAREWELL_S = 5.0
 
@@ -136,6 +140,12 @@ def _provider(room: str, endpoint: str) -> "TracerProvider":
     for name in _PROTOCOLS:
         if (os.environ.get(name, "").strip() or _PROTOCOL) != _PROTOCOL:
             raise WrongSettingError(name, f"only {_PROTOCOL} is spoken here, which collectors take at 4318")
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"):
+        pairs = os.environ.get(name, "").strip().split(",")
+        if not all(_HEADER.fullmatch(pair) and unquote(pair).isprintable() for pair in pairs):
+            raise WrongSettingError(name, "it is NAME=VALUE, separated by commas, each percent-encoded")
+    if "@" in os.environ[endpoint]:
+        raise WrongSettingError(endpoint, "no user and password belong here")
     resource = Resource.create({"service.name": f"forgewatch-{room}"}).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -40,9 +40,12 @@ def read_url(database_url: str) -> tuple[URL, dict[str, Any]]:
     pairs = "=" in scheme
     if not pairs and scheme not in ("postgres", "postgresql", "postgresql+psycopg"):
         try:
-            return make_url(database_url), {}
+            url = make_url(database_url)
         except ValueError:  # it quotes what it takes for the port
             raise ArgumentError(f"it has no port that is a number: {_ENCODED}") from None
+        if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+            raise ArgumentError("an SQLite file is needed: several processes open it")
+        return url, {}
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -74,11 +77,10 @@ def require_openable(setting: str, database_url: str) -> None:
         url, _ = read_url(database_url)
         url.get_dialect().import_dbapi()
     except (ArgumentError, NoSuchModuleError) as error:
-        raise WrongSettingError(setting, f"it is no database URL that is known here: {error}") from error
+        told = "it begins otherwise" if isinstance(error, NoSuchModuleError) else error
+        raise WrongSettingError(setting, f"it is no database URL that is known here: {told}") from None
     except ImportError as error:
         raise WrongSettingError(setting, f"the database's driver is not installed: {error}") from error
-    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        raise WrongSettingError(setting, "an SQLite file is needed: several processes open it")
 
 
 def folder_of(database_url: str) -> Path | None:
@@ -109,8 +111,6 @@ def open_engine(database_url: str) -> Engine:
 
             bound_waits(engine, READS)
         return engine
-    if url.database in (None, "", ":memory:"):
-        raise ArgumentError("an SQLite file is needed: several processes open it")
     folder = Path(str(url.database)).parent
     make_folder(folder)
     engine = create_engine(url, connect_args={"timeout": _LOCK_WAIT_S})

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ import pytest
 from forked import Fork, Forked
 from sqlalchemy import create_engine
 
+from deploy.cli.main import main
 from ingest import NO_TELEMETRY
+from ingest.kafka.access import kafka_options, outage
+from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.slow
 
@@ -113,12 +117,6 @@ def catches_sigterm(process: "subprocess.Popen[str]") -> bool:
     [
         ("detector", "FORGEWATCH_DETECTOR_MAX_BATCH_ITEMS", "many"),
         ("detector", "FORGEWATCH_INGEST_MAX_PIXELS", "-1"),
-        ("memory", "FORGEWATCH_MEMORY_DATABASE_URL", "nosuch://user:hunter2@host/x"),
-        ("memory", "FORGEWATCH_MEMORY_DATABASE_URL", "postgresql://ada:to/hunter2@host/x"),
-        ("deploy", "FORGEWATCH_UPDATER_DATABASE_URL", "postgresql://ada:to@hunter2@host/x"),
-        ("deploy", "FORGEWATCH_DEPLOY_WEBHOOKS", '[{"url": "https://ada:hunter2@host:hunter2/x"}]'),
-        ("memory", "FORGEWATCH_MEMORY_CROPS_URL", "nosuch://ada:hunter2@bucket/x"),
-        ("memory", "FORGEWATCH_MEMORY_CROPS_URL", "s3://ada:hunter2@/x"),
         ("updater", "FORGEWATCH_UPDATER_WITHOUT_KINDS", "{"),
         ("updater", "FORGEWATCH_UPDATER_DATABASE_URL", "sqlite://"),
         ("deploy", "FORGEWATCH_DEPLOY_PORT", "much"),
@@ -135,6 +133,83 @@ def test_a_wrong_setting_is_one_line_that_names_it_and_2(
     assert (event["event"], event["setting"], event["room"]) == ("wrong setting", setting, room)
     assert event["problem"]
     assert "hunter2" not in json.dumps(event)
+
+
+SECRET = "Xq7vKm2P/zL9wTb4#Rf6y@Hs8d"
+AT = f"ada:{SECRET}@h:1"
+ADDRESSES = (f"http://{AT}", "http://ada:Xq7vKm2P@h:Xq7v", "http://h:Xq7vKm2P", "http://a@Xq7vKm2P@h")
+LOGIN = ("http://ada:Xq7vKm2P@h:1", *ADDRESSES[1:])
+TOKENS = (f"{SECRET}\n", f"{SECRET}\u20ac", f"{SECRET}\udcff", f"\t{SECRET}")
+KEYS = (f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n", "-----BEGIN Xq7vKm2P", "Xq7vKm2P" * 20, f"{SECRET}\n")
+HOOKS = ({"form": SECRET}, {SECRET: SECRET}, {"url": f"http://h#{SECRET}"}, {"url": f"http://a:12/{SECRET}"})
+EACH: dict[str, Sequence[str]] = {
+    "INGEST_BOOTSTRAP_SERVERS": (AT, "sasl://Xq7vKm2P@h:1", "h:Xq7vKm2P", "h,a:zL9w@h:1"),
+    **dict.fromkeys(("INGEST_SASL_MECHANISM", "INGEST_SECURITY_PROTOCOL"), (SECRET,) * 4),
+    **dict.fromkeys((f"INGEST_SSL_{name}FILE" for name in ("CA", "CERT", "KEY")), KEYS),
+    **dict.fromkeys(("DETECTOR_TRUSTED_SIGNERS", "UPDATER_SIGNING_KEY", "DEPLOY_WEBHOOK_CA"), KEYS),
+    **dict.fromkeys(("DETECTOR_DEPLOY_TOKEN", "UPDATER_DEPLOY_TOKEN", "DEPLOY_TOKEN"), TOKENS),
+    **dict.fromkeys(("DEPLOY_DETECTOR_TOKEN", "DEPLOY_UPDATER_TOKEN"), TOKENS),
+    **dict.fromkeys(("DETECTOR_DEPLOY_URL", "UPDATER_DEPLOY_URL", "DEPLOY_URL"), LOGIN),
+    **dict.fromkeys(("DETECTOR_TORCHSERVE_URL", "DETECTOR_TORCHSERVE_MANAGEMENT_URL"), LOGIN),
+    **{"DEPLOY_PROMETHEUS_URL": ADDRESSES, "DEPLOY_TOKN": (SECRET,) * 4},
+    "DEPLOY_HEALTH_URLS": [*(json.dumps({"m": url}) for url in LOGIN[1:]), json.dumps({LOGIN[0]: "m"})],
+    "DEPLOY_WEBHOOKS": tuple(json.dumps([{"url": "https://h/x"} | hook]) for hook in HOOKS),
+}
+MALFORMED = [{f"FORGEWATCH_{name}": EACH[name][turn] for name in EACH} for turn in range(4)]
+"""Of each setting that is checked before anything is begun four values that hold a part of a secret."""
+STORES = (f"s3://{AT}", f"Xq7vKm2P://{AT}", f"ftp://{AT}", f"s3://b?{SECRET}", f"s3://ada:{SECRET[:8]}@/x")
+DATABASES = tuple(f"{at}{SECRET}@h/x" for at in ("postgresql://ada:", "mysql://ada:", "Xq7vKm2P://", "p:"))
+OTLP = "OTEL_EXPORTER_OTLP"
+LATER = [
+    *(("memory", "FORGEWATCH_MEMORY_DATABASE_URL", each) for each in DATABASES),
+    ("updater", "FORGEWATCH_UPDATER_DATABASE_URL", "postgresql://ada:to@Xq7vKm2P@h/x"),
+    *(("memory", "FORGEWATCH_MEMORY_CROPS_URL", each) for each in STORES),
+    ("deploy", "FORGEWATCH_DEPLOY_ARTIFACTS_URL", STORES[0]),
+    ("deploy", "FORGEWATCH_DEPLOY_WEBHOOK_SECRET", f"whsec_{SECRET}"),
+    ("detector", f"{OTLP}_HEADERS", f"Authorization Bearer {SECRET}"),
+    ("detector", f"{OTLP}_TRACES_HEADERS", f"a=b,authorization={SECRET}%0a"),
+    ("detector", f"{OTLP}_ENDPOINT", f"http://ada:{SECRET}@127.0.0.1:1"),
+    ("detector", f"{OTLP}_PROTOCOL", "grpc"),
+]
+
+
+def leaked(text: str) -> set[str]:
+    """The parts of the secret, of four characters, that stand in a text as they are or percent-encoded."""
+    shown = text + urllib.parse.unquote(text)
+    return {part for n in range(len(SECRET) - 3) if (part := SECRET[n : n + 4]) in shown}
+
+
+@pytest.mark.parametrize(
+    ("room", "settings"),
+    [*(("deploy", each) for each in MALFORMED), *((room, {name: value}) for room, name, value in LATER)],
+)
+def test_no_process_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(
+    started: Started, room: str, settings: dict[str, str]
+) -> None:
+    process = started(room, **{f"{OTLP}_ENDPOINT": "http://127.0.0.1:1", **settings})
+    said = process.stderr.read()
+    assert (process.wait(180), leaked(said)) == (2, set()), said
+    refused = [json.loads(line)["setting"].removesuffix("…") for line in said.splitlines()]
+    assert len(refused) == len(settings)
+    assert all(name.startswith(tuple(refused)) for name in settings)
+
+
+@pytest.mark.parametrize("command", ["topics", "verdicts", "send /dev/null", "status", "releases"])
+@pytest.mark.parametrize("settings", MALFORMED)
+def test_no_command_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(
+    command: str, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert main(command.split()) == 2
+    said = "".join(capfd.readouterr())
+    assert leaked(said) == set()
+    assert all(line.startswith("forgewatch: FORGEWATCH_") for line in said.splitlines()), said
+
+
+def test_control_a_setting_whose_form_is_not_asked_is_told_by_what_meets_it_later() -> None:
+    wrong = IngestSettings.model_construct(bootstrap_servers=f"127.0.0.1:{SECRET}")
+    assert leaked(str(outage(kafka_options(wrong), 1.0)))
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from detector.release.manifest import NO_BACKBONE, Architecture
+from ingest.settings import Address, KeyFile, Token
 from updater.cron import read_cron
 
 TIMM = Path("timm")
@@ -30,9 +31,9 @@ class UpdaterSettings(BaseSettings):
     work_dir: Path = Field(
         Path(".forgewatch/updater"), description="folder of checkpoints and stage outputs, one folder a run"
     )
-    deploy_url: str = Field("http://127.0.0.1:8700", description="where the deploy server is reached")
-    deploy_token: SecretStr | None = Field(None, description="bearer token that the deploy server asks for")
-    signing_key: Path | None = Field(
+    deploy_url: Address = Field("http://127.0.0.1:8700", description="where the deploy server is reached")
+    deploy_token: Token | None = Field(None, description="bearer token that the deploy server asks for")
+    signing_key: KeyFile | None = Field(
         None, description="PEM file of the private key that signs candidates; unset: they are not signed"
     )
 

@@ -47,9 +47,7 @@ class Connection:
             # trust_env would send loopback traffic through a proxy that the environment names.
             self._http = httpx.Client(base_url=settings.url, headers=headers, trust_env=False)
         except httpx.InvalidURL as error:
-            raise ServerRefusedError(
-                f"FORGEWATCH_DEPLOY_URL={settings.url} is no address: {error}", 0
-            ) from error
+            raise ServerRefusedError(f"FORGEWATCH_DEPLOY_URL is no address: {error}", 0) from error
 
     def close(self) -> None:
         """End the connection."""

@@ -1,5 +1,6 @@
 """What Prometheus says of Forgewatch, and which releases a worker's metrics say it scores by."""
 
+import re
 from typing import Any
 
 import httpx
@@ -26,6 +27,11 @@ class Alert(BaseModel):
     runbook_url: str
 
 
+def hide_login(url: str) -> str:
+    """Return an address without its user and password."""
+    return re.sub("//[^/]*@", "//", url)
+
+
 def scored_by(address: str) -> set[str]:
     """Give the short names of the releases that a worker's metrics say it scores by.
 
@@ -47,22 +53,17 @@ def firing_alerts(url: str) -> list[Alert]:
         rules = [rule for group in answer["groups"] for rule in group["rules"]]
         ours = [rule for rule in rules if rule["name"].startswith(_OURS)]
         if not ours:
-            raise PrometheusError(f"{url} has none of the rules of helm/forgewatch/rules")
+            raise PrometheusError(f"{hide_login(url)} has none of the rules of helm/forgewatch/rules")
         if broken := [f"{rule['name']}: {rule['lastError']}" for rule in ours if rule.get("lastError")]:
-            raise PrometheusError(f"{url} cannot evaluate {'; '.join(broken)}")
+            raise PrometheusError(f"{hide_login(url)} cannot evaluate {'; '.join(broken)}")
         found = [
-            Alert(
-                name=rule["name"],
-                severity=alert["labels"]["severity"],
-                description=alert["annotations"]["description"],
-                runbook_url=alert["annotations"]["runbook_url"],
-            )
+            Alert(name=rule["name"], severity=alert["labels"]["severity"], **alert["annotations"])
             for rule in ours
             for alert in rule["alerts"]
             if alert["state"] == "firing"
         ]
     except (AttributeError, KeyError, TypeError, ValidationError) as error:
-        raise PrometheusError(f"{url} has rules of another form: {error!r}") from error
+        raise PrometheusError(f"{hide_login(url)} has rules of another form: {error!r}") from error
     return sorted(found, key=lambda alert: alert.name)
 
 
@@ -75,12 +76,18 @@ def history(url: str, query: str, since_s: float, until_s: float, step_s: float)
             (float(at), float(value)) for series in answer["result"][:1] for at, value in series["values"]
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise PrometheusError(f"{url} has a history of another form: {error!r}") from error
+        raise PrometheusError(f"{hide_login(url)} has a history of another form: {error!r}") from error
 
 
 def _get(url: str, what: str, **parameters: str) -> Any:
     try:
-        answer = httpx.get(f"{url}/api/v1/{what}", params=parameters, timeout=_TIMEOUT_S, trust_env=False)
+        # An error of httpx tells the address with its login.
+        named = httpx.URL(url)
+        given: Any = {
+            "auth": (named.username, named.password) if named.userinfo else None,
+            "trust_env": False,
+        }
+        answer = httpx.get(f"{hide_login(url)}/api/v1/{what}", params=parameters, timeout=_TIMEOUT_S, **given)
         return answer.raise_for_status().json()["data"]
     except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
-        raise PrometheusError(f"{url} does not answer as Prometheus does: {error}") from error
+        raise PrometheusError(f"{hide_login(url)} does not answer as Prometheus does: {error}") from error

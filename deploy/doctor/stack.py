@@ -10,7 +10,7 @@ from kafka.errors import KafkaError
 
 from deploy.client.connection import ClientError, ServerRefusedError
 from deploy.client.http import Client
-from deploy.client.prometheus import PrometheusError, firing_alerts
+from deploy.client.prometheus import PrometheusError, firing_alerts, hide_login
 from deploy.doctor.host import CheckError, NotHereError
 from deploy.layouts import examine_topics
 from deploy.local.processes import StackError
@@ -174,9 +174,7 @@ def alerts() -> str:
     """No alert of Forgewatch fires."""
     url = DeploySettings().prometheus_url
     if url is None:
-        raise NotHereError(
-            "FORGEWATCH_DEPLOY_PROMETHEUS_URL is not set; `forgewatch up` starts one that is installed"
-        )
+        raise NotHereError("FORGEWATCH_DEPLOY_PROMETHEUS_URL is not set; `forgewatch up` starts one it finds")
     try:
         firing = firing_alerts(url)
     except PrometheusError as error:
@@ -186,4 +184,4 @@ def alerts() -> str:
             "; ".join(f"{alert.name}: {alert.description}" for alert in firing),
             f"read {' and '.join(dict.fromkeys(alert.runbook_url for alert in firing))}",
         )
-    return f"none fires at {url}"
+    return f"none fires at {hide_login(url)}"

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from kafka.cluster import collect_hosts
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import (
     AuthorizationError,
@@ -188,8 +189,8 @@ def as_refusal(
 
 
 def _connect(server: str, timeout_s: float) -> socket.socket:
-    host, _, port = server.strip().rpartition(":")
-    return socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s)
+    ((host, port, _),) = collect_hosts([server])  # as the client reads it: with 9092 where it has no port
+    return socket.create_connection((host, port), timeout=timeout_s)
 
 
 def _unreachable(server: str, timeout_s: float) -> str | None:
@@ -250,4 +251,4 @@ def _refusal(server: str, options: Mapping[str, Any], timeout_s: float) -> str |
 
 def _user(options: Mapping[str, Any]) -> str:
     user = options.get("sasl_plain_username")
-    return f"user {user}" if user else "this client"
+    return f"user {str(user).partition(':')[0]}" if user else "this client"

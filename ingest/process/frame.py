@@ -7,6 +7,7 @@ setting is wrong, and starting it again does not help. A second signal ends the 
 import difflib
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -77,9 +78,11 @@ def explain(error: Exception, kinds: Sequence[type[BaseSettings]]) -> list[Probl
     kind = next(kind for kind in kinds if kind.__name__ == error.title)
     problems = []
     for found in error.errors(include_url=False, include_input=False):
-        # A secret may be among the values, so none is shown.
+        # A secret may be among the values and the names that are not ours, so none is shown.
         said = found["msg"].removeprefix("Value error, ")
         field, *inside = map(str, found["loc"] or ("…",))
+        inside = inside[:-1] if found["type"] == "extra_forbidden" else inside
+        inside = [each for each in inside if re.fullmatch(r"[\w-]+", each)]
         about = kind.model_fields[field].description if field in kind.model_fields else None
         at = f"at {'.'.join(inside)}: " if inside else ""
         problems.append(Problem(_variable(kind, field), f"{at}{said}{f' ({about})' if about else ''}"))

@@ -170,24 +170,17 @@ class Disks(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield both gauges, without the volumes whose file system does not answer."""
-        free = GaugeMetricFamily(
-            "forgewatch_ingest_disk_free_bytes",
-            "Bytes that this process may still write to the file system of a folder that it writes.",
-            labels=["volume", "disk"],
-        )
-        size = GaugeMetricFamily(
-            "forgewatch_ingest_disk_size_bytes",
-            "Bytes of the file system of a folder that this process writes.",
-            labels=["volume", "disk"],
-        )
+        of, labels = "the file system of a folder that this process writes.", ["volume", "disk"]
+        free = GaugeMetricFamily("forgewatch_ingest_disk_free_bytes", f"Bytes free on {of}", labels=labels)
+        size = GaugeMetricFamily("forgewatch_ingest_disk_size_bytes", f"Bytes of {of}", labels=labels)
         for volume, folder in self._folders.items():
             try:
                 usage, there = shutil.disk_usage(existing(folder)), existing(folder).resolve()
             except OSError:
                 continue
             mount = next(path for path in (there, *there.parents) if path.is_mount() or path == path.parent)
-            free.add_metric([volume, f"{socket.gethostname()}:{mount}"], usage.free)
-            size.add_metric([volume, f"{socket.gethostname()}:{mount}"], usage.total)
+            for gauge, count in ((free, usage.free), (size, usage.total)):
+                gauge.add_metric([volume, f"{socket.gethostname()}:{mount}"], count)
         yield free
         yield size
 

@@ -46,10 +46,10 @@ def require_files(setting: str, url: str) -> None:
         fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         raise WrongSettingError(setting, f"what reads {protocol}:// is not installed: {error}") from error
-    except ValueError as error:
-        raise WrongSettingError(setting, f"{protocol}:// is no kind of URL that is known here") from error
+    except ValueError:
+        raise WrongSettingError(setting, "it is no folder, and no kind of URL that is known here") from None
     # No bucket's name has a colon or an @: what has is a key with its secret, which the environment gives.
-    if protocol in _S3 and (set(bucket := url.split("://", 1)[1].split("/")[0]) & {":", "@"} or not bucket):
+    if local_folder(url) is None and set(url.partition("://")[2].split("/")[0] or "@") & set(":@?#"):
         raise WrongSettingError(setting, "the bucket is missing: s3://BUCKET/PREFIX, keys by AWS_…")
 
 

@@ -26,7 +26,7 @@ def test_where_nobody_answers_it_says_so() -> None:
 def test_where_another_server_answers_it_says_so(answer: bytes, said: str) -> None:
     class Another(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(200 if self.headers["Authorization"] == "Basic YWRhOmh1bkB0ZXIy" else 401)
             self.end_headers()
             self.wfile.write(answer)
 
@@ -36,8 +36,10 @@ def test_where_another_server_answers_it_says_so(answer: bytes, said: str) -> No
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            with pytest.raises(PrometheusError, match=said):
-                firing_alerts(f"http://127.0.0.1:{server.server_port}")
+            for user, told in (("ada:hun%40ter2", said), ("ada:hunter2", "401 Unauthorized")):
+                with pytest.raises(PrometheusError, match=told) as error:
+                    firing_alerts(f"http://{user}@127.0.0.1:{server.server_port}")
+                assert "hun" not in str(error.value)
         finally:
             server.shutdown()
             thread.join()

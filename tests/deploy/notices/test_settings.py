@@ -55,7 +55,7 @@ def test_webhooks_to_listed_hosts_are_taken_by_any_spelling(monkeypatch: pytest.
         ([{"url": "file:///topsecret"}], [], SECRET, "at 0.url: a webhook's URL begins with"),
         ([{"url": "https://topsecret:x/"}], [], SECRET, "at 0.url: it is no URL"),
         ([{"url": URL, "form": "topsecret"}], ["hooks.example.com"], SECRET, "at 0.form: Input should be"),
-        ([{"url": URL, "follow": True}], ["hooks.example.com"], SECRET, "at 0.follow: Extra inputs"),
+        ([{"url": URL, "follow": True}], ["hooks.example.com"], SECRET, "at 0: Extra inputs"),
     ],
 )
 def test_what_may_not_be_is_refused_in_one_line(

@@ -17,7 +17,7 @@ from ingest.settings import IngestSettings
 def body(process):
     {start}
     with failing_on(OSError), serve_health("127.0.0.1", 0, process.heartbeat) as address:
-        process.started(health=address)
+        process.report_started(health=address)
         while not process.stop.wait(0.001):
             process.heartbeat.beat()
             {loop}

@@ -38,9 +38,8 @@ def test_a_stuck_loop_is_not_live_while_the_metrics_still_answer(spawn, tmp_path
     )
     address = address_of(process)
     began = time.monotonic()
-    while (
-        time.monotonic() - began < 2 * MAX_AGE_S
-    ):  # a loop that goes on stays live for longer than the bound
+    # A loop that goes on stays live for longer than the bound.
+    while time.monotonic() - began < 2 * MAX_AGE_S:
         assert get(address, "/livez") == (200, "ok")
         assert get(address, "/readyz") == (200, "ok")
     stuck.touch()

@@ -90,69 +90,40 @@ def test_an_honest_answer_arrives(answer, plan):
     assert got == answer
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"format": "a line\nand more"},
-        {"format": ""},
-        {"format": "x" * 17},
-        {"width": 0},
-        {"height": -1},
-        {"width": 21},
-        {"frames": 0, "frame_numbers": ()},
-        {"frames": 3, "frame_numbers": (3, 4, 5)},
-        {"frame_numbers": (-1,), "regions": ()},
-        {"frame_numbers": (2**60,), "regions": (), "length": 2**61},
-        {"frame_numbers": (9,), "regions": ()},
-        {"crops": ANSWER.crops[:0], "regions": ()},
-        {"crops": np.concatenate([ANSWER.crops] * 3)[:7]},
-        {"regions": (replace(FACE, crops=()),)},
-        {"regions": (replace(FACE, crops=(3,)),)},
-        {"regions": (replace(FACE, crops=(-1,)),)},
-        {"regions": (replace(FACE, crops=(1, 1)),)},
-        {"regions": (replace(FACE, frame=4),)},
-        {"regions": (replace(FACE, box=(-1, 0, 8, 8)),)},
-        {"regions": (replace(FACE, box=(0, 0, 0, 8)),)},
-        {"regions": (replace(FACE, box=(15, 15, 8, 8)),)},
-        {"regions": (FACE,) * 3},
-        {"picture_hashes": bytes(PICTURE_BYTES - 1)},
-        {"picture_hashes": bytes(2 * PICTURE_BYTES)},
-    ],
-)
-def test_an_answer_that_no_honest_child_gives_is_refused(wrong):
-    with pytest.raises(wire.WireError):
-        received(replace(ANSWER, **wrong), PLAN)
+BY_NO_CHILD: list[dict[str, Any]] = [
+    *({"format": "a line\nand more"}, {"format": ""}, {"format": "x" * 17}, {"width": 0}, {"height": -1}),
+    *({"width": 21}, {"frames": 0, "frame_numbers": ()}, {"frames": 3, "frame_numbers": (3, 4, 5)}),
+    *({"frame_numbers": (-1,), "regions": ()}, {"frame_numbers": (2**60,), "regions": (), "length": 2**61}),
+    *({"frame_numbers": (9,), "regions": ()}, {"crops": ANSWER.crops[:0], "regions": ()}),
+    *({"crops": np.concatenate([ANSWER.crops] * 3)[:7]}, {"regions": (replace(FACE, crops=()),)}),
+    *({"regions": (replace(FACE, crops=(3,)),)}, {"regions": (replace(FACE, crops=(-1,)),)}),
+    *({"regions": (replace(FACE, crops=(1, 1)),)}, {"regions": (replace(FACE, frame=4),)}),
+    *({"regions": (replace(FACE, box=(-1, 0, 8, 8)),)}, {"regions": (replace(FACE, box=(0, 0, 0, 8)),)}),
+    *({"regions": (replace(FACE, box=(15, 15, 8, 8)),)}, {"regions": (FACE,) * 3}),
+    *({"picture_hashes": bytes(PICTURE_BYTES - 1)}, {"picture_hashes": bytes(2 * PICTURE_BYTES)}),
+]
+CONTRADICTORY: list[dict[str, Any]] = [
+    *({"frame_numbers": (5, 5)}, {"frame_numbers": (5,)}, {"frame_numbers": (5, 8)}),
+    *({"pictures": {"scene": SHOWN.pictures["scene"][:1]}}, {"pictures": {}}),
+    {"crops": SHOWN.crops[:0], "regions": ()},
+]
+OF_NO_PLACES: list[dict[str, Any]] = [
+    *({"crops": np.concatenate([CUT.crops] * 2)}, {"frames": 3, "frame_numbers": (0, 1, 3)}),
+    *({"regions": (*CUT.regions, CUT.regions[0])}, {"length": 3}, {"length": 2**60}),
+]
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("answer", "plan", "wrong"),
     [
-        {"frame_numbers": (5, 5)},
-        {"frame_numbers": (5,)},
-        {"frame_numbers": (5, 8)},
-        {"pictures": {"scene": SHOWN.pictures["scene"][:1]}},
-        {"pictures": {}},
-        {"crops": SHOWN.crops[:0], "regions": ()},
+        *((ANSWER, PLAN, wrong) for wrong in BY_NO_CHILD),
+        *((SHOWN, WITH_PICTURES, wrong) for wrong in CONTRADICTORY),
+        *((CUT, PLACES, wrong) for wrong in OF_NO_PLACES),
     ],
 )
-def test_an_answer_whose_pictures_and_frames_contradict_each_other_is_refused(wrong):
+def test_an_answer_that_no_honest_child_gives_or_no_plan_asks_for_is_refused(answer, plan, wrong):
     with pytest.raises(wire.WireError):
-        received(replace(SHOWN, **wrong), WITH_PICTURES)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"crops": np.concatenate([CUT.crops] * 2)},
-        {"frames": 3, "frame_numbers": (0, 1, 3)},
-        {"regions": (*CUT.regions, CUT.regions[0])},
-        {"length": 3},
-        {"length": 2**60},
-    ],
-)
-def test_an_answer_that_no_plan_of_places_asks_for_is_refused(wrong):
-    with pytest.raises(wire.WireError):
-        received(replace(CUT, **wrong), PLACES)
+        received(replace(answer, **wrong), plan)
 
 
 def test_a_rejection_is_one_short_line_whatever_it_says():
@@ -183,18 +154,17 @@ HONEST: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("frame_s", [-1.0, math.nan, math.inf, None])
-def test_a_frame_that_took_no_time_that_there_is_is_refused(frame_s):
-    with pytest.raises(wire.WireError):
-        received_raw(json.dumps(HONEST | {"frame_s": frame_s}).encode(), bytes(192))
+AT_NO_TIME = [{**HONEST["regions"][0], "time_s": time_s} for time_s in (math.nan, math.inf)]
 
 
-@pytest.mark.parametrize("time_s", [math.nan, math.inf])
-def test_a_region_at_no_time_is_refused(time_s):
-    (region,) = HONEST["regions"]
+@pytest.mark.parametrize(
+    "wrong",
+    [*({"frame_s": s} for s in (-1.0, math.nan, math.inf, None)), *({"regions": [r]} for r in AT_NO_TIME)],
+)
+def test_a_frame_that_took_no_time_that_there_is_or_a_region_at_none_is_refused(wrong):
     assert len(received_raw(json.dumps(HONEST).encode(), bytes(192)).crops) == 1
     with pytest.raises(wire.WireError):
-        received_raw(json.dumps(HONEST | {"regions": [region | {"time_s": time_s}]}).encode(), bytes(192))
+        received_raw(json.dumps(HONEST | wrong).encode(), bytes(192))
 
 
 @pytest.mark.slow

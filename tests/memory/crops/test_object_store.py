@@ -150,11 +150,7 @@ def test_a_put_that_breaks_off_half_way_leaves_nothing_under_its_name(line, buck
 
 @pytest.mark.parametrize(
     ("url", "said"),
-    [
-        ("nothing://x", "no kind of URL"),
-        ("s3://", "the bucket is missing"),
-        ("s3:///x", "the bucket is missing"),
-    ],
+    [("nothing://x", "no kind of URL"), ("s3://", "bucket is missing"), ("s3:///x", "bucket is missing")],
 )
 def test_a_url_that_opens_nothing_is_a_wrong_setting(url, said):
     with pytest.raises(WrongSettingError, match=f"FORGEWATCH_X_URL: .*{said}"):
