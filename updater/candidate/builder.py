@@ -42,7 +42,7 @@ from updater.candidate.gate_inputs import output_of
 from updater.candidate.gates import make_gates
 from updater.candidate.left_out import first_sight, left_out_odds, part_of
 from updater.candidate.localized import build_localizer
-from updater.candidate.plan import live_calls
+from updater.candidate.plan import head_of, live_calls
 from updater.candidate.power import measure_power
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import measure_robustness
@@ -63,17 +63,16 @@ def train_network(draft: Draft) -> None:
     """Train the network."""
     plan, weights = draft.plan_with_features, draft.artifact / WEIGHTS
     if not weights.is_file():
-        parent, kept = plan.parent, {}
-        if parent is not None and parent.statistics is not None:
-            kept = tensors_of(parent.statistics)
+        parent, previous = plan.parent, None
+        if parent is not None:
+            kept = {} if parent.statistics is None else tensors_of(parent.statistics)
+            previous = step.TrainedModel(parent.network, parent.artifact.manifest.classes, kept)
         trained = (discriminant.learn if plan.architecture.frozen else learn)(
             step.Step(
                 train=plan.splits.train,
                 classes=plan.classes,
                 architecture=plan.architecture,
-                previous=step.TrainedModel(parent.network, parent.artifact.manifest.classes, kept)
-                if parent
-                else None,
+                previous=previous,
                 recipe=plan.recipe,
                 without=plan.without,
                 seed=plan.seed,
@@ -160,26 +159,22 @@ def evaluate_candidate(draft: Draft) -> Evaluation:
     calibrated, exported = draft.stage_result(Calibrated), draft.stage_result(Exported)
     localizer, scanner = draft.optional_stage_result(MapContract), draft.optional_stage_result(Scanned)
     test = plan.splits.test
-    pseudo = expose(
-        test,
-        min(len(test), PSEUDO_ITEMS),
-        plan.without,
-        plan.seed + PSEUDO_SEED,
-        partial(progress, "held-back pseudo-forgeries"),
-    )
+    count, seed = min(len(test), PSEUDO_ITEMS), plan.seed + PSEUDO_SEED
+    pseudo = expose(test, count, plan.without, seed, partial(progress, "held-back pseudo-forgeries"))
     parent = plan.parent.artifact if plan.parent else None
     familiar = frozenset(parent.manifest.classes if parent else plan.classes)
     # On one thread each, for several batches are judged beside one another.
-    candidate = GatedModel(
-        Session(draft.artifact / MODEL, exported.contract, threads=1), calibrated.gate, plan.classes
-    )
-    live = of_live = before = None
-    if parent is not None:
-        live = GatedModel(open_session(parent, threads=1), parent.manifest.gate, parent.manifest.classes)
-        of_live = live.calls(test, partial(progress, "evaluate live"))
-        before = performance_of(test, of_live, live.calls(pseudo), familiar)
+    session = Session(draft.artifact / MODEL, exported.contract, threads=1)
+    candidate = GatedModel(session, calibrated.gate, plan.classes)
     calls = candidate.calls(test, partial(progress, "evaluate candidate"))
-    after = performance_of(test, calls, candidate.calls(pseudo), familiar)
+    of_pseudo = candidate.calls(pseudo)
+    after = performance_of(test, calls, of_pseudo, familiar)
+    live = of_live = before = None
+    if plan.parent is not None and parent is not None:
+        served = open_session(parent, threads=1)
+        live = GatedModel(served, parent.manifest.gate, parent.manifest.classes, head_of(plan.parent))
+        of_live = live.calls(test, partial(progress, "evaluate live"), calls.features)
+        before = performance_of(test, of_live, live.calls(pseudo, features=of_pseudo.features), familiar)
     robust, robust_before = measure_robustness(
         candidate, live, test, plan.seed, partial(progress, "evaluate under distortions")
     )

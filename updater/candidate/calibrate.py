@@ -129,17 +129,7 @@ def fit_gate(
     gate = gate.model_copy(update=found)
     if sources is None:
         return gate
-    own = source_thresholds(
-        gate,
-        scores,
-        measured.fake_probability,
-        families,
-        groups,
-        sources,
-        real,
-        live,
-        targets,
-    )
+    own = source_thresholds(gate, scores, seen, families, groups, sources, real, live, targets)
     return gate.model_copy(update={"sources": own})
 
 

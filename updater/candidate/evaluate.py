@@ -10,13 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from detector.model.network import Network
+from detector.release.artifact import Reference
 from detector.release.contract import PICTURE, Contract
 from detector.release.manifest import GateParameters
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.session import Session
 from detector.verdicts import fake_probabilities
 from memory.records import REAL
-from updater.candidate.calibrate import labels_of
+from updater.candidate.calibrate import labels_of, unknown_scores
+from updater.candidate.gate_inputs import gate_inputs
 from updater.data.training_data import LabelledCrops
 from updater.evaluation_parts import RocPoint
 from updater.measures import auroc, balanced_weights, roc_points
@@ -27,6 +30,9 @@ from updater.training.crop_rows import in_turn
 _ITEMS_AT_ONCE = 16
 _ROC_POINTS = 200
 """kept of a curve at most"""
+
+
+Head = Callable[[NDArray[np.float32]], ModelOutput]
 
 
 @dataclass(frozen=True)
@@ -41,12 +47,18 @@ class Calls:
     energy: NDArray[np.floating[Any]]
     fake: NDArray[np.floating[Any]]
     """fake probability"""
+    features: NDArray[np.float32] | None = None
+    """[n, F], the raw features that the model read; None where its graph gives none"""
 
     def correctly_named(self, items: LabelledCrops) -> NDArray[np.bool_]:
         """Return which items got the label of their class and, where that is a family, its very name."""
         classes = np.array(items.families)
         forged = (self.labels == "fake") & (self.families == classes)
         return np.asarray(np.where(classes == REAL, self.labels == REAL, forged))
+
+    def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
+        """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
+        return np.asarray((self.labels == REAL) == (np.array(items.families) == REAL))
 
     @property
     def names(self) -> NDArray[np.str_]:
@@ -63,17 +75,33 @@ class GatedModel:
     classes: tuple[str, ...]
     """by logit, the first is real"""
 
-    def calls(self, items: LabelledCrops, progress: Steps = no_steps) -> Calls:
-        """Return what it says of each item."""
-        scored = score_items(self.session, items, lambda done: progress(done, len(items)))
-        labels, families = label_items(scored, self.gate, self.classes, items)
-        return Calls(
-            labels, families, scored["unknown_score"], scored["energy"], fake_probabilities(scored["logits"])
-        )
+    head: Head | None = None
+    """answers as the session does, from features: of a model that makes the same ones as who is compared"""
 
-    def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
-        """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
-        return np.asarray((self.calls(items).labels == REAL) == (np.array(items.families) == REAL))
+    def calls(
+        self, items: LabelledCrops, progress: Steps = no_steps, features: NDArray[np.float32] | None = None
+    ) -> Calls:
+        """Return what it says of each item. features: the items' raw ones, float32 [n, F], if known."""
+        if self.head is None or features is None:
+            scored = score_items(self.session, items, lambda done: progress(done, len(items)))
+        else:
+            scored = self.head(features)
+        labels, families = label_items(scored, self.gate, self.classes, items)
+        unknown, energy, made = scored["unknown_score"], scored["energy"], scored.get("features")
+        return Calls(labels, families, unknown, energy, fake_probabilities(scored["logits"]), made)
+
+
+def frozen_head(network: Network, gate: GateParameters, reference: Reference | None) -> Head:
+    """Return what answers as the graph of a network of frozen features does, from raw ones, [n, F]."""
+
+    def answer(features: NDArray[np.float32]) -> ModelOutput:
+        with torch.no_grad():
+            output = network.classify(torch.zeros(len(features), 0), torch.from_numpy(features))
+        found = gate_inputs(output, reference, frozen=True)
+        unknown, energy = unknown_scores(found, gate), found.scores["energy"]
+        return {"logits": found.logits, "unknown_score": unknown, "energy": energy}
+
+    return answer
 
 
 def performance_of(

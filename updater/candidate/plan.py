@@ -28,7 +28,7 @@ from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from memory.settings import MemorySettings
 from updater.candidate.calibrate import labels_of, unknown_scores
-from updater.candidate.evaluate import label_items, score_items
+from updater.candidate.evaluate import Head, frozen_head, label_items, score_items
 from updater.candidate.gate_inputs import score
 from updater.candidate.outlook import LEAST
 from updater.candidate.reference_set import REFERENCE_ROWS, Foreign, foreign_rows
@@ -288,6 +288,15 @@ def live_calls(plan: CandidatePlan, progress: Progress) -> LiveCalls | None:
         unknown=labels == "unknown",
         fake=fake > np.array([manifest.gate.fake_above(source) for source in items.sources]),
     )
+
+
+def head_of(parent: Parent) -> Head | None:
+    """Return what answers from features as a parent does; None where it has experts, or trained features."""
+    manifest, folder = parent.artifact.manifest, parent.artifact.folder
+    if manifest.experts or not manifest.architecture.frozen:
+        return None
+    reference = reference_of(folder, manifest.architecture, manifest.reference)
+    return frozen_head(parent.network.cpu(), manifest.gate, reference)
 
 
 def reference_of(

@@ -60,9 +60,8 @@ def measure_robustness(
     Two items are always measured, however slow the models are. The candidate's says what it has lost against
     the live release.
     """
-    judges, begun = [candidate, *([live] if live else [])], time.monotonic()
-    order = _order(items, seed)
-    rights: list[list[Right]] = [[] for _ in judges]
+    begun, order = time.monotonic(), _order(items, seed)
+    rights: list[list[Right]] = [[], []] if live else [[]]
     done = 0
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for count in _portions(len(order), begun, max_s):
@@ -71,7 +70,9 @@ def measure_robustness(
 
             def by_all(step: Step | None, some: LabelledCrops = some, before: int = done) -> list[Right]:
                 seen = some if step is None else _distort_items(some, step, seed, before)
-                return [judge.right(seen) for judge in judges]
+                calls = candidate.calls(seen)
+                others = [live.calls(seen, features=calls.features)] if live else []
+                return [one.right(seen) for one in (calls, *others)]
 
             found_of = zip(*pool.map(by_all, (None, *STEPS)), strict=True)
             for right, of_steps in zip(rights, found_of, strict=True):

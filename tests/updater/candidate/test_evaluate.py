@@ -93,7 +93,7 @@ def test_items_are_judged_by_the_thresholds_of_their_own_source(session, untrain
         .unknown
         == 0.25
     )
-    assert judge.right(given).tolist() == [False] * 3 + [True] * 9
+    assert judge.calls(given).right(given).tolist() == [False] * 3 + [True] * 9
 
 
 def test_the_confusion_counts_every_item_once_and_its_diagonal_is_what_is_named(session, untrained_artifact):

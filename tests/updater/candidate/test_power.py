@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from detector.model.export import run
+from detector.model.graph import DetectorGraph
 from detector.model.network import Network
 from detector.release.manifest import Architecture
 from ingest.records import CropPlan
 from updater.candidate import power
+from updater.candidate.calibrate import calibrate
+from updater.candidate.evaluate import batch, frozen_head
 from updater.candidate.gate_inputs import output_of
 from updater.candidate.plan import CandidatePlan
 from updater.candidate.power import HeldOutScores, measure_power, power_of
@@ -89,6 +93,17 @@ def test_frozen_features_are_the_memorys_and_no_crop_is_looked_at_again(plan_of)
     blank = replace(items, features=held, crops=np.zeros_like(items.crops))
     outputs = [output_of(network, one, plan.device, "stage", lambda *at: None) for one in (items, blank)]
     assert torch.equal(outputs[0].logits, outputs[1].logits)
+
+
+def test_a_head_says_of_features_what_the_graph_says_of_their_crops(plan_of):
+    plan = plan_of("blocky")
+    network, (train, held) = network_of(plan), (plan.splits.train, plan.splits.calibration)
+    gate, reference, _ = calibrate(network, train, held, plan.classes)
+    whole = run(DetectorGraph(network, gate, reference), batch(held))
+    by_features = frozen_head(network, gate, reference)(whole["features"])
+    assert {name: whole[name] for name in by_features} == {
+        name: pytest.approx(values, abs=1e-4) for name, values in by_features.items()
+    }
 
 
 def measured(plan):

@@ -33,9 +33,15 @@ class Dark:
         if self.wait:
             self.wait(crops)
         self.asked.append(crops.copy())
-        fake = pooling @ crops.mean((1, 2, 3)) < self.level
+        levels = pooling @ crops.mean((1, 2, 3))
+        return self.head(levels[:, None]) | {"features": levels[:, None]}
+
+    def head(self, features):
+        fake = features[:, 0] < self.level
         logits = np.stack([np.where(fake, -9, 9), np.where(fake, 9, -9)], 1).astype(np.float32)
-        return {"logits": logits, "unknown_score": np.zeros(len(fake), np.float32)}
+        return {"logits": logits} | dict.fromkeys(
+            ("unknown_score", "energy"), np.zeros(len(fake), np.float32)
+        )
 
 
 @pytest.fixture
@@ -58,6 +64,14 @@ def test_the_items_that_a_candidate_lost_are_named_the_worst_first(items):
     assert named == ["striped"] * 4 + ["blocky"] * (len(named) - 4)
     unknown_to_live, _ = measure_robustness(judge(Dark(10)), judge(Dark(50)), items, seed=0, max_s=1e9)
     assert {families[item] for item in unknown_to_live.lost.items} == {"blocky"}
+
+
+def test_a_live_release_of_the_same_features_is_not_asked_about_crops(items):
+    live = Dark(70)
+    by_crops = measure_robustness(judge(Dark(50)), judge(Dark(70)), items, seed=0, max_s=1e9)
+    by_features = replace(judge(live), head=live.head)
+    assert measure_robustness(judge(Dark(50)), by_features, items, seed=0, max_s=1e9) == by_crops
+    assert not live.asked
 
 
 def judge(session):
