@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from multiprocessing import parent_process
 from types import FrameType
 from typing import Annotated
 
@@ -59,7 +60,7 @@ def of_the_program(
 
 # What a shell reports after Ctrl-C, and what typer returns then without a word.
 _STOPPED = 130
-_ENDS = (signal.SIGTERM, signal.SIGHUP)
+_ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What a command does is said by the command; the log is for processes.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     for each in _ENDS:
-        if signal.getsignal(each) == signal.SIG_DFL:  # nohup has SIGHUP ignored
+        if signal.getsignal(each) in (signal.SIG_DFL, signal.default_int_handler):  # nohup has SIGHUP ignored
             signal.signal(each, _unwind)
     try:
         load_stack_environment()
@@ -134,8 +135,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _unwind(number: int, _frame: FrameType | None) -> None:
-    """End what is under way as Ctrl-C does, so that nothing half-started stays."""
-    raise SystemExit(128 + number)
+    """End what is under way, so that nothing half-started stays; a second signal would cut that short."""
+    if parent_process() is None:
+        for each in _ENDS:
+            signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _fail(*lines: str, code: int) -> int:

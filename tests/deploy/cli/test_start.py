@@ -1,4 +1,4 @@
-"""What a command loads before it does anything: a person waits for it each time."""
+"""What a command loads before it does anything, since a person waits for it, and how a signal ends it."""
 
 import subprocess
 import sys
@@ -35,3 +35,26 @@ def test_what_is_loaded_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     code, names = loaded("migrate")
     assert code == 2
     assert "sqlalchemy" in names
+
+
+ENDS_ITSELF = """
+import os, signal, sys
+from deploy.cli import main
+@main.app.command("hold")
+def hold():
+    try:
+        os.kill(os.getpid(), signal.{first})
+    finally:
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), each)
+        print("nothing is left")
+sys.exit(main.main(["hold"]))
+"""
+
+
+@pytest.mark.parametrize(("first", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_second_signal_does_not_cut_short_how_a_command_ends_what_it_started(first: str, code: int) -> None:
+    program = [sys.executable, "-c", ENDS_ITSELF.format(first=first)]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (code, "nothing is left\n"), ended.stderr
+    assert ended.stderr == "forgewatch: stopped\n"
