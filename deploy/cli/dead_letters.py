@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli.output import CommandError, JsonFlag, UsageError, print_json, print_table, say, warn
-from deploy.dead_letters.reading import DeadLetter, read_page
 from deploy.settings import DeploySettings
 from ingest.settings import IngestSettings
+
+if TYPE_CHECKING:
+    from deploy.dead_letters.reading import DeadLetter
+    from deploy.dead_letters.replay import RecordPlace
 
 _PAGE = 500
 
@@ -30,7 +33,7 @@ class LetterFilter:
     source: str | None = None
     since: datetime | None = None
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def takes(self, letter: "DeadLetter") -> bool:
         """Whether this letter is one of those."""
         return (
             self.reason in (None, letter.facts.get("reason"))
@@ -40,19 +43,16 @@ class LetterFilter:
         )
 
 
-def find(ingest: IngestSettings, wanted: LetterFilter, timeout_s: float) -> Iterator[DeadLetter]:
+def find(ingest: IngestSettings, wanted: LetterFilter, timeout_s: float) -> Iterator["DeadLetter"]:
     """Yield what is wanted, the newest of each page first. Raises TopicError."""
+    from deploy.dead_letters.reading import read_page
+
     before: dict[int, int] | None = {}
     while before is not None:
         page = read_page(ingest, before, _PAGE, timeout_s)
         yield from filter(wanted.takes, page.letters)
         before = None if page.older is None else dict(page.older)
 
-
-if TYPE_CHECKING:
-    from deploy.cli.dead_letters import LetterFilter
-    from deploy.dead_letters.reading import DeadLetter
-    from deploy.dead_letters.replay import RecordPlace
 
 app = typer.Typer(help="Look at the dead letters, and have them scored once more.")
 
@@ -73,7 +73,6 @@ def list_(
     as_json: JsonFlag = False,
 ) -> None:
     """List the newest dead letters, of one reason, stage, source or time where that is asked."""
-    from deploy.cli.dead_letters import find
     from deploy.dead_letters.replay import replayed_before
 
     ingest, timeout_s = IngestSettings(), DeploySettings().kafka_timeout_s
@@ -137,7 +136,6 @@ def replay(
     as_json: JsonFlag = False,
 ) -> None:
     """Send records to their topic once more, as they came: each once, and marked as a replay."""
-    from deploy.cli.dead_letters import find
     from deploy.dead_letters.replay import RecordPlace
     from deploy.dead_letters.replay import replay as replay_them
 
@@ -166,9 +164,7 @@ def replay(
 
 def _letter_filter(
     reason: str | None, stage: str | None, source: str | None, since: datetime | None
-) -> "LetterFilter":
-    from deploy.cli.dead_letters import LetterFilter
-
+) -> LetterFilter:
     return LetterFilter(reason, stage, source, since.astimezone() if since else None)
 
 
