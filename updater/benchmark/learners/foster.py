@@ -178,8 +178,7 @@ def class_weights(targets: Tensor, classes: int, beta: float) -> Tensor:
     """
     counts = torch.bincount(targets, minlength=classes + 1).double()
     weight = (1 - beta) / (1 - beta ** counts.clamp_min(1))
-    if not counts[classes]:
-        weight[classes] = weight[:classes].mean()
+    weight[classes] = weight[classes] if counts[classes] else weight[:classes].mean()
     return (weight / weight.mean()).float()
 
 
@@ -189,13 +188,12 @@ def boosting_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tenso
 
     def total(batch: Batch) -> Tensor:
         known = batch.target < len(data.fake)
-        told = replace(batch, output=aligned_output(batch.output, weight))
-        if batch.outliers is not None:
-            told = replace(told, outliers=aligned_output(batch.outliers, weight))
-        value = aligned(told)
+        outliers = batch.outliers and aligned_output(batch.outliers, weight)
+        value = aligned(replace(batch, output=aligned_output(batch.output, weight), outliers=outliers))
         if known.any():
-            alone = boosted.auxiliary_logits(batch.output)[known]
-            value = value + F.cross_entropy(alone, batch.target[known])
+            value = value + F.cross_entropy(
+                boosted.auxiliary_logits(batch.output)[known], batch.target[known]
+            )
         if step.options.distillation:
             held, before = rows(batch), boosted.old_logits(batch.output)
             logits = batch.output.logits[held, : before.shape[1]]

@@ -7,7 +7,6 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,8 +57,8 @@ class Benchmark(Generic[T]):
     @property
     def default_name(self) -> str:
         """A name for a folder of runs: what tables compare, and a digest of all that they follow from."""
-        words = (word.replace(":", "-") for word in (self.name, *self.words))
-        return "-".join([*words, _digest(self.data_digest, self.options, code())[:8]])
+        digest = _digest(self.data_digest, self.options, code())[:8]
+        return "-".join([self.name, *self.words, digest]).replace(":", "-")
 
 
 def run_seeds(
@@ -121,11 +120,10 @@ def _check(place: Path, benchmark: Benchmark[T]) -> None:
         return
     run = load_run(place)
     # Both as JSON has them, where a tuple is a list.
-    other = list(_differing(run.options, json.loads(json.dumps(dict(benchmark.options)))))
+    had = {**run.options, "code": run.versions.get("forgewatch", "not on record")}
+    other = list(_differing(had, json.loads(json.dumps({**benchmark.options, "code": code()}))))
     if run.data_digest != benchmark.data_digest:
         other.insert(0, f"other data ({run.data})")
-    if run.versions.get("forgewatch") != code():
-        other.insert(0, f"other code ({run.versions.get('forgewatch', 'not on record')})")
     if other:
         raise ResultsError(f"{place} holds a run of {', '.join(other)}: name another folder with --out")
 
@@ -145,18 +143,14 @@ def _differing(
 @cache
 def code() -> str:
     """Return the package's version, and the start of the SHA-256 over every module that a run may use."""
-    root, digest = Path(__file__).parents[3], hashlib.sha256()
-    for path in sorted(path for room in _ROOMS for path in (root / room).rglob("*.py")):
-        digest.update(path.read_bytes())
-    return f"{importlib.metadata.version('forgewatch')}+{digest.hexdigest()[:12]}"
+    files = sorted(path for room in _ROOMS for path in (Path(__file__).parents[3] / room).rglob("*.py"))
+    return f"{importlib.metadata.version('forgewatch')}+{_digest(*(path.read_text() for path in files))[:12]}"
 
 
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version(), "forgewatch": code()}
-    for package in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):  # FAISS for GPUs has another name
-            versions[package] = importlib.metadata.version(package)
-    return versions
+    there = {package.name: package.version for package in importlib.metadata.distributions()}
+    own = {"python": platform.python_version(), "forgewatch": code()}
+    return own | {name: there[name] for name in _PACKAGES if name in there}  # FAISS for GPUs has another name
 
 
 def _digest(*facts: object) -> str:

@@ -162,6 +162,10 @@ class BoundaryMatching(nn.Module):
         return self.judge(self.sum_up(along)[:, :, 0]), edges
 
 
+_POSSIBLE = torch.arange(_BINS)[None, :] + torch.arange(1, _BINS + 1)[:, None] <= _BINS
+"""bool [D, S]: the segments that lie within the clip"""
+
+
 @lru_cache(maxsize=1)
 def sampling() -> Tensor:
     """Return the weights of points in each sample of each segment, float32 [POINTS, samples · D · S].
@@ -227,8 +231,7 @@ def map_loss(maps: Tensor, overlaps: Tensor) -> Tensor:
     maps: float32 [B, 2, D, S]; overlaps: float32 [B, D, S], the IoU with the truth. In the regression high,
     middle and low overlaps weigh the same, as far as there are any.
     """
-    possible = _possible()
-    said, truth = maps[..., possible], overlaps[..., possible]
+    said, truth = maps[..., _POSSIBLE], overlaps[..., _POSSIBLE]
     high, low = truth > _HIGH, truth <= _LOW
     kinds = (high, ~high & ~low, low)
     weights = sum((kind.float() / kind.sum().clamp_min(1) for kind in kinds), torch.zeros_like(truth))
@@ -249,12 +252,6 @@ def proposals(maps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[
         if start < end
     ]
     return np.asarray(np.array(found, np.float64).reshape(-1, 3) / [_BINS, _BINS, 1])
-
-
-@lru_cache(maxsize=1)
-def _possible() -> Tensor:
-    starts, lengths = torch.arange(_BINS)[None, :], torch.arange(1, _BINS + 1)[:, None]
-    return starts + lengths <= _BINS
 
 
 def _overlaps(segments: NDArray[np.float64]) -> Tensor:
