@@ -48,8 +48,8 @@ from ingest.settings import IngestSettings
 
 _PARTITIONS = 4
 # Training shares the cores with everything else here: a thread of it must not spin while it waits
-# for one that has no core just now.
-_PROCESS = {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+# for one that has no core just now. OpenBLAS's do whatever is set, and took four times the time of one.
+_PROCESS = {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
 _READY_TIMEOUT_S = 90.0
 _TRIES = 5
 
