@@ -74,7 +74,7 @@ def _measure(story: Story) -> ThroughputReport:
         operator = Operator(story.console, stack.settings)
         if not restored:
             with render(library, stack.run / "library") as rendering:
-                make_release_zero(story, operator, library, stack.run, rendering)
+                make_release_zero(story, operator, library, rendering, lambda: None)
         kafka = IngestSettings(bootstrap_servers=stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"])
         traffic = parts.enter_context(Traffic(kafka))
         wanted = plan.after(story.seed, story.unseen)[:IMAGES]

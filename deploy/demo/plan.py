@@ -75,11 +75,6 @@ def before(seed: int, unseen: str) -> FamilyIndexes:
     return known + _shuffle_list(seed, [*reals, *((unseen, index) for index in range(BEFORE_UNSEEN))])
 
 
-def again(seed: int, unseen: str) -> FamilyIndexes:
-    """The reals and the known fakes of `before`: what two releases say of the same media is compared."""
-    return [one for one in before(seed, unseen) if one[0] != unseen]
-
-
 def swap(seed: int, unseen: str) -> FamilyIndexes:
     """What streams while the releases change: numbers that `before` does not use."""
     wanted = [(REAL, BEFORE_REALS + index) for index in range(SWAP_REALS)]

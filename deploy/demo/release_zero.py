@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -38,8 +38,8 @@ from detector.release.artifact import EVALUATION, MODEL, Artifact, verify
 from detector.release.manifest import ArtifactError
 from ingest.durable import folder_aside
 from memory.records import REAL
-from updater.benchmark.synthetic.in_part import make_clips
-from updater.benchmark.synthetic.stream import write_file, write_folders
+from updater.benchmark.synthetic.in_part import make_clip
+from updater.benchmark.synthetic.stream import made_in_parallel, write_file, write_folders
 from updater.candidate.gates import make_gates
 from updater.deploy_client import DeployClient, DeployError, candidate_of
 from updater.records import Evaluation
@@ -75,8 +75,9 @@ def render(library: Library, folder: Path) -> Iterator[Rendering]:
                 raise CancelledError
 
         write_folders(folder, library.seed, "train", library.counts, processes=CORES, progress=at)
-        clips = [(REAL, index) for index in range(library.clips)]
-        for number, clip in enumerate(make_clips(library.seed, "train", clips, processes=CORES), start=1):
+        jobs = [(library.seed, "train", REAL, index) for index in range(library.clips)]
+        clips = made_in_parallel(make_clip, jobs, processes=CORES, at_once=1)
+        for number, clip in enumerate(clips, start=1):
             write_file(folder, clip)
             at(pictures + number, total)
         return total
@@ -90,28 +91,27 @@ def render(library: Library, folder: Path) -> Iterator[Rendering]:
 
 
 def make_release_zero(
-    story: Story, operator: Operator, library: Library, run: Path, rendering: Rendering
+    story: Story, operator: Operator, library: Library, rendering: Rendering, beside: Callable[[], object]
 ) -> None:
     """Import labelled media and train on it by the public commands; keep what that leaves.
 
-    Raises OperatorError and StackError.
+    beside: called once the media are rendered. Raises OperatorError and StackError.
     """
-    media, ended = rendering.folder, rendering.ended
+    media, run, ended = rendering.folder, rendering.folder.parent, rendering.ended
     assert ended is not None
-    with (
-        story.step("media", "Render labelled media: photographs, scenes through cameras, forgeries, clips"),
-        story.bar("files") as bar,
-    ):
-        while not wait([ended], timeout=0.2).done:
-            bar(*rendering.made)
-        bar(*[ended.result()] * 2)
-    with story.step("import", "Take it into the memory"):
-        operator.run("import", str(media))
-    with (
-        story.step("train", "Train release 0, export it and prove the export, evaluate it, propose it"),
-        updater_by(run.parent, release_zero_settings(library.seed, library.unseen)),
-    ):
-        operator.update()
+    with updater_by(run.parent, release_zero_settings(library.seed, library.unseen)):
+        with (
+            story.step("media", "Render labelled media: photographs, scenes, forgeries, clips"),
+            story.bar("files") as bar,
+        ):
+            while not wait([ended], timeout=0.2).done:
+                bar(*rendering.made)
+            bar(*[ended.result()] * 2)
+        beside()
+        with story.step("import", "Take it into the memory"):
+            operator.run("import", str(media))
+        with story.step("train", "Train release 0, export it and prove the export, evaluate it, propose it"):
+            operator.update()
     shutil.rmtree(media)
     kept = _cache_path(library)
     shutil.rmtree(kept.parent, ignore_errors=True)
@@ -122,7 +122,7 @@ def make_release_zero(
 def updater_by(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
     """Let the updater of the stack in `home` work by these settings, and then again by the stack's alone.
 
-    Raises StackError.
+    What is asked of it while it starts again waits in its queue. Raises StackError.
     """
     record = read_record(home / "stack.json")
     if record is None:
@@ -133,7 +133,7 @@ def updater_by(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        await_answer(launch_room(supervisor, run, "updater"), process_address(port, "readyz"))
+        launch_room(supervisor, run, "updater")
 
 
 def restore(library: Library, run: Path) -> bool:

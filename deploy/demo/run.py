@@ -1,11 +1,11 @@
 """`forgewatch demo`: the whole loop on real parts, told step by step and counted at the end."""
 
-import itertools
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import tee
+from functools import cache
+from itertools import islice, takewhile, tee
 from pathlib import Path
 
 from rich.console import Console
@@ -20,8 +20,8 @@ from deploy.local.commands import down
 from deploy.local.stack import Stack
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.benchmark.synthetic.in_part import make_clips, make_locals
-from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make_many
+from updater.benchmark.synthetic.in_part import ClipSample, make_clip, make_locals
+from updater.benchmark.synthetic.stream import PHOTOGRAPH_SHARE, MediaSample, make, make_many, making
 
 HOME = Path(".forgewatch/demo")
 MAPS, TIMELINES = Path(".forgewatch/demo-maps.png"), Path(".forgewatch/demo-timelines.png")
@@ -63,36 +63,46 @@ def alone(home: Path) -> Iterator[None]:
 
 
 def _tell(story: Story) -> DemoReport:
-    tuning = plan.training_settings(story.seed, story.unseen)
-    stack = Stack(HOME, console=story.console, tuning=tuning)
+    seed, unseen = story.seed, story.unseen
+    stack = Stack(HOME, console=story.console, tuning=plan.training_settings(seed, unseen))
+    before = [(seed, "stream", *one) for one in plan.before(seed, unseen)]
+    after = [(seed, "after", *one) for one in plan.after(seed, unseen)]
+    clip_jobs = [(seed, "after", *one) for one in plan.clips()]
     with ExitStack() as parts:
-        library = plan.Library(story.seed, story.unseen)
+
+        @cache
+        def start_media() -> tuple[Iterator[MediaSample], Iterator[ClipSample]]:
+            # Begun beside the making of release 0, which leaves a core idle now and then.
+            started = parts.enter_context
+            return started(making(make, before + after, 1, 16)), started(making(make_clip, clip_jobs, 1, 1))
+
+        library = plan.Library(seed, unseen)
         with story.step("start", "Start Kafka, TorchServe, deploy, memory, updater and detector"):
             restored = restore(library, stack.run)
             rendering = None if restored else parts.enter_context(render(library, stack.run / "library"))
             parts.enter_context(stack)
         operator = Operator(story.console, stack.settings)
         if rendering is not None:
-            make_release_zero(story, operator, library, stack.run, rendering)
+            make_release_zero(story, operator, library, rendering, beside=start_media)
         with story.step("release 0", "The operator approves release 0"):
             first = operator.approve_newest()
         servers = stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
         traffic = parts.enter_context(Traffic(IngestSettings(bootstrap_servers=servers)))
-        _stream_before(story, traffic)
+        media_made, clips_made = start_media()
+        known = _stream_before(story, traffic, islice(media_made, len(before)))
         _learn(story, operator, traffic)
         with story.step("swap", "Media streams on while the operator approves: hot swap"):
-            wanted = plan.swap(story.seed, story.unseen)
-            samples = make_many(story.seed, "stream", wanted, processes=1)
+            samples = make_many(seed, "stream", plan.swap(seed, unseen), processes=1)
             metrics = f"http://127.0.0.1:{stack.ports.detector_metrics}/metrics"
             _, failed = swap(story, traffic, operator, samples, metrics)
-        _stream_after(story, traffic)
+        _stream_after(story, traffic, media_made, known)
         forged = _stream_in_part(story, traffic)
         pictures.map_sheet(pictures.to_look_at(forged)).save(MAPS)
-        clips = _stream_clips(story, traffic)
+        clips = _stream_clips(story, traffic, clips_made)
         pictures.timeline_sheet(pictures.to_look_at(clips)).save(TIMELINES)
         return claims.report(
-            story.seed,
-            story.unseen,
+            seed,
+            unseen,
             story.seconds,
             traffic.sent,
             traffic.verdicts,
@@ -105,16 +115,14 @@ def _tell(story: Story) -> DemoReport:
         )
 
 
-def _samples(story: Story, split: str, wanted: plan.FamilyIndexes) -> Iterator[MediaSample]:
-    return make_many(story.seed, split, wanted, processes=plan.CORES)
-
-
-def _stream_before(story: Story, traffic: Traffic) -> None:
+def _stream_before(story: Story, traffic: Traffic, samples: Iterable[MediaSample]) -> list[MediaSample]:
+    """Return the samples of what release 0 has learnt."""
     title = f"Stream reals, known fakes and bad files; then {story.unseen} arrives"
     with story.step("stream", title), story.bar("answers") as bar:
-        sent = traffic.send_hostile(plan.HOSTILE)
-        sent += traffic.send(_samples(story, "stream", plan.before(story.seed, story.unseen)), "before")
+        made, streamed = tee(samples)
+        sent = traffic.send_hostile(plan.HOSTILE) + traffic.send(made, "before")
         traffic.wait(sent, bar)
+    return [sample for sample in streamed if sample.family != story.unseen]
 
 
 def _learn(story: Story, operator: Operator, traffic: Traffic) -> None:
@@ -122,18 +130,15 @@ def _learn(story: Story, operator: Operator, traffic: Traffic) -> None:
     unknown = sum(verdict.label == "unknown" for verdict in traffic.verdicts.values())
     with story.step("review", "The operator looks at the clusters of unknowns and names the new family"):
         operator.await_clustered(unknown)
-        named = name_clusters(story, operator, truth, HOME)
-        story.say(f"{named} items are now called {story.unseen}")
+        story.say(f"{name_clusters(story, operator, truth, HOME)} items are now called {story.unseen}")
     with story.step("update", "Train a candidate on the rehearsal shelf and the new family; evaluate it"):
         operator.update()
 
 
-def _stream_after(story: Story, traffic: Traffic) -> None:
+def _stream_after(story: Story, traffic: Traffic, new: Iterable[MediaSample], old: list[MediaSample]) -> None:
     title = "Stream fresh media of every family, and again of release 0's families"
     with story.step("after", title), story.bar("answers") as bar:
-        sent = traffic.send(_samples(story, "after", plan.after(story.seed, story.unseen)), "after")
-        sent += traffic.send(_samples(story, "stream", plan.again(story.seed, story.unseen)), "again")
-        traffic.wait(sent, bar)
+        traffic.wait(traffic.send(new, "after") + traffic.send(old, "again"), bar)
 
 
 def _stream_in_part(story: Story, traffic: Traffic) -> list[pictures.ShownPicture]:
@@ -151,10 +156,10 @@ def _stream_in_part(story: Story, traffic: Traffic) -> list[pictures.ShownPictur
     ]
 
 
-def _stream_clips(story: Story, traffic: Traffic) -> list[pictures.ShownClip]:
+def _stream_clips(story: Story, traffic: Traffic, clips: Iterable[ClipSample]) -> list[pictures.ShownClip]:
     title = "Stream clips that are forged in stretches: the verdicts say when"
     with story.step("when", title), story.bar("answers") as bar:
-        made, samples = tee(make_clips(story.seed, "after", plan.clips(), processes=plan.CORES))
+        made, samples = tee(clips)
         sent = traffic.send(made, "when")
         traffic.wait(sent, bar)
     return [
@@ -178,7 +183,7 @@ def swap(
     """
     failed_before = _failures(metrics_url)
     spoken = threading.Event()
-    streaming = itertools.takewhile(lambda _: not spoken.is_set(), samples)
+    streaming = takewhile(lambda _: not spoken.is_set(), samples)
     sender = threading.Thread(
         target=lambda: traffic.send(streaming, "swap", per_second=plan.SWAP_PER_SECOND), name="sender"
     )

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from updater.benchmark.synthetic.in_part import ClipSample, LocalSample, make_clips, make_locals, numbers_of
+from updater.benchmark.synthetic.in_part import ClipSample, LocalSample, make_clip, make_local, numbers_of
 from updater.benchmark.synthetic.stream import REAL
 from updater.data.layouts.forgerynet import classes_of
 
@@ -57,8 +57,8 @@ def write_forgerynet_pictures(
     for split, count in counts.items():
         lines = []
         wanted = numbers_of(count, round(_REAL_SHARE * count))
-        for sample in make_locals(seed, split, wanted, processes=1):
-            lines.append(_write_picture(folder, split, sample))
+        for one in wanted:
+            lines.append(_write_picture(folder, split, make_local(seed, split, *one)))
             progress(done := done + 1, sum(counts.values()))
         (folder / _PARTS[split][0] / "image_list.txt").write_text("".join(lines))
 
@@ -74,8 +74,8 @@ def write_forgerynet_videos(
     done = 0
     for split, count in counts.items():
         lines = []
-        for sample in make_clips(seed, split, numbers_of(count, count - count // 2), processes=1):
-            lines.append(_write_clip(folder, split, sample))
+        for one in numbers_of(count, count - count // 2):
+            lines.append(_write_clip(folder, split, make_clip(seed, split, *one)))
             progress(done := done + 1, sum(counts.values()))
         (folder / _PARTS[split][0] / "video_list.txt").write_text("".join(lines))
 

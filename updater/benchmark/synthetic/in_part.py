@@ -130,14 +130,6 @@ def make_locals(
     return made_in_parallel(make_local, jobs, processes=processes)
 
 
-def make_clips(
-    seed: int, split: str, wanted: Sequence[tuple[str, int]], *, processes: int
-) -> Iterator[ClipSample]:
-    """The clips of `wanted`, (family, index) each, made as `made_in_parallel` makes them."""
-    jobs = [(seed, split, family, index) for family, index in wanted]
-    return made_in_parallel(make_clip, jobs, processes=processes, at_once=1)
-
-
 def _drawn_by(
     seed: int, split: str, kind: str, family: str, index: int
 ) -> tuple[ForgeryFamily | None, np.random.Generator]:

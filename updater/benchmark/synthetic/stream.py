@@ -6,7 +6,7 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import starmap
 from multiprocessing import get_context, parent_process
@@ -110,17 +110,25 @@ def made_in_parallel(
     at_once: jobs that a process is given together. `progress` is called with (made, of how many). Processes
     are forked from one without threads: a script that calls this needs a main guard.
     """
-    with ExitStack() as stack:
-        made: Iterator[Sample] = starmap(make, jobs)
-        if processes > 1 and jobs:
-            context = get_context("forkserver")
-            context.set_forkserver_preload([__name__])  # to import it takes each process two seconds
-            pool = ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent)
-            stack.callback(pool.shutdown, cancel_futures=True)  # who wants no more waits for none
-            made = pool.map(make, *zip(*jobs, strict=True), chunksize=at_once)
+    here = processes == 1 or not jobs
+    with nullcontext(starmap(make, jobs)) if here else making(make, jobs, processes, at_once) as made:
         for number, sample in enumerate(made, start=1):
             yield sample
             progress(number, len(jobs))
+
+
+@contextmanager
+def making(
+    make: Callable[..., Sample], jobs: Sequence[tuple[object, ...]], processes: int, at_once: int
+) -> Iterator[Iterator[Sample]]:
+    """Begin to make the samples of some jobs, at least one, as `made_in_parallel` does; until left."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # to import it takes each process two seconds
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent)
+    try:
+        yield pool.map(make, *zip(*jobs, strict=True), chunksize=at_once)
+    finally:
+        pool.shutdown(cancel_futures=True)  # who wants no more waits for none
 
 
 def end_with_parent() -> None:

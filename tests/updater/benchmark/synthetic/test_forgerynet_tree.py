@@ -21,14 +21,13 @@ SPLITS = {"train": "train", "stream": "val", "after": "test"}
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """Every sample that is written, with its split, all of seed 7; clips of 24 frames."""
     samples: list[tuple[str, Any]] = []
-    makers = {name: getattr(forgerynet, name) for name in ("make_locals", "make_clips")}
+    makers = {name: getattr(forgerynet, name) for name in ("make_local", "make_clip")}
     for name, make in makers.items():
 
-        def spy(seed: int, split: str, wanted: object, make=make, **how: Any):
+        def spy(seed: int, split: str, *number: Any, make=make):
             assert seed == 7
-            for sample in make(seed, split, wanted, **how):
-                samples.append((split, sample))
-                yield sample
+            samples.append((split, make(seed, split, *number)))
+            return samples[-1][1]
 
         monkeypatch.setattr(forgerynet, name, spy)
     monkeypatch.setattr(in_part, "FRAMES", 24)
