@@ -149,7 +149,7 @@ def test_what_is_written_about_a_stack_is_read_again_and_is_for_its_user_alone(t
 
 def test_a_record_that_cannot_be_understood_is_an_error_and_stays(tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_text(json.dumps({"format": 1}))
-    with pytest.raises(StackError, match=r"stack\.json does not tell what runs here"):
+    with pytest.raises(StackError, match=r"stack\.json does not list the processes here"):
         commands.down(tmp_path)
     assert (tmp_path / "stack.json").exists()
 

@@ -56,7 +56,7 @@ def test_what_has_changed_since_it_was_shown_is_looked_at_again(
     version = http.get("/memory/purge", params={"source": SOURCE}).json()["version"]
     label(services.memory, ["forgewatch.media-1-0"], "gan", "bo")
     refused = http.post("/memory/purge", json={"source": SOURCE, "version": version})
-    assert (refused.status_code, "look again" in refused.text) == (409, True)
+    assert (refused.status_code, "preview again" in refused.text) == (409, True)
     assert len(http.get("/record").json()) == 2
 
 
@@ -108,4 +108,4 @@ def test_the_page_shows_what_goes_and_purges_it(page: Any, services: Services) -
     assert "It is blocked" not in done.text  # nothing is left to do
     assert page.get("/page/clusters").text.count("ccc") > 0
     stale = page.submit("/page/source/purge?name=calm", name="calm", version="0" * 64)
-    assert (stale.status_code, "look again" in stale.text) == (409, True)
+    assert (stale.status_code, "preview again" in stale.text) == (409, True)
