@@ -48,6 +48,7 @@ def hold():
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), each)
         print("nothing is left")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in the background
 sys.exit(main.main(["hold"]))
 """
 
