@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples a property has: 200 in `make chaos`, 15 before each commit, else 25."""
     # How long an example takes is the machine's affair: no test is timed.
     fast = config.option.markexpr == "not slow and not system"
-    examples = 200 if config.getoption("--chaos") else 15 if fast else 25
+    examples = 200 if config.getoption("--chaos", False) else 15 if fast else 25
     settings.register_profile("forgewatch", deadline=None, max_examples=examples)
     settings.load_profile("forgewatch")
 
