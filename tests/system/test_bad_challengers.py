@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,9 @@ def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
                 except (httpx.TransportError, ValueError):
                     continue
                 for worker in version.get("workers", ()) if isinstance(version, dict) else ():
-                    if worker["status"] == "READY" and psutil.pid_exists(worker["pid"]):
-                        psutil.Process(worker["pid"]).kill()
+                    with suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
+                        if worker["status"] == "READY":
+                            psutil.Process(worker["pid"]).kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
