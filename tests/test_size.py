@@ -15,14 +15,14 @@ MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3631, 38),
     "detector": (5209, 56),
-    "memory": (5437, 69),
-    "updater": (9349, 111),
-    "updater/benchmark": (7823, 88),
+    "memory": (5435, 69),
+    "updater": (9342, 111),
+    "updater/benchmark": (7822, 88),
     "deploy": (14725, 195),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 70_150
+TEST_LINES = 70_080
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
