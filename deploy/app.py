@@ -60,18 +60,18 @@ from memory.index.shared_index import IndexBusyError
 from memory.rows import UnknownExemplarError
 from memory.store import ExemplarMemoryError, StoreUnavailableError
 
-Say = Callable[[Request, str], Awaitable[ASGIApp]]
+Refuse = Callable[[Request, str], Awaitable[ASGIApp]]
 
 
-class TooLargeSaid:
+class TooLargeMiddleware:
     """Puts a line that says how much fits in place of the bare one of Starlette's limiter.
 
     The limiter answers outside of all other middleware, so this stands around it.
     """
 
-    def __init__(self, app: ASGIApp, say: Say) -> None:
-        """say makes the answer out of its reason."""
-        self._app, self._say = app, say
+    def __init__(self, app: ASGIApp, refuse: Refuse) -> None:
+        """refuse makes the answer out of its reason."""
+        self._app, self._refuse = app, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -87,7 +87,7 @@ class TooLargeSaid:
                 request = Request(scope)
                 length, limit = request.headers.get("content-length"), scope[MAX_BODY_SIZE_SCOPE_KEY]
                 reason = f"the body has {length} bytes, and at most {limit} are taken here: send less at once"
-                await (await self._say(request, reason))(scope, receive, send)
+                await (await self._refuse(request, reason))(scope, receive, send)
 
         await self._app(scope, receive, send_or_replace if scope["type"] == "http" else send)
 
@@ -162,7 +162,7 @@ _described = HTTPBearer(auto_error=False, description="a token; none where no pe
 
 class _App(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
-        return TooLargeSaid(super().build_middleware_stack(), _too_large)
+        return TooLargeMiddleware(super().build_middleware_stack(), _too_large)
 
 
 async def _too_large(request: Request, reason: str) -> ASGIApp:

@@ -39,7 +39,7 @@ def take(
 
     The importer gives the labels; the annotator stands beside each on record: nobody proved who it was.
     What bears a label stays as it is, so that twice is once, and a person's word here counts. At most one
-    annotation an exemplar. dry: change nothing; print the plan. Raises LabelError, StoreUnavailableError.
+    annotation an exemplar. dry: change nothing; return the same. Raises LabelError, StoreUnavailableError.
     """
     done, wanted = AnnotationOutcome(), {one.exemplar: one for one in annotations}
     by_label: dict[tuple[str, str], list[str]] = defaultdict(list)

@@ -13,7 +13,7 @@ app = typer.Typer(help="Read the audit log of every act, and verify it.")
 @app.command("list")
 def list_(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="at most so many acts")] = 30,
-    actor: Annotated[str | None, typer.Option(help="only acts of this person")] = None,
+    actor: Annotated[str | None, typer.Option(help="only acts of this actor")] = None,
     action: Annotated[str | None, typer.Option(help="only acts of this kind, such as label")] = None,
     since: Annotated[datetime | None, typer.Option(help="only acts at this time or later")] = None,
     as_json: JsonFlag = False,

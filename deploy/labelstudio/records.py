@@ -40,7 +40,7 @@ class AnnotationRequest(BaseModel):
             Annotated[str, AfterValidator(claimed_name)],
         ]
     ] = Field(max_length=100_000, description="exemplar, family, annotator")
-    dry: bool = Field(False, description="change nothing; print the plan")
+    dry: bool = Field(False, description="change nothing; answer as if it were done")
 
 
 class AnnotationsTaken(BaseModel):

@@ -107,5 +107,5 @@ class Notices:
             try:
                 self._record.append_once(*self._waiting())
             except Exception as error:  # nobody watches a task: the next round tries again
-                log.warning("the waiting updates are not on record", error=f"{type(error).__name__}: {error}")
+                log.warning("pending releases are not on record", error=f"{type(error).__name__}: {error}")
             await asyncio.sleep(_WAITING_INTERVAL_S)

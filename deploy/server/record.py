@@ -68,7 +68,7 @@ def list_record(
         int | None,
         Query(ge=1, description="only acts before this one: the next page's, by the last sequence"),
     ] = None,
-    actor: Annotated[str | None, Query(max_length=200, description="only acts of this person")] = None,
+    actor: Annotated[str | None, Query(max_length=200, description="only acts of this actor")] = None,
     action: Annotated[str | None, Query(max_length=40, description="only acts of this kind")] = None,
     since: Annotated[AwareDatetime | None, Query(description="only acts at this time or later")] = None,
 ) -> list[RecordEntry]:
