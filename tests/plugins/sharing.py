@@ -11,7 +11,7 @@ from xdist.scheduler import LoadScopeScheduling
 from ingest.sandbox.forks import Forks
 
 _SHARE_SERVERS = "tests/system"
-_LONGEST = tuple(f"tests/updater/test_{name}.py" for name in ("run", "torchrun", "runner_weights"))
+_LONGEST = tuple(f"tests/updater/test_{name}.py" for name in ("run", "runner_takeover", "runner_experts"))
 """Take minutes."""
 
 

@@ -1,19 +1,33 @@
 """Taking back on a real broker and in a real sandbox, with a model that answers in this process."""
 
+import multiprocessing
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
-from streams import await_that
-from taken_back import CLAIMED, GONE, ITEMS, Scene, send
+from bars import Bar
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from streams import await_that, reader_of
+from taken_back import CLAIMED, GONE, ITEMS, Scene, retract_until_killed, send
 
+from deploy.group_lag import group_lag
+from deploy.releases.ledger import Ledger, Move
+from deploy.releases.standing import replay
+from deploy.rollout_records import Turn
+from deploy.rollouts.retractions import Retractions
 from detector import retraction as retraction_module
 from detector.reading import WITHDRAWAL_TYPE, group_of
-from detector.records import Retraction, Verdict, Withdrawal
+from detector.records import RETRACTIONS, SIGNATURE, VERDICTS, Outcome, Retraction, Verdict, Withdrawal, sign
+from detector.release.artifact import Artifact
 from ingest.kafka import sink as sink_module
+from ingest.kafka.access import kafka_options
+from updater.records import Candidate
 
 pytestmark = pytest.mark.system
 
@@ -136,3 +150,174 @@ def test_a_number_that_a_restored_ledger_gives_to_another_release_is_read_from_i
     first = Retraction(number=7, release="a" * 64, since_ms=5)
     assert group_of("detector", first) == "detector-retraction-7-aaaaaaaaaaaa"
     assert group_of("detector", first.model_copy(update={"release": "b" * 64})) != group_of("detector", first)
+
+
+# A retraction ends by a real ledger and broker: outcomes are counted, and `retracted` is written once.
+KEY = b"the detector's token"
+CandidateOf = Callable[[Artifact], Candidate]
+
+
+@pytest.fixture
+def ledger(scene: Scene, candidate_of: CandidateOf, tmp_path: Path) -> Iterator[Ledger]:
+    """The bad release went live after the good one, and was rolled back."""
+    opened = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    for artifact in (scene.good, scene.bad):
+        go_live(opened, candidate_of(artifact))
+    roll_back(opened, scene)
+    yield opened
+    opened.close()
+
+
+def go_live(ledger: Ledger, candidate: Candidate) -> None:
+    about = (candidate.digest, candidate.evaluation_digest)
+    proposed = Move("updater", "propose", *about, candidate=candidate)
+    ledger.append(lambda _: [proposed, Move("ada", "approve", *about), Move("ada", "promote", *about)])
+
+
+def roll_back(ledger: Ledger, scene: Scene) -> None:
+    about = (scene.bad.digest, scene.bad.manifest.files["evaluation.json"])
+    turn = Turn(retract=True)
+    ledger.append(lambda _: [Move("ada", "rollback", *about, reason="odd", rollout=turn)])
+    scene.rollout = replay(ledger.events()).rollout(ledger.id)
+
+
+@pytest.fixture
+def server(scene: Scene, ledger: Ledger) -> Callable[[float], Retractions]:
+    """Makes what a deploy server has of retractions, which end after so many seconds of quiet."""
+    ingest = scene.ingest
+    publisher: Any = SimpleNamespace(problem=None, wake=lambda: None)
+
+    def lag(retraction: Any) -> Any:
+        group = group_of(scene.settings.group_id, retraction)
+        return group_lag(kafka_options(ingest), group, ingest.topic(VERDICTS), 10)
+
+    return lambda settled_s: Retractions(ledger, publisher, lag, ingest, [KEY], settled_s=settled_s)
+
+
+def ends(ledger: Ledger) -> list[Any]:
+    return [event.move.rollout for event in ledger.events() if event.move.action == "retracted"]
+
+
+def test_the_end_is_written_once_with_each_outcome_counted_once(
+    scene: Scene, ledger: Ledger, server: Callable[[float], Retractions], tmp_path: Path
+) -> None:
+    first, second, patient = server(0), server(0), server(600)
+    first.tick()
+    first.tick()
+    assert not ends(ledger), "no worker has read anything"
+    (view,) = first.view()
+    assert (view.state, sum(view.outcomes.values())) == ("reading", 0)
+    with scene.retracting():
+        await_that(lambda: len(scene.outcomes()) >= ITEMS)
+        producer = KafkaProducer(bootstrap_servers=scene.ingest.bootstrap_servers)
+        for record in scene.records(RETRACTIONS)[:3]:  # again, unsigned, and of items that never were
+            outcome = Outcome.model_validate_json(record.value)
+            media = scene.ingest.media_topic
+            other, zeros, forged = (
+                outcome.model_copy(update={"id": id}).model_dump_json().encode()
+                for id in (f"{outcome.id}000000", f"{media}-0-00", f"{media}-1-0")
+            )
+            signed = [(value, [(SIGNATURE, sign(KEY, value))]) for value in (other, zeros)]
+            for value, headers in ((record.value, record.headers), *signed, (forged, [])):
+                producer.send(record.topic, value, record.key, headers).get(30)
+        producer.close()
+
+        def patient_has_read() -> bool:
+            patient.tick()
+            return patient.view()[0].state == "settling"
+
+        await_that(patient_has_read)
+        send(scene.ingest, range(ITEMS, ITEMS + 4), tmp_path)
+        scene.answer(4)  # by a worker that has not followed
+
+        def followed() -> bool:
+            patient.tick()
+            return sum(patient.view()[0].outcomes.values()) == ITEMS + 4
+
+        await_that(followed)
+        patient.tick()
+        assert not ends(ledger), "it was not quiet for long enough"
+
+        def over() -> bool:
+            first.tick()
+            return bool(ends(ledger))
+
+        await_that(over)
+    second.tick()
+    patient.tick()
+    (turn,) = ends(ledger)
+    first_words = {each.id: each.outcome for each in reversed(scene.outcomes())}
+    kinds = [kind for id, kind in first_words.items() if not id.endswith("00")]
+    assert turn.outcomes == {kind: kinds.count(kind) for kind in ("same", "corrected", "withdrawn")}
+    assert sum(turn.outcomes.values()) == ITEMS + 4
+    assert replay(ledger.events()).retractions == ()
+    (view,) = second.view()
+    assert (view.state, view.outcomes) == ("done", turn.outcomes)
+    for each in (first, second, patient):
+        each.close()
+
+
+# Workers are killed while they take verdicts back, beside a stream that goes on.
+KILLS = 5
+
+
+class Outcomes:
+    """Every outcome that is committed, by its id, each as often as it came."""
+
+    def __init__(self, scene: Scene) -> None:
+        topic = scene.ingest.topic(RETRACTIONS)
+        self._reader: KafkaConsumer = reader_of(scene.ingest.bootstrap_servers, topic)
+        self.counted = Counter[str]()
+        self.kinds = Counter[str]()
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def read(self) -> int:
+        for records in self._reader.poll(timeout_ms=200).values():
+            for record in records:
+                outcome = Outcome.model_validate_json(record.value)
+                self.counted[outcome.id] += 1
+                self.kinds[outcome.outcome] += 1
+        return len(self.counted)
+
+
+def started(scene: Scene) -> BaseProcess:
+    about = (scene.ingest, scene.settings, scene.rollout, scene.bad.folder, scene.good.folder)
+    process = multiprocessing.get_context("spawn").Process(target=retract_until_killed, args=about)
+    process.start()
+    return process
+
+
+@pytest.mark.bar("B1")
+def test_each_verdict_has_one_outcome_though_workers_are_killed_while_the_stream_goes_on(
+    scene: Scene, tmp_path: Path, bar: Bar
+) -> None:
+    count = bar.times(120, 10_000)
+    send(scene.ingest, range(ITEMS, count), tmp_path)
+    scene.answer(count - ITEMS)
+    listed = {record.key for record in scene.verdicts()}
+    assert len(listed) == count
+    scene.roll_back()
+    outcomes, began = Outcomes(scene), time.monotonic()
+    stream = threading.Thread(target=scene.answer_on, args=(count // 4, tmp_path))
+    stream.start()
+    process = started(scene)
+    try:
+        for kill in range(1, KILLS + 1):
+            due = count * kill // (KILLS + 1)
+            await_that(lambda due=due: outcomes.read() >= due, 1200)  # type: ignore[misc]
+            process.kill()
+            process.join()
+            process = started(scene)
+        await_that(lambda: outcomes.read() >= count, 1200)
+        stream.join(600)
+        outcomes.read()
+    finally:
+        process.kill()
+        process.join()
+        outcomes.close()
+    lost, twice = count - len(outcomes.counted), sum(n > 1 for n in outcomes.counted.values())
+    bar.count(KILLS, lost=lost, twice=twice)
+    print(f"{count} verdicts, {time.monotonic() - began:.0f} s, outcomes {dict(outcomes.kinds)}")
+    assert (lost, twice) == (0, 0)

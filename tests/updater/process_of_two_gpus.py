@@ -1,4 +1,4 @@
-"""`python -m updater` as it is where torch sees two GPUs, on a host without; started by test_torchrun.py.
+"""`python -m updater` as it is where torch sees two GPUs, where are none; for test_runner_takeover.py.
 
 Its updates are as short as short_run.py's.
 """

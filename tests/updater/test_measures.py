@@ -1,15 +1,23 @@
 """Measures and whitenings against figures worked out by hand, and the laws that they keep."""
 
 import math
+import time
+from datetime import UTC, datetime
 
 import numpy as np
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
+from sqlalchemy import create_engine
 
 from updater import draws
 from updater.draws import SeedPurpose
+from updater.gpus import devices
+from updater.intervals import CONFIDENCE, difference_interval, share_interval
 from updater.measures import (
     auroc,
     auroc_interval,
@@ -21,6 +29,9 @@ from updater.measures import (
     weighted_quantile,
     within_class_whitening,
 )
+from updater.metrics import REGISTRY, Runs
+from updater.records import NOT_LET_IN
+from updater.runs import RunTable
 
 SCORES = st.lists(st.integers(-4, 4), min_size=1, max_size=30)
 
@@ -164,3 +175,128 @@ def test_the_interval_of_an_auroc_holds_it_as_often_as_it_says():
         low, high = auroc_interval(found, 40, 60)
         held += low <= truth <= high
     assert 0.92 < held / 400 < 0.98
+
+
+groups = st.integers(1, 500)
+shares = st.floats(0, 1)
+
+
+@given(st.integers(1, 200), st.data())
+def test_of_whole_groups_it_is_scipy_s_exact_interval(count, data):
+    right = data.draw(st.integers(0, count))
+    theirs = binomtest(right, count).proportion_ci(1 - 2 * (1 - CONFIDENCE), "exact")
+    assert share_interval(right / count, count) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+
+
+@given(shares, groups)
+def test_the_share_lies_in_its_interval_and_more_groups_narrow_it(share, count):
+    low, high = share_interval(share, count)
+    assert 0 <= low <= share + 1e-9
+    assert share - 1e-9 <= high <= 1
+    narrow_low, narrow_high = share_interval(share, 4 * count)
+    assert narrow_high - narrow_low <= high - low + 1e-9
+
+
+@given(st.lists(st.tuples(st.tuples(shares, groups), st.tuples(shares, groups)), min_size=1, max_size=5))
+def test_what_is_lost_one_way_is_gained_the_other(pairs):
+    before, after = zip(*pairs, strict=True)
+    low, high = difference_interval(before, after)
+    assert (-high, -low) == pytest.approx(difference_interval(after, before), abs=1e-9)
+    assert low <= sum(b - a for (b, _), (a, _) in pairs) / len(pairs) <= high
+
+
+def test_a_loss_that_is_none_is_outside_in_at_most_one_of_twenty_on_either_side():
+    """Oracle: 2,000 draws of two shares of three families, all truly .3, of 25 groups each."""
+    import numpy as np
+
+    drawn = np.random.default_rng(0).binomial(25, 0.3, (2000, 2, 3)) / 25
+    ends = [difference_interval([(s, 25) for s in b], [(s, 25) for s in a]) for b, a in drawn]
+    assert np.mean([low > 0 for low, _ in ends]) < 0.06
+    assert np.mean([high < 0 for _, high in ends]) < 0.06
+
+
+@pytest.fixture
+def table(either_database):
+    engine = create_engine(either_database)
+    yield RunTable(engine, lease_s=60, max_takeovers=2)
+    engine.dispose()
+
+
+def run_to(table, slot, state):
+    table.request(slot, "manual", "ada")
+    table.finish(table.claim("runner"), state)
+
+
+def ended(registry, state):
+    return registry.get_sample_value("forgewatch_updater_run_ended_timestamp_seconds", {"state": state})
+
+
+def test_runs_and_when_the_latest_ended_are_what_the_database_says_when_asked(table):
+    registry = CollectorRegistry()
+    registry.register(Runs(table))
+    assert registry.get_sample_value("forgewatch_updater_runs", {"state": "running"}) == 0
+    assert ended(registry, "proposed") is None
+    before = datetime.now(UTC).timestamp()
+    for slot in ("1", "2"):
+        run_to(table, slot, "refused")
+    run_to(table, "3", "proposed")
+    table.request("4", "manual", "ada")
+    table.claim("runner")
+    assert registry.get_sample_value("forgewatch_updater_runs", {"state": "running"}) == 1
+    assert registry.get_sample_value("forgewatch_updater_runs", {"state": "refused"}) == 2
+    assert before <= ended(registry, "refused") <= ended(registry, "proposed") <= time.time()
+    assert ended(registry, "failed") is None
+
+
+def test_an_update_that_waits_for_a_token_is_shown_until_it_is_taken_up_again(table):
+    registry = CollectorRegistry()
+    registry.register(Runs(table))
+    table.request("1", "manual", "ada")
+    for error, shown in ((None, 0), ("waits: deploy does not answer", 0), (f"waits: {NOT_LET_IN}", 1)):
+        table.release(table.claim("runner"), error=error)
+        assert registry.get_sample_value("forgewatch_updater_token_refused") == shown
+    table.claim("runner")
+    assert registry.get_sample_value("forgewatch_updater_token_refused") == 0
+
+
+def test_a_database_that_is_gone_costs_the_samples_and_not_the_scrape(tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path / 'runs.sqlite'}")
+    registry = CollectorRegistry()
+    registry.register(Runs(RunTable(engine, lease_s=60, max_takeovers=2)))
+    engine.dispose()
+    (tmp_path / "runs.sqlite").write_bytes(b"no database" * 1000)
+    assert registry.get_sample_value("forgewatch_updater_runs", {"state": "running"}) is None
+
+
+def test_the_updaters_own_registry_says_how_its_process_does():
+    started = REGISTRY.get_sample_value("process_start_time_seconds")
+    assert 0 < time.time() - started < 86_400
+    assert REGISTRY.get_sample_value("process_resident_memory_bytes") > 2**20
+
+
+def has_driver():
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    pynvml.nvmlShutdown()
+    return True
+
+
+@pytest.mark.skipif(has_driver(), reason="this host has NVIDIA's driver")
+def test_a_host_without_the_driver_has_no_gpu_metrics():
+    assert devices() == []
+
+
+@pytest.mark.skipif(not has_driver(), reason="this host has no NVIDIA GPU")
+def test_each_gpu_shows_its_memory_and_its_use():
+    registry = CollectorRegistry()
+    (gpus,) = devices()
+    registry.register(gpus)
+    total = registry.get_sample_value("forgewatch_updater_gpu_memory_total_bytes", {"gpu": "0"})
+    used = registry.get_sample_value("forgewatch_updater_gpu_memory_used_bytes", {"gpu": "0"})
+    assert 2**30 < total < 2**40
+    assert 0 <= used <= total
+    assert 0 <= registry.get_sample_value("forgewatch_updater_gpu_utilization_ratio", {"gpu": "0"}) <= 1
+    absent = {"gpu": str(pynvml.nvmlDeviceGetCount())}
+    assert registry.get_sample_value("forgewatch_updater_gpu_memory_total_bytes", absent) is None

@@ -1,9 +1,11 @@
 """What Label Studio gives back is read as it was meant; what says nothing is listed, with why."""
 
+import base64
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -126,3 +128,26 @@ def test_label_studios_own_sdk_takes_what_goes_out_and_makes_what_is_read() -> N
     sample = {"completed_by": 1, "result": prediction["result"]}
     assert interface.validate_annotation(sample)
     assert said({"id": 1, "data": TASK["data"], "annotations": [sample]})[0][0][1] == "gan"
+
+
+# Tasks hold what a person needs to see, and say where they are from.
+SHOWN_TASK = task(EXEMPLAR, "c1", b"\x89PNG", "f" * 32, "gan")
+
+
+def test_the_configuration_offers_every_family_real_a_new_one_and_to_ignore() -> None:
+    root = ElementTree.fromstring(CONFIGURATION)
+    assert [choice.get("value") for choice in root.iter("Choice")] == [
+        "real",
+        "blend",
+        "gan",
+        "new family",
+        "ignore",
+    ]
+
+
+def test_a_task_holds_its_picture_and_what_is_known_and_a_prediction_where_there_is_one() -> None:
+    kind, _, content = SHOWN_TASK["data"]["image"].partition(",")
+    assert (kind, base64.b64decode(content)) == ("data:image/png;base64", b"\x89PNG")
+    assert (SHOWN_TASK["data"]["exemplar"], SHOWN_TASK["data"]["project"]) == ("media-0-1", "f" * 32)
+    assert SHOWN_TASK["predictions"][0]["model_version"] == "a" * 12
+    assert "predictions" not in task(EXEMPLAR, "c1", b"", "f", None)

@@ -2,15 +2,24 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from deploy.app import prove_some
 from deploy.record.acts import Act, append
 from deploy.record.record import Record
-from deploy.releases.ledger import Ledger, Move
+from deploy.record.rooms import MemoryActs
+from deploy.releases.ledger import DamagedLedgerError, Ledger, Move
+from deploy.server.services import Services
+from memory import acts
+from memory.store import Store
 
 DIGEST, EVALUATION = "a" * 64, "e" * 64
 
@@ -123,3 +132,90 @@ def test_processes_that_append_at_once_make_one_line(either_database: str) -> No
         assert mine == [f"label {number}" for number in range(40)]
     record.close()
     ledger.close()
+
+
+# What the server does with old rows of the ledger, which a reading alone does not prove again.
+@pytest.mark.parametrize("proves", [True, False])
+def test_an_old_row_of_the_ledger_that_was_changed_is_noticed_while_the_server_runs(
+    services: Services, tmp_path: Path, without_triggers: Any, proves: bool
+) -> None:
+    """With the control: without the timer's proof, a reading of the newest rows does not see it."""
+    services.ledger.append(lambda _: [Move("ada", "raise epoch", "", "", epoch=at) for at in range(1, 401)])
+    services.ledger.events()
+    (path,) = tmp_path.rglob("ledger.sqlite")
+    with without_triggers(f"sqlite:///{path}") as database:
+        database.execute("UPDATE deploy_ledger SET actor = 'eve' WHERE sequence = 5")
+    if proves:
+        prove_some(services)
+        with pytest.raises(DamagedLedgerError, match="row 5"):
+            services.ledger.events()
+    else:
+        assert len(services.ledger.events()) == 400
+
+
+# What people do in the memory comes on record once, whatever stops in between.
+@pytest.fixture
+def memory(tmp_path: object) -> Iterator[Store]:
+    opened = Store(f"sqlite:///{tmp_path}/memory.sqlite")
+    yield opened
+    opened.close()
+
+
+def put(memory: Store, *subjects: str) -> None:
+    for subject in subjects:
+        with memory.write() as connection:
+            acts.append(connection, "ada", "split", subject, {"into": [subject, "é"]})
+
+
+def subjects(record: Record) -> list[str]:
+    return [entry.subject for entry in reversed(record.entries(1000))]
+
+
+def test_each_act_of_the_memory_comes_on_record_once_in_its_order(record: Record, memory: Store) -> None:
+    way = MemoryActs(memory, record)
+    put(memory, "c1", "c2")
+    assert (way.bring_in(), way.bring_in()) == (2, 0)
+    put(memory, "c3")
+    assert way.bring_in() == 1
+    assert MemoryActs(memory, record).bring_in() == 0  # a server that starts anew
+    assert subjects(record) == ["c1", "c2", "c3"]
+    assert record.entries(1)[0].details == {"into": ["c3", "é"]}
+
+
+def test_a_memory_s_transaction_that_fails_leaves_no_act(record: Record, memory: Store) -> None:
+    def purge() -> None:
+        with memory.write() as connection:
+            acts.append(connection, "ada", "purge", "camera")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        purge()
+    assert MemoryActs(memory, record).bring_in() == 0
+
+
+def test_servers_that_bring_in_at_once_do_so_once(url: str, memory: Store) -> None:
+    put(memory, *(f"c{number}" for number in range(30)))
+    records = [Record(url) for _ in range(4)]
+    ways = [MemoryActs(memory, record) for record in records]
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(MemoryActs.bring_in, ways)) == 30
+    assert subjects(records[0]) == [f"c{number}" for number in range(30)]
+    for record in records:
+        record.close()
+
+
+def test_a_memory_that_was_restored_loses_no_act_that_came_after(
+    tmp_path: object, record: Record, memory: Store
+) -> None:
+    put(memory, "c1")
+    older = Store(f"sqlite:///{tmp_path}/older.sqlite")
+    with memory.read() as connection, older.write() as copy:
+        (first,) = acts.acts_after(connection, 0, 10)
+        row = {name: getattr(first, name) for name in ("id", "uid", "actor", "action", "subject")}
+        copy.execute(acts.acts.insert(), row | {"at_ms": 1, "details": "{}"})
+    put(memory, "c2", "c3")
+    MemoryActs(memory, record).bring_in()
+    put(older, "c4")  # by the number that c2 had
+    MemoryActs(older, record).bring_in()
+    older.close()
+    assert subjects(record) == ["c1", "c2", "c3", "c4"]

@@ -320,3 +320,33 @@ def test_a_store_that_is_gone_holds_no_artifacts_and_lacks_none(
             act()
     assert said in str(gone.hindrance())
     assert there.hindrance() is None
+
+
+# Uploads of one artifact by way of two servers that share a folder.
+def put_whole(store: ArtifactStore, artifact: Artifact) -> None:
+    for name in (*artifact.manifest.files, MANIFEST):
+        with store.upload(artifact.digest, name) as upload:
+            upload.write((artifact.folder / name).read_bytes())
+            upload.commit()
+
+
+def test_an_artifact_that_is_completed_leaves_what_another_server_is_taking_in(
+    tmp_path: Path, make_artifact: Callable[..., Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact, copyfile = make_artifact(), shutil.copyfile
+    store, again = (ArtifactStore(str(tmp_path / "store"), 2**26) for _ in range(2))
+    completed: list[Path] = []
+
+    def completed_meanwhile(path: Path, aside: Path) -> None:
+        copyfile(path, aside)
+        if not completed:
+            completed.append(aside)
+            put_whole(again, artifact)
+            assert aside.is_file()
+
+    monkeypatch.setattr(object_store.shutil, "copyfile", completed_meanwhile)
+    put_whole(store, artifact)
+    assert completed
+    # Every byte is read anew.
+    assert store.evidence(artifact.digest).digest == artifact.digest
+    assert ObjectStore(str(tmp_path / "store")).names(f".incoming/{artifact.digest}") == []

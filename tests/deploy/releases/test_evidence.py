@@ -7,9 +7,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from bars import Bar
+from pydantic import ValidationError
+from signers import MakeSigner, Signer
 
 from deploy.release_records import Release
+from deploy.releases.artifacts import ArtifactMissingError, ArtifactRefusedError, ArtifactStore
 from deploy.releases.evidence import Evidence, EvidenceError, require_gates
+from deploy.releases.four_eyes import ApprovalError
+from deploy.releases.ledger import Move
+from deploy.releases.standing import replay
+from detector.release.artifact import MANIFEST, SIGNATURE, Artifact
+from detector.release.signature import sign
+from memory.crops.object_store import ObjectStore
+from tests.deploy.releases.test_artifacts import put
 from updater.gate_records import Gate
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
@@ -112,3 +123,133 @@ def test_an_evaluation_of_something_else_is_refused(
 ) -> None:
     with pytest.raises(EvidenceError, match=why):
         judge(**bytes_say)
+
+
+# The store takes and shows what a trusted key signed, in a folder and in a real S3 server.
+Make = Callable[..., Artifact]
+MAX_BYTES = 2**26
+
+
+def signature_of(store: ArtifactStore, artifact: Artifact) -> bytes:
+    return b"".join(store.read(artifact.digest, SIGNATURE).pieces)
+
+
+def signed(artifact: Artifact, signer: Signer) -> Artifact:
+    sign(artifact, signer.key)
+    return artifact
+
+
+def test_a_signature_is_kept_beside_the_files_and_read_with_the_evidence(
+    url: str, make_artifact: Make, signer: Signer
+) -> None:
+    store = ArtifactStore(url, MAX_BYTES, signer.certificate)
+    artifact = signed(make_artifact(), signer)
+    put(store, artifact, *artifact.manifest.files, SIGNATURE, MANIFEST)
+    assert signature_of(store, artifact) == (artifact.folder / SIGNATURE).read_bytes()
+    assert store.evidence(artifact.digest).digest == artifact.digest
+    assert ObjectStore(url).names(".incoming") == []
+
+
+@pytest.mark.bar("P1")
+@pytest.mark.parametrize("how", ["not signed", "signed by another"])
+def test_what_no_trusted_key_signed_is_neither_taken_nor_shown_as_evidence(
+    url: str, make_artifact: Make, signer: Signer, make_signer: MakeSigner, bar: Bar, how: str
+) -> None:
+    bar.count(2)
+    store = ArtifactStore(url, MAX_BYTES, signer.certificate)
+    artifact = make_artifact()
+    if how == "signed by another":
+        sign(artifact, make_signer().key)
+        put(store, artifact, SIGNATURE)
+    with pytest.raises(ArtifactRefusedError, match="signed" if how == "not signed" else "Key mismatch"):
+        put(store, artifact)
+    with pytest.raises(ArtifactMissingError):
+        store.evidence(artifact.digest)
+    # The control: a store that trusts nobody by name takes it, and shows it as evidence.
+    without = ArtifactStore(url, MAX_BYTES)
+    put(without, artifact)
+    assert without.evidence(artifact.digest).digest == artifact.digest
+    with pytest.raises(ArtifactRefusedError):
+        store.evidence(artifact.digest)
+
+
+def test_a_complete_artifact_is_signed_again_by_a_trusted_key_alone(
+    url: str, make_artifact: Make, signer: Signer, make_signer: MakeSigner
+) -> None:
+    artifact = make_artifact()
+    without, store = ArtifactStore(url, MAX_BYTES), ArtifactStore(url, MAX_BYTES, signer.certificate)
+    put(without, artifact)
+    put(store, signed(artifact, signer), SIGNATURE)
+    right = signature_of(store, artifact)
+    assert store.evidence(artifact.digest).digest == artifact.digest
+    sign(artifact, make_signer().key)
+    with pytest.raises(ArtifactRefusedError, match="the signature is refused"):
+        put(store, artifact, SIGNATURE)
+    put(without, artifact, SIGNATURE)
+    assert signature_of(store, artifact) == right
+
+
+# A release with findings: it waits for a person, and goes live only with a reason for each.
+DIGEST = "a" * 64
+NewHistory = Callable[..., Any]
+"""Makes a conftest.History of wishes."""
+
+NAMED = "share of blend named"
+
+
+@pytest.fixture
+def with_findings(new_history: NewHistory) -> Any:
+    """A history in which DIGEST waits with a finding: too few of its family are named."""
+    history = new_history()
+    history.named = 0.1
+    assert history.wish("propose", DIGEST)
+    return history
+
+
+def approved(history: Any, accept: dict[str, str]) -> list[Move]:
+    return history.approve(DIGEST, accept=accept)
+
+
+def test_a_candidate_of_which_a_gate_does_not_hold_waits_as_proposed_with_findings(
+    with_findings: Any,
+) -> None:
+    release = replay(with_findings.events).releases[DIGEST]
+    assert (release.state, [gate.name for gate in release.candidate.findings]) == (
+        "proposed with findings",
+        [NAMED],
+    )
+    assert with_findings.moves("propose", DIGEST) == []
+
+
+def test_a_finding_without_a_reason_is_not_approved_and_the_line_names_it(with_findings: Any) -> None:
+    with pytest.raises(
+        ApprovalError, match=rf'no reason was given for: {NAMED}: 0\.1.*--accept "{NAMED}=WHY"'
+    ):
+        approved(with_findings, {})
+    with pytest.raises(ValidationError, match=NAMED):
+        approved(with_findings, {NAMED: "  "})
+    assert not with_findings.wish("promote", DIGEST)
+
+
+def test_a_reason_for_what_is_no_finding_is_refused(with_findings: Any, new_history: NewHistory) -> None:
+    with pytest.raises(ApprovalError, match=f"'nonsense' is no finding .* its findings are '{NAMED}'"):
+        approved(with_findings, {NAMED: "few items", "nonsense": "why"})
+    with pytest.raises(ApprovalError, match="it has no findings"):
+        approved(new_history(("propose", DIGEST)), {NAMED: "few items"})
+
+
+def test_with_a_reason_for_each_finding_it_is_approved_and_the_move_keeps_them(with_findings: Any) -> None:
+    (move,) = approved(with_findings, {NAMED: "few items"})
+    assert (move.actor, move.accepted) == ("ada", {NAMED: "few items"})
+    with_findings.force(move)
+    assert replay(with_findings.events).releases[DIGEST].state == "approved"
+    assert with_findings.wish("promote", DIGEST)
+
+
+@pytest.mark.parametrize("action", ["reject", "expire"])
+def test_a_proposal_with_findings_may_be_refused_and_may_expire(with_findings: Any, action: Any) -> None:
+    with_findings.force(Move("ada", action, DIGEST, "e" * 64))
+    assert (
+        replay(with_findings.events).releases[DIGEST].state
+        == {"reject": "rejected", "expire": "expired"}[action]
+    )

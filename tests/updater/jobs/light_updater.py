@@ -1,4 +1,4 @@
-"""`python -m updater` with its service account in FOLDER; started by test_whole_update.py."""
+"""`python -m updater` with its service account in FOLDER; started by test_jobs.py."""
 
 import sys
 from pathlib import Path

@@ -1,13 +1,24 @@
 """What is measured of a network on the tests of its tasks."""
 
+import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
+from makers import values
+from onnx import TensorProto, helper, numpy_helper
 
 from detector.release.artifact import Reference
-from updater.benchmark.continual.continual import figures_of
+from detector.release.experts import LOGIT, PICTURES, ExpertContract
+from updater.benchmark.continual import continual, left_out, resampled, scoring
+from updater.benchmark.continual.continual import Continual, figures_of, rejection_scores
 from updater.benchmark.continual.left_out import lone_source_scores
+from updater.benchmark.data.tasks import OutlierSet, Task
+from updater.candidate.calibrate import reals
+from updater.experts.check import check_expert
+from updater.experts.look import Expert
 from updater.training.step import Options
 
 
@@ -77,3 +88,247 @@ def test_whether_an_item_is_a_fake_is_nothing_to_it():
 def test_a_source_that_nothing_or_everything_is_of_is_an_error(known):
     with pytest.raises(ValueError, match="are of b"):
         lone_source_scores(reference(known), "b", np.zeros((1, 2), np.float32))
+
+
+# An expert is in whatever a benchmark of a stream tells, and in the unknown score.
+SIDE = 32
+
+
+@pytest.fixture
+def expert(tmp_path):
+    """An expert that calls green pictures forged."""
+    nodes = [
+        helper.make_node("Cast", [PICTURES], ["levels"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["levels", "colour"], ["green"]),
+        helper.make_node("ReduceMean", ["green", "axes"], [LOGIT], keepdims=0),
+    ]
+    weights = {"colour": np.array([-0.05, 0.05, 0], np.float32), "axes": np.array([1, 2])}
+    graph = helper.make_graph(
+        nodes,
+        "expert",
+        [helper.make_tensor_value_info(PICTURES, TensorProto.UINT8, ["n", SIDE, SIDE, 3])],
+        [helper.make_tensor_value_info(LOGIT, TensorProto.FLOAT, ["n"])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    theirs = tmp_path / "theirs.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), theirs)
+    wanted = ExpertContract(
+        name="green", input="resize", side_px=SIDE, digest="", checkpoint="", licence="CC0-1.0"
+    )
+    return Expert(check_expert(theirs, wanted, tmp_path / "ours.onnx"), tmp_path / "ours.onnx")
+
+
+def painted(items, seed):
+    """Forgeries of all families are green, and reals red; the crops know nothing of it."""
+    rng = np.random.default_rng(seed)
+    fake = np.array([not name.endswith("/real") for name in items.families])
+    colours = np.where(fake[:, None], [60, 180, 60], [180, 60, 60])[:, None, None]
+    shown = colours + rng.normal(0, 25, (len(items), SIDE, SIDE, 3))
+    return replace(items, pictures=shown.clip(0, 255).astype(np.uint8))
+
+
+def test_what_an_expert_knows_is_told_of_families_that_were_left_out(
+    stream, small, whole, start, tmp_path, expert
+):
+    tasks = [
+        Task(task.name, *(painted(part, 3 * n + at) for at, part in enumerate(parts)))
+        for n, task in enumerate(stream.tasks)
+        for parts in [(task.train, task.calibration, task.test)]
+    ]
+    setup = replace(small, experts=(expert,))
+    ((with_expert, _),) = start(replace(stream, tasks=tuple(tasks)), tmp_path, setup, leave=True)
+    without, _ = whole
+    assert with_expert.figures.within_source.auc > 0.95 > without.figures.within_source.auc
+    assert with_expert.figures.aa > without.figures.aa
+    assert with_expert.options["experts"] == {"green": expert.contract.digest}
+    assert "experts" not in without.options
+
+
+# What each step of a benchmark's run is trained on.
+def test_the_budget_is_never_exceeded_and_a_shrinking_class_keeps_its_best(
+    stream, tmp_path, monkeypatch, small, silent
+):
+    kept = []
+    remember = Continual._remember
+
+    def spy(self, *given):
+        remember(self, *given)
+        kept.append(self.memory)
+
+    monkeypatch.setattr(Continual, "_remember", spy)
+    Continual(stream, small, 0, tmp_path, silent).run()
+    sizes = [{name: len(items) for name, items in memory.items()} for memory in kept]
+    assert [sum(size.values()) for size in sizes] == [10, 8, 6]
+    assert [size["a/real"] for size in sizes] == [5, 2, 1]
+    for before, after in itertools.pairwise(kept):
+        for name, items in before.items():
+            assert after[name].ids == items.ids[: len(after[name])]
+
+
+def test_no_memory_at_all_keeps_nothing(stream, tmp_path, steps, small, silent):
+    Continual(stream, replace(small, memory=0), 0, tmp_path, silent).run()
+    assert [len(step.train) for _, step in steps] == [12, 12, 12]
+
+
+def test_joint_training_sees_every_task_and_an_update_only_its_own_and_the_exemplars(
+    stream, tmp_path, steps, start
+):
+    start(stream, tmp_path)
+    assert [name for name, _ in steps] == ["softmax-rehearsal"] * 3 + ["joint"]
+    assert [len(step.train) for _, step in steps] == [12, 22, 20, 36]
+    assert steps[-1][1].classes == tuple(name for task in stream.tasks for name in task.classes)
+    assert {media for _, step in steps for media in step.train.ids} == {
+        media for task in stream.tasks for media in task.train.ids
+    }
+
+
+def test_a_family_left_out_is_never_trained_on_nor_are_its_kinds(stream, tmp_path, steps, kinds, start):
+    start(stream, tmp_path, leave=True)
+    after = steps[4:]
+    assert len(after) == 9  # each family once whole, once for the plain energy, once with its reals known
+    for number, family in enumerate(["a", "a", "b", "b", "c", "c"]):
+        step = after[number][1]
+        assert not any(name.startswith(f"{family}/") for name in step.train.families + step.classes)
+        assert step.without == kinds.get(family, frozenset())
+        assert len(step.train) == 24
+    for (_, step), family in zip(after[6:], "abc", strict=True):
+        own = {name for name in step.train.families if name.startswith(f"{family}/")}
+        assert own == {f"{family}/real"}
+        assert step.without == kinds.get(family, frozenset())
+
+
+def test_one_task_alone_cannot_be_left_out(stream, tmp_path, start):
+    with pytest.raises(ValueError, match="one task cannot be left out"):
+        start(replace(stream, tasks=stream.tasks[:1]), tmp_path, leave=True)
+
+
+# What a benchmark's run measures: its matrix, its figures, and what is rejected.
+def test_the_matrix_is_square_and_empty_where_a_task_is_not_yet_learnt(whole):
+    matrix = whole[0].outcome.accuracies()
+    assert matrix.shape == (3, 3)
+    assert np.array_equal(np.isnan(matrix), np.tril(np.ones((3, 3), bool), -1))
+    assert np.nanmin(matrix) >= 0
+    assert np.nanmax(matrix) <= 100
+    assert whole[0].figures.aa == pytest.approx(matrix[:, 2].mean())
+    assert whole[0].figures.update_cost > 0
+
+
+def test_families_left_out_give_figures_for_both_settings_and_scores_of_each(whole):
+    one, scores = whole
+    assert all(value is not None for value in one.figures.unseen.model_dump().values())
+    assert one.figures.source_known.auc is not None
+    assert one.figures.source_known.energy_auc is None
+    assert one.figures.lone_source_auc is not None
+    assert set(scores) == {"without a", "without b", "without c"}
+    assert len(scores["without a"].unknown) == 15  # every forgery of the family, not only those for testing
+    assert len(scores["without a"].control) == 15
+    assert len(scores["without a"].known) == 20
+
+
+def test_figures_on_images_drawn_anew_lie_around_those_on_all_of_them(whole):
+    one = whole[0]
+    drawn = {name: value.drawn for name, value in one.outcome.figures.items() if value.drawn}
+    assert set(drawn) == {"aa", "real_fake_auc", "power.share", "within_source.own_energy_auc"} | {
+        f"{part}.{name}"
+        for part in ("unseen", "source_known", "within_source")
+        for name in ("auc", "caught_at_5")
+    }
+    for name, draws in drawn.items():
+        assert len(draws) == 1000
+        # Means of the same items in another order differ in the last digit.
+        lowest, highest = np.nanmin(draws) - 1e-9, np.nanmax(draws) + 1e-9
+        assert lowest <= one.outcome.figures[name].value <= highest, name
+
+
+def test_families_left_out_give_the_figures_within_their_source_and_the_power(whole):
+    one, _ = whole
+    assert one.figures.within_source.auc is not None
+    assert one.outcome.rejection_within_source["fused"] == values(one.figures.within_source)
+    assert 0 <= one.figures.power.low <= one.figures.power.share <= one.figures.power.high <= 1
+
+
+def test_each_family_has_its_own_figures_within_its_source_whose_mean_is_the_runs(whole):
+    one, _ = whole
+    families = one.outcome.families
+    assert set(families) == {"a", "b", "c"}
+    for name in ("within_source.auc", "within_source.caught_at_5", "power.share"):
+        each = [figures[name] for figures in families.values()]
+        assert np.mean([figure.value for figure in each]) == pytest.approx(one.outcome.figures[name].value)
+        assert {figure.n for figure in each} == {15}
+        assert all(len(figure.drawn) == 1000 for figure in each)
+
+
+def test_each_score_is_drawn_with_its_own_image(stream, classes, tmp_path, monkeypatch, start):
+    scored, drawn = [], []
+    draw = resampled._rejection
+
+    def spy(known, unseen, name):
+        scored.append(
+            [
+                [group for one in known for group in one.groups],
+                unseen.groups[~reals(unseen.families)].tolist(),
+            ]
+        )
+        return rejection_scores(known, unseen, name)
+
+    def drawn_for(scores, known, unknown, images):
+        drawn.append([known, unknown])
+        return draw(scores, known, unknown, images)
+
+    monkeypatch.setattr(left_out, "rejection_scores", spy)
+    monkeypatch.setattr(continual, "rejection_scores", spy)
+    monkeypatch.setattr(resampled, "_rejection", drawn_for)
+    ((one, _),) = start(replace(stream, tasks=stream.tasks[:2]), tmp_path / "left out", leave=True)
+    # Where its reals are known, a family's control is scored after it.
+    assert drawn == scored[:2] + scored[2::2]
+    assert one.outcome.figures["source_known.auc"].drawn
+    del scored[:], drawn[:]
+    start(classes, tmp_path / "outliers")
+    # All sets pooled, and then the one set that there is.
+    assert len(scored) == 4
+    assert scored[::2] == scored[1::2]
+    assert drawn == scored[::2]
+
+
+def test_outliers_that_grow_and_that_become_tasks_are_rejected_at_each_step(
+    stream, labelled, tmp_path, start
+):
+    grown = OutlierSet("other", labelled({"other/posterised": 6, "other/real": 3}, seed=90))
+    later = [OutlierSet(t.name, t.test, until_step=n) for n, t in enumerate(stream.tasks) if n]
+    ((one, scores),) = start(replace(stream, outliers=(grown, *later)), tmp_path)
+    assert set(scores) == {"step 1", "step 2", "step 3"}
+    assert [len(scores[f"step {n}"].unknown) for n in (1, 2, 3)] == [3 + 5 + 5, 6 + 5, 6]
+    assert [len(scores[f"step {n}"].control) for n in (1, 2, 3)] == [5 + 5, 5, 3]
+    aucs = [step.figures.unseen.auc for step in one.outcome.steps]
+    assert one.figures.unseen.auc == pytest.approx(np.mean(aucs))
+    assert one.figures.unseen.caught_deployed is not None
+
+
+def test_classes_none_of_which_is_real_are_counted_by_the_very_class(classes, tmp_path, small, start):
+    setup = replace(small, rejection=("energy", "fused"))
+    ((one, _),) = start(classes, tmp_path, setup)
+    assert one.figures.aa == pytest.approx(one.figures.closed_set_accuracy)
+    assert one.figures.unseen.auc is not None
+    assert one.figures.reals_unknown is None
+    assert one.figures.map is None
+
+
+def test_two_sides_need_a_class_of_real_media(classes, tmp_path, small, start):
+    with pytest.raises(ValueError, match="bc needs a class of real media"):
+        start(classes, tmp_path, replace(small, options=Options(scheme="bc")))
+
+
+def test_a_score_of_crops_and_one_with_a_head_of_its_own_stand_beside_the_post_hoc_ones(
+    stream, tmp_path, small, start
+):
+    names = ("ber", "odin-published", "augmix", "fused", "energy")
+    assert set(names) < set(scoring.scores_offered())
+    two = replace(stream, tasks=stream.tasks[:2])
+    later = OutlierSet("c", stream.tasks[2].test)
+    setup = replace(small, rejection=names)
+    ((one, scores),) = start(replace(two, outliers=(later,)), tmp_path, setup)
+    assert one.figures.unseen.auc is not None
+    assert one.figures.unseen.caught_deployed is None  # the deployed threshold is the gate's
+    ((plain, gate),) = start(replace(two, outliers=(later,)), tmp_path / "gate")
+    assert plain.outcome.matrix == one.outcome.matrix
+    assert not np.array_equal(scores["step 2"].unknown, gate["step 2"].unknown)

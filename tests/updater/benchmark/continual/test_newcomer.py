@@ -2,18 +2,32 @@
 
 import dataclasses
 import json
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from makers import make_run
+from makers import make_run, values
 
-from detector.release.manifest import GateParameters, Term
+from deploy.cli.learning import Learning, setup_of
+from detector.release.manifest import Architecture, GateParameters, Term
 from updater.benchmark.continual.newcomer import Verdicts, draws_of, outcome
-from updater.benchmark.data.tasks import hold_back
-from updater.benchmark.report.report import report_json, report_page
-from updater.benchmark.report.results import Figures
+from updater.benchmark.continual.presets import PRESETS
+from updater.benchmark.continual.setup import Setup
+from updater.benchmark.data.tasks import OutlierSet, hold_back
+from updater.benchmark.learners.task_tokens import TaskTokens
+from updater.benchmark.report.outcome import Value
+from updater.benchmark.report.report import report_json, report_markdown, report_page
+from updater.benchmark.report.results import (
+    Figures,
+    Power,
+    RejectionScores,
+    Unseen,
+    WithinSource,
+    measure_within,
+)
 from updater.benchmark.report.run_folder import Run
+from updater.training.step import Options
 
 GATE = GateParameters(
     terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=3, fake_threshold=0.5
@@ -137,3 +151,201 @@ def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelle
         assert named.counts() == {"gan/real": 4, "phone/real": 6}
         dealt.add(named.ids)
     assert len(dealt) > 1
+
+
+# Each outlier set on its own, as OpenCIL has it.
+def test_each_outlier_set_is_measured_on_its_own_and_near_and_far_ones_have_means(
+    stream, labelled, tmp_path, start
+):
+    def outliers(name, count, seed, distance):
+        return OutlierSet(name, labelled({f"{name}/posterised": count}, seed=seed), distance=distance)
+
+    sets = (
+        outliers("large", 12, 90, "near"),
+        outliers("small", 3, 91, "near"),
+        outliers("other", 6, 92, "far"),
+    )
+    two = replace(stream, tasks=stream.tasks[:2])
+    ((one, _),) = start(replace(two, outliers=sets), tmp_path / "all")
+    alone = {}
+    for outlier_set in sets:
+        ((found, _),) = start(replace(two, outliers=(outlier_set,)), tmp_path / outlier_set.name)
+        alone[outlier_set.name] = found.figures.unseen
+        assert found.figures.each_set == found.figures.unseen
+    assert one.outcome.outlier_sets == {"fused": {name: values(found) for name, found in alone.items()}}
+    figures = one.figures
+    for name in ("auc", "fpr95", "ap", "caught_deployed"):
+        of_each = {outlier_set: getattr(found, name) for outlier_set, found in alone.items()}
+        assert getattr(figures.each_set, name) == pytest.approx(np.mean(list(of_each.values())))
+        assert getattr(figures.near, name) == pytest.approx((of_each["large"] + of_each["small"]) / 2)
+        assert getattr(figures.far, name) == of_each["other"]
+    # Pooled, the large set counts for more.
+    assert figures.unseen.auc != pytest.approx(figures.each_set.auc)
+
+
+def test_the_report_has_each_outlier_set_and_the_means_over_them():
+    sets = {"cifar": Unseen(auc=0.75, fpr95=0.5, ap=0.25), "svhn": Unseen(auc=0.5)}
+    told = {"fused": {name: values(one) for name, one in sets.items()}}
+    means = {"each_set": Unseen(auc=0.625), "near": Unseen(auc=0.75), "far": Unseen(auc=0.5)}
+    runs = [make_run(seed, Figures(**means), outlier_sets=told) for seed in (0, 1)]
+    written = json.loads(report_json(runs))
+    assert written["each"][1]["outlier_sets"]["fused"]["cifar"]["fpr95"] == 0.5
+    assert (written["each_set"]["auc"], written["near"]["auc"], written["far"]["auc"]) == (0.625, 0.75, 0.5)
+    markdown = report_markdown(runs)
+    assert "| fused | cifar | 0.750 ± 0.000 | 0.500 ± 0.000 | 0.250 ± 0.000 |" in markdown
+    assert "| AUC, near sets | 0.750 ± 0.000 |" in markdown
+    assert "cifar" not in report_markdown([make_run(0, Figures())])
+
+
+def test_fakes_stand_against_the_reals_of_their_own_source_and_against_no_others():
+    # Against all known media the fakes would look perfectly new: so does their source.
+    nothing = np.zeros(0, np.float32)
+    own_reals, fakes = np.array([5, 7], np.float32), np.array([6, 8, 4, 9], np.float32)
+    found = measure_within(RejectionScores(np.zeros(9, np.float32), fakes, own_reals, nothing, nothing))
+    assert found.auc == pytest.approx((1 + 2 + 0 + 2) / 8)
+    assert found.caught_at_5 == pytest.approx(2 / 4)  # those above 7, below which 95 % of two reals lie
+
+
+def run(seed: int, power: float) -> Run:
+    within = WithinSource(auc=0.6 + seed / 10, caught_at_5=0.2)
+    return make_run(
+        seed,
+        Figures(within_source=within, lone_source_auc=0.8, power=Power(share=power, low=0, high=1)),
+        rejection_within_source={"fused": values(within)},
+        drawn={"power.share": tuple(np.linspace(power - 0.1, power + 0.1, 1001))},
+    )
+
+
+def test_the_report_has_them_with_the_interval_of_the_mean_power_over_the_seeds():
+    told = json.loads(report_json([run(0, 0.4), run(1, 0.5)]))
+    assert told["within_source"]["auc"] == pytest.approx(0.65)
+    assert told["within_source"]["caught_at_5"] == pytest.approx(0.2)
+    assert told["lone_source_auc"] == pytest.approx(0.8)
+    assert told["power"] == pytest.approx({"share": 0.45, "low": 0.355, "high": 0.545})
+    assert told["sd"]["within_source"]["auc"] == pytest.approx(0.1 / 2**0.5)
+    assert told["each"][1]["rejection_within_source"]["fused"]["auc"] == pytest.approx(0.7)
+
+
+def test_the_report_has_each_family_and_how_far_families_lie_apart():
+    def of(auc: float) -> dict[str, Value]:
+        return {"within_source.auc": Value(value=auc, n=40)}
+
+    runs = [
+        make_run(seed, Figures(), families={"gan": of(0.6 + seed / 10), "diffusion": of(0.9)})
+        for seed in (0, 1)
+    ]
+    told = json.loads(report_json(runs))
+    assert told["by_family"]["gan"]["within_source.auc"]["mean"] == pytest.approx(0.65)
+    assert told["by_family"]["gan"]["within_source.auc"]["n"] == 40
+    between = told["between_families"]["within_source.auc"]
+    assert between == pytest.approx({"families": 2, "mean": 0.775, "sd": 0.25 / 2**0.5})
+    assert "| mean, ± between rows | 0.775 ± 0.177 |" in report_markdown(runs)
+
+
+def test_a_run_without_families_left_out_has_none_of_them():
+    told = json.loads(report_json([make_run(0, Figures())]))
+    assert told["power"] == Power().model_dump()
+    assert told["within_source"] == WithinSource().model_dump()
+
+
+# Published settings by name, and how long and how fast a benchmark trains, in steps worked by hand.
+def chosen(name):
+    return Learning(**PRESETS[name].options, device="cpu")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_of_options_that_there_are_and_says_what_differs(name):
+    assert PRESETS[name].options.keys() <= {field.name for field in fields(Learning)}
+    assert PRESETS[name].differs
+    setup_of(chosen(name))
+
+
+# Of 6,400 images CDDB's batches of 32 are 200 an epoch; rates are those of the first task and of later ones.
+@pytest.mark.parametrize(
+    ("name", "epochs", "rates"),
+    [
+        ("cddb-lucir", 40, (1e-4, 1e-4)),
+        ("cddb-icarl", 30, (1e-4, 1e-4)),
+        ("cddb-lrcil", 20, (1e-3, 1e-4)),
+        ("cddb-nscil", 12, (1e-3, 1e-4)),
+        # Its own rates are of 512 images.
+        ("cddb-dytox", 50, (1e-4 * 32 / 512, 5e-4 * 32 / 512)),
+    ],
+)
+def test_training_is_as_long_and_as_fast_as_published(name, epochs, rates):
+    setup = setup_of(chosen(name))
+    recipes = [setup.recipe(6400, first=first) for first in (True, False)]
+    assert [recipe.backbone_steps for recipe in recipes] == [200 * epochs] * 2
+    assert [recipe.balanced_steps for recipe in recipes] == [0, 0]
+    assert tuple(recipe.backbone_rate for recipe in recipes) == pytest.approx(rates)
+    assert all(recipe.flip for recipe in recipes)
+    assert (setup.memory, setup.architecture.crop_px, setup.architecture.forensic) == (1500, 224, False)
+
+
+def test_dytoxs_network_has_the_published_size():
+    setup = setup_of(chosen("cddb-dytox"))
+    network = TaskTokens(setup.architecture, [(0, 2)])
+    blocks = network.backbone.whole.blocks
+    assert (len(blocks), blocks[0].attn.v.out_features, blocks[0].attn.num_heads) == (8, 768, 16)
+    assert network.attention.heads == 16
+    assert network.attention.mlp[0].out_features == 4 * 768
+    assert network.tokens[0].shape == (768,)
+    assert network.head.weight.shape == (2, 768)
+
+
+# Of 5,000 images, a step of CIFAR-100 at ten classes, batches of 128 are 39 an epoch.
+@pytest.mark.parametrize(
+    ("learner", "schedule", "decay"),
+    [("icarl", "tenths", 2e-4), ("bic", "tenths", 2e-4), ("wa", "tenths", 2e-4), ("foster", "cosine", 5e-4)],
+)
+def test_opencils_training_is_as_published(learner, schedule, decay):
+    small, large = (setup_of(chosen(f"opencil-{name}")) for name in (learner, f"imagenet-{learner}"))
+    recipe = small.recipe(5000, first=False)
+    assert recipe.backbone_steps == pytest.approx(39 * 170, rel=0.01)
+    assert (recipe.optimizer, recipe.backbone_rate, recipe.schedule) == ("sgd", 0.1, schedule)
+    assert (recipe.weight_decay, recipe.balanced_steps, recipe.batch) == (decay, 0, 128)
+    assert (recipe.flip, recipe.shift_px, large.recipe(5000, first=False).shift_px) == (True, 4, 0)
+    assert (small.memory, small.architecture.crop_px, small.architecture.backbone) == (
+        2000,
+        32,
+        "resnet32_cifar",
+    )
+    assert (large.memory, large.architecture.crop_px, large.architecture.backbone) == (
+        20_000,
+        224,
+        "resnet18",
+    )
+
+
+WITH_A_BACKBONE = Setup(architecture=Architecture(backbone="lcnet_035"), options=Options(exposure="none"))
+BARE = replace(WITH_A_BACKBONE, architecture=Architecture())
+
+
+def test_epochs_are_of_the_whole_network():
+    # 100 items drawn 8 times in batches of 32 are 25 steps.
+    recipe = replace(WITH_A_BACKBONE.trained_epochs(8), batch=32).recipe(100, first=True)
+    assert (recipe.backbone_steps, recipe.batch) == (25, 32)
+    # The head's 93 times as many draws are 290.6 steps, which are fewer than the least, 300.
+    assert recipe.balanced_steps == 300
+
+
+def test_without_a_backbone_they_are_of_what_there_is():
+    assert replace(BARE.trained_epochs(8), batch=32).recipe(100, first=True).balanced_steps == 25
+    assert BARE.trained_epochs(0.1).recipe(100, first=True).balanced_steps == 1
+
+
+def test_pseudo_forgeries_are_drawn_beside_the_items():
+    forged = replace(WITH_A_BACKBONE.trained_epochs(8), batch=32, options=Options())
+    assert forged.recipe(100, first=True).backbone_steps == round(25 * 1.3)
+    assert forged.recipe(100, first=False).backbone_steps == round(25 * 1.5)
+
+
+def test_a_rate_for_the_first_task_and_one_for_later_ones():
+    rates = [
+        [
+            (one.backbone_rate, one.balanced_rate)
+            for one in (s.recipe(100, first=True), s.recipe(100, first=False))
+        ]
+        for s in (WITH_A_BACKBONE, *(replace(s, rates=(1e-3, 1e-4)) for s in (WITH_A_BACKBONE, BARE)))
+    ]
+    assert rates == [[(3e-3, 2e-3), (1e-3, 2e-3)], [(1e-3, 2e-3), (1e-4, 2e-3)], [(3e-3, 1e-3), (1e-3, 1e-4)]]

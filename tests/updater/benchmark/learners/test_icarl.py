@@ -1,4 +1,5 @@
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,8 @@ from torch.nn.functional import normalize
 
 from detector.model.network import CosineHead, Network
 from detector.release.manifest import Architecture
-from updater.benchmark.learners import icarl
+from updater.benchmark.learners import bias_correction, icarl
+from updater.benchmark.learners.bias_correction import learn_bic, learn_wa
 from updater.training.loop import start
 from updater.training.pools import backbone_rows, classify_items, forensic_rows
 from updater.training.step import FIRST, Options, Step, TrainedModel, load_trained
@@ -117,3 +119,123 @@ def test_two_binary_logits_classify_by_themselves(labelled):
     learnt = icarl.learn(Step(items, ("real", "blocky"), TINY, options=options, recipe=RECIPE))
     assert learnt.network.architecture == TINY
     assert not learnt.kept
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Network(TINY, 4).eval()
+
+
+def said(network: Network) -> torch.Tensor:
+    crops = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, 3, 64, 64)).astype(np.float32))
+    with torch.no_grad():
+        return network(crops, torch.eye(3)).logits
+
+
+def test_alpha_one_and_beta_nought_are_the_identity(network):
+    assert torch.equal(said(bias_correction.correct_bias(network, 1.0, 0.0, 2)), said(network))
+
+
+def test_the_correction_moves_the_new_logits_alone(network):
+    before, after = said(network), said(bias_correction.correct_bias(network, 0.5, -2.0, 2))
+    assert torch.allclose(after[:, :2], before[:, :2])
+    assert torch.allclose(after[:, 2:], 0.5 * before[:, 2:] - 2.0, atol=1e-5)
+    assert isinstance(bias_correction.correct_bias(network, 0.5, -2.0, 2).head, torch.nn.Linear)
+
+
+def test_the_fit_takes_back_a_bias_that_was_put_in():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4000, 4, generator=generator)
+    target = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
+    biased = torch.cat([logits[:, :2], (logits[:, 2:] - 1.5) / 0.6], 1)
+    alpha, beta = bias_correction.fit_correction(biased, target, 2)
+    assert alpha == pytest.approx(0.6, abs=0.05)
+    assert beta == pytest.approx(1.5, abs=0.1)
+
+
+def test_unbiased_logits_stay_nearly_as_they_are():
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(4000, 4, generator=generator)
+    target = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
+    assert bias_correction.fit_correction(logits, target, 2) == pytest.approx((1, 0), abs=0.1)
+
+
+def test_alpha_stays_finite_where_the_items_can_be_separated():
+    logits = torch.tensor([[3.0, -3.0], [-3.0, 3.0]])
+    alpha, beta = bias_correction.fit_correction(logits, torch.tensor([0, 1]), 1)
+    assert 0 < alpha < 20
+    assert abs(beta) < 20
+
+
+def test_as_many_groups_of_each_class_are_held_out_and_never_half_of_one(labelled):
+    items = labelled({"real": 20, "blocky": 20, "striped": 40})
+    items = replace(items, groups=tuple(f"{one}-{i // 2}" for i, one in enumerate(items.families)))
+    out = bias_correction.held_out(items, ("real", "blocky"), seed=0)
+    assert Counter(np.array(items.families)[out]) == {"real": 2, "blocky": 2, "striped": 2}
+    groups = np.array(items.groups)
+    assert not set(groups[out]) & set(groups[~out])
+
+
+def test_nothing_is_held_out_where_no_old_class_can_spare_a_group(labelled):
+    items = labelled({"real": 1, "blocky": 1, "striped": 9})
+    assert not bias_correction.held_out(items, ("real", "blocky"), seed=0).any()
+    assert not bias_correction.held_out(labelled({"striped": 9}), ("real", "blocky"), seed=0).any()
+
+
+@pytest.mark.parametrize("learn", [learn_bic, learn_wa])
+def test_a_cosine_head_is_refused(learn, labelled):
+    cosine = TINY.model_copy(update={"head": "cosine"})
+    with pytest.raises(ValueError, match="linear head"):
+        learn(Step(labelled({"real": 2, "blocky": 2}), ("real", "blocky"), cosine))
+
+
+def test_an_update_ends_corrected(labelled, monkeypatch):
+    recipe = replace(FIRST, backbone_steps=0, balanced_steps=3, batch=8)
+    step = Step(
+        labelled({"real": 6, "blocky": 6}),
+        ("real", "blocky"),
+        TINY,
+        options=Options(exposure="none"),
+        recipe=recipe,
+    )
+    learnt = learn_bic(step)
+    items = labelled({"real": 6, "blocky": 6, "striped": 6}, seed=1)
+    update = replace(step, train=items, classes=("real", "blocky", "striped"), previous=learnt)
+    found = learn_bic(update).network.head
+    monkeypatch.setattr(bias_correction, "fit_correction", lambda *given: (1.0, 0.0))
+    bare = learn_bic(update).network.head
+    assert torch.equal(found.weight[:2], bare.weight[:2])
+    ratio = found.weight[2] / bare.weight[2]
+    assert torch.allclose(ratio, ratio[0].expand_as(ratio), rtol=1e-4)
+    assert ratio[0] != 1
+
+
+def test_the_factor_is_the_ratio_of_mean_norms():
+    weight = torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0], [0.0, 2.0]])
+    moved, bias = bias_correction.align_weights(weight, torch.tensor([1.0, 2.0, 3.0, 4.0]), 2)
+    # Old norms 5 and 1, new ones 10 and 2: the factor is 3 / 6.
+    assert torch.allclose(moved, torch.tensor([[3.0, 4.0], [0.0, 1.0], [3.0, 4.0], [0.0, 1.0]]))
+    assert torch.allclose(bias, torch.tensor([1.0, 2.0, 1.5, 2.0]))
+
+
+@pytest.mark.parametrize("old", [0, 3])
+def test_without_old_or_without_new_classes_nothing_changes(old):
+    weight, bias = torch.randn(3, 2, generator=torch.Generator().manual_seed(0)), torch.ones(3)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(bias_correction.align_weights(weight, bias, old), (weight, bias), strict=True)
+    )
+
+
+def test_an_update_leaves_equal_mean_norms(labelled):
+    recipe = replace(FIRST, backbone_steps=1, balanced_steps=5, batch=8)
+    options = Options(exposure="none")
+    items = labelled({"real": 4, "blocky": 4})
+    first = Step(items, ("real", "blocky"), TINY, options=options, recipe=recipe)
+    items = labelled({"real": 2, "blocky": 2, "striped": 4, "posterised": 4}, seed=1)
+    classes = ("real", "blocky", "striped", "posterised")
+    learnt = learn_wa(replace(first, train=items, classes=classes, previous=learn_wa(first)))
+    norms = learnt.network.head.weight.norm(dim=1)
+    assert norms[:2].mean().item() == pytest.approx(norms[2:].mean().item(), rel=1e-5)

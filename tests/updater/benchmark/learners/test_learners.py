@@ -2,11 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from detector.release.manifest import Architecture
+from updater.benchmark.continual.presets import PRESETS
+from updater.benchmark.learners import lrcil
+from updater.benchmark.learners.foster import balanced_distillation
 from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.rejection.energy_margins import PUBLISHED, WEIGHT, energy_loss
+from updater.training.losses import distillation, soft_cross_entropy
 from updater.training.pools import backbone_rows, classify_items, forensic_rows
 from updater.training.step import FIRST, Options, Step, TrainedModel
 
@@ -96,3 +103,174 @@ def test_the_same_step_gives_the_same_network_also_where_it_was_interrupted(
     for other in (again.network.state_dict(), resumed.network.state_dict()):
         assert all(torch.equal(value, other[key]) for key, value in once.network.state_dict().items())
     assert not file.exists()
+
+
+# One step on fixed tensors, against the formulas that OpenCIL's published code has.
+LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.3, 0.1, -0.7], [-1.2, 0.4, 3.0]], dtype=torch.float64)
+TEACHER = torch.tensor([[1.0, 0.2], [-0.4, 0.9], [0.0, -2.0]], dtype=torch.float64)
+TEMPERATURE = 2.0
+
+
+def gradient(loss, logits=LOGITS):
+    """How a step would move the logits, float64 [3, K]."""
+    free = logits.clone().requires_grad_()
+    torch.autograd.backward(loss(free))
+    return free.grad
+
+
+def published_distillation(logits, wanted):
+    """The soft targets' cross-entropy at temperature 2, per item and without T^2."""
+    log_said = logits / TEMPERATURE - torch.logsumexp(logits / TEMPERATURE, 1, keepdim=True)
+    return -(wanted * log_said).sum() / len(logits)
+
+
+def softened(logits):
+    return (logits / TEMPERATURE).exp() / (logits / TEMPERATURE).exp().sum(1, keepdim=True)
+
+
+def test_the_preset_of_icarl_distils_as_its_code_does():
+    options = PRESETS["opencil-icarl"].options
+    assert options["learner"] == "softmax-rehearsal"
+    ours = gradient(lambda logits: options["distillation"] * distillation(logits[:, :2], TEACHER))
+    theirs = gradient(lambda logits: published_distillation(logits[:, :2], softened(TEACHER)))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_the_distillation_of_bic_and_wa_is_its_codes():
+    ours = soft_cross_entropy(LOGITS[:, :2], TEACHER)
+    assert ours.item() == pytest.approx(published_distillation(LOGITS[:, :2], softened(TEACHER)).item())
+
+
+def test_fosters_compression_is_four_times_its_codes_as_the_preset_says():
+    weight = torch.tensor([1.4, 0.6], dtype=torch.float64)
+    wanted = softened(TEACHER) * weight
+    wanted = wanted / wanted.sum(1, keepdim=True)
+    student = LOGITS[:, 1:]
+    ours = gradient(lambda logits: balanced_distillation(logits, TEACHER, weight), student)
+    theirs = gradient(lambda logits: published_distillation(logits, wanted), student)
+    torch.testing.assert_close(ours, 4 * theirs)
+    assert any("T^2 = 4" in difference for difference in PRESETS["opencil-foster"].differs)
+
+
+def test_the_hinges_of_ber_vos_and_npos_are_its_codes():
+    new, old, beyond = LOGITS, LOGITS.flip(0) * 12, LOGITS + 7
+    theirs = (
+        0.1 * F.relu(-torch.logsumexp(new, 1) + 27).square().mean()
+        + 0.1 * F.relu(-torch.logsumexp(old, 1) + 27).square().mean()
+        + 0.1 * F.relu(-5 + torch.logsumexp(beyond, 1)).square().mean()
+    )
+    assert (WEIGHT * energy_loss(new, old, beyond, PUBLISHED)).item() == pytest.approx(theirs.item())
+
+
+@pytest.mark.parametrize("name", ["icarl", "bic", "wa", "foster"])
+def test_what_differs_is_named_beside_each_preset(name):
+    small, large = PRESETS[f"opencil-{name}"].differs, PRESETS[f"opencil-imagenet-{name}"].differs
+    for differs in (small, large):
+        assert any("pictures are mixed" in difference for difference in differs)
+        assert any("clipped" in difference for difference in differs)
+
+
+LRCIL_RECIPE = replace(FIRST, backbone_steps=4, balanced_steps=4, batch=8, pseudo_share=0.2)
+LRCIL_OLD = ("a/real", "a/blocky")
+LRCIL_CLASSES = (*LRCIL_OLD, "b/real", "b/striped")
+
+
+def joined(one, other):
+    """Two sets of items in one."""
+    return replace(
+        one,
+        **{
+            name: getattr(one, name) + getattr(other, name)
+            for name in ("ids", "families", "sources", "groups")
+        },
+        crops=np.concatenate([one.crops, other.crops]),
+        starts=np.concatenate([one.starts, one.starts[-1] + other.starts[1:]]),
+    )
+
+
+@pytest.fixture(scope="module")
+def items(labelled):
+    return labelled({"a/real": 4, "a/blocky": 4}), labelled({"b/real": 4, "b/striped": 4}, seed=1)
+
+
+@pytest.fixture(scope="module")
+def first(items):
+    return lrcil.learn(Step(items[0], LRCIL_OLD, TINY, recipe=LRCIL_RECIPE, seed=1))
+
+
+def update(items, first, **changes):
+    exemplars = items[0].take([0, 1, 4])
+    step = Step(joined(exemplars, items[1]), LRCIL_CLASSES, TINY, first, recipe=LRCIL_RECIPE, seed=2)
+    return replace(step, **changes)
+
+
+def test_latents_are_the_rows_of_the_time(items, first):
+    train = items[0]
+    rows = backbone_rows(first.network, train.crops, CPU)
+    features = forensic_rows(first.network, train.crops, CPU)
+    for number, one in enumerate(train.ids):
+        assert torch.allclose(first.kept[f"rows.{one}"], rows[2 * number : 2 * number + 2], atol=1e-5)
+        assert torch.allclose(first.kept[f"features.{one}"], features[2 * number : 2 * number + 2], atol=1e-4)
+
+
+def test_an_update_never_looks_at_the_exemplars_crops_and_keeps_their_latents(items, first):
+    step = update(items, first)
+    once = lrcil.learn(step)
+    blind = replace(step.train, crops=step.train.crops.copy())
+    blind.crops[:6] = 0
+    again = lrcil.learn(replace(step, train=blind))
+    other = again.network.state_dict()
+    assert all(torch.equal(value, other[name]) for name, value in once.network.state_dict().items())
+    assert {name.partition(".")[2] for name in once.kept} == set(step.train.ids)
+    for one in step.train.ids[:3]:
+        assert torch.equal(once.kept[f"rows.{one}"], first.kept[f"rows.{one}"])
+    new = step.train.ids[3]
+    rows = backbone_rows(once.network, step.train.crops[6:8], CPU)
+    assert torch.allclose(once.kept[f"rows.{new}"], rows, atol=1e-5)
+
+
+def test_the_latents_reach_the_head_and_every_class_weighs_the_same(items, first):
+    stored = lrcil.latents(update(items, first))
+    assert stored.ids == items[0].take([0, 1, 4]).ids
+    assert stored.target.tolist() == [0, 0, 0, 0, 1, 1]
+    assert stored.weight.tolist() == pytest.approx([1 / 8] * 4 + [1 / 4] * 2)
+    assert torch.equal(stored.rows[4:], first.kept[f"rows.{items[0].ids[4]}"])
+
+
+def test_what_is_stored_nowhere_is_learnt_as_media(items, first):
+    bare = replace(first, kept={})
+    assert lrcil.latents(update(items, bare)) is None
+    assert set(lrcil.learn(update(items, bare)).kept) >= {
+        f"rows.{one}" for one in items[0].take([0, 1, 4]).ids
+    }
+
+
+def test_layers_below_learn_slower_and_their_normalisation_not_at_all(items, first):
+    recipe = replace(LRCIL_RECIPE, balanced_steps=0, weight_decay=0.0)
+    learnt = lrcil.learn(update(items, first, recipe=recipe)).network
+    before, after = first.network.state_dict(), learnt.state_dict()
+    shared = [name for name, value in before.items() if value.ndim and not name.startswith("head.")]
+    moved = {name: (after[name] - before[name]).abs().max().item() for name in shared}
+    norms = [name for name in moved if ".bn" in name]
+    below = [by for name, by in moved.items() if name.startswith("backbone.") and ".bn" not in name]
+    assert norms
+    assert max(moved[name] for name in norms) == 0
+    # One step of Adam moves a weight by about its rate.
+    assert 0 < max(below) < 0.3 * moved["project.0.weight"]
+
+
+def test_distillation_holds_the_replayed_logits(items, first):
+    exemplars = [first.kept[f"rows.{one}"] for one in items[0].take([0, 1, 4]).ids]
+    features = [first.kept[f"features.{one}"] for one in items[0].take([0, 1, 4]).ids]
+
+    def moved(weight):
+        recipe = replace(LRCIL_RECIPE, backbone_steps=0, balanced_steps=60)
+        options = Options(distillation=weight, exposure="none")
+        learnt = lrcil.learn(update(items, first, options=options, recipe=recipe)).network
+        with torch.no_grad():
+            old, new = (
+                n.classify(torch.cat(exemplars), torch.cat(features)).logits for n in (first.network, learnt)
+            )
+        return (torch.softmax(new[:, :2], 1) - torch.softmax(old, 1)).abs().mean()
+
+    assert moved(30.0) < 0.7 * moved(0.0)

@@ -2,19 +2,27 @@
 
 import math
 import os
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from forked import Forked
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
-from detector.model.backbone import BackboneError
+import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
+from detector.model.backbone import BackboneError, architecture_of, make_backbone
+from updater.benchmark.forgerynet import training
 from updater.benchmark.forgerynet.run import TASKS
-from updater.benchmark.networks import images, maps, videos
-from updater.benchmark.networks.images import NetworkError
+from updater.benchmark.forgerynet.training import NetworkRecipe
+from updater.benchmark.networks import deeperforensics, images, maps, videos
+from updater.benchmark.networks.images import NetworkError, make_image_network
+from updater.benchmark.networks.maps import make_map_network, map_of
+from updater.benchmark.networks.videos import make_video_network, sampling_of
 
 
 def millions(network: nn.Module) -> float:
@@ -107,3 +115,114 @@ def test_two_processes_train_the_network_of_one(
     assert one.keys() == two.keys()
     for key, value in one.items():
         torch.testing.assert_close(two[key], value, atol=1e-5, rtol=1e-4)
+
+
+NAME = "resnet32_cifar"
+
+
+def test_it_has_as_many_weights_as_published():
+    backbone, width = make_backbone(NAME, 3, 32)
+    assert width == 64
+    # With a head of ten classes 464,154: the paper's 0.46 million.
+    assert sum(parameter.numel() for parameter in backbone.parameters()) + 64 * 10 + 10 == 464_154
+    convolutions = [module for module in backbone.modules() if isinstance(module, torch.nn.Conv2d)]
+    assert len(convolutions) + 1 == 32
+
+
+def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros():
+    backbone, _ = make_backbone(NAME, 3, 32)
+    block = next(module for module in backbone.modules() if getattr(module, "more", 0))
+    for one in block.body:
+        if isinstance(one, torch.nn.Conv2d):
+            torch.nn.init.zeros_(one.weight)
+    images = torch.rand(1, 16, 8, 8)
+    found = block.eval()(images)
+    assert torch.equal(found[:, :16], images[:, :, ::2, ::2])
+    assert found.shape == (1, 32, 4, 4)
+    assert not found[:, 16:].any()
+
+
+def test_it_is_shown_what_cifar_100_has_on_average():
+    assert architecture_of(NAME).mean == pytest.approx([255 * one for one in (0.5071, 0.4867, 0.4408)])
+
+
+def test_it_has_no_weights_to_begin_with():
+    with pytest.raises(BackboneError, match="knows no weights cifar100"):
+        architecture_of(f"{NAME}.cifar100")
+
+
+# Every network trains three steps, is interrupted, goes on, and ends with an unbroken training's weights.
+RECIPE = NetworkRecipe(32, 2, 3, 0.01, 0.01, 0.0, (0.5,), 1e-4, frames=8)
+OF_MAPS = replace(RECIPE, px=64, rate=1e-4, first_rate=1e-4)
+"""at 32 px the deepest map is a single cell, too few to normalise by"""
+VIDEO_NETWORKS = (
+    "x3d_m slowfast_r50 slow_r50 tsm_r50 c3d i3d lstm:test_resnet tsn:test_resnet frames:test_resnet"
+    " frames:highpass:test_resnet r3d_18 mc3_18 r2plus1d_18 s3d"
+)
+MADE: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    **{
+        name: (lambda name=name: make_image_network(name, 2, RECIPE.px), 0)
+        for name in ("mobilenetv3_small_050", "ela:test_resnet", "highpass:test_resnet", "gram:test_resnet")
+    },
+    # But for mvit_v2_s, which takes clips of one size alone, and a minute for them.
+    **{
+        name: (lambda name=name: make_video_network(name, 2, RECIPE.px, 8), sampling_of(name).frames or 8)
+        for name in VIDEO_NETWORKS.split()
+    },
+    **{
+        name: (lambda name=name: make_map_network(name, OF_MAPS.px), -1)
+        for name in ("regression:test_resnet", "unet:resnet18", "hrnet_w48")
+    },
+}
+
+
+def map_loss(said: Tensor, truth: Tensor) -> Tensor:
+    return (map_of(said) - truth).square().mean() + said[:, :2].logsumexp(1).mean()
+
+
+def trained(name: str, checkpoint: Path, progress: Callable[[int, int], None]) -> dict[str, Tensor]:
+    make, frames = MADE[name]
+    recipe = OF_MAPS if frames < 0 else RECIPE
+    px = recipe.px
+
+    def load(row: int, rng: np.random.Generator) -> training.Example:
+        shape = (frames, px, px, 3) if frames > 0 else (px, px, 3)
+        shown = rng.integers(0, 256, shape, dtype=np.uint8)
+        truth = rng.random((px, px), np.float32) if frames < 0 else np.array(row)
+        return shown, truth
+
+    network = training.train(
+        make,
+        training.Examples(load, np.full(2, 0.5), name),
+        recipe,
+        map_loss if frames < 0 else training.cross_entropy,
+        seed=0,
+        device=torch.device("cpu"),
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    return network.state_dict()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MADE)
+def test_a_network_that_was_interrupted_ends_with_the_same_weights(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
+    # C3D's two wide layers are 60 million weights, of which each checkpoint would hold two copies.
+    monkeypatch.setattr(deeperforensics, "_WIDE", 64)
+    file, left = tmp_path / "unbroken", tmp_path / "interrupted"
+    steps: list[int] = []
+
+    def keep(done: int, total: int) -> None:
+        if done == 3:  # what a training that ends here leaves behind
+            shutil.copy(file, left)
+
+    unbroken = trained(name, file, keep)
+    resumed = trained(name, left, lambda done, total: steps.append(done))
+    assert steps == [3]
+    assert resumed.keys() == unbroken.keys()
+    for key, value in unbroken.items():
+        assert torch.equal(resumed[key], value), key
+    assert all(bool(torch.isfinite(value).all()) for value in unbroken.values() if value.is_floating_point())

@@ -1,23 +1,28 @@
 """The scores that read the forensic features: distances to the reference set, Mahalanobis, the fused gate."""
 
 from dataclasses import replace
+from math import exp, log, sqrt
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 from pytorch_ood.detector import Mahalanobis
+from scipy.spatial.distance import jensenshannon
 from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
 
 from detector.model.scores import SCORES, nearest, own_distance
 from detector.release.manifest import FEATURE_WIDTH, TRACE_COLUMNS
-from updater.benchmark.rejection import forensic
+from updater.benchmark.rejection import augmix, forensic, heads
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, FitSet
-from updater.benchmark.rejection.methods import POST_HOC
+from updater.benchmark.rejection.heads import FineTuning
+from updater.benchmark.rejection.methods import HEADS, POST_HOC
+from updater.benchmark.synthetic.families import FAMILIES
 from updater.candidate.calibrate import fit_gate, unknown_scores
 from updater.candidate.gate_inputs import GateInputs, gate_inputs
 from updater.candidate.reference_set import CalibrationError, make_reference
-from updater.measures import balanced_weights, weighted_quantile, within_class_whitening
+from updater.measures import auroc, balanced_weights, weighted_quantile, within_class_whitening
 
 NAMES = np.array(["real", "blended"])
 
@@ -174,3 +179,194 @@ def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_th
 def test_too_few_items_make_no_reference() -> None:
     with pytest.raises(CalibrationError, match="8 training items are too few"):
         forensic.fit_forensic_knn(known(count=8))
+
+
+# What holds of every head that is trained on frozen embeddings; LogitNorm's, T2FNorm's, AugMix's by hand.
+every_head = pytest.mark.parametrize("name", HEADS)
+SHORT = FineTuning(steps=12, batch=32)
+UNFIT = ("ber-published", "vos-published", "npos-published")
+"""Published margins are of energies that a head of so few classes does not have."""
+
+
+def auc_of_what_lies_between(name, space, old):
+    """Of what lies between two classes (positive), against fresh items of them."""
+    between = (space.means + np.roll(space.means, 1, axis=0)) / 2
+    score = HEADS[name](space.known(), old, 0)
+    return auroc(score(space.around(between, 20, 3)), score(space.around(space.means, 20, 2)))
+
+
+@pytest.mark.parametrize("name", [name for name in HEADS if name not in UNFIT])
+def test_what_lies_between_the_classes_scores_less_familiar_than_fresh_items_of_them(name, space, old):
+    assert auc_of_what_lies_between(name, space, old) > 0.9
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_is_published_for_other_networks_does_not_hold_at_this_width(name, space, old):
+    assert auc_of_what_lies_between(name, space, old) < 0.85
+
+
+@every_head
+def test_the_same_seed_gives_the_same_head_and_leaves_the_global_state(name, space, old):
+    items = space.around(space.means, 3, 4)
+    before = torch.get_rng_state()
+    first, again, other = (HEADS[name](space.known(), old, seed, SHORT)(items) for seed in (5, 5, 6))
+    assert torch.equal(before, torch.get_rng_state())
+    assert first.dtype == np.float64
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@every_head
+def test_a_first_step_and_a_step_with_exemplars_alone_have_a_head_too(name, space, old):
+    items = space.around(space.means, 3, 4)
+    for which in (np.zeros_like(old), np.ones_like(old)):
+        assert np.isfinite(HEADS[name](space.known(), which, 0, SHORT)(items)).all()
+
+
+NEW, EXEMPLAR = (3.0, 4.0), (0.0, 1.0)
+
+
+def evidence(*rows):
+    """The head is the identity, so that an embedding is its logits."""
+    found = np.array(rows, "f")
+    return Evidence(found, found, np.zeros((len(found), 0), "f"), np.zeros(len(found), "f"))
+
+
+def known_versions(versions=()):
+    return FitSet(
+        evidence(NEW, EXEMPLAR), np.array([0, 1]), np.eye(2, dtype="f"), np.zeros(2, "f"), versions=versions
+    )
+
+
+def cross_entropy(logits, target):
+    return log(sum(exp(one) for one in logits)) - logits[target]
+
+
+@pytest.fixture
+def loss_of(monkeypatch):
+    """The loss of a batch of one new item and one exemplar, as the head begins."""
+    losses = []
+    monkeypatch.setattr(
+        heads, "fine_tune", lambda head, loss, plan, seed: losses.append(loss(torch.Generator()))
+    )
+
+    def loss_of(fit, items, old=(False, True)):
+        score = fit(items, np.array(old), 0, FineTuning(batch=1))
+        assert score(evidence(NEW))[0] == pytest.approx(-log(exp(3) + exp(4)))
+        return losses[-1].item()
+
+    return loss_of
+
+
+def test_logit_norm_reads_logits_of_length_25(loss_of):
+    # 1 / 0.04 = 25, and |(3, 4)| = 5.
+    expected = cross_entropy((15, 20), 0) + cross_entropy((0, 25), 1)
+    assert loss_of(heads.fit_logit_norm, known_versions()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_t2f_norm_reads_features_of_length_10(loss_of):
+    expected = cross_entropy((6, 8), 0) + cross_entropy((0, 10), 1)
+    assert loss_of(heads.fit_t2f_norm, known_versions()) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_first_step_has_the_loss_of_its_items_alone(loss_of):
+    alone = FitSet(evidence(NEW), np.array([0]), np.eye(2, dtype="f"), np.zeros(2, "f"))
+    assert loss_of(heads.fit_t2f_norm, alone, (False,)) == pytest.approx(cross_entropy((6, 8), 0), rel=1e-4)
+
+
+def test_augmix_adds_twelve_times_the_divergence_of_the_versions(loss_of):
+    same = evidence(NEW, EXEMPLAR)
+    plain = cross_entropy(NEW, 0) + cross_entropy(EXEMPLAR, 1)
+    assert loss_of(augmix.fit, known_versions((same, same))) == pytest.approx(plain, rel=1e-4)
+    # Both sure of class 0 and 1 in turn: the middle of (1, 0), (1, 0) and (0, 1) is (2/3, 1/3).
+    first, second = evidence((40, 0), (40, 0)), evidence((0, 40), (0, 40))
+    sure = FitSet(first, np.array([0, 0]), np.eye(2, dtype="f"), np.zeros(2, "f"), versions=(first, second))
+    divergence = (2 * log(3 / 2) + log(3)) / 3
+    assert loss_of(augmix.fit, sure) == pytest.approx(2 * 12 * divergence, rel=1e-3)
+
+
+def test_regmixup_takes_one_mean_over_items_and_mixtures():
+    rows, target = torch.tensor([NEW, EXEMPLAR]), torch.tensor([0, 1])
+    head = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(2))
+        head.bias.zero_()
+        value = heads.mixing_loss(head, rows, target, torch.tensor([1, 0]), 0.75)
+    # 0.75 (3, 4) + 0.25 (0, 1) and the other way round.
+    mixed = [(2.25, 3.25), (0.75, 1.75)]
+    plain = (cross_entropy(NEW, 0) + cross_entropy(EXEMPLAR, 1)) / 2
+    own = (cross_entropy(mixed[0], 0) + cross_entropy(mixed[1], 1)) / 2
+    other = (cross_entropy(mixed[0], 1) + cross_entropy(mixed[1], 0)) / 2
+    assert value.item() == pytest.approx((plain + 0.75 * own + 0.25 * other) / 2, rel=1e-5)
+
+
+def test_regmixup_draws_shares_near_one_half(monkeypatch, space, old):
+    shares = []
+
+    def spy(head, rows, target, partner, share):
+        assert sorted(partner.tolist()) == list(range(8))
+        shares.append(share)
+        return head(rows).sum() * 0
+
+    monkeypatch.setattr(heads, "mixing_loss", spy)
+    heads.fit_regmixup(space.known(), old, 0, FineTuning(steps=200, batch=8))
+    # Beta(10, 10): two draws a step, of new items and of exemplars.
+    assert len(shares) == 400
+    assert np.std(shares) == pytest.approx(sqrt(100 / (400 * 21)), abs=0.01)
+
+
+# AugMix's versions
+CROPS = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), np.uint8).repeat(4, 1).repeat(4, 2)
+
+
+def test_the_divergence_of_versions_is_scipys():
+    versions = tuple(torch.randn(5, 3, generator=torch.Generator().manual_seed(n)) for n in range(2))
+    shares = [version.double().softmax(1).numpy() for version in versions]
+    expected = np.mean(jensenshannon(*shares, axis=1) ** 2)
+    assert augmix.jensen_shannon(versions).item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_divergence_reaches_every_logit_of_every_version():
+    versions = tuple(torch.tensor([[1.0, 0, -1]]).mul(n).requires_grad_() for n in (1, 2, -3))
+    torch.autograd.backward(augmix.jensen_shannon(versions))
+    assert all((version.grad != 0).all() for version in versions)
+
+
+def test_at_opencils_severity_ten_of_thirteen_operations_change_nothing():
+    picture = Image.fromarray(CROPS[0])
+    changed = {n: np.asarray(operation(picture)) for n, (_, operation) in augmix.OPERATIONS.items()}
+    assert len(changed) == 13
+    assert {n for n, crop in changed.items() if not np.array_equal(crop, CROPS[0])} == {
+        "autocontrast",
+        "equalize",
+        "posterize",
+    }
+    assert np.array_equal(changed["posterize"], CROPS[0] // 16 * 16)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_augmix_uses_nothing_of_a_left_out_familys_kinds(family, monkeypatch):
+    used = set()
+    for name, (kind, _) in augmix.OPERATIONS.items():
+
+        def spy(image, name=name):
+            used.add(name)
+            return image
+
+        monkeypatch.setitem(augmix.OPERATIONS, name, (kind, spy))
+    without = FAMILIES[family].kinds
+    for seed in range(40):
+        augmix.augment_all(np.random.default_rng(seed), CROPS[:1], without)
+    assert used == {name for name, (kind, _) in augmix.OPERATIONS.items() if kind not in without}
+
+
+def test_a_version_is_a_mixture_of_chains_and_without_blending_one_chain(monkeypatch):
+    monkeypatch.setattr(augmix, "OPERATIONS", {"inverted": ("", ImageOps.invert)})
+    rng = np.random.default_rng(0)
+    chains = augmix.augment_all(rng, CROPS, frozenset({"blending"}))
+    assert all(np.array_equal(a, b) or np.array_equal(a, 255 - b) for a, b in zip(chains, CROPS, strict=True))
+    (mixture,) = augmix.augment_all(rng, CROPS[:1], frozenset())
+    clear = np.abs(255 - 2.0 * CROPS[0]) > 100
+    share = ((mixture.astype(float) - CROPS[0]) / (255 - 2.0 * CROPS[0]))[clear]
+    assert 0 < np.median(share) < 1
+    assert share == pytest.approx(np.median(share), abs=0.03)
