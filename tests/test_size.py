@@ -17,12 +17,12 @@ PACKAGES = {
     "detector": (5209, 56),
     "memory": (5435, 69),
     "updater": (9342, 111),
-    "updater/benchmark": (7822, 88),
+    "updater/benchmark": (7754, 88),
     "deploy": (14725, 195),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 69_665
+TEST_LINES = 69_664
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {

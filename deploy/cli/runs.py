@@ -45,8 +45,9 @@ def carry_out(
     make: reads the data for the device of this process, and returns what is run.
     """
     from updater.benchmark.report.harness import run_seeds
-    from updater.benchmark.report.report import compare, show, write_reports
+    from updater.benchmark.report.report import show, write_reports
     from updater.benchmark.report.run_folder import load_runs
+    from updater.benchmark.report.table import compare
     from updater.training.processes import is_first, join_processes
 
     out, others = chosen.out, chosen.compare or []

@@ -1,8 +1,10 @@
 """What a benchmark measured with one seed, and what several seeds measured together."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from statistics import fmean, stdev
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,10 @@ class Value(BaseModel):
     """how many items it is of; None where parts of it are of different numbers"""
     drawn: tuple[float, ...] = Field((), exclude=True, repr=False)
     """the same on items drawn anew, with the same draws for every seed; kept in a file of its own"""
+
+    def as_record(self) -> float | None:
+        """Return the number alone."""
+        return self.value
 
 
 class Figure(BaseModel):
@@ -126,36 +132,63 @@ def values(figures: Mapping[str, float], n: int) -> Values:
     }
 
 
-def over_seeds(each: Sequence[Values]) -> Figures:
-    """Return every figure's mean and standard deviation (n - 1) over the seeds that have it.
+def over_seeds(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return every figure over the seeds that have it, under the names under which it stands in each.
 
-    The mean of none is None, and so is the deviation of fewer than two. There is an interval where each of
-    these seeds drew the figure anew.
+    The mean of none is None, and so is the standard deviation (n - 1) of fewer than two. There is an interval
+    where each of these seeds drew the figure anew.
     """
-    figures = {}
-    for name in _names(each):
-        of_seeds = [values[name] for values in each if name in values]
-        having = [value for value in of_seeds if value.value is not None]
-        numbers = [value.value for value in having if value.value is not None]
-        drawn = [value.drawn for value in having]
-        figures[name] = Figure(
-            mean=float(np.mean(numbers)) if numbers else None,
-            sd=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
-            n=of_seeds[0].n,
-            interval=interval(np.mean(drawn, 0)) if drawn and all(drawn) else None,
-        )
-    return figures
+    names = dict.fromkeys(name for values in each for name in values)
+    having = {name: [values[name] for values in each if name in values] for name in names}
+    return {
+        name: _over_seeds(of_seeds) if isinstance(of_seeds[0], Value) else over_seeds(of_seeds)
+        for name, of_seeds in having.items()
+    }
 
 
-def nested_over_seeds(each: Sequence[Mapping[str, Values]]) -> dict[str, Figures]:
-    """Return figures over seeds where they stand under names, such as those of families."""
-    return {name: over_seeds([one[name] for one in each if name in one]) for name in _names(each)}
+def _over_seeds(of_seeds: Sequence[Value]) -> Figure:
+    numbers = [value.value for value in of_seeds if value.value is not None]
+    drawn = [value.drawn for value in of_seeds if value.value is not None]
+    return Figure(
+        mean=float(np.mean(numbers)) if numbers else None,
+        sd=float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
+        n=of_seeds[0].n,
+        interval=interval(np.mean(drawn, 0)) if drawn and all(drawn) else None,
+    )
 
 
-def table_over_seeds(each: Sequence[Table]) -> dict[str, dict[str, Figures]]:
-    """Return the figures of a table of training and test over seeds."""
-    return {name: nested_over_seeds([one[name] for one in each if name in one]) for name in _names(each)}
+def spread_of(rows: Mapping[str, Figures]) -> Figures:
+    """Return how each figure differs between rows, such as families: n counts the rows that have it.
+
+    Another generator is another draw, which no interval over images covers.
+    """
+    means: dict[str, list[float]] = {}
+    for figures in rows.values():
+        for name, figure in figures.items():
+            if figure.mean is not None:
+                means.setdefault(name, []).append(figure.mean)
+    return {
+        name: Figure(mean=fmean(of), sd=stdev(of) if len(of) > 1 else None, n=len(of))
+        for name, of in means.items()
+    }
 
 
-def _names(each: Sequence[Mapping[str, object]]) -> Iterator[str]:
-    return iter(dict.fromkeys(name for one in each for name in one))
+@dataclass(frozen=True)
+class Summary:
+    """The parts of an `Outcome` that hold figures, over seeds."""
+
+    figures: Figures
+    families: dict[str, Figures]
+    zeros: Figures
+    table: dict[str, dict[str, Figures]]
+    by_distortion: dict[str, Figures]
+    rejection: dict[str, Figures]
+    rejection_source_known: dict[str, Figures]
+    rejection_within_source: dict[str, Figures]
+    outlier_sets: dict[str, dict[str, Figures]]
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> Self:
+        """Return what the outcomes of several seeds have together."""
+        parts = [part.name for part in fields(cls)]
+        return cls(**{part: over_seeds([getattr(outcome, part) for outcome in outcomes]) for part in parts})

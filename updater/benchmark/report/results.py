@@ -16,7 +16,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from updater.measures import auroc, weighted_quantile
 
@@ -29,30 +29,30 @@ def _no_nan(value: object) -> object:
 Number = Annotated[float | None, BeforeValidator(_no_nan)]
 
 
-_OWN_ENERGY = "AUC of the same by the energy alone of the very network, which is one term of its gate"
+_EXACT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Unseen(BaseModel):
     """How well media of classes that were never trained on are rejected; higher scores are less familiar."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _EXACT
 
-    auc: Number = Field(None, description="AUC of unknown (positive) against known")
-    fpr95: Number = Field(
-        None,
-        description="share of unknowns taken for known where 95 % of the knowns are (positive: known)",
-    )
-    caught_at_5: Number = Field(
-        None, description="share of unknowns caught, threshold picked on the test: 5 % of the knowns above it"
-    )
-    caught_deployed: Number = Field(None, description="share of unknowns caught at the deployed threshold")
-    ap: Number = Field(None, description="average precision of unknown (positive) against known")
-    energy_auc: Number = Field(None, description="AUC of the same by the energy of a plain classifier alone")
-    own_energy_auc: Number = Field(None, description=_OWN_ENERGY)
-    control_auc: Number = Field(
-        None,
-        description="AUC of the unknown sources' reals (positive) against known: a new source, no forgery",
-    )
+    # AUC of unknown (positive) against known.
+    auc: Number = None
+    # Share of unknowns taken for known where 95 % of the knowns are (positive: known).
+    fpr95: Number = None
+    # Share of unknowns caught, threshold picked on the test: 5 % of the knowns above it.
+    caught_at_5: Number = None
+    # Share of unknowns caught at the deployed threshold.
+    caught_deployed: Number = None
+    # Average precision of unknown (positive) against known.
+    ap: Number = None
+    # AUC of the same by the energy of a plain classifier alone.
+    energy_auc: Number = None
+    # AUC of the same by the energy alone of the very network, which is one term of its gate.
+    own_energy_auc: Number = None
+    # AUC of the unknown sources' reals (positive) against known: a new source, no forgery.
+    control_auc: Number = None
 
 
 class WithinSource(BaseModel):
@@ -61,73 +61,70 @@ class WithinSource(BaseModel):
     The source's reals are trained on. What is new is the forgery alone, and not where it comes from.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _EXACT
 
-    auc: Number = Field(None, description="AUC of the unseen fakes (positive) against their source's reals")
-    caught_at_5: Number = Field(
-        None, description="share of them caught, threshold picked on the test: 5 % of these reals above it"
-    )
-    own_energy_auc: Number = Field(None, description=_OWN_ENERGY)
+    # AUC of the unseen fakes (positive) against their source's reals.
+    auc: Number = None
+    # Share of them caught, threshold picked on the test: 5 % of these reals above it.
+    caught_at_5: Number = None
+    # As in `Unseen`.
+    own_energy_auc: Number = None
 
 
 class Power(BaseModel):
     """Which share of a family's fakes would not be called real, had no release seen the family."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _EXACT
 
-    share: Number = Field(None, description="mean over the families left out, at the deployed thresholds")
-    low: Number = Field(None, description="lower end of its 95 % interval over families and images")
-    high: Number = Field(None, description="upper end of it")
+    # Mean over the families left out, at the deployed thresholds.
+    share: Number = None
+    # Ends of its 95 % interval over families and images.
+    low: Number = None
+    high: Number = None
 
 
 class Figures(BaseModel):
-    """The figures of one run, or of one step of it."""
+    """The figures of one run, or of one step of it; AA, AF, AA-M, mAP and the closed set in points."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _EXACT
 
-    aa: Number = Field(None, description="average accuracy, points")
-    joint_aa: Number = Field(None, description="the same of joint training on all tasks at once, points")
-    af: Number = Field(None, description="average forgetting by CDDB's code, points; negative: forgotten")
-    af_paper: Number = Field(None, description="average forgetting by CDDB's printed formula, points")
-    aa_m: Number = Field(None, description="average recognition accuracy (the very class), points")
-    map: Number = Field(
-        None,
-        description="mean over tasks of the average precision of fakes, points, by CDDB's p_F: the largest"
-        " fake output over the sum of the largest fake and the largest real one",
-    )
-    map_mass: Number = Field(
-        None, description="the same by the sum of all fake outputs, which a release's fake probability is"
-    )
-    real_fake_auc: Number = Field(
-        None, description="mean over tasks of the AUC of their fakes (positive) against their reals"
-    )
-    closed_set_accuracy: Number = Field(
-        None, description="share of known test items given their very class by the classifier alone, points"
-    )
-    reals_unknown: Number = Field(None, description="share of known reals called unknown, deployed threshold")
-    reals_fake: Number = Field(None, description="share of known reals called fake, deployed threshold")
-    unseen: Unseen = Field(Unseen(), description="rejection of what was never trained on")
-    source_known: Unseen = Field(
-        Unseen(), description="the same where the reals of the unseen forgeries' source are trained on"
-    )
-    within_source: WithinSource = Field(
-        WithinSource(), description="the unseen forgeries against the reals of their own source alone"
-    )
-    lone_source_auc: Number = Field(
-        None,
-        description="AUC where the source is known of a score that only says how near the source is that has"
-        " no known fakes: what rejection would reach without looking at forgery",
-    )
-    power: Power = Field(Power(), description="of a family never seen, the share not called real")
-    each_set: Unseen = Field(
-        Unseen(), description="of the outlier sets each on its own, the mean over them (OpenCIL)"
-    )
-    near: Unseen = Field(Unseen(), description="the same over the near ones")
-    far: Unseen = Field(Unseen(), description="the same over the far ones")
-    update_cost: Number = Field(
-        None,
-        description="seconds to train an update (mean of all but the first) over those of joint training",
-    )
+    # Average accuracy, and that of joint training on all tasks at once.
+    aa: Number = None
+    joint_aa: Number = None
+    # Average forgetting by CDDB's code and by its printed formula; negative: forgotten.
+    af: Number = None
+    af_paper: Number = None
+    # Average recognition accuracy: the very class.
+    aa_m: Number = None
+    # Mean over tasks of the average precision of fakes by CDDB's p_F: the largest fake output over the sum of
+    # the largest fake and the largest real one.
+    map: Number = None
+    # The same by the sum of all fake outputs, which a release's fake probability is.
+    map_mass: Number = None
+    # Mean over tasks of the AUC of their fakes (positive) against their reals.
+    real_fake_auc: Number = None
+    # Share of known test items given their very class by the classifier alone.
+    closed_set_accuracy: Number = None
+    # Shares of known reals called unknown and called fake, deployed thresholds.
+    reals_unknown: Number = None
+    reals_fake: Number = None
+    # Rejection of what was never trained on.
+    unseen: Unseen = Unseen()
+    # The same where the reals of the unseen forgeries' source are trained on.
+    source_known: Unseen = Unseen()
+    # The unseen forgeries against the reals of their own source alone.
+    within_source: WithinSource = WithinSource()
+    # AUC where the source is known of a score that only says how near the source is that has no known fakes:
+    # what rejection would reach without looking at forgery.
+    lone_source_auc: Number = None
+    # Of a family never seen, the share not called real.
+    power: Power = Power()
+    # Of the outlier sets each on its own, the mean over all, over the near ones and over the far (OpenCIL).
+    each_set: Unseen = Unseen()
+    near: Unseen = Unseen()
+    far: Unseen = Unseen()
+    # Seconds to train an update (mean of all but the first) over those of joint training.
+    update_cost: Number = None
 
     @classmethod
     def of(cls, flat: Mapping[str, float | None]) -> Self:
@@ -150,11 +147,12 @@ class Figures(BaseModel):
 class Result(BaseModel):
     """What was measured after one task was learnt."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _EXACT
 
     task: str
     figures: Figures
-    seconds: Mapping[str, float] = Field(description="wall time of each part of the step, seconds")
+    # Wall time of each part of the step.
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)

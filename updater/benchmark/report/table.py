@@ -1,16 +1,18 @@
-"""The tables of a report: what is in them, once, and how they look on the terminal and in Markdown."""
+"""The tables of a report: the one form that the terminal, report.md and report.html show."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from updater.benchmark.report.outcome import Figure, Figures, nested_over_seeds, over_seeds, table_over_seeds
-from updater.benchmark.report.run_folder import Run
+from updater.benchmark.report.outcome import Figure, Figures, Summary, over_seeds, spread_of
+from updater.benchmark.report.run_folder import Run, load_runs
 from updater.terminal import print_grid
 
 # A stream's figures in the order of its tables: name, and digits. Others stand under their own names, with 3.
@@ -52,74 +54,81 @@ _NAMES = {
     },
     "update_cost": ("update / joint, seconds", 2),
 }
-_OF_REJECTION = (
-    ("AUC, within source", "rejection_within_source", "auc"),
-    ("AUC", "rejection", "auc"),
-    ("FPR95 (pos. known)", "rejection", "fpr95"),
-    ("AP", "rejection", "ap"),
-    ("caught at 5 %", "rejection", "caught_at_5"),
-    ("control AUC", "rejection", "control_auc"),
-    ("AUC, source known", "rejection_source_known", "auc"),
-    ("caught, source known", "rejection_source_known", "caught_at_5"),
-)
+_REJECTION = {
+    "rejection_within_source.auc": "AUC, within source",
+    "rejection.auc": "AUC",
+    "rejection.fpr95": "FPR95 (pos. known)",
+    "rejection.ap": "AP",
+    "rejection.caught_at_5": "caught at 5 %",
+    "rejection.control_auc": "control AUC",
+    "rejection_source_known.auc": "AUC, source known",
+    "rejection_source_known.caught_at_5": "caught, source known",
+}
+REJECTION = ("rejection", "rejection_source_known", "rejection_within_source")
 _NOTHING = "–"
 
 
 @dataclass(frozen=True)
 class TextGrid:
-    """A table of plain text: every row is as long as the head."""
+    """A table of plain text, which the terminal and every template show: rows are as long as the head."""
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    def markdown(self) -> str:
-        """Return the table in GitHub's Markdown, its first column to the left, the others to the right."""
-        lines = [self.head, ("---", *["---:"] * (len(self.head) - 1)), *self.rows]
-        return "\n".join(f"| {' | '.join(map(_escape_cell, line))} |" for line in lines) + "\n"
-
     def show(self, console: Console) -> None:
         """Print the table; nothing in it is read as markup."""
         print_grid(console, self.title, self.head, self.rows)
 
+    def with_column(self, head: str, cells: Iterable[str]) -> Self:
+        """Return the table with a last column; rows that it does not reach are empty there."""
+        rows = zip_longest(self.rows, cells, fillvalue="")
+        return replace(self, head=(*self.head, head), rows=tuple((*row, cell) for row, cell in rows))
+
 
 def grids(runs: Sequence[Run]) -> list[TextGrid]:
     """Return the tables of a benchmark's runs: of each part of their outcomes that there is."""
-    outcomes = [run.outcome for run in runs]
+    whole = Summary.of([run.outcome for run in runs])
     mean = f"mean ± sd over {len(runs)} seed{'s' if len(runs) > 1 else ''}"
-    of_parts: list[TextGrid] = []
-    if figures := over_seeds([outcome.figures for outcome in outcomes]):
-        zeros = over_seeds([outcome.zeros for outcome in outcomes])
-        of_parts.append(_figures(f"{mean}{_about_intervals([figures])}", figures, zeros))
-    if outcomes[0].matrix:
-        of_parts.append(_matrix(runs))
-    if len(outcomes[0].rejection) > 1:
-        of_parts.append(_rejection(runs))
-    if sets := table_over_seeds([outcome.outlier_sets for outcome in outcomes]):
-        of_parts.append(_sets(sets))
-    if families := nested_over_seeds([outcome.families for outcome in outcomes]):
+    made: list[TextGrid] = []
+    rows: dict[tuple[str, ...], Figures]
+    if whole.figures:
+        made.append(_whole_grid(f"{mean}{_about_intervals([whole.figures])}", whole))
+    if runs[0].outcome.matrix:
+        made.append(_matrix(runs))
+    if len(whole.rejection) > 1:
+        rows = {(score,): _rejection_of(whole, score) for score in whole.rejection}
+        made.append(_grid("rejection of what was never trained on, by score", ("score",), rows, _REJECTION))
+    if sets := whole.outlier_sets:
+        rows = {(score, name): of for score, by_set in sets.items() for name, of in by_set.items()}
+        columns = {"auc": "AUC", "fpr95": "FPR95 (pos. known)", "ap": "AP"}
+        title = "rejection of each outlier set on its own, mean over the steps"
+        made.append(_grid(title, ("score", "outlier set"), rows, columns))
+    if families := whole.families:
         part = "source" if runs[0].benchmark == "newcomer" else "family"
-        of_parts.append(_nested_grid(f"by {part}, {mean}", part, families, items=True))
-    table = table_over_seeds([outcome.table for outcome in outcomes])
-    for name in dict.fromkeys(name for of in table.values() for cell in of.values() for name in cell):
-        tested = tuple(dict.fromkeys(column for of in table.values() for column in of))
-        rows = ((row, *(_cell(of.get(column, {}), name) for column in tested)) for row, of in table.items())
+        between = {"mean, ± between rows": spread_of(families)} if len(families) > 1 else {}
+        items = (str(max(figure.n or 0 for figure in of.values())) for of in families.values())
+        made.append(_rows_grid(f"by {part}, {mean}", part, families | between).with_column("items", items))
+    tested = dict.fromkeys(column for of in whole.table.values() for column in of)
+    for name in dict.fromkeys(name for of in whole.table.values() for cell in of.values() for name in cell):
+        cells = ((row, *(_cell(of.get(on, {}), name) for on in tested)) for row, of in whole.table.items())
         title = f"{name}, trained on (rows), tested on (columns), {mean}"
-        of_parts.append(TextGrid(title, ("", *tested), tuple(rows)))
-    if single := nested_over_seeds([outcome.by_distortion for outcome in outcomes]):
-        of_parts.append(_nested_grid(f"under one distortion, {mean}", "TYPE:LEVEL", single))
-    return of_parts
+        made.append(TextGrid(title, ("", *tested), tuple(cells)))
+    if whole.by_distortion:
+        made.append(_rows_grid(f"under one distortion, {mean}", "TYPE:LEVEL", whole.by_distortion))
+    return made
 
 
-def comparison_grid(named: Sequence[tuple[str, Sequence[Run]]]) -> TextGrid:
-    """Return several benchmarks side by side, one a column, with the options in which they differ on top.
+def compare(folders: Sequence[Path]) -> TextGrid:
+    """Return the benchmarks in these folders side by side, with the options in which they differ on top.
 
     Figures that none of them has are left out. Where the data differ a row says so, since then the figures
-    cannot be compared.
+    cannot be compared. Raises ResultsError for a folder that holds no runs.
     """
+    named = [(folder.resolve().name, load_runs(folder)) for folder in folders]
     each = [over_seeds([run.outcome.figures for run in runs]) for _, runs in named]
     rows = [(option, *values) for option, values in _differing([runs[0] for _, runs in named]).items()]
-    rows += [(label, *(_cell(of, name) for of in each)) for name, label in _present(each)]
+    rows += [(label, *(_cell(of, name) for of in each)) for name, label in _present(each).items()]
     rows.append(("seeds", *(str(len(runs)) for _, runs in named)))
     head = ("figure", *(name for name, _ in named))
     return TextGrid(f"mean ± sd over seeds{_about_intervals(each)}", head, tuple(rows))
@@ -131,14 +140,14 @@ def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
     return mean
 
 
-def _figures(title: str, figures: Figures, zeros: Figures) -> TextGrid:
-    counted = any(figure.n is not None for figure in figures.values())
-    head = ("figure", "value", *(["empty map"] if zeros else []), *(["items"] if counted else []))
-    rows = []
-    for name, label in _present([figures]):
-        cells = [_cell(figures, name), *([_cell(zeros, name)] if zeros else [])]
-        rows.append((label, *cells, *([str(figures[name].n)] if counted else [])))
-    return TextGrid(title, head, tuple(rows))
+def _whole_grid(title: str, whole: Summary) -> TextGrid:
+    columns = {"value": whole.figures} | ({"empty map": whole.zeros} if whole.zeros else {})
+    labels = _present([whole.figures])
+    rows = ((label, *(_cell(of, name) for of in columns.values())) for name, label in labels.items())
+    grid = TextGrid(title, ("figure", *columns), tuple(rows))
+    if all(figure.n is None for figure in whole.figures.values()):
+        return grid
+    return grid.with_column("items", (str(whole.figures[name].n) for name in labels))
 
 
 def _matrix(runs: Sequence[Run]) -> TextGrid:
@@ -153,61 +162,30 @@ def _matrix(runs: Sequence[Run]) -> TextGrid:
     return TextGrid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
 
 
-def _rejection(runs: Sequence[Run]) -> TextGrid:
-    """Return the scores one a row, mean and deviation over the runs."""
-    parts = {
-        part: nested_over_seeds([getattr(run.outcome, part) for run in runs])
-        for part in dict.fromkeys(part for _, part, _ in _OF_REJECTION)
-    }
-    rows = (
-        (score, *(_cell(parts[part].get(score, {}), figure) for _, part, figure in _OF_REJECTION))
-        for score in parts["rejection"]
-    )
-    head = ("score", *(name for name, _, _ in _OF_REJECTION))
-    return TextGrid("rejection of what was never trained on, by score", head, tuple(rows))
+def _rejection_of(whole: Summary, score: str) -> Figures:
+    parts = {part: getattr(whole, part).get(score, {}) for part in REJECTION}
+    return {f"{part}.{name}": figure for part, of in parts.items() for name, figure in of.items()}
 
 
-def _sets(sets: Mapping[str, Mapping[str, Figures]]) -> TextGrid:
-    rows = (
-        (score, name, *(_cell(figures, figure) for figure in ("auc", "fpr95", "ap")))
-        for score, of_score in sets.items()
-        for name, figures in of_score.items()
-    )
-    head = ("score", "outlier set", "AUC", "FPR95 (pos. known)", "AP")
-    return TextGrid("rejection of each outlier set on its own, mean over the steps", head, tuple(rows))
+def _rows_grid(title: str, first: str, rows: Mapping[str, Figures]) -> TextGrid:
+    """Return every figure that any row has a value of."""
+    return _grid(title, (first,), {(name,): of for name, of in rows.items()}, _present(list(rows.values())))
 
 
-def _nested_grid(title: str, first: str, rows: Mapping[str, Figures], *, items: bool = False) -> TextGrid:
-    """Return a part of the outcomes a row. items: with how many each is of, and how far rows lie apart."""
-    labels = dict(_present(list(rows.values())))
-    between = ("mean, ± between rows", *(_between(rows, name) for name in labels), "")
-    return TextGrid(
-        title,
-        (first, *labels.values(), *(["items"] if items else [])),
-        tuple(
-            (
-                row,
-                *(_cell(figures, name) for name in labels),
-                *([str(max(figure.n or 0 for figure in figures.values()))] if items else []),
-            )
-            for row, figures in rows.items()
-        )
-        + ((between,) if items and len(rows) > 1 else ()),
-    )
+def _grid(
+    title: str, first: Sequence[str], rows: Mapping[tuple[str, ...], Figures], columns: Mapping[str, str]
+) -> TextGrid:
+    """Return a table of figures. rows: by their first cells; columns: heads by the names of figures."""
+    cells = ((*names, *(_cell(figures, name) for name in columns)) for names, figures in rows.items())
+    return TextGrid(title, (*first, *columns.values()), tuple(cells))
 
 
-def _between(rows: Mapping[str, Figures], name: str) -> str:
-    means = [mean for of in rows.values() if name in of and (mean := of[name].mean) is not None]
-    spread = stdev(means) if len(means) > 1 else None
-    return Figure(mean=fmean(means), sd=spread, n=None).as_text(_NAMES.get(name, (name, 3))[1])
-
-
-def _present(each: Sequence[Figures]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the label of each figure that any of them has a value of."""
+def _present(each: Sequence[Figures]) -> dict[str, str]:
+    """Return the label of each figure that any of them has a value of, by its name."""
     there = dict.fromkeys(name for of in each for name, figure in of.items() if figure.mean is not None)
-    yield from ((name, label) for name, (label, _) in _NAMES.items() if name in there)
     # What is grouped and has no label, such as the ends of an interval, has no row of its own.
-    yield from ((name, name) for name in there if name not in _NAMES and "." not in name)
+    others = {name: name for name in there if name not in _NAMES and "." not in name}
+    return {name: label for name, (label, _) in _NAMES.items() if name in there} | others
 
 
 def _cell(figures: Mapping[str, Figure], name: str) -> str:
@@ -225,7 +203,3 @@ def _differing(first: Sequence[Run]) -> dict[str, list[str]]:
 def _about_intervals(each: Sequence[Figures]) -> str:
     there = any(figure.interval for figures in each for figure in figures.values())
     return "; in brackets 95 % over images drawn anew for these networks" if there else ""
-
-
-def _escape_cell(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

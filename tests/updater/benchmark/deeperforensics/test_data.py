@@ -46,8 +46,9 @@ from updater.benchmark.deeperforensics.tree import (
 )
 from updater.benchmark.forgerynet import training
 from updater.benchmark.report.harness import run_seeds
-from updater.benchmark.report.report import compare, report_json, write_reports
+from updater.benchmark.report.report import report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError, load_runs
+from updater.benchmark.report.table import compare
 from updater.data.layouts.listed import Tally
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step

@@ -20,8 +20,9 @@ from updater.benchmark.forgerynet.choices import (
     families_of,
     groups_named,
 )
-from updater.benchmark.report.report import compare, report_json, write_reports
+from updater.benchmark.report.report import report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError, Run
+from updater.benchmark.report.table import compare
 from updater.data.layouts.entries import LayoutError
 
 Measure = Callable[..., list[Run]]

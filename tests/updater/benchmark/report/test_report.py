@@ -16,7 +16,6 @@ from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from updater.benchmark.report.report import (
-    compare,
     report_json,
     report_markdown,
     report_page,
@@ -33,6 +32,7 @@ from updater.benchmark.report.run_folder import (
     save_run,
     save_scores,
 )
+from updater.benchmark.report.table import compare
 
 HOSTILE = "<script>alert(1)</script>[red]|`$\\frac$"
 
@@ -48,11 +48,8 @@ def scores(seed: int, knowns=60, unknowns=40) -> RejectionScores:
 def run(seed: int, aa: float = 80.0, **changes) -> Run:
     matrix = ((95.0, 90.0, aa), (None, 92.0, aa + 2), (None, None, aa + 4))
     figures = Figures(aa=aa, joint_aa=91, af=aa - 93.5, unseen=measure_unseen(scores(seed), 1.0))
-    of = {
-        "tasks": ("gaugan", "biggan", "san"),
-        "matrix": matrix,
-        "options": {"learner": "icarl", "memory": 500},
-    }
+    tasks, options = ("gaugan", "biggan", "san"), {"learner": "icarl", "memory": 500}
+    of = {"tasks": tasks, "matrix": matrix, "options": options}
     return make_run(seed, changes.pop("figures", figures), **(of | changes))
 
 
