@@ -9,10 +9,10 @@ from kafka import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
 from kafka.errors import (
     AuthorizationError,
     KafkaError,
-    KafkaTimeoutError,
     LogTruncationError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
+    RetriableError,
 )
 from prometheus_client import Counter
 
@@ -70,9 +70,11 @@ class Source:
         """Read at most max_records, waiting at most about timeout_s seconds; in order a partition.
 
         To be called all the time, also while paused, or the group gives the partitions to another.
-        A corrupt batch is left out (see record_batches). Raises kafka.errors.KafkaError, which is a
-        BrokerRefusedError where an ACL is in the way, and a TopicRenewedError as soon as the broker has said
-        that the topic was made anew. After that, or any that is not retriable, this source is of no more use.
+        A corrupt batch is left out (see record_batches). While the broker is away, nothing comes: the client
+        keeps silent about that, except where the line breaks while it looks for the group's coordinator.
+        Raises kafka.errors.KafkaError, which is a BrokerRefusedError where an ACL is in the way, and a
+        TopicRenewedError as soon as the broker has said that the topic was made anew. After that, or any
+        that is not retriable, this source is of no more use.
         Whether these records are of the topic is known once `offsets_after` has given their offsets.
         """
         try:
@@ -85,6 +87,9 @@ class Source:
             if self._placed:
                 self._step_over(error)
                 return []
+        except RetriableError as error:
+            log.warning("the broker does not answer, trying again", error=str(error))
+            return []
         if not self._placed:
             self._place()
             return []
@@ -185,10 +190,9 @@ class Source:
                 return
             found = {at: self._fetch_committed(at) for at in self._consumer.assignment()}
             kept = {at: None if one is None else one.offset for at, one in found.items()}
-            steps = seek_past_gap(
-                self._consumer, error, kept, metrics.LOST if self._past is None else self._past.lost
-            )
-        except KafkaTimeoutError as late:
+            lost = metrics.LOST if self._past is None else self._past.lost
+            steps = seek_past_gap(self._consumer, error, kept, lost)
+        except RetriableError as late:
             log.warning("the broker does not list the topic's partitions, trying again", error=str(late))
             return
         for at, (before, after) in steps.items():
@@ -203,9 +207,7 @@ class Source:
         try:
             if self._is_same_topic():
                 self.rewind()
-        except KafkaError as error:
-            if not error.retriable:
-                raise
+        except RetriableError as error:
             # The next poll tries again.
             log.warning("the broker does not tell the group's offsets, trying again", error=str(error))
 

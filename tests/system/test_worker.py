@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import KafkaConnectionError
 from PIL import Image
 
@@ -252,6 +253,25 @@ def test_without_the_rewind_the_broken_batch_would_be_missed(
         with running(worker):
             found = answers(worker, BATCH, quiet_ms=3000)
     assert 0 < found.total() < len(sent)
+
+
+@pytest.mark.bar("B2")
+def test_a_line_that_breaks_while_the_coordinator_is_looked_for_ends_no_worker(
+    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, breaks = ConsumerCoordinator.ensure_coordinator_ready, iter([False, True, True, False, True])
+
+    def ready(*arguments: Any, **named: Any) -> Any:
+        if next(breaks, False):
+            raise KafkaConnectionError("ECONNREFUSED")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(ConsumerCoordinator, "ensure_coordinator_ready", ready)
+    with working(broker, untrained_artifact) as (worker, _):
+        sent = send_pictures(worker.ingest)
+        with running(worker):
+            assert answers(worker, ITEMS, quiet_ms=500) == dict.fromkeys(sent, 1)
+    assert next(breaks, None) is None
 
 
 def test_a_worker_whose_dead_letters_are_not_taken_is_not_ready_until_they_are(
