@@ -54,7 +54,7 @@ from deploy.server.surroundings import ContextCache, ask
 from deploy.settings import DeploySettings
 from ingest.kafka.compacted import TopicError
 from ingest.sandbox.sandbox import SandboxUnavailableError
-from memory.clusters.shown import UnknownClusterError
+from memory.clusters.views import UnknownClusterError
 from memory.crops.crop_store import CropsMissingError, CropsUnavailableError
 from memory.index.shared_index import IndexBusyError
 from memory.rows import UnknownExemplarError

@@ -22,8 +22,7 @@ from detector.batch import (
     judge,
     open_batch,
 )
-from detector.challenger import Challenger, in_thread
-from detector.comparison import attach_comparison
+from detector.challenger import Challenger, attach_comparison, in_thread
 from detector.records import NO_RELEASE
 from detector.release.artifact import Artifact
 from detector.release.tensors import CROPS, ModelOutput, Request

@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 from ingest.records import MediaError
 from ingest.trace_context import TraceContext
 from memory.blocked import blocked_among
-from memory.bounds import with_room
 from memory.crops.crop_store import CropStore, Views
 from memory.index.index import Index
 from memory.index.picture_index import PictureIndex
 from memory.records import Exemplar
+from memory.retention import with_room
 from memory.rows import (
     NewRow,
     exemplars_of,

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from memory import acts
 from memory.blocked import block, blocked_among
-from memory.clusters.shown import shown_all
+from memory.clusters.views import all_clusters
 from memory.crops.crop_store import CropStore
 from memory.retention import delete_unused
 from memory.rows import batches, drop
@@ -50,7 +50,7 @@ def holding(connection: Connection, source: str) -> Holding:
     query = select(exemplars.c.shelf, func.count()).where(_of(source)).group_by(exemplars.c.shelf)
     shelves = {row[0]: row[1] for row in connection.execute(query)}
     ids = set(connection.scalars(select(exemplars.c.id).where(_of(source), exemplars.c.shelf == "unknown")))
-    clusters = sum(not ids.isdisjoint(cluster.members) for cluster in shown_all(connection)) if ids else 0
+    clusters = sum(not ids.isdisjoint(cluster.members) for cluster in all_clusters(connection)) if ids else 0
     return Holding(source, shelves, clusters, bool(blocked_among(connection, [source])))
 
 

@@ -1,17 +1,55 @@
-"""What leaves the crop store: unlabelled and ignored items past their time, and what no row points to."""
+"""What leaves the crop store, and how much of the shelves a look-alike group and a source may take.
+
+Unlabelled and ignored items leave past their time, and files to which no row points. Producers choose both
+the group and the source, so both are bounded.
+"""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from memory.bounds import MOST_WAITING, beyond_sources
 from memory.crops.crop_store import SHARDS, CropStore
 from memory.crops.object_store import AT_ONCE
-from memory.rows import crops_in_use, drop, now_ms
+from memory.rows import batches, crops_in_use, drop, now_ms
 from memory.schema import exemplars
 from memory.store import Store
+
+MOST_ALIKE = 20
+"""Exemplars of one group: more than make a cluster, and one is a witness like the next."""
+
+MOST_WAITING = 10_000
+"""Exemplars of one source that wait for a person, the newest: of nine crops each, 4 GB."""
+
+
+def with_room(connection: Connection, groups: Sequence[str], most: int) -> list[bool]:
+    """Say of each new exemplar's group, in turn, whether it has fewer than `most` that were not dropped."""
+    held = Counter[str]()
+    for some in batches(sorted(set(groups))):
+        query = select(exemplars.c.group, func.count()).where(
+            exemplars.c.group.in_(some), exemplars.c.shelf != "dropped"
+        )
+        held.update({row[0]: row[1] for row in connection.execute(query.group_by(exemplars.c.group))})
+    room = []
+    for group in groups:
+        room.append(held[group] < most)
+        held[group] += room[-1]
+    return room
+
+
+def beyond_sources(connection: Connection, most: int) -> list[str]:
+    """Return the ids of what waits beyond the newest `most` of its source."""
+    waiting = exemplars.c.shelf == "unknown"
+    of_source = select(exemplars.c.source).where(waiting).group_by(exemplars.c.source)
+    beyond: list[str] = []
+    for source in connection.scalars(of_source.having(func.count() > most)).all():
+        newest = (exemplars.c.received_ms.desc(), exemplars.c.id.desc())
+        mine = select(exemplars.c.id).where(waiting, exemplars.c.source == source)
+        beyond += connection.scalars(mine.order_by(*newest).offset(most)).all()
+    return beyond
+
 
 MAX_PURGED_SHARE = 0.01
 """Of the items that can be purged, so many at most in one round, the oldest first: a wrong clock that

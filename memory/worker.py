@@ -23,7 +23,6 @@ from ingest.settings import IngestSettings
 from ingest.trace_context import of_headers
 from ingest.tracing import Spans
 from memory import metrics
-from memory.bounds import MOST_ALIKE
 from memory.clusters.clustering import keep_clustered
 from memory.crops.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
@@ -31,12 +30,12 @@ from memory.index.index import Index
 from memory.index.renewal import Renewal
 from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
 from memory.reextract import reextract
-from memory.retention import Retention, purge_sources, sweep
+from memory.retention import MOST_ALIKE, Retention, purge_sources, sweep
 from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
 from memory.source import RETRY_INTERVAL_S, StoredSource, unknowns
 from memory.store import RefusedRowError, Store, StoreUnavailableError, save_offsets
-from memory.taken_back import ignore_retracted
+from memory.withdrawals import ignore_retracted
 
 RETRYABLE = (
     StoreUnavailableError,

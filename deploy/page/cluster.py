@@ -14,10 +14,10 @@ from deploy.server.clusters import no_maps
 from deploy.server.pictures import View
 from deploy.server.services import Services
 from memory.clusters.edit_history import Edit, edit_history
-from memory.clusters.nearest import nearest_known
 from memory.clusters.pages import Member, facts_of, members, order_members
 from memory.clusters.review import cluster_in_list
-from memory.clusters.shown import ClusterView
+from memory.clusters.similarity import nearest_known
+from memory.clusters.views import ClusterView
 from memory.contradictions import same_bytes
 from memory.index.shared_index import IndexBusyError
 from memory.labels import LabelRecord, history

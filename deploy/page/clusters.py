@@ -13,8 +13,7 @@ from deploy.page.visit import show, visitor
 from deploy.server.clusters import MAX_LABEL_BYTES, MAX_MARKS, ClusterId, Mark
 from deploy.server.pictures import View
 from deploy.server.services import Opened, Services
-from memory.clusters.labelling import label_cluster
-from memory.clusters.review import cluster_in_list, freshness, list_clusters
+from memory.clusters.review import cluster_in_list, freshness, label_cluster, list_clusters
 from memory.labels import history, label, undo
 from memory.records import IGNORE, SameBytes
 

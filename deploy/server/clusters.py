@@ -33,10 +33,10 @@ from detector.records import Verdict
 from detector.release.artifact import version_of
 from detector.release.crop_graphs import map_problem
 from memory.clusters.edit_history import edit_history
-from memory.clusters.nearest import nearest_known
 from memory.clusters.pages import Member, MemberPage, Order, members, page_of, views_of
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
-from memory.clusters.shown import load_cluster
+from memory.clusters.similarity import nearest_known
+from memory.clusters.views import load_cluster
 
 log = structlog.get_logger()
 router = APIRouter(tags=["clusters"], route_class=GuardedRoute)

@@ -17,7 +17,7 @@ from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened
 from memory.annotations import Annotation, take
 from memory.clusters.review import list_clusters
-from memory.clusters.shown import UnknownClusterError
+from memory.clusters.views import UnknownClusterError
 from memory.crops.crop_store import CropsDamagedError, CropsMissingError
 from memory.records import IGNORE, REAL
 from memory.rows import counts, exemplars_of

@@ -20,7 +20,7 @@ from detector.release.artifact import MANIFEST
 from detector.release.contract import PICTURE
 from detector.release.manifest import read_manifest
 from ingest.records import MediaPlan
-from memory.clusters.labelling import label_cluster
+from memory.clusters.review import label_cluster
 from memory.contradictions import near_duplicates
 from memory.import_files import labels_of_media, test_media
 from memory.labels import LabelError, history, label, undo

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select, update
 from memory import acts
 from memory.clusters.clusters import describe
 from memory.clusters.edit_history import Edit
-from memory.clusters.shown import members_at_version, upsert_cluster
+from memory.clusters.views import members_at_version, upsert_cluster
 from memory.features import Scaling
 from memory.rows import batches, now_ms, select_features
 from memory.schema import clusters, edits, exemplars

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, func, select
 
-from memory.clusters.shown import ClusterView, load_cluster
+from memory.clusters.views import ClusterView, load_cluster
 from memory.crops.crop_store import CropsMissingError, CropStore, Views
 from memory.records import Exemplar
 from memory.rows import batches, exemplars_of

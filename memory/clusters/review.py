@@ -1,7 +1,7 @@
-"""What a person is shown of the unknown shelf: the list of its clusters, one of them, its sheet."""
+"""A person reviews the unknown shelf: the list of its clusters, one of them, its sheet, its label."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,12 +10,38 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from sqlalchemy import case, func, select
 
-from memory.clusters.shown import ClusterView, load_cluster, shown_all
+from memory.clusters.views import ClusterView, all_clusters, load_cluster, members_at_version, newest_act
 from memory.crops.crop_store import CropStore
-from memory.records import Exemplar
+from memory.labels import LabelError, give
+from memory.records import Exemplar, SameBytes
 from memory.rows import exemplars_of
 from memory.schema import clustering, exemplars
 from memory.store import Store
+
+
+def label_cluster(
+    store: Store,
+    cluster: str,
+    what: str,
+    actor: str,
+    version: str | None = None,
+    looked_at: Collection[str] | None = None,
+    same: SameBytes = "refuse",
+) -> tuple[int, list[str]]:
+    """Call what was seen of a cluster a family, real or ignore; return the label's number and the items.
+
+    All of them or none. version is the state of the cluster that was seen, and looked_at the ids of those
+    that were before the giver's eyes: how many of the items they are is kept with the label. Raises
+    ClusterChangedError, UnknownClusterError, LabelError or StoreUnavailableError.
+    """
+    with store.write() as connection:
+        ids = members_at_version(connection, cluster, version)
+        if not ids:
+            act = newest_act(connection, cluster)
+            raise LabelError(f"nothing of cluster {cluster} waits any more: {act}")
+        looked = None if looked_at is None else len(set(looked_at).intersection(ids))
+        return give(connection, ids, what, actor, same, f"cluster {cluster}", looked), ids
+
 
 _MARGIN_PX = 12
 _TITLE_PX = 20
@@ -36,12 +62,12 @@ class Freshness:
 
 
 def list_clusters(store: Store) -> list[ClusterView]:
-    """Return the clusters of which something still waits, in the order of `shown_all`.
+    """Return the clusters of which something still waits, in the order of `all_clusters`.
 
     Raises StoreUnavailableError.
     """
     with store.read() as connection:
-        return shown_all(connection)
+        return all_clusters(connection)
 
 
 def cluster_in_list(store: Store, name: str) -> tuple[ClusterView, list[ClusterView]]:
@@ -50,7 +76,7 @@ def cluster_in_list(store: Store, name: str) -> tuple[ClusterView, list[ClusterV
     Raises UnknownClusterError or StoreUnavailableError.
     """
     with store.read() as connection:
-        listed = shown_all(connection)
+        listed = all_clusters(connection)
         found = next((cluster for cluster in listed if cluster.id == name), None)
         return found or load_cluster(connection, name), listed
 

@@ -24,7 +24,7 @@ from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory import metrics
 from memory.clusters.clusters import describe
-from memory.clusters.shown import upsert_cluster
+from memory.clusters.views import upsert_cluster
 from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION, WIDTH, Scaling, features_of
 from memory.index.index import Index

@@ -15,8 +15,7 @@ from prometheus_client import REGISTRY
 
 from detector import challenger as module
 from detector.batch import Judged, judge, open_batch
-from detector.challenger import Challenger
-from detector.comparison import attach_comparison
+from detector.challenger import Challenger, attach_comparison
 from detector.records import MAX_COMPARISON_BYTES, Comparison
 from detector.release.artifact import Artifact, load, seal
 from detector.release.contract import MediaInput

@@ -28,7 +28,7 @@ from memory.settings import MemorySettings
 from memory.shift.alarms import put_raised, to_shelve
 from memory.shift.watch import ShiftWatch
 from memory.store import Store
-from memory.taken_back import ignore_retracted
+from memory.withdrawals import ignore_retracted
 
 HOSTILE = "cam\u202e'; DROP TABLE exemplars; --" + "猫" * 900
 DATABASES = ("sqlite_url", "postgresql_url")

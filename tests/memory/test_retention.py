@@ -11,9 +11,8 @@ from PIL import Image
 from sqlalchemy import create_engine
 
 from memory import retention
-from memory.bounds import MOST_ALIKE, beyond_sources, with_room
 from memory.labels import LabelError, label, undo
-from memory.retention import Retention, purge_sources, sweep
+from memory.retention import MOST_ALIKE, Retention, beyond_sources, purge_sources, sweep, with_room
 from memory.rows import select_exemplars
 from memory.schema import exemplars
 from memory.store import Store

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from memory.clusters import clustering
-from memory.clusters import shown as shown_module
+from memory.clusters import views as shown_module
 from memory.clusters.clustering import KEPT_MS, keep_clustered, renew
 from memory.clusters.review import (
     Freshness,
@@ -19,7 +19,7 @@ from memory.clusters.review import (
     list_clusters,
     members_of,
 )
-from memory.clusters.shown import ClusterView, UnknownClusterError
+from memory.clusters.views import ClusterView, UnknownClusterError
 from memory.labels import label, undo
 from memory.rows import count_clusters, now_ms
 from memory.store import Store, StoreUnavailableError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memory.clusters.clusters import Cluster, cluster, describe
-from memory.clusters.shown import names_of
+from memory.clusters.views import names_of
 from memory.records import is_cluster_id
 
 WIDTH = 60

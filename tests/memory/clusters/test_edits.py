@@ -12,10 +12,9 @@ from memory.clusters import edits as edits_module
 from memory.clusters.clustering import KEPT_MS, renew
 from memory.clusters.edit_history import edit_history
 from memory.clusters.edits import EditError, merge, split, undo_edit
-from memory.clusters.labelling import label_cluster
 from memory.clusters.pages import page_of
-from memory.clusters.review import list_clusters, members_of
-from memory.clusters.shown import ClusterChangedError, UnknownClusterError
+from memory.clusters.review import label_cluster, list_clusters, members_of
+from memory.clusters.views import ClusterChangedError, UnknownClusterError
 from memory.intake import Arrival
 from memory.labels import LabelError, history, label, undo
 from memory.records import IGNORE

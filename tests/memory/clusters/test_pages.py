@@ -7,9 +7,8 @@ from sqlalchemy import insert
 
 from memory.clusters import pages
 from memory.clusters.clustering import renew
-from memory.clusters.labelling import label_cluster
 from memory.clusters.pages import Order, facts_of, order_members, page_of, views_of
-from memory.clusters.review import list_clusters
+from memory.clusters.review import label_cluster, list_clusters
 from memory.crops.crop_store import CropsMissingError
 from memory.features import WIDTH
 from memory.labels import label

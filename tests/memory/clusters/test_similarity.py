@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import multivariate_normal
 from sklearn.metrics import roc_auc_score
 
-from memory.clusters.nearest import nearest_known
-from memory.clusters.similarity import NothingMarkedError, alike, towards
+from memory.clusters.similarity import NothingMarkedError, alike, nearest_known, towards
 from memory.index import shared_index
 from memory.index.shared_index import SharedIndex
 from memory.labels import label

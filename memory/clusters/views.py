@@ -82,7 +82,7 @@ def owners(connection: Connection) -> dict[str, str]:
     }
 
 
-def shown_all(connection: Connection) -> list[ClusterView]:
+def all_clusters(connection: Connection) -> list[ClusterView]:
     """Return the clusters of which something still waits.
 
     Suspects of the newest alarm come first, then what people made, the newest first, then the list as it was

@@ -25,7 +25,7 @@ def ignore_retracted(connection: Connection, ids: Sequence[str]) -> int:
     In the caller's transaction (`Store.write`), whichever of the exemplar and the correction came first.
     Returns how many.
     """
-    found = [each for some in batches(ids) for each in _taken_back(connection, some)]
+    found = [each for some in batches(ids) for each in _unlabelled_of(connection, some)]
     if found:
         number = open_label(connection, IGNORE, ACTOR)
         extend_label(connection, number, found)
@@ -35,7 +35,7 @@ def ignore_retracted(connection: Connection, ids: Sequence[str]) -> int:
     return len(found)
 
 
-def _taken_back(connection: Connection, ids: Sequence[str]) -> list[str]:
+def _unlabelled_of(connection: Connection, ids: Sequence[str]) -> list[str]:
     waits = (exemplars.c.shelf == "unknown") & exemplars.c.crops_digest.is_not(None)
     rows = connection.execute(
         select(exemplars.c.id, exemplars.c.release).where(exemplars.c.id.in_(ids), waits)
