@@ -1,4 +1,4 @@
-"""More like these: a cluster by likeness to members that a person marked, and the labelled exemplars near it."""
+"""More like these: a cluster by likeness to members that a person marked, and labelled exemplars near it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
