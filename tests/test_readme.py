@@ -53,6 +53,34 @@ def tree(room: str) -> str:
     return "\n".join(lines)
 
 
+def metrics_table(room: str) -> str:
+    """By the syntax tree: some families are only made where a database answers."""
+    lines = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    for path in sorted((ROOT / room).rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            match call:
+                case ast.Call(ast.Name(of), [ast.Constant(str(name)), ast.Constant(meaning), *labels]):
+                    if not name.startswith("forgewatch_"):
+                        continue
+                    labels += [keyword.value for keyword in call.keywords if keyword.arg == "labels"]
+                    named = ", ".join(f"`{label.value}`" for each in labels for label in each.elts)
+                    kind = "gauge" if of == "Lag" else of.removesuffix("MetricFamily").lower()
+                    name += "_total" if kind == "counter" else ""
+                    lines.append(f"| `{name}` | {kind} | {named} | {meaning} |")
+    return "\n".join(lines)
+
+
+METRICS = ROOT / "deploy/METRICS.md"
+
+
+def with_tables(page: str) -> str:
+    """The page of metrics with each room's table as the code has it."""
+    for room in SETTINGS:
+        begin, end = markers(room)
+        page = page.split(begin)[0] + begin + metrics_table(room) + end + page.split(end.lstrip("\n"))[1]
+    return page
+
+
 PARTS = {"settings": settings_table, "tree": tree}
 
 
@@ -77,6 +105,10 @@ def test_each_rooms_readme_names_every_setting_with_its_default(room):
 @pytest.mark.parametrize("room", SETTINGS)
 def test_each_rooms_readme_names_every_folder_with_its_purpose(room):
     assert part(readme(room).read_text(), "tree") == tree(room)
+
+
+def test_the_page_of_metrics_names_each_with_its_meaning():
+    assert METRICS.read_text() == with_tables(METRICS.read_text())
 
 
 PATHS = re.compile(r"`((?:[a-z_]+/)+(?:[a-z_0-9]+\.py)?)`")
@@ -136,4 +168,5 @@ if __name__ == "__main__":
             begin, end = markers(name)
             text = text.split(begin)[0] + begin + make(room) + end + text.split(end.lstrip("\n"))[1]
         readme(room).write_text(text)
+    METRICS.write_text(with_tables(METRICS.read_text()))
     runpy.run_path(str(ROOT / "tests/helm/test_chart_values.py"), run_name="__main__")

@@ -22,8 +22,6 @@ from memory.estimate.accuracy import accuracy
 from memory.estimate.audits import count_waiting
 from memory.store import Store, StoreUnavailableError
 
-_DAYS = 7
-
 
 class AccuracyGauges(Collector):
     """Estimates when it is scraped; history gives the ledger's events."""
@@ -35,7 +33,7 @@ class AccuracyGauges(Collector):
         """Yield the gauges; nothing where a database does not answer."""
         gauge = GaugeMetricFamily(
             "forgewatch_deploy_accuracy",
-            f"Share of the live release's verdicts of the last {_DAYS} days that are right, by "
+            "Share of the live release's verdicts of the last seven days that are right, by "
             "label (empty: all), by the audit; with its 95 % interval. None where it is not known",
             labels=["class", "bound"],
         )
@@ -43,7 +41,7 @@ class AccuracyGauges(Collector):
             live = replay(self._history()).live
             with self._memory.read() as connection:
                 waiting = count_waiting(connection)
-                told = live and accuracy(connection, live.digest, time.time_ns() // 10**6, _DAYS)
+                told = live and accuracy(connection, live.digest, time.time_ns() // 10**6, 7)
         except (LedgerError, StoreUnavailableError):
             return
         if told:

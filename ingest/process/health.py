@@ -170,9 +170,8 @@ class Disks(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield both gauges, without the volumes whose file system does not answer."""
-        of = ", in bytes, of the file system of a folder that this process writes."
-        free = GaugeMetricFamily("forgewatch_ingest_disk_free_bytes", f"Free{of}", labels=["volume", "disk"])
-        size = GaugeMetricFamily("forgewatch_ingest_disk_size_bytes", f"Size{of}", labels=["volume", "disk"])
+        free = GaugeMetricFamily("forgewatch_ingest_disk_free_bytes", "Free bytes", labels=["volume", "disk"])
+        size = GaugeMetricFamily("forgewatch_ingest_disk_size_bytes", "All bytes", labels=["volume", "disk"])
         for volume, folder in self._folders.items():
             try:
                 usage, there = shutil.disk_usage(existing(folder)), existing(folder).resolve()
