@@ -47,7 +47,7 @@ class Answers:
     def of(self, judged: Sequence[Judged], began_ns: int) -> list[Answer]:
         """Answer records that were taken at began_ns, Unix time in nanoseconds."""
         begin = self.spans.begin if self.spans else lambda *_: None
-        return [self._answer(each, begin(each.record, each.trace, began_ns)) for each in judged]
+        return [self._answer(item, begin(item.record, item.trace, began_ns)) for item in judged]
 
     def shrink_to_fit(self, answer: Answer, error: RecordTooLargeError) -> Answer:
         """Put a dead letter, which always fits, in place of an item's answer that is too large.

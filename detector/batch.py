@@ -157,7 +157,7 @@ def requests(ready: Sequence[PendingItem], max_crops: int, max_bytes: int) -> It
         part: list[PendingItem] = []
         for item in (item for item in ready if item.opened.shared == shared):
             longer = [*part, item]
-            crops = sum(len(each.decoded.crops) for each in longer)
+            crops = sum(len(opened.decoded.crops) for opened in longer)
             if part and (crops > max_crops or request_bytes(longer) > max_bytes):
                 yield part
                 longer = [item]
@@ -279,21 +279,21 @@ def _judge(part: list[PendingItem], score: Score, again: SecondPass, unknown_byt
         Origin(waiting.opened.record.id, waiting.item, Timings(decode_s=waiting.decode_s, model_s=model_s))
         for waiting in part
     ]
-    said = build(origins, items, output, artifact)
-    if wrong := [number for verdict in said for number in not_finite(verdict)]:
+    verdicts = build(origins, items, output, artifact)
+    if wrong := [number for verdict in verdicts for number in not_finite(verdict)]:
         raise TorchServeRefusedError(f"version {artifact.version} answers {', '.join(wrong[:4])}")
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [
-        JudgedItem(verdict, found, waiting.opened.media, clip, found.decoded.processor_s)
-        for verdict, found, waiting, clip in zip(said, evidence, part, known, strict=True)
+        JudgedItem(verdict, shown_parts, waiting.opened.media, clip, shown_parts.decoded.processor_s)
+        for verdict, shown_parts, waiting, clip in zip(verdicts, evidence, part, known, strict=True)
     ]
     judged = {}
     for waiting, now in zip(part, again(artifact, seen), strict=True):
         unknown = None
         if now.verdict.label == "unknown":
             decoded = now.evidence.decoded
-            shown = decoded.pictures.get(PICTURE)
+            picture = decoded.pictures.get(PICTURE)
             unknown = encode(
                 now.verdict,
                 decoded.crops,
@@ -301,7 +301,7 @@ def _judge(part: list[PendingItem], score: Score, again: SecondPass, unknown_byt
                 now.evidence.embedding,
                 artifact.manifest.feature_version,
                 unknown_bytes,
-                None if shown is None else shown[0],
+                None if picture is None else picture[0],
                 waiting.decoded.picture_hashes,
             )
         judged[waiting.place] = Judged(

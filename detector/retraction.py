@@ -217,7 +217,7 @@ class Retracting:
         rollout, route = self._serving.rollout, self._serving.route
         if rollout is None or route is None or route.stable.digest != rollout.stable:
             return ()
-        return tuple(each for each in rollout.retractions if each.release not in route.releases)
+        return tuple(entry for entry in rollout.retractions if entry.release not in route.releases)
 
     def run(self) -> None:
         """Take back what is due until told to stop; a fault costs only a round, which is done again."""
@@ -264,8 +264,8 @@ class Retracting:
         source = progress.source
         records = source.poll(self._most, _POLL_TIMEOUT_S)
         position, membership = source.position(), source.group_metadata()
-        found = (self._parse_retracted(record, retraction) for record in records)
-        verdicts = [verdict for verdict in found if verdict is not None]
+        parsed = (self._parse_retracted(record, retraction) for record in records)
+        verdicts = [verdict for verdict in parsed if verdict is not None]
         settled = self._judge_again(verdicts, retraction, media) if verdicts else []
         late = time.monotonic() > progress.at_s + _COMMIT_INTERVAL_S
         if settled or (late and position and position != progress.committed):
@@ -289,8 +289,8 @@ class Retracting:
         if retraction not in self.due() or route is None:
             raise BatchAbandonedError("the served release has changed")
         began = time.monotonic()
-        found = dict(media.records(each.verdict.item for each in verdicts))
-        batch = open_batch([*found.values()], Route(route.stable), self._sandbox, self._ingest)
+        again = dict(media.records(retracted.verdict.item for retracted in verdicts))
+        batch = open_batch([*again.values()], Route(route.stable), self._sandbox, self._ingest)
         unknown_bytes = min(MAX_MESSAGE_BYTES, self._ingest.max_record_bytes - HEADER_ROOM_BYTES)
         ask = partial(score, self._torchserve, self._serving, pause=self._pause)
         judged = judge(batch, ask, self._settings, unknown_bytes, again=self._look_again)
@@ -299,9 +299,9 @@ class Retracting:
         took_s = time.monotonic() - began
         self._most = max(1, min(_MOST_ITEMS, int(_BATCH_DURATION_S * len(verdicts) / max(took_s, 1e-6))))
         self._rest_s = min(_LONGEST_REST_S, _SHARE * took_s)
-        anew = dict(zip(found, judged, strict=True))
+        anew = dict(zip(again, judged, strict=True))
         corrections = self._corrections(retraction)
-        return [corrections.correct(each, anew.get(each.verdict.item)) for each in verdicts]
+        return [corrections.correct(retracted, anew.get(retracted.verdict.item)) for retracted in verdicts]
 
     def _corrections(self, retraction: Retraction) -> Corrections:
         return Corrections(retraction, self._ingest, self._settings.signing_key)
@@ -326,18 +326,18 @@ class Retracting:
     ) -> None:
         while True:
             try:
-                sink.commit([record for each in settled for record in each.sent], position, membership)
+                sink.commit([record for item in settled for record in item.sent], position, membership)
                 break
             except RecordTooLargeError as error:
                 if not any(
-                    record is error.record for each in settled if each.outcome.after for record in each.sent
+                    record is error.record for item in settled if item.outcome.after for record in item.sent
                 ):
                     raise
                 settled = [
-                    self._corrections(retraction).withdraw(each.listed, f"record_too_large: {error}")
-                    if any(record is error.record for record in each.sent)
-                    else each
-                    for each in settled
+                    self._corrections(retraction).withdraw(item.listed, f"record_too_large: {error}")
+                    if any(record is error.record for record in item.sent)
+                    else item
+                    for item in settled
                 ]
-        for each in settled:
-            metrics.RETRACTED.labels(each.outcome.outcome).inc()
+        for item in settled:
+            metrics.RETRACTED.labels(item.outcome.outcome).inc()

@@ -167,15 +167,15 @@ class _Pass:
             place, decoding = queue.popleft()
             began = time.perf_counter()
             try:
-                shown = _DecodedItem(place, wait_decoded(decoding, self.beat), time.perf_counter() - began)
+                entry = _DecodedItem(place, wait_decoded(decoding, self.beat), time.perf_counter() - began)
             except Exception as error:
                 if isinstance(error, DecodeError) and error.reason == "timeout":
                     self.items[place] = replace(self.items[place], processor_s=math.inf)
                 there = self._log_failure(error, place)
                 continue
-            if together and _crops([*together, shown]) > self.again.most_crops:
+            if together and _crops([*together, entry]) > self.again.most_crops:
                 there, together = self._ask_model(together), []
-            together.append(shown)
+            together.append(entry)
             if there and _crops(together) >= self.again.most_crops:
                 # What was decoded is let go of once it was looked at.
                 there, together = self._ask_model(together), []
@@ -203,21 +203,21 @@ class _Pass:
 
     def _ask_model(self, together: Sequence[_DecodedItem]) -> bool:
         """Put what was seen of these items into their places; where that fails of several, of each alone."""
-        items = [self.items[shown.place] for shown in together]
-        decoded = [shown.decoded for shown in together]
+        items = [self.items[entry.place] for entry in together]
+        decoded = [entry.decoded for entry in together]
         began = time.perf_counter()
         try:
             added = self.again.add_results(items, decoded) if together else []
         except Exception as error:
             if len(together) > 1 and not isinstance(error, TorchServeUnavailableError | MemoryError):
-                return all(self._ask_model([shown]) for shown in together)
-            logged = [self._log_failure(error, shown.place) for shown in together]
+                return all(self._ask_model([entry]) for entry in together)
+            logged = [self._log_failure(error, entry.place) for entry in together]
             return all(logged)
-        for shown, item in zip(together, added, strict=True):
-            took_s = shown.waited_s + (time.perf_counter() - began) / len(together)
+        for entry, item in zip(together, added, strict=True):
+            took_s = entry.waited_s + (time.perf_counter() - began) / len(together)
             timings = item.verdict.timings.model_copy(update={f"{self.again.adds}_s": took_s})
             verdict = item.verdict.model_copy(update={"timings": timings})
-            self.items[shown.place] = replace(item, verdict=verdict, processor_s=shown.decoded.processor_s)
+            self.items[entry.place] = replace(item, verdict=verdict, processor_s=entry.decoded.processor_s)
         return True
 
     def _leave_out(self, place: int) -> None:
@@ -229,16 +229,16 @@ class _Pass:
         """Log what failed of an item, but raise want of memory; False where nobody is there to ask."""
         if isinstance(error, MemoryError):
             raise error
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_TOLD_CHARS]
-        self.why.setdefault(place, told)
+        problem = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_TOLD_CHARS]
+        self.why.setdefault(place, problem)
         log.warning(
-            f"verdict goes out without a {self.again.adds}", item=self.items[place].verdict.id, error=told
+            f"verdict goes out without a {self.again.adds}", item=self.items[place].verdict.id, error=problem
         )
         return not isinstance(error, TorchServeUnavailableError | SandboxUnavailableError)
 
 
 def _crops(together: Sequence[_DecodedItem]) -> int:
-    return sum(len(shown.decoded.crops) for shown in together)
+    return sum(len(item.decoded.crops) for item in together)
 
 
 def _read_unchanged(item: JudgedItem) -> bytes:

@@ -62,19 +62,19 @@ def encode(
     crops is uint8 (n, S, S, 3), features float32 (F,) of that feature version, embedding float32 (D,).
     Raises ValueError when not even a message without crops fits.
     """
-    shown = {} if picture is None else {"picture": picture}
+    views = {} if picture is None else {"picture": picture}
     facts = {"verdict": verdict.model_dump_json(), "picture_hashes": picture_hashes.hex()}
     if feature_version is not None:
         facts["feature_version"] = feature_version
 
     def message(kept: int) -> bytes:
-        arrays = {"crops": crops[:kept], "features": features, "embedding": embedding} | shown
+        arrays = {"crops": crops[:kept], "features": features, "embedding": embedding} | views
         metadata = facts | {"left_out": str(len(crops) - kept)}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata)
 
     room = limit_bytes - len(message(0)) - _SLACK_BYTES
-    if shown and room < crops[0].nbytes:
-        shown = {}
+    if views and room < crops[0].nbytes:
+        views = {}
         room = limit_bytes - len(message(0)) - _SLACK_BYTES
     if room < 0:
         raise ValueError(f"a message without crops takes {limit_bytes - room} bytes, allowed {limit_bytes}")

@@ -91,8 +91,8 @@ def build(
     suspected: something else speaks against the items: where the gate would call one real, it is unknown.
     """
     gate = artifact.manifest.gate
-    shown = [*items, *(item for item in items for _ in item.regions)]
-    of_video = [item.kind == "video" for item in shown]
+    bearers = [*items, *(item for item in items for _ in item.regions)]
+    of_video = [item.kind == "video" for item in bearers]
     named = [origin.item.source for origin in origins]
     sources = [*named, *(name for name, item in zip(named, items, strict=True) for _ in item.regions)]
     rows = _rows(output, artifact, of_video, sources, len(items) if suspected else 0)
@@ -153,7 +153,7 @@ def build(
 def not_finite(verdict: Verdict) -> list[str]:
     """Name the numbers of a verdict that are none in its JSON: no reader takes it."""
     names = "fake_probability", "energy", "novelty", "unknown_score"
-    numbers = [(name, getattr(said, name)) for said in (verdict, *verdict.regions) for name in names]
+    numbers = [(name, getattr(bearer, name)) for bearer in (verdict, *verdict.regions) for name in names]
     numbers += [("distance", neighbour.distance) for neighbour in verdict.neighbours]
     return [f"{name} {value}" for name, value in numbers if not math.isfinite(value)]
 

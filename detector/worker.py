@@ -187,11 +187,11 @@ class Worker:
         beside = self.challenger.begin(batch, taken.route, waiting=waiting, behind=behind)
         again = partial(self._look_again, waiting=waiting)
         judged = judge(batch, self._score, self.settings, self._unknown_bytes(), self.heartbeat.beat, again)
-        for each in judged:
-            if isinstance(each.error, RequestFailedError):
-                self.serving.blame(each.release, str(each.error))
-        for place, said in self.challenger.end(beside, time.monotonic() - began).items():
-            judged[place] = attach_comparison(judged[place], batch[place], said, taken.route)
+        for item in judged:
+            if isinstance(item.error, RequestFailedError):
+                self.serving.blame(item.release, str(item.error))
+        for place, comparison in self.challenger.end(beside, time.monotonic() - began).items():
+            judged[place] = attach_comparison(judged[place], batch[place], comparison, taken.route)
         return count, judged
 
     def _unknown_bytes(self) -> int:
@@ -245,7 +245,7 @@ class Worker:
         offsets = self.source.offsets_after(taken.records)
         making = Answers(self.ingest, self.settings, self.spans)
         answers = making.of(judged, taken.began_ns)
-        came = [LAG_SECONDS.came(each.record) for each in judged]
+        came = [LAG_SECONDS.came(item.record) for item in judged]
         while True:
             records = [record for answer in answers for record in answer.sent]
             try:

@@ -198,8 +198,8 @@ def _check(attributes: dict[str, Any]) -> None:
     if version is None:
         raise EnvelopeError("bad_event", "the event has no specversion")
     if version not in _SPECVERSIONS:
-        said = repr(version[:64]) if isinstance(version, str) else f"of type {type(version).__name__}"
-        raise EnvelopeError("unknown_specversion", f"a specversion {said} is not known")
+        text = repr(version[:64]) if isinstance(version, str) else f"of type {type(version).__name__}"
+        raise EnvelopeError("unknown_specversion", f"a specversion {text} is not known")
     if not attributes.get("id"):
         raise EnvelopeError("bad_event", "the event has no id")
 
@@ -236,7 +236,7 @@ def _has_come_before(record: InRecord, key: bytes) -> bool:
 def _require_text(attribute: str, text: str, reason: EnvelopeReason) -> None:
     if len(text) > _MAX_ATTRIBUTE_CHARS:
         raise EnvelopeError(reason, f"the {attribute} is longer than {_MAX_ATTRIBUTE_CHARS} characters")
-    if found := _NO_TEXT.search(text):
+    if match := _NO_TEXT.search(text):
         # CloudEvents 1.0.2, type system: a String has neither.
-        code = f"U+{ord(found[0]):04X}"
+        code = f"U+{ord(match[0]):04X}"
         raise EnvelopeError(reason, f"the {attribute} holds {code}, a control character or a surrogate")

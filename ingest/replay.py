@@ -18,8 +18,8 @@ class ReplayError(Exception):
 
 def replay_count(letter: InRecord) -> int:
     """How often the record in this letter was replayed before; a number that is none counts as 0."""
-    said = dict(letter.headers).get(REPLAY_COUNT) or b""
-    return int(said) if said.isdigit() and len(said) < 4 else 0
+    value = dict(letter.headers).get(REPLAY_COUNT) or b""
+    return int(value) if value.isdigit() and len(value) < 4 else 0
 
 
 def origin(letter: InRecord) -> tuple[str, int, int]:

@@ -42,9 +42,9 @@ def trace_context(traceparent: object, tracestate: object = None) -> TraceContex
     A traceparent of a later version is passed on in the version 00, the one that is known here, with the
     flags that it knows.
     """
-    if not isinstance(traceparent, str) or (found := _PARENT.fullmatch(traceparent)) is None:
+    if not isinstance(traceparent, str) or (match := _PARENT.fullmatch(traceparent)) is None:
         return None
-    version, trace, parent, flags, more = found.groups()
+    version, trace, parent, flags, more = match.groups()
     if version == "ff" or (version == "00" and more) or not int(trace, 16) or not int(parent, 16):
         return None
     known = flags if version == "00" else f"{int(flags, 16) & _KNOWN_FLAGS:02x}"
@@ -54,19 +54,19 @@ def trace_context(traceparent: object, tracestate: object = None) -> TraceContex
 def of_headers(headers: Iterable[tuple[str, bytes | None]], prefix: str = "") -> TraceContext | None:
     """Read a record's headers of these names; of one that comes twice, the last."""
     wanted = {prefix + name: name for name in (TRACEPARENT, TRACESTATE)}
-    found = {
+    texts = {
         wanted[name.lower()]: raw.decode("ascii", "replace")
         for name, raw in headers
         if raw is not None and name.lower() in wanted
     }
-    return trace_context(found.get(TRACEPARENT), found.get(TRACESTATE))
+    return trace_context(texts.get(TRACEPARENT), texts.get(TRACESTATE))
 
 
 def _state(given: object) -> str | None:
     if not isinstance(given, str) or len(given) > _MAX_STATE_CHARS:
         return None
     members = [member for part in given.split(",") if (member := part.strip(" \t"))]
-    keys = [found[1] for member in members if (found := _MEMBER.fullmatch(member))]
+    keys = [match[1] for member in members if (match := _MEMBER.fullmatch(member))]
     if not members or len(members) > _MAX_MEMBERS or len(set(keys)) < len(members):
         return None
     return ",".join(members)

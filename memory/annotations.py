@@ -41,22 +41,22 @@ def take(
     What bears a label stays as it is, so that twice is once, and a person's word here counts. At most one
     annotation an exemplar. dry: change nothing; return the same. Raises LabelError, StoreUnavailableError.
     """
-    done, wanted = AnnotationOutcome(), {one.exemplar: one for one in annotations}
+    done, wanted = AnnotationOutcome(), {mark.exemplar: mark for mark in annotations}
     by_label: dict[tuple[str, str], list[str]] = defaultdict(list)
     with store.write() as connection:
         known = media_of(connection, list(wanted))
         done.left_out += [f"{name}: there is no such exemplar" for name in wanted if name not in known]
         for exemplar in exemplars_of(connection, list(known)):
-            one = wanted[exemplar.id]
+            mark = wanted[exemplar.id]
             calls = "ignore" if exemplar.shelf == "ignored" else exemplar.family
             if exemplar.crops_digest is None:
                 done.left_out.append(f"{exemplar.id}: its crops were purged")
             elif exemplar.shelf == "unknown":
-                by_label[one.annotator, one.family].append(exemplar.id)
-            elif calls == one.family:
+                by_label[mark.annotator, mark.family].append(exemplar.id)
+            elif calls == mark.family:
                 done.already += 1
             else:
-                done.left_out.append(f"{exemplar.id}: it is called {calls} here, and {one.family} there")
+                done.left_out.append(f"{exemplar.id}: it is called {calls} here, and {mark.family} there")
         done.labelled = sum(map(len, by_label.values()))
         if dry:
             return done

@@ -46,11 +46,11 @@ def unblock(connection: Connection, source: str, actor: str) -> None:
 def blocked_among(connection: Connection, sources: Iterable[str]) -> set[str]:
     """Return those sources that are blocked."""
     digests = {digest_of_source(source): source for source in sources}
-    found = set()
+    names = set()
     for some in batches(list(digests)):
         here = select(blocked.c.digest).where(blocked.c.digest.in_(some))
-        found |= {digests[digest] for digest in connection.scalars(here)}
-    return found
+        names |= {digests[digest] for digest in connection.scalars(here)}
+    return names
 
 
 def list_blocked(connection: Connection) -> list[BlockedSource]:

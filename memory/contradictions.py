@@ -27,18 +27,18 @@ def near_duplicates(connection: Connection, ids: Sequence[str], what: str) -> li
     """
     near = (_MINE.c.group == _OTHER.c.group) & (_MINE.c.media_digest != _OTHER.c.media_digest)
     of_likeness = select(_FIRST.c.id).where(_FIRST.c.id == _MINE.c.group).exists()
-    found = in_words(_pairs(connection, ids, what, near & of_likeness), what)
+    sentences = in_words(_pairs(connection, ids, what, near & of_likeness), what)
     fix = "where one is wrong: forgewatch label ID FAMILY"
-    return [f"near-duplicates are called two classes, {found}; {fix}"] if found else []
+    return [f"near-duplicates are called two classes, {sentences}; {fix}"] if sentences else []
 
 
 _MINE, _OTHER, _FIRST = exemplars.alias("mine"), exemplars.alias("other"), exemplars.alias("first")
 
 
-def in_words(found: Sequence[tuple[str, str, str]], what: str) -> str:
+def in_words(pairs: Sequence[tuple[str, str, str]], what: str) -> str:
     """Return the first of some pairs and the number of the others; empty where there is none."""
-    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return "".join(f"{own} ({what}) and {other} ({called}){more}" for own, other, called in found[:1])
+    more = f", and {len(pairs) - 1} more" if len(pairs) > 1 else ""
+    return "".join(f"{own} ({what}) and {other} ({called}){more}" for own, other, called in pairs[:1])
 
 
 def _pairs(
@@ -46,7 +46,7 @@ def _pairs(
 ) -> list[tuple[str, str, str]]:
     if what == IGNORE:
         return []
-    mine, found = set(ids), []
+    mine, pairs = set(ids), []
     called_otherwise = _OTHER.c.family.is_not(None) if what is None else _OTHER.c.family != what
     for some in batches(sorted(mine)):
         query = (
@@ -58,5 +58,5 @@ def _pairs(
             .where(_OTHER.c.crops_digest.is_not(None))
         )
         rows = connection.execute(query.order_by(_MINE.c.id, _OTHER.c.id))
-        found += [(own, other, called) for own, other, called in rows if other not in mine]
-    return found
+        pairs += [(own, other, called) for own, other, called in rows if other not in mine]
+    return pairs

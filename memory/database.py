@@ -55,9 +55,9 @@ def read_url(database_url: str) -> tuple[URL, dict[str, Any]]:
     except psycopg.Error:  # it quotes what it does not read
         raise ArgumentError(f"libpq does not read it: {_ENCODED}") from None
     hosts, ports = (str(options.get(name) or "").split(",") for name in ("host", "port"))
-    told = all(port.isdecimal() and int(port) <= 65535 for port in ports if port)
-    told = told and len(ports) in (1, len(hosts)) and "@" not in "".join(hosts)
-    if not told or (not pairs and ("@" in path or authority.count("@") > 1)):
+    valid = all(port.isdecimal() and int(port) <= 65535 for port in ports if port)
+    valid = valid and len(ports) in (1, len(hosts)) and "@" not in "".join(hosts)
+    if not valid or (not pairs and ("@" in path or authority.count("@") > 1)):
         raise ArgumentError(f"it has no host and port that can be told from the rest: {_ENCODED}")
     at = {"username": options.get("user"), "host": options.get("host"), "database": options.get("dbname")}
     return URL.create("postgresql+psycopg", **at), options  # type: ignore[arg-type]
@@ -77,8 +77,8 @@ def require_openable(setting: str, database_url: str) -> None:
         url, _ = read_url(database_url)
         url.get_dialect().import_dbapi()
     except (ArgumentError, NoSuchModuleError) as error:
-        told = "it begins otherwise" if isinstance(error, NoSuchModuleError) else error
-        raise WrongSettingError(setting, f"it is no database URL that is known here: {told}") from None
+        problem = "it begins otherwise" if isinstance(error, NoSuchModuleError) else error
+        raise WrongSettingError(setting, f"it is no database URL that is known here: {problem}") from None
     except ImportError as error:
         raise WrongSettingError(setting, f"the database's driver is not installed: {error}") from error
 

@@ -39,11 +39,11 @@ class ItemFeatures:
         """Return float32 (n, F), the mean over each item's crops, uint8 RGB (N_i, S, S, 3) with N_i >= 1."""
         crops = np.concatenate(items)
         cuts = range(_CROPS_AT_ONCE, len(crops), _CROPS_AT_ONCE)
-        each = np.concatenate(
+        rows = np.concatenate(
             [self._session.run(["features"], {"crops": part})[0] for part in np.split(crops, cuts)]
         )
         ends = np.cumsum([len(item) for item in items])[:-1]
-        return np.stack([part.mean(0, dtype=np.float32) for part in np.split(each, ends)])
+        return np.stack([part.mean(0, dtype=np.float32) for part in np.split(rows, ends)])
 
 
 def features_of(crops: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -69,7 +69,7 @@ def labels_of_media(connection: Connection, digests: Sequence[str]) -> dict[str,
     """Return what imported media is called now ("" for nothing), by the digest of its bytes."""
     ids = {_id(digest): digest for digest in digests}
     known = sorted(media_of(connection, list(ids)))
-    return {ids[found.id]: found.family or "" for found in exemplars_of(connection, known)}
+    return {ids[exemplar.id]: exemplar.family or "" for exemplar in exemplars_of(connection, known)}
 
 
 def labelled_media(connection: Connection, digests: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -84,7 +84,7 @@ def labelled_media(connection: Connection, digests: Sequence[str]) -> dict[str, 
 def test_media(connection: Connection, digests: Sequence[str]) -> list[str]:
     """Return which imported media lie on the test side of the split: nothing is trained or calibrated on."""
     known = sorted(media_of(connection, [_id(digest) for digest in digests]))
-    return [found.media_digest for found in exemplars_of(connection, known) if found.split == "test"]
+    return [exemplar.media_digest for exemplar in exemplars_of(connection, known) if exemplar.split == "test"]
 
 
 def prepare(
@@ -212,7 +212,7 @@ def _arrival(
     features: NDArray[np.float32],
     scan: bytes | None,
 ) -> Arrival:
-    shown = decoded.pictures.get(PICTURE)
+    picture = decoded.pictures.get(PICTURE)
     return Arrival(
         id=_id(digest),
         media_digest=digest,
@@ -225,7 +225,7 @@ def _arrival(
         unknown_score=None,
         received_at=datetime.now(UTC),
         verdict=None,
-        picture=None if shown is None else shown[0],
+        picture=None if picture is None else picture[0],
         scan=scan,
         picture_hashes=decoded.picture_hashes,
     )

@@ -18,13 +18,7 @@ from memory.index.index import Index
 from memory.index.picture_index import PictureIndex
 from memory.records import Exemplar
 from memory.retention import with_room
-from memory.rows import (
-    NewRow,
-    exemplars_of,
-    groups_by_media,
-    insert_rows,
-    media_of,
-)
+from memory.rows import NewRow, exemplars_of, groups_by_media, insert_rows, media_of
 from memory.store import ExemplarMemoryError
 
 UnfitReason = Literal["no_message", "no_crops", "bad_features", "refused"]
@@ -208,16 +202,16 @@ def _groups(
     """
     index.catch_up(connection, features)
     by_media = groups_by_media(connection, [arrival.media_digest for arrival in arrivals])
-    shown = [index.showing(arrival.picture_hashes) for arrival in arrivals]
+    alike = [index.showing(arrival.picture_hashes) for arrival in arrivals]
     nearest = [matches[0] if matches else None for matches in index.search(features, 1)]
-    likes = sorted({m.id for m in nearest if m is not None and m.distance < near}.union(filter(None, shown)))
+    likes = sorted({m.id for m in nearest if m is not None and m.distance < near}.union(filter(None, alike)))
     group_of = {e.id: e.group for e in exemplars_of(connection, likes)}
     scaled = index.scale(features)
     groups: list[str] = []
     # The items of one batch are not in the index yet: they are compared among themselves.
     batch = PictureIndex()
     for i, (arrival, match) in enumerate(zip(arrivals, nearest, strict=True)):
-        group = arrival.group or by_media.get(arrival.media_digest) or group_of.get(shown[i] or "")
+        group = arrival.group or by_media.get(arrival.media_digest) or group_of.get(alike[i] or "")
         if group is None and (same := batch.nearest(arrival.picture_hashes)) is not None:
             group = groups[same]
         if group is None:

@@ -83,12 +83,12 @@ def give(
     about: what the acts are about, by default the label.
     """
     parts = {} if what is None else {checked_name(what): list(ids)}
-    found = [] if same == "refuse" else same_bytes(connection, ids, what)
+    conflicts = [] if same == "refuse" else same_bytes(connection, ids, what)
     if same == "relabel" and what is not None:
-        parts[what] += dict.fromkeys(other for _, other, _ in found)
+        parts[what] += dict.fromkeys(other for _, other, _ in conflicts)
     else:
-        kept = {own: called for own, _, called in found}
-        parts = {name: [one for one in mine if one not in kept] for name, mine in parts.items()}
+        kept = {own: called for own, _, called in conflicts}
+        parts = {name: [id_ for id_ in mine if id_ not in kept] for name, mine in parts.items()}
         for own, called in kept.items():
             parts.setdefault(called, []).append(own)
     numbers = []
@@ -117,8 +117,8 @@ def reopen_label(connection: Connection, number: int, what: str, actor: str) -> 
 
     Raises LabelError.
     """
-    found = connection.execute(select(labels.c.what, labels.c.actor).where(labels.c.id == number)).first()
-    if found is None or (found.what, found.actor) != (what, actor):
+    row = connection.execute(select(labels.c.what, labels.c.actor).where(labels.c.id == number)).first()
+    if row is None or (row.what, row.actor) != (what, actor):
         raise LabelError(f"label {number} is none that {actor} began for {what}")
     if connection.execute(select(labels.c.id).where(labels.c.undoes == number)).first():
         raise LabelError(f"label {number} was undone: begin the import again")
@@ -153,8 +153,8 @@ def undo(store: Store, number: int, actor: str) -> int:
     StoreUnavailableError.
     """
     with store.write() as connection:
-        found = connection.execute(select(labels).where(labels.c.id == number)).first()
-        if found is None or found.undoes is not None:
+        label = connection.execute(select(labels).where(labels.c.id == number)).first()
+        if label is None or label.undoes is not None:
             raise LabelError(f"there is no label {number} to undo")
         if connection.execute(select(labels.c.id).where(labels.c.undoes == number)).first():
             raise LabelError(f"label {number} is undone already")

@@ -116,11 +116,11 @@ class Fill(Collector):
         )
         try:
             with self._store.read() as connection:
-                found, waiting = counts(connection), count_clusters(connection)
+                shelves, waiting = counts(connection), count_clusters(connection)
                 alarms = count_alarms(connection)
         except StoreUnavailableError:
             return
-        for (shelf, family), n in {("unknown", None): 0, **found}.items():
+        for (shelf, family), n in {("unknown", None): 0, **shelves}.items():
             fill.add_metric([shelf, family or ""], n)
         yield fill
         yield GaugeMetricFamily(

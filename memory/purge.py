@@ -54,18 +54,18 @@ def holding(connection: Connection, source: str) -> Holding:
     return Holding(source, shelves, clusters, bool(blocked_among(connection, [source])))
 
 
-def begin(connection: Connection, found: Holding, actor: str, *, blocks: bool) -> None:
+def begin(connection: Connection, holding: Holding, actor: str, *, blocks: bool) -> None:
     """Put a purge on record, and stop what would bring more of the source, in the caller's transaction."""
     if blocks:
-        block(connection, found.source, actor)
-    acts.append(connection, actor, PURGE, found.source, {"exemplars": found.shelves, "blocks": blocks})
+        block(connection, holding.source, actor)
+    acts.append(connection, actor, PURGE, holding.source, {"exemplars": holding.shelves, "blocks": blocks})
     for table in (watched, drift_watched):
-        connection.execute(delete(table).where(table.c.source == found.source))
-    if start := found.source[:SOURCE_START]:  # under none are those of too many sources a day
+        connection.execute(delete(table).where(table.c.source == holding.source))
+    if start := holding.source[:SOURCE_START]:  # under none are those of too many sources a day
         for table in (estimate_sums, audits):
             connection.execute(delete(table).where(table.c.source == start))
     for row in connection.execute(select(alarms.c.id, alarms.c.raised, alarms.c.evidence)).all():
-        if json.loads(row.raised)["source"] == found.source:
+        if json.loads(row.raised)["source"] == holding.source:
             here = alarms.c.id == row.id
             if row.evidence is None:  # its suspects would come yet
                 connection.execute(delete(alarms).where(here))

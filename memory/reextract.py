@@ -68,10 +68,10 @@ def _waiting(store: Store) -> list[tuple[str, str]]:
 
 def _compute_features(crops: CropStore, items: Sequence[tuple[str, str]]) -> dict[str, NDArray[np.float32]]:
     """Return the features of those items whose crops can be read, by id."""
-    found = {}
+    features = {}
     for item, digest in items:
         try:
-            found[item] = features_of(crops.load(digest))
+            features[item] = features_of(crops.load(digest))
         except (CropsMissingError, CropsDamagedError, ValueError) as error:
             log.error("features cannot be computed anew", exemplar=item, error=str(error))
-    return found
+    return features

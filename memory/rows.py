@@ -95,12 +95,12 @@ def select_exemplars(
 
 def exemplars_of(connection: Connection, ids: Sequence[str]) -> list[Exemplar]:
     """Return the exemplars with these ids, in this order. Raises UnknownExemplarError."""
-    found = {row.id: row for row in _by_id(connection, select(*_RECORD, exemplars.c.received_ms), ids)}
-    missing = [i for i in ids if i not in found]
+    rows = {row.id: row for row in _by_id(connection, select(*_RECORD, exemplars.c.received_ms), ids)}
+    missing = [i for i in ids if i not in rows]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UnknownExemplarError(f"there is no exemplar {missing[0]}{more}")
-    return [_exemplar(found[i]) for i in ids]
+    return [_exemplar(rows[i]) for i in ids]
 
 
 def media_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
@@ -242,8 +242,8 @@ def suspects_of_alarms(connection: Connection) -> set[str]:
 
 
 def _clusters_of_alarms(connection: Connection) -> list[list[str]]:
-    shown = connection.scalars(select(clusters.c.members).where(clusters.c.alarm.is_not(None)))
-    return [json.loads(members) for members in shown]
+    lists = connection.scalars(select(clusters.c.members).where(clusters.c.alarm.is_not(None)))
+    return [json.loads(members) for members in lists]
 
 
 def crops_in_use(connection: Connection, digests: Collection[str]) -> set[str]:

@@ -149,9 +149,9 @@ class StoredSource:
             return load_positions(connection)
 
     def _current_id(self) -> str | None:
-        found = self._consumer._cluster.topic_id(self._reading.topic)
+        topic_id = self._consumer._cluster.topic_id(self._reading.topic)
         # While the topic is gone, it is still the old one.
-        return self.topic_id if found is None else str(found)
+        return self.topic_id if topic_id is None else str(topic_id)
 
     def is_member(self) -> bool:
         """Whether the group has let this member in, be it with partitions or as one in reserve."""

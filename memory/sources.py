@@ -35,20 +35,20 @@ class MediaSource:
 
 def list_sources(connection: Connection) -> list[MediaSource]:
     """Return every source, those with alarms first, then those with most unknown items."""
-    found: dict[str, MediaSource] = {}
+    sources: dict[str, MediaSource] = {}
 
     def of(name: str) -> MediaSource:
-        return found.setdefault(name, MediaSource(name))
+        return sources.setdefault(name, MediaSource(name))
 
     for name, shelf, count in _by_shelf(connection):
         of(name).shelves[shelf] = count
-    for name, said in count_by_source(connection, LATELY).items():
-        of(name).said = said
+    for name, counts in count_by_source(connection, LATELY).items():
+        of(name).said = counts
     newest = select(alarms.c.raised).order_by(alarms.c.id.desc()).limit(_ALARMS)
     for text in reversed(connection.scalars(newest).all()):
         raised = Raised.model_validate_json(text)
         of(raised.source).alarms.append(raised)
-    return sorted(found.values(), key=_most_to_see)
+    return sorted(sources.values(), key=_most_to_see)
 
 
 def is_of(name: str) -> ColumnElement[bool]:

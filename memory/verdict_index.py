@@ -47,15 +47,15 @@ WITHDRAWN = "withdrawn"
 _TAKEN_BACK = (SUPERSEDED, WITHDRAWN)
 
 
-def note_verdicts(connection: Connection, found: Sequence[tuple[InRecord, Verdict | Withdrawal]]) -> None:
+def note_verdicts(connection: Connection, batch: Sequence[tuple[InRecord, Verdict | Withdrawal]]) -> None:
     """Write where verdicts lie, and withdrawals; what those and corrections replace is called superseded.
 
     What is told of the same offsets, as of a topic before, is replaced.
     """
-    if not found:
+    if not batch:
         return
     offsets = defaultdict(list)
-    for record, _ in found:
+    for record, _ in batch:
         offsets[record.partition].append(record.offset)
     for partition, of in offsets.items():
         here = verdicts.c.offset.between(min(of), max(of))
@@ -76,11 +76,11 @@ def note_verdicts(connection: Connection, found: Sequence[tuple[InRecord, Verdic
                 if isinstance(verdict, Verdict) and verdict.label == "fake"
                 else None,
             }
-            for record, verdict in found
+            for record, verdict in batch
         ],
     )
 
-    for record, verdict in found:
+    for record, verdict in batch:
         if (taken_back := release_taken_back(verdict)) is not None:
             # It lies in the partition of the one that it replaces, later.
             before = (verdicts.c.partition == record.partition) & (verdicts.c.offset < record.offset)
@@ -182,7 +182,7 @@ def count_over_time(
     """
     longest = verdicts.c.at_ms.between(until_ms - spans_ms[-1], until_ms)
     first = connection.scalar(select(func.min(verdicts.c.at_ms)).where(longest))
-    spans = (one for one in spans_ms if until_ms - one <= (first or 0))
+    spans = (span_ms for span_ms in spans_ms if until_ms - span_ms <= (first or 0))
     since = until_ms - next(spans, spans_ms[-1])
     width = -(-(until_ms - since) // parts)
     part = ((verdicts.c.at_ms - since) // width).label("part")

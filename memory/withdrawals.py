@@ -25,14 +25,14 @@ def ignore_retracted(connection: Connection, ids: Sequence[str]) -> int:
     In the caller's transaction (`Store.write`), whichever of the exemplar and the correction came first.
     Returns how many.
     """
-    found = [each for some in batches(ids) for each in _unlabelled_of(connection, some)]
-    if found:
+    those = [id_ for some in batches(ids) for id_ in _unlabelled_of(connection, some)]
+    if those:
         number = open_label(connection, IGNORE, ACTOR)
-        extend_label(connection, number, found)
-        details = {"label": number, "what": IGNORE, **acts.as_fields(found)}
+        extend_label(connection, number, those)
+        details = {"label": number, "what": IGNORE, **acts.as_fields(those)}
         acts.append(connection, ACTOR, "label", f"label {number}", details)
-        log.info("unknowns whose verdicts were taken back are ignored", items=len(found), label=number)
-    return len(found)
+        log.info("unknowns whose verdicts were taken back are ignored", items=len(those), label=number)
+    return len(those)
 
 
 def _unlabelled_of(connection: Connection, ids: Sequence[str]) -> list[str]:
@@ -41,16 +41,16 @@ def _unlabelled_of(connection: Connection, ids: Sequence[str]) -> list[str]:
         select(exemplars.c.id, exemplars.c.release).where(exemplars.c.id.in_(ids), waits)
     )
     said_by = {row.id: version_of(row.release) for row in rows if row.release is not None}
-    items = {item: each for each in said_by if (item := item_of(each)) is not None}
+    items = {item: id_ for id_ in said_by if (item := item_of(id_)) is not None}
     if not items:
         return []
     at = tuple_(verdicts.c.item_partition, verdicts.c.item_offset)
     query = select(verdicts).where(at.in_(list(items))).order_by(verdicts.c.at_ms, verdicts.c.offset)
     superseded, newest = set[str](), dict[str, str]()
     for row in connection.execute(query):
-        each = items[row.item_partition, row.item_offset]
+        id_ = items[row.item_partition, row.item_offset]
         if row.label != SUPERSEDED:
-            newest[each] = row.label
-        elif row.release == said_by[each]:
-            superseded.add(each)
-    return [each for each in said_by if each in superseded and newest.get(each, "unknown") != "unknown"]
+            newest[id_] = row.label
+        elif row.release == said_by[id_]:
+            superseded.add(id_)
+    return [id_ for id_ in said_by if id_ in superseded and newest.get(id_, "unknown") != "unknown"]

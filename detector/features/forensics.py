@@ -40,8 +40,8 @@ class Colour(nn.Module):
         super().__init__()
         self.side = side
         nothing = torch.zeros_like(kernels)
-        each = torch.cat([torch.cat([kernels, nothing], 1), torch.cat([nothing, kernels], 1)])
-        self.register_buffer("kernels", each, persistent=False)
+        both = torch.cat([torch.cat([kernels, nothing], 1), torch.cat([nothing, kernels], 1)])
+        self.register_buffer("kernels", both, persistent=False)
         self.register_buffer("laplacian", kernels[3:].repeat(4, 1, 1, 1), persistent=False)
 
     def forward(self, crops: Tensor, chroma: Tensor) -> Tensor:

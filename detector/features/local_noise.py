@@ -97,8 +97,8 @@ class LocalNoise(nn.Module):
         self.windows = Windows(side, _WINDOW)
         self.colour_windows = Windows(self.chroma_px, _WINDOW // 2)
         # Of what nothing explains the means are 0.
-        told = [4 * row + column for row in range(3) for column in range(4) if row == 2 or column > 0]
-        self.register_buffer("told", torch.tensor(told), persistent=False)
+        chosen = [4 * row + column for row in range(3) for column in range(4) if row == 2 or column > 0]
+        self.register_buffer("told", torch.tensor(chosen), persistent=False)
 
     def forward(self, luma: Tensor, chroma: Tensor, filtered: Tensor) -> Tensor:
         """Return how far the noise of luminance and of colour spreads, as such and unexplained."""

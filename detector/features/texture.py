@@ -44,11 +44,11 @@ class TextureFeatures(nn.Module):
         return torch.cat(statistics, 1)
 
     def _convolve(self, planes: Tensor, convolution: Convolution, start: int) -> tuple[Tensor, int]:
-        out, each, kernel, _ = convolution.shape
-        bias_at = start + out * each * kernel**2
+        out, inputs, kernel, _ = convolution.shape
+        bias_at = start + out * inputs * kernel**2
         end = bias_at + out
         weight = self.weights[start:bias_at].reshape(convolution.shape)
-        groups = int(planes.shape[1]) // each
+        groups = int(planes.shape[1]) // inputs
         bias = self.weights[bias_at:end]
         # Of a kernel with an even side the first row and column are 0, as TensorFlow pads.
         padding = (kernel - 1) // 2

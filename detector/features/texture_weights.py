@@ -86,21 +86,21 @@ def texture_weights() -> NDArray[np.float32]:
     if hashlib.sha256(data).hexdigest() != _DIGEST:
         raise ValueError(f"{_FILE} of {_PACKAGE} has other bytes than the lock's: install it anew")
     tensors, parts = _tensors(data), []
-    for convolution in (one for block in BLOCKS for one in block.convolutions):
+    for convolution in (stage for block in BLOCKS for stage in block.convolutions):
         gamma, beta, mean, variance = (
             tensors[f"{convolution.norm}.{name}"]
             for name in ("weight", "bias", "running_mean", "running_var")
         )
         gain = gamma / np.sqrt(variance + _EPSILON)
-        out, each, side, _ = convolution.shape
+        out, inputs, side, _ = convolution.shape
         more = convolution.stride - 1
         sides = side - more, side - more
         kernel = tensors[f"{convolution.weight}.weight"]
         # TensorFlow's order: of a depthwise kernel channels come last but one, of others last.
-        if each == 1:
+        if inputs == 1:
             kernel = kernel.reshape(*sides, out, 1).transpose(2, 3, 0, 1)
         else:
-            kernel = kernel.reshape(*sides, each, out).transpose(3, 2, 0, 1)
+            kernel = kernel.reshape(*sides, inputs, out).transpose(3, 2, 0, 1)
         kernel = np.pad(kernel, ((0, 0), (0, 0), (more, 0), (more, 0)))
         parts += [(kernel * gain[:, None, None, None]).ravel(), beta - mean * gain]
     return np.concatenate(parts).astype(np.float32)
@@ -147,7 +147,7 @@ def _numbers() -> NDArray[np.float32]:
 
 def _exchange_weights(graph: bytes, old: NDArray[np.float32], new: NDArray[np.float32]) -> bytes:
     start = 0
-    for convolution in (one for block in BLOCKS for one in block.convolutions):
+    for convolution in (layer for block in BLOCKS for layer in block.convolutions):
         for size in (math.prod(convolution.shape), convolution.shape[0]):
             held, put = (values[start : start + size].tobytes() for values in (old, new))
             if graph.count(held) != 1:

@@ -106,6 +106,6 @@ def architecture_of(backbone: str, **fields: Any) -> Architecture:
     Raises BackboneError for a name that timm does not know, and pydantic's ValidationError for other fields.
     """
     if backbone != NO_BACKBONE:
-        shown = shown_to(backbone)
-        fields |= {"mean": shown.mean, "deviation": shown.deviation}
+        example = shown_to(backbone)
+        fields |= {"mean": example.mean, "deviation": example.deviation}
     return Architecture.model_validate({"backbone": backbone} | fields)

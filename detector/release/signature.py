@@ -83,10 +83,10 @@ def read_signers(signers: Path) -> list["Certificate"]:
         raise SignersError(f"the trusted signers {signers} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SignersError(f"the trusted signers {signers} are no PEM file of certificates") from error
-    for each in certificates:
-        key = each.public_key()
+    for certificate in certificates:
+        key = certificate.public_key()
         if not isinstance(key, EllipticCurvePublicKey) or key.curve.name not in _CURVES:
-            name = each.subject.rfc4514_string()
+            name = certificate.subject.rfc4514_string()
             raise SignersError(f"the trusted signers {signers}: {name} has no key of {', '.join(_CURVES)}")
     return certificates
 
@@ -132,7 +132,7 @@ def _problem(artifact: Artifact, signature: bytes, certificate: "Certificate") -
         try:
             verifier.use_elliptic_key_verifier(public_key=key).verify(artifact.folder, copy)
             payload = json.loads(base64.b64decode(json.loads(signature)["dsseEnvelope"]["payload"]))
-            named = {each["name"] for each in payload["predicate"]["resources"]}
+            named = {resource["name"] for resource in payload["predicate"]["resources"]}
         except Exception as error:  # it reads what anybody wrote, and promises no kind of error
             return f"{type(error).__name__} {error}".splitlines()[0][:200]
     # A signature may name paths that it leaves out, and model-signing leaves them out too.

@@ -192,7 +192,7 @@ def conform(
     open_axes = dict(sizes or {})
     names = {spec.name for spec in specs}
     if arrays.keys() != names:
-        expected, got = (", ".join(sorted(each)) for each in (names, arrays))
+        expected, got = (", ".join(sorted(some)) for some in (names, arrays))
         raise TensorsError(f"expected {expected}; got {got or 'nothing'}")
     for spec in specs:
         array = arrays[spec.name]

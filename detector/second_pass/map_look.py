@@ -75,19 +75,19 @@ class MapLook:
     def add_results(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
         """Return the items with their maps. Raises ValueError for a frame of another size than the first."""
         covered = [covering(item.verdict.width, item.verdict.height, self.contract.crop_px) for item in items]
-        for (corners, _), shown in zip(covered, decoded, strict=True):
-            if corners != tuple(region.box[:2] for region in shown.regions):
+        for (corners, _), look in zip(covered, decoded, strict=True):
+            if corners != tuple(region.box[:2] for region in look.regions):
                 raise ValueError("the frame is not of the size that the first look saw")
-        counts = [len(shown.crops) for shown in decoded]
+        counts = [len(look.crops) for look in decoded]
         request: Request = {
-            CROPS: np.concatenate([shown.crops for shown in decoded]),
+            CROPS: np.concatenate([look.crops for look in decoded]),
             OF_PICTURE: np.repeat(np.arange(len(items)), counts),
         }
         cells = np.split(self.ask(request)[CELLS], np.cumsum(counts)[:-1])
         mapped = []
-        for item, shown, (corners, part), of_item in zip(items, decoded, covered, cells, strict=True):
+        for item, look, (corners, part), of_item in zip(items, decoded, covered, cells, strict=True):
             picture = assemble_map(of_item, corners, part)
-            map_ = forgery_map(picture, self.contract.threshold, shown.regions[0].frame)
+            map_ = forgery_map(picture, self.contract.threshold, look.regions[0].frame)
             mapped.append(replace(item, verdict=item.verdict.model_copy(update={"map": map_})))
         return mapped
 

@@ -255,7 +255,7 @@ def _standing_out(scores: NDArray[np.float64], first: int, end: int) -> float:
     return float(scores[first:end].mean()) * (1 - (float(np.mean(beside)) if beside else 0.0))
 
 
-def _tiou(one: NDArray[np.float64], others: Segments) -> NDArray[np.float64]:
-    common = np.maximum(np.minimum(one[1], others[:, 1]) - np.maximum(one[0], others[:, 0]), 0)
-    union = (one[1] - one[0]) + (others[:, 1] - others[:, 0]) - common
+def _tiou(segment: NDArray[np.float64], others: Segments) -> NDArray[np.float64]:
+    common = np.maximum(np.minimum(segment[1], others[:, 1]) - np.maximum(segment[0], others[:, 0]), 0)
+    union = (segment[1] - segment[0]) + (others[:, 1] - others[:, 0]) - common
     return np.asarray(common / np.maximum(union, 1e-12))

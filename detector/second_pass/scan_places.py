@@ -69,8 +69,8 @@ def places_along(
     """
     most = min(most_frames, max(FEWEST, _MOST_PIXELS // (size[0] * size[1])))
     numbers = sample(length, most)
-    found = sorted((one for one in regions if one.kind == "face"), key=lambda one: one.box[2] * one.box[3])
-    largest = {face.frame: face.box for face in found}
+    faces = sorted((r for r in regions if r.kind == "face"), key=lambda face: face.box[2] * face.box[3])
+    largest = {face.frame: face.box for face in faces}
     corners = corners_along(largest, numbers, size, crop_px, elsewhere)
     places = (Place(number, *corner) for number, corner in zip(numbers, corners, strict=True))
     return PlacesPlan(crop_px=crop_px, places=tuple(places))

@@ -212,8 +212,8 @@ def _copy(path: Path, archive: zipfile.ZipFile, digest: str) -> None:
         while chunk := source.read(_CHUNK_BYTES):
             hashed.update(chunk)
             target.write(chunk)
-    if (found := hashed.hexdigest()) != digest:
-        raise DamagedArtifactError(f"{path} has SHA-256 {found}, the release says {digest}")
+    if (actual := hashed.hexdigest()) != digest:
+        raise DamagedArtifactError(f"{path} has SHA-256 {actual}, the release says {digest}")
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

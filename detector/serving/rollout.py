@@ -219,9 +219,9 @@ class Serving:
         with suppress(OSError):
             discard(digest, self._loader.cache)
         self._settled = None  # TorchServe may have loaded it
-        told = f"{type(error).__name__}: {error}"
-        self._faults[digest] = told
-        log.error("release refused", release=version_of(digest), error=told)
+        problem = f"{type(error).__name__}: {error}"
+        self._faults[digest] = problem
+        log.error("release refused", release=version_of(digest), error=problem)
 
     def _reroute(self, rollout: Rollout) -> None:
         """Let what is ready and wanted score; for what no longer does, the rollback window begins."""
@@ -229,7 +229,7 @@ class Serving:
         at_hand = {**before, **self._ready}
         stable = None if rollout.stable in self._out else at_hand.get(rollout.stable)
         if stable is None and (self.route is None or self.route.stable.digest in self._out):
-            stable = next((at_hand[each] for each in self._fallbacks(rollout) if each in at_hand), None)
+            stable = next((at_hand[name] for name in self._fallbacks(rollout) if name in at_hand), None)
         if stable is None and self.route is not None:
             stable = self.route.stable
         if stable is None:

@@ -222,13 +222,13 @@ class RolloutClient:
             self.kept = rollout
 
     def _show(self, state: State) -> None:
-        for each in STATES:
-            metrics.ROLLOUT_STATE.labels(each).set(each == state)
+        for name in STATES:
+            metrics.ROLLOUT_STATE.labels(name).set(name == state)
 
 
-def _later(one: Rollout, other: Rollout) -> bool:
+def _later(new: Rollout, other: Rollout) -> bool:
     """Whether one is a later word of the same ledger: the topic is only behind."""
-    return one.ledger == other.ledger and (one.epoch, one.sequence) > (other.epoch, other.sequence)
+    return new.ledger == other.ledger and (new.epoch, new.sequence) > (other.epoch, other.sequence)
 
 
 def _read(path: Path) -> Rollout | None:

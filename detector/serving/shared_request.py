@@ -101,12 +101,12 @@ def read_shared(body: bytes, folder: Path | None) -> bytes:
         finally:
             os.close(at)
         with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
+            status = os.fstat(descriptor)
             # A second name would be in somebody else's hands; a pipe would have the worker wait.
-            if not _is_own(found, stat.S_ISREG) or found.st_nlink != 1:
+            if not _is_own(status, stat.S_ISREG) or status.st_nlink != 1:
                 raise SharedRequestError("a shared request is another's, or no file")
-            if found.st_size != size or size > MAX_REQUEST_BYTES:
-                raise SharedRequestError(f"a shared request has {found.st_size} bytes, not {size}")
+            if status.st_size != size or size > MAX_REQUEST_BYTES:
+                raise SharedRequestError(f"a shared request has {status.st_size} bytes, not {size}")
             data = file.read(size)
     except OSError as error:
         raise SharedRequestError(f"a shared request cannot be read: {error.strerror}") from error
@@ -115,5 +115,5 @@ def read_shared(body: bytes, folder: Path | None) -> bytes:
     return data
 
 
-def _is_own(found: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
-    return is_kind(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+def _is_own(status: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
+    return is_kind(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077

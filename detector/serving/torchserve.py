@@ -254,29 +254,29 @@ def _send(
             timeout=client.timeout if timeout_s is None else timeout_s,
         )
     except httpx.TransportError as error:
-        said = f"{method} {path}: {type(error).__name__}: {error}"
+        problem = f"{method} {path}: {type(error).__name__}: {error}"
         if isinstance(error, httpx.ReadTimeout):
-            raise OutlastedError(said) from error
+            raise OutlastedError(problem) from error
         if isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
-            raise BrokenOffError(said) from error
-        raise TorchServeUnavailableError(said) from error
+            raise BrokenOffError(problem) from error
+        raise TorchServeUnavailableError(problem) from error
     named = reply.headers.get(RELEASE_HEADER)
     if reply.is_success and named == release:
         return reply
-    said = f"{method} {path}: HTTP {reply.status_code}: {_message(reply)}"
+    problem = f"{method} {path}: HTTP {reply.status_code}: {_message(reply)}"
     if reply.status_code == httpx.codes.GATEWAY_TIMEOUT and named is not None:
-        raise OutlastedError(said)
+        raise OutlastedError(problem)
     if reply.is_server_error:
-        raise FailedError(said)
+        raise FailedError(problem)
     if reply.status_code == httpx.codes.NOT_FOUND:
-        raise VersionMissingError(said)
+        raise VersionMissingError(problem)
     if reply.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
-        raise RequestTooLargeError(said)
+        raise RequestTooLargeError(problem)
     if named != release:
         raise ForeignAnswerError(
-            f"{said}: no handler of the release answered. Restart TorchServe, and end others on its port"
+            f"{problem}: no handler of the release answered. Restart TorchServe, and end others on its port"
         )
-    raise TorchServeRefusedError(said)
+    raise TorchServeRefusedError(problem)
 
 
 def _message(reply: httpx.Response) -> str:

@@ -128,10 +128,10 @@ def prepare(
     """
     properties, log_settings = folder / "config.properties", folder / "log4j2.xml"
     # Relative to the folder, which it runs in: Log4j would read more into a path than its letters.
-    shown = _MODEL_LOG_CONSOLE
+    appender = _MODEL_LOG_CONSOLE
     if model_log is not None:
-        shown = _MODEL_LOG_FILE.format(file=escape(os.path.relpath(model_log, folder)))
-    log_settings.write_text(_LOG4J.format(model_log=shown))
+        appender = _MODEL_LOG_FILE.format(file=escape(os.path.relpath(model_log, folder)))
+    log_settings.write_text(_LOG4J.format(model_log=appender))
     properties.write_text(
         _for_java(
             _PROPERTIES.format(
@@ -249,8 +249,8 @@ def bury_orphans(server: subprocess.Popen[bytes]) -> None:
     """Take the exit status of every ended child but the server itself, which would stay zombies else."""
     ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
     try:
-        while (found := os.waitid(os.P_ALL, 0, ended)) and found.si_pid != server.pid:
-            os.waitpid(found.si_pid, 0)
+        while (ended_child := os.waitid(os.P_ALL, 0, ended)) and ended_child.si_pid != server.pid:
+            os.waitpid(ended_child.si_pid, 0)
     except ChildProcessError:
         return
 

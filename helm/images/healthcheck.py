@@ -19,7 +19,7 @@ TORCHSERVE_URL = "http://127.0.0.1:8080"
 
 def module_run(processes: Path = Path("/proc")) -> str | None:
     """The module of the oldest `python -m MODULE` of this container that has an address to ask."""
-    for folder in sorted(processes.glob("[0-9]*"), key=lambda found: int(found.name)):
+    for folder in sorted(processes.glob("[0-9]*"), key=lambda process: int(process.name)):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -50,10 +50,10 @@ def main() -> int:
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        said = answer.read(1000).decode(errors="replace").strip()
+        text = answer.read(1000).decode(errors="replace").strip()
     except (OSError, HTTPException) as error:
         return _say(f"{module}: {host}:{port}{path}: {error}")
-    sys.stdout.write(f"{module}: {said}\n")
+    sys.stdout.write(f"{module}: {text}\n")
     return int(answer.status != 200)
 
 

@@ -59,8 +59,8 @@ def kafka_options(settings: IngestSettings) -> dict[str, Any]:
         "reconnect_backoff_max_ms": _MOST_BACKOFF_MS,
     }
     # The client takes neither a path nor a secret.
-    shown = {n: v.get_secret_value() if isinstance(v, SecretStr) else v for n, v in options.items()}
-    return {n: str(v) if isinstance(v, Path) else v for n, v in shown.items() if v is not None}
+    plain = {n: v.get_secret_value() if isinstance(v, SecretStr) else v for n, v in options.items()}
+    return {n: str(v) if isinstance(v, Path) else v for n, v in plain.items() if v is not None}
 
 
 _finds_reason = ConsumerCoordinator.need_rejoin
@@ -183,8 +183,8 @@ def as_refusal(
     who, where = _user(options), ",".join(options["bootstrap_servers"])
     if kind is None:
         return BrokerRefusedError(f"{where}: {who} lacks a right: {error}; grant it (README, Broker)")
-    told = error.args[0] if error.args else ()
-    names = name or ", ".join(sorted({told} if isinstance(told, str) else set(map(str, told))))
+    about = error.args[0] if error.args else ()
+    names = name or ", ".join(sorted({about} if isinstance(about, str) else set(map(str, about))))
     return BrokerRefusedError(f"{where}: {who} may not use the {kind} {names}; grant it {rights} there")
 
 

@@ -43,10 +43,10 @@ def in_records(
     """Give what a poll brought; `reached` says how far it went beyond the last record of each partition."""
     records = []
     for partition, batch in polled.items():
-        found = list(batch)
-        for record in found:
+        fetched = list(batch)
+        for record in fetched:
             passed = 0
-            if record is found[-1] and (reach := reached.get((partition.topic, partition.partition))):
+            if record is fetched[-1] and (reach := reached.get((partition.topic, partition.partition))):
                 passed = max(0, reach.next - record.offset - 1)
             at_ms = -1 if record.timestamp is None else record.timestamp
             at = record.topic, record.partition, record.offset, at_ms

@@ -88,8 +88,8 @@ class SameTopic:
 
 def fresh_topic_id(consumer: Any, topic: str, timeout_ms: int) -> str | None:
     """Ask the broker for a topic's id; None where there is no such topic, or no ids. Raises KafkaError."""
-    asked = consumer._cluster.request_update()
-    consumer._net.run(consumer._manager.wait_for, asked, timeout_ms)
+    update = consumer._cluster.request_update()
+    consumer._net.run(consumer._manager.wait_for, update, timeout_ms)
     topic_id = consumer._cluster.topic_id(topic)
     return None if topic_id is None else str(topic_id)
 

@@ -155,20 +155,20 @@ class Source:
         where the broker does not answer.
         """
         for partition in self._consumer.assignment():
-            found = self._fetch_committed(partition)
-            if found is None:
+            committed = self._fetch_committed(partition)
+            if committed is None:
                 self._seek_to_start(partition)
-            elif not Position(found.offset, found.metadata or None).is_of(self._same_topic.topic_id):
+            elif not Position(committed.offset, committed.metadata or None).is_of(self._same_topic.topic_id):
                 log.warning(
                     "the topic was made anew and is read from its beginning",
                     topic=partition.topic,
                     partition=partition.partition,
-                    committed=found.offset,
+                    committed=committed.offset,
                 )
                 self._seek_to_start(partition)
             else:
-                self._consumer.seek(partition, found.offset)
-                metrics.LAG_SECONDS.on_answers({(partition.topic, partition.partition): found.offset})
+                self._consumer.seek(partition, committed.offset)
+                metrics.LAG_SECONDS.on_answers({(partition.topic, partition.partition): committed.offset})
         self._placed = True
 
     def _seek_to_start(self, partition: TopicPartition) -> None:
@@ -188,8 +188,8 @@ class Source:
         try:
             if not self._is_same_topic():
                 return
-            found = {at: self._fetch_committed(at) for at in self._consumer.assignment()}
-            kept = {at: None if one is None else one.offset for at, one in found.items()}
+            committed = {at: self._fetch_committed(at) for at in self._consumer.assignment()}
+            kept = {at: None if position is None else position.offset for at, position in committed.items()}
             lost = metrics.LOST if self._past is None else self._past.lost
             steps = seek_past_gap(self._consumer, error, kept, lost)
         except RetriableError as late:

@@ -77,15 +77,15 @@ def explain(error: Exception, kinds: Sequence[type[BaseSettings]]) -> list[Probl
         return [Problem(_variable(kind, field), f"not the JSON that it must be: {error.__cause__}")]
     kind = next(kind for kind in kinds if kind.__name__ == error.title)
     problems = []
-    for found in error.errors(include_url=False, include_input=False):
+    for problem in error.errors(include_url=False, include_input=False):
         # A secret may be among the values and the names that are not ours, so none is shown.
-        said = found["msg"].removeprefix("Value error, ")
-        field, *inside = map(str, found["loc"] or ("…",))
-        inside = inside[:-1] if found["type"] == "extra_forbidden" else inside
-        inside = [each for each in inside if re.fullmatch(r"[\w-]+", each)]
+        message = problem["msg"].removeprefix("Value error, ")
+        field, *inside = map(str, problem["loc"] or ("…",))
+        inside = inside[:-1] if problem["type"] == "extra_forbidden" else inside
+        inside = [part for part in inside if re.fullmatch(r"[\w-]+", part)]
         about = kind.model_fields[field].description if field in kind.model_fields else None
         at = f"at {'.'.join(inside)}: " if inside else ""
-        problems.append(Problem(_variable(kind, field), f"{at}{said}{f' ({about})' if about else ''}"))
+        problems.append(Problem(_variable(kind, field), f"{at}{message}{f' ({about})' if about else ''}"))
     return problems
 
 
@@ -165,8 +165,8 @@ class Process:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         # This runs between any two steps of the main thread, which may hold the lock of `stop` or of the
         # log just then: to take one of them here would be to wait for oneself.
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        for handled in _SIGNALS:
+            signal.signal(handled, signal.SIG_DFL)
         os.write(self._tell, bytes([number]))
         if self.starting:
             raise SystemExit(self._stopped)
@@ -233,8 +233,8 @@ def _failure(process: Process) -> str:
 
 
 def _refuse(problems: Sequence[Problem]) -> int:
-    for found in problems:
-        log.critical("wrong setting", setting=found.setting, problem=found.problem)
+    for problem in problems:
+        log.critical("wrong setting", setting=problem.setting, problem=problem.problem)
     return WRONG_SETTING
 
 

@@ -69,11 +69,11 @@ class _Answers:
             return self.metrics(environ, start)
         probe = self.probes.get(path)
         if probe is None:
-            status, said = "404 Not Found", f"there are {', '.join(self.probes)} and /metrics"
+            status, text = "404 Not Found", f"there are {', '.join(self.probes)} and /metrics"
         else:
             problem = probe()
-            status, said = ("200 OK", "ok") if problem is None else ("503 Service Unavailable", problem)
-        body = f"{' '.join(said.split())}\n".encode()
+            status, text = ("200 OK", "ok") if problem is None else ("503 Service Unavailable", problem)
+        body = f"{' '.join(text.split())}\n".encode()
         start(status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))])
         return [body]
 
@@ -150,8 +150,8 @@ def serve_health(
     thread = Thread(target=server.serve_forever, name="health", daemon=True)
     thread.start()
     try:
-        shown = f"[{host}]" if family == socket.AF_INET6 else host
-        yield f"http://{shown}:{server.server_port}"
+        address = f"[{host}]" if family == socket.AF_INET6 else host
+        yield f"http://{address}:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

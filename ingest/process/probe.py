@@ -14,15 +14,15 @@ _MOST_BYTES = 1000
 
 def main(url: str) -> int:
     """Ask, and print one line: the answer, or why there is none."""
-    asked = urlsplit(url)
-    connection = HTTPConnection(asked.hostname or "", asked.port or 80, timeout=_TIMEOUT_S)
+    address = urlsplit(url)
+    connection = HTTPConnection(address.hostname or "", address.port or 80, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", asked.path)
+        connection.request("GET", address.path)
         answer = connection.getresponse()
-        said, code = answer.read(_MOST_BYTES).decode(errors="replace"), int(answer.status != 200)
+        text, code = answer.read(_MOST_BYTES).decode(errors="replace"), int(answer.status != 200)
     except (OSError, HTTPException) as error:
-        said, code = f"{url} does not answer: {error}", 1
-    print(" ".join(said.split()))  # noqa: T201 - what it says is its purpose
+        text, code = f"{url} does not answer: {error}", 1
+    print(" ".join(text.split()))  # noqa: T201 - what it says is its purpose
     return code
 
 

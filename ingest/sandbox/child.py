@@ -138,9 +138,9 @@ class Child:
     def _read_status(self, timeout_s: float) -> int:
         """What the process that forked it says next: its id, then how it ended. Raises OSError."""
         self._status.settimeout(timeout_s)
-        if not (said := self._status.recv(32)):
+        if not (status := self._status.recv(32)):
             raise ConnectionResetError("the process that forks decoding processes has ended")
-        return int(said)
+        return int(status)
 
     def _end(self, timeout_s: float) -> int:
         """Wait for its end: its exit code, or less than 0 the signal. Raises TimeoutError."""

@@ -117,20 +117,20 @@ _NEW_KIND, _OLD_KIND, _PHOTOMETRIC, _SUB_DIRECTORIES, _DNG_VERSION = 254, 255, 2
 def pages(data: bytes) -> list[TiffPage]:
     """Find the pictures of a TIFF, also those that lie below another, in the file's order."""
     file, header = BytesIO(data), data[: 16 if data[2:3] == b"+" or data[3:4] == b"+" else 8]
-    waiting, found = [ImageFileDirectory_v2(header).next], dict[int, TiffPage]()
-    while waiting and len(found) < _MOST_PAGES:
+    waiting, by_offset = [ImageFileDirectory_v2(header).next], dict[int, TiffPage]()
+    while waiting and len(by_offset) < _MOST_PAGES:
         offset = waiting.pop(0)
-        if not offset or offset in found:
+        if not offset or offset in by_offset:
             continue
         file.seek(offset)
         tags = ImageFileDirectory_v2(header)
         tags.load(file)
         is_part = bool(tags.get(_NEW_KIND, 0) & 5) or tags.get(_OLD_KIND) == 2
         is_raw = tags.get(_PHOTOMETRIC) in (32803, 34892) or _DNG_VERSION in tags or data[8:10] == b"CR"
-        found[offset] = TiffPage(offset, is_part, is_raw)
+        by_offset[offset] = TiffPage(offset, is_part, is_raw)
         below = tags.get(_SUB_DIRECTORIES, ())
         waiting = [*(below if isinstance(below, tuple) else [below]), tags.next, *waiting]
-    return list(found.values())
+    return list(by_offset.values())
 
 
 def at_page(data: bytes, page: TiffPage) -> bytes:

@@ -297,9 +297,9 @@ def _heif_pixels(data: bytes, max_pixels: int) -> NDArray[np.uint8]:
     rows, (width, height) = picture.data, picture.size
     check_bytes(width, height, RGB_BYTES, max_pixels)
     depth = 2 if picture.mode.endswith("16") else 1
-    shown = np.ndarray((height, width, 3), f"u{depth}", rows, strides=(picture.stride, 3 * depth, depth))
-    copy = np.empty(shown.shape, np.uint8)  # the rows are gone with the picture
-    return np.asarray(np.right_shift(shown, 8 * (depth - 1), out=copy, casting="unsafe"), np.uint8)
+    pixels = np.ndarray((height, width, 3), f"u{depth}", rows, strides=(picture.stride, 3 * depth, depth))
+    copy = np.empty(pixels.shape, np.uint8)  # the rows are gone with the picture
+    return np.asarray(np.right_shift(pixels, 8 * (depth - 1), out=copy, casting="unsafe"), np.uint8)
 
 
 def _check_size(image: Image.Image, max_pixels: int, frames: int) -> None:

@@ -170,10 +170,10 @@ def find_faces(picture: NDArray[np.uint8], most: int) -> tuple[Box, ...]:
         scale = longest / _COPY_PX
         size = (max(1, round(width / scale)), max(1, round(height / scale)))
         copy = np.asarray(_smaller(picture, size))
-    found = _detector()(np.ascontiguousarray(copy), 0)
-    if not found and (scale > 1 or longest <= _TINY_PX):
-        found = _detector()(np.ascontiguousarray(copy), 1)
-    boxes = (_native(face, scale, width, height) for face in found)
+    detections = _detector()(np.ascontiguousarray(copy), 0)
+    if not detections and (scale > 1 or longest <= _TINY_PX):
+        detections = _detector()(np.ascontiguousarray(copy), 1)
+    boxes = (_native(face, scale, width, height) for face in detections)
     within = [box for box in boxes if box[2] > 0 and box[3] > 0]
     return tuple(sorted(within, key=lambda box: (-box[2] * box[3], box))[:most])
 

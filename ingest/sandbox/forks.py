@@ -63,9 +63,9 @@ class Forks:
 
     def begin(self, items: socket.socket, status: socket.socket) -> None:
         """Have a child forked that serves one socket, and is told of on the other. Raises OSError."""
-        asked: Future[None] = Future()
-        self._asked.put(([items.fileno(), status.fileno()], asked))
-        asked.result()
+        begun: Future[None] = Future()
+        self._asked.put(([items.fileno(), status.fileno()], begun))
+        begun.result()
 
     def count_crash(self) -> None:
         """A child was ended by what it decoded, or may have been taken over by it."""
@@ -77,8 +77,8 @@ class Forks:
         self._thread.join()
 
     def _serve(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            descriptors, future = asked
+        while (request := self._asked.get()) is not None:
+            descriptors, future = request
             try:
                 self._fork(descriptors)
                 future.set_result(None)
@@ -143,14 +143,14 @@ def command() -> list[str]:
 
 def serve(control: socket.socket, run: Callable[[socket.socket], None]) -> None:
     """The other side, in the process that forks: a child for each pair of sockets, until told to end."""
-    waiting, children, told = select.poll(), dict[int, int](), dict[int, int]()
+    waiting, children, statuses = select.poll(), dict[int, int](), dict[int, int]()
     waiting.register(control, select.POLLIN)
     ended = False
     while children or not ended:
         for descriptor, _ in waiting.poll():
             if descriptor == control.fileno():
-                said, passed, _, _ = socket.recv_fds(control, 1, 2)
-                if not said:
+                message, passed, _, _ = socket.recv_fds(control, 1, 2)
+                if not message:
                     waiting.unregister(control)
                     ended = True
                     continue
@@ -159,22 +159,22 @@ def serve(control: socket.socket, run: Callable[[socket.socket], None]) -> None:
                     _become(items, run)
                 os.close(items)
                 children[status], watched = pid, os.pidfd_open(pid)
-                told[watched] = status
+                statuses[watched] = status
                 _say(status, pid)
                 waiting.register(status, 0)  # which is to say: POLLHUP
                 waiting.register(watched, select.POLLIN)
-            elif descriptor in told:
+            elif descriptor in statuses:
                 end = os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOWAIT)
                 assert end is not None
-                _say(told.pop(descriptor), end.si_status * (1 if end.si_code == os.CLD_EXITED else -1))
+                _say(statuses.pop(descriptor), end.si_status * (1 if end.si_code == os.CLD_EXITED else -1))
                 waiting.unregister(descriptor)
                 os.close(descriptor)
             elif descriptor in children:
                 pid = children.pop(descriptor)
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                for watched in [one for one, status in told.items() if status == descriptor]:
-                    del told[watched]
+                for watched in [child for child, status in statuses.items() if status == descriptor]:
+                    del statuses[watched]
                     waiting.unregister(watched)
                     os.close(watched)
                 waiting.unregister(descriptor)

@@ -61,8 +61,8 @@ def video_frames(
         raise DecodeError("out_of_memory", "the video does not fit the memory limit") from error
     except (av.error.FFmpegError, ValueError, OverflowError, RuntimeError, LookupError) as error:
         cut = "the file is cut, or was still being written: " if gaps.incomplete else ""
-        said = error.strerror if isinstance(error, av.error.FFmpegError) else error
-        raise DecodeError("corrupt", f"{cut}the film cannot be read: {said}") from error
+        reason = error.strerror if isinstance(error, av.error.FFmpegError) else error
+        raise DecodeError("corrupt", f"{cut}the film cannot be read: {reason}") from error
 
 
 def _frames(

@@ -205,13 +205,13 @@ def receive_decoded(sock: socket.socket, plan: Plan, max_pixels: int, waiting: W
     if wrong := _contradiction(answer, most, max_pixels, len(body)):
         raise WireError(wrong)
     pixels = memoryview(body)
-    shown, pictures = answer.rows * most.row_bytes, {}
-    crops = np.frombuffer(pixels[:shown], np.uint8)
+    taken_bytes, pictures = answer.rows * most.row_bytes, {}
+    crops = np.frombuffer(pixels[:taken_bytes], np.uint8)
     for name, picture in plan.pictures.items() if isinstance(plan, MediaPlan) else ():
         taken = answer.frames * picture.height_px * picture.width_px * 3
-        rows = np.frombuffer(pixels[shown : shown + taken], np.uint8)
+        rows = np.frombuffer(pixels[taken_bytes : taken_bytes + taken], np.uint8)
         pictures[name] = rows.reshape(answer.frames, picture.height_px, picture.width_px, 3)
-        shown += taken
+        taken_bytes += taken
     facts = {name: fact for name, fact in answer if name != "rows"}
     crops = crops.reshape(answer.rows, most.crop_px, most.crop_px, 3)
     return Decoded(crops=crops, pictures=pictures, **facts)

@@ -67,7 +67,7 @@ def newcomers(connection: Connection, version: str, waiting: Sequence[str]) -> N
 
 
 def joined_since(
-    found: Newcomers, unknown: Features, known: NDArray[np.float32], classes: Sequence[str]
+    newcomers: Newcomers, unknown: Features, known: NDArray[np.float32], classes: Sequence[str]
 ) -> dict[str, str]:
     """Return the name of the cluster that a person made for each new item that joins one.
 
@@ -76,22 +76,22 @@ def joined_since(
     is no further from the nearest members than 95 % of them are from theirs. What was there when the cluster
     was made never joins: a person left it out.
     """
-    new = frozenset[str]().union(*found.later.values())
+    new = frozenset[str]().union(*newcomers.later.values())
     rows = [i for i, name in enumerate(unknown.ids) if name in new]
     if not rows:
         return {}
     labels = np.array(classes, str)
     others = [known[labels == name] for name in np.unique(labels)]
-    parts = [*(m.matrix for m in found.made.values()), *(r.matrix for r in found.rivals), *others]
+    parts = [*(m.matrix for m in newcomers.made.values()), *(r.matrix for r in newcomers.rivals), *others]
     scaling = Scaling.fit(known if len(known) else np.concatenate(parts))
     ends = np.cumsum([len(part) for part in parts])
     z = scaling.apply(np.concatenate([*parts, unknown.matrix[rows]]))
     which = assign_to_parts(z, np.split(np.arange(ends[-1]), ends[:-1]), np.arange(ends[-1], len(z)))
-    names = list(found.made)
+    names = list(newcomers.made)
     return {
         unknown.ids[row]: names[part]
         for row, part in zip(rows, which, strict=True)
-        if 0 <= part < len(names) and unknown.ids[row] in found.later[names[part]]
+        if 0 <= part < len(names) and unknown.ids[row] in newcomers.later[names[part]]
     }
 
 
@@ -172,7 +172,7 @@ def renew(store: Store, settings: MemorySettings, seen: int = -1) -> int:
         inputs = replace(inputs, waiting={unknown.ids[i]: inputs.waiting[unknown.ids[i]] for i in left})
         unknown = replace(unknown, ids=tuple(inputs.waiting), matrix=unknown.matrix[left])
     with metrics.CLUSTERING_SECONDS.time():
-        found = cluster(
+        fresh = cluster(
             unknown.ids,
             unknown.matrix,
             known.matrix,
@@ -182,25 +182,25 @@ def renew(store: Store, settings: MemorySettings, seen: int = -1) -> int:
             list(inputs.waiting.values()),
         )
     with store.write() as connection:
-        _put_on_record(connection, found, joined, revision, inputs.digest)
+        _put_on_record(connection, fresh, joined, revision, inputs.digest)
     return revision
 
 
 def _inputs(connection: Connection, settings: MemorySettings) -> _Inputs:
     newest_first = exemplars.c.revision.desc(), exemplars.c.id
     version = select(exemplars.c.feature_version).where(exemplars.c.shelf == "unknown")
-    found: str = connection.scalar(version.order_by(*newest_first).limit(1)) or ""
+    newest: str = connection.scalar(version.order_by(*newest_first).limit(1)) or ""
     waiting = select(exemplars.c.id, exemplars.c.source).where(
-        exemplars.c.feature_version == found, exemplars.c.shelf == "unknown"
+        exemplars.c.feature_version == newest, exemplars.c.shelf == "unknown"
     )
     taught = select(exemplars.c.id, exemplars.c.family).where(
-        exemplars.c.feature_version == found, exemplars.c.family.is_not(None)
+        exemplars.c.feature_version == newest, exemplars.c.family.is_not(None)
     )
     known = connection.execute(taught.order_by(*newest_first)).all()
-    shown = suspects_of_alarms(connection).union(owners(connection))
+    reserved = suspects_of_alarms(connection).union(owners(connection))
     return _Inputs(
-        version=found,
-        waiting={i: of for i, of in connection.execute(waiting.order_by(*newest_first)) if i not in shown},
+        version=newest,
+        waiting={i: of for i, of in connection.execute(waiting.order_by(*newest_first)) if i not in reserved},
         taught=[row.id for row in known],
         classes=[row.family for row in known],
         min_items=settings.min_cluster_items,
@@ -208,7 +208,7 @@ def _inputs(connection: Connection, settings: MemorySettings) -> _Inputs:
 
 
 def _put_on_record(
-    connection: Connection, found: Sequence[Cluster], joined: Mapping[str, str], revision: int, inputs: str
+    connection: Connection, fresh: Sequence[Cluster], joined: Mapping[str, str], revision: int, inputs: str
 ) -> None:
     before = connection.execute(select(clustering)).first()
     if before is not None and before.revision > revision:
@@ -219,9 +219,9 @@ def _put_on_record(
     _put_joined(connection, joined, now)
     gone = (clusters.c.shown_ms < now - KEPT_MS) & clusters.c.alarm.is_(None)
     connection.execute(delete(clusters).where(gone))
-    for place, part in enumerate(found):
-        said = {"resembles": part.resembles, "spread": part.spread, "unclustered": part.unclustered}
-        upsert_cluster(connection, part.members, shown_ms=now, place=place, **said)
+    for place, part in enumerate(fresh):
+        values = {"resembles": part.resembles, "spread": part.spread, "unclustered": part.unclustered}
+        upsert_cluster(connection, part.members, shown_ms=now, place=place, **values)
     row = {"revision": revision, "computed_ms": now, "inputs": inputs}
     if before is None:
         connection.execute(insert(clustering).values(id=1, **row))

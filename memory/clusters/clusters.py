@@ -86,10 +86,10 @@ def cluster(
     with threadpool_limits(1):
         parts, rest = parts_of_many(z, names, find, partial(_stand_apart, z, of), smallest, most)
     parts.sort(key=lambda p: (p[0] is not None, -len(p[1]), names[p[1][0]]))
-    found = [describe(names, z, rows, resembles) for resembles, rows in parts]
+    described = [describe(names, z, rows, resembles) for resembles, rows in parts]
     if len(rest):
-        found.append(describe(names, z, rest, None, unclustered=True))
-    return found
+        described.append(describe(names, z, rest, None, unclustered=True))
+    return described
 
 
 def useful(classes: Sequence[str]) -> list[int]:
@@ -164,8 +164,8 @@ def _by_source(
     parts = [rows[numbers == number] for number in np.unique(numbers)]
     few = parts.pop(0) if len(parts) > 1 and len(parts[0]) < _FOUNDS else rows[:0]
     while pairs := _alike(z, parts):
-        for one, other in pairs:
-            parts[one] = np.sort(np.concatenate([parts[one], parts[other]]))
+        for this, other in pairs:
+            parts[this] = np.sort(np.concatenate([parts[this], parts[other]]))
         gone = {other for _, other in pairs}
         parts = [part for number, part in enumerate(parts) if number not in gone]
     if not len(few):
@@ -181,14 +181,16 @@ def _alike(z: NDArray[np.float32], parts: Sequence[NDArray[np.int64]]) -> list[t
     numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     scores = separation_scores(z[np.concatenate(parts)].astype(np.float64), numbers, 0)
     scores = np.stack([-scores, scores], 1) if scores.ndim == 1 else scores
-    found, pairs, taken = [], list[tuple[int, int]](), set[int]()
-    for one, other in combinations(range(len(parts)), 2):
-        second = scores[:, other] - scores[:, one]
-        found.append((float((second[numbers == other][:, None] > second[numbers == one]).mean()), one, other))
-    for auc, one, other in sorted(found):
-        if auc < _OTHER_SOURCE and taken.isdisjoint((one, other)):
-            pairs.append((one, other))
-            taken |= {one, other}
+    close, pairs, taken = [], list[tuple[int, int]](), set[int]()
+    for this, other in combinations(range(len(parts)), 2):
+        second = scores[:, other] - scores[:, this]
+        close.append(
+            (float((second[numbers == other][:, None] > second[numbers == this]).mean()), this, other)
+        )
+    for auc, this, other in sorted(close):
+        if auc < _OTHER_SOURCE and taken.isdisjoint((this, other)):
+            pairs.append((this, other))
+            taken |= {this, other}
     return pairs
 
 
@@ -229,27 +231,27 @@ def _second_part(z: NDArray[np.float64], smallest: int) -> NDArray[np.bool_] | N
 
 
 def _stand_apart(
-    z: NDArray[np.float32], sources: NDArray[np.str_], one: NDArray[np.int64], other: NDArray[np.int64]
+    z: NDArray[np.float32], sources: NDArray[np.str_], this: NDArray[np.int64], other: NDArray[np.int64]
 ) -> bool:
     """Say whether two parts of n >= 2 rows are two, by the measure of sources or, of one, of a division."""
-    if mode(sources[one]) != mode(sources[other]):
-        return not _alike(z, [one, other])
-    rows = np.concatenate([one, other])
-    return _clearly_two(separation_scores(z[rows].astype(np.float64), np.arange(len(rows)) >= len(one), 0))
+    if mode(sources[this]) != mode(sources[other]):
+        return not _alike(z, [this, other])
+    rows = np.concatenate([this, other])
+    return _clearly_two(separation_scores(z[rows].astype(np.float64), np.arange(len(rows)) >= len(this), 0))
 
 
 def separation_scores(z: NDArray[np.float64], parts: NDArray[Any], turn: int) -> NDArray[np.float64]:
     """Return how much each row rather belongs to each of some numbered parts, or to the second of two."""
     folds = StratifiedKFold(min(_FOLDS, np.bincount(parts).min()), shuffle=True, random_state=turn)
-    told = discriminant(int(parts.max()) + 1)
-    return np.asarray(cross_val_predict(told, z, parts, cv=folds, method="decision_function"), np.float64)
+    lda = discriminant(int(parts.max()) + 1)
+    return np.asarray(cross_val_predict(lda, z, parts, cv=folds, method="decision_function"), np.float64)
 
 
 def _clearly_two(scores: NDArray[np.float64]) -> bool:
-    one, two = (
+    single, two = (
         GaussianMixture(k, n_init=3, random_state=0).fit(scores[:, None]).bic(scores[:, None]) for k in (1, 2)
     )
-    return bool((one - two) / len(scores) > _CLEARLY_APART)
+    return bool((single - two) / len(scores) > _CLEARLY_APART)
 
 
 def describe(

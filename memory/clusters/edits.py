@@ -31,10 +31,10 @@ def split(store: Store, cluster: str, ids: Sequence[str], actor: str, version: s
     chosen = list(dict.fromkeys(ids))
     with store.read() as connection:
         _check_part(connection, cluster, chosen, version)
-        found = _rank_members(connection, chosen)
+        ranked = _rank_members(connection, chosen)
     with store.write() as connection:
         _check_part(connection, cluster, chosen, version)
-        return _put(connection, found, actor, "split", [cluster])
+        return _put(connection, ranked, actor, "split", [cluster])
 
 
 def merge(store: Store, parts: Sequence[tuple[str, str | None]], actor: str) -> Edit:
@@ -47,11 +47,11 @@ def merge(store: Store, parts: Sequence[tuple[str, str | None]], actor: str) -> 
         raise EditError("give two or more clusters to merge, each once")
     with store.read() as connection:
         members = _all_of(connection, parts)
-        found = _rank_members(connection, members)
+        ranked = _rank_members(connection, members)
     with store.write() as connection:
         if _all_of(connection, parts) != members:
             raise EditError("the clusters changed meanwhile: look at them again")
-        return _put(connection, found, actor, "merge", names)
+        return _put(connection, ranked, actor, "merge", names)
 
 
 def undo_edit(store: Store, number: int, actor: str) -> Edit:
@@ -112,14 +112,14 @@ def _rank_members(connection: Connection, ids: Sequence[str]) -> tuple[list[str]
         versions.update({row.id: row.feature_version for row in connection.execute(query)})
     ((version, _),) = Counter(versions.values()).most_common(1)
     raw = select_features(connection, version, [i for i in ids if versions[i] == version])
-    found = describe(raw.ids, Scaling.fit(raw.matrix).apply(raw.matrix), np.arange(len(raw.ids)), None)
-    return [*found.members, *(i for i in ids if versions[i] != version)], found.spread
+    described = describe(raw.ids, Scaling.fit(raw.matrix).apply(raw.matrix), np.arange(len(raw.ids)), None)
+    return [*described.members, *(i for i in ids if versions[i] != version)], described.spread
 
 
 def _put(
-    connection: Connection, found: tuple[list[str], float], actor: str, what: str, taken_from: Sequence[str]
+    connection: Connection, ranked: tuple[list[str], float], actor: str, what: str, taken_from: Sequence[str]
 ) -> Edit:
-    members, spread = found
+    members, spread = ranked
     done = _append(connection, actor, what, "", taken_from, len(members))
     values = {"shown_ms": done.at_ms, "place": None, "resembles": None, "unclustered": False}
     name = upsert_cluster(connection, members, spread=spread, edit=done.id, **values)

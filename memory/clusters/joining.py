@@ -47,25 +47,25 @@ def parts_of_many(
     left, parts = drawn, list[Part]()
     for _ in range(_SEARCHES):
         sample, others = np.sort(left[:most]), left[most:]
-        found, rest = find(sample)
-        found = [(resembles, sample[rows]) for resembles, rows in found]
-        if found and len(others):
-            which = assign_to_parts(z, [rows for _, rows in found], others)
-            found = [
-                (name, np.concatenate([rows, others[which == i]])) for i, (name, rows) in enumerate(found)
+        kinds, rest = find(sample)
+        kinds = [(resembles, sample[rows]) for resembles, rows in kinds]
+        if kinds and len(others):
+            which = assign_to_parts(z, [rows for _, rows in kinds], others)
+            kinds = [
+                (name, np.concatenate([rows, others[which == i]])) for i, (name, rows) in enumerate(kinds)
             ]
             others = others[which < 0]
         earlier = len(parts)
-        for part in found:
+        for part in kinds:
             _put(parts, earlier, part, apart)
         left = np.concatenate([others, sample[rest]])
-        if not found or not len(others) or len(left) < smallest:
+        if not kinds or not len(others) or len(left) < smallest:
             break
     return [(resembles, np.sort(rows)) for resembles, rows in parts], np.sort(left)
 
 
 def assign_to_parts(
-    z: NDArray[np.float32], found: Sequence[NDArray[np.int64]], others: NDArray[np.int64]
+    z: NDArray[np.float32], parts: Sequence[NDArray[np.int64]], others: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return for each of the other rows of z the number of the part that it joins, -1 for none.
 
@@ -74,17 +74,17 @@ def assign_to_parts(
     conformal bound.
     """
     which = np.full(len(others), -1)
-    members = [z[rows] for rows in found]
+    members = [z[rows] for rows in parts]
     bounds = [np.quantile(_distances(own, own, skip=1), _INSIDE) for own in members]
-    numbers = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
-    told = (
-        discriminant(len(found)).fit(np.concatenate(members).astype(np.float64), numbers)
-        if len(found) > 1
+    numbers = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
+    model = (
+        discriminant(len(parts)).fit(np.concatenate(members).astype(np.float64), numbers)
+        if len(parts) > 1
         else None
     )
     for start in range(0, len(others), _ROWS_AT_ONCE):
         some = z[others[start : start + _ROWS_AT_ONCE]]
-        likest = np.zeros(len(some), int) if told is None else told.predict(some.astype(np.float64))
+        likest = np.zeros(len(some), int) if model is None else model.predict(some.astype(np.float64))
         for number, (own, bound) in enumerate(zip(members, bounds, strict=True)):
             mine = np.flatnonzero(likest == number)
             if len(mine):
@@ -102,10 +102,7 @@ def _distances(rows: NDArray[np.float32], own: NDArray[np.float32], skip: int = 
 
 
 def _put(
-    parts: list[Part],
-    earlier: int,
-    part: Part,
-    apart: Callable[[NDArray[np.int64], NDArray[np.int64]], bool],
+    parts: list[Part], earlier: int, part: Part, apart: Callable[[NDArray[np.int64], NDArray[np.int64]], bool]
 ) -> None:
     """Put a part beside the others, or into the one of the earlier ones that it is more of."""
     resembles, rows = part

@@ -93,13 +93,13 @@ def members(connection: Connection, ids: Sequence[str]) -> list[Member]:
     """Return few exemplars with what can be shown of them. Raises UnknownExemplarError."""
     columns = exemplars.c.id, exemplars.c.crop_count, exemplars.c.crops_digest, exemplars.c.verdict
     rows = {row.id: row for row in connection.execute(select(*columns).where(exemplars.c.id.in_(ids)))}
-    told = {id_: json.loads(row.verdict or "{}") for id_, row in rows.items()}
+    verdicts = {id_: json.loads(row.verdict or "{}") for id_, row in rows.items()}
     return [
         Member(
             exemplar,
             crops=rows[exemplar.id].crop_count if exemplar.crops_digest else 0,
-            has_map=told[exemplar.id].get("map") is not None,
-            media_id=told[exemplar.id].get("item", {}).get("media_id"),
+            has_map=verdicts[exemplar.id].get("map") is not None,
+            media_id=verdicts[exemplar.id].get("item", {}).get("media_id"),
         )
         for exemplar in exemplars_of(connection, ids)
     ]

@@ -77,8 +77,8 @@ def cluster_in_list(store: Store, name: str) -> tuple[ClusterView, list[ClusterV
     """
     with store.read() as connection:
         listed = all_clusters(connection)
-        found = next((cluster for cluster in listed if cluster.id == name), None)
-        return found or load_cluster(connection, name), listed
+        match = next((cluster for cluster in listed if cluster.id == name), None)
+        return match or load_cluster(connection, name), listed
 
 
 def freshness(store: Store) -> Freshness:

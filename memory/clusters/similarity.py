@@ -39,8 +39,8 @@ def nearest_known(store: Store, shared: SharedIndex, members: Sequence[str], k: 
     with shared.current() as index:
         own, known = index.places(members[:_TRIED]), index.places(list(families))
         own = own[own >= 0]
-        found = index.nearest(int(own[0]), k, known[known >= 0]) if len(own) else []
-    return [KnownExemplar(match.id, families[match.id], match.distance) for match in found]
+        neighbours = index.nearest(int(own[0]), k, known[known >= 0]) if len(own) else []
+    return [KnownExemplar(match.id, families[match.id], match.distance) for match in neighbours]
 
 
 _REALS = 1000

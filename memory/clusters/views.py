@@ -27,8 +27,8 @@ def names_of(members: Sequence[str]) -> Iterator[str]:
     The first is to be taken, or the next where other members already bear it.
     """
     for turn in count():
-        said = "\n".join([*sorted(members), *([str(turn)] if turn else [])])
-        number = int.from_bytes(hashlib.sha256(said.encode()).digest()[:8])
+        text = "\n".join([*sorted(members), *([str(turn)] if turn else [])])
+        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
         base = len(CLUSTER_LETTERS)
         yield "".join(CLUSTER_LETTERS[number // base**place % base] for place in range(CLUSTER_ID_LENGTH))
 
@@ -97,12 +97,12 @@ def all_clusters(connection: Connection) -> list[ClusterView]:
     waits, owner = waiting(connection), owners(connection)
     known = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
     evidence = {row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(known)}
-    found = [
+    views = [
         replace(_cluster_view(row, waits, owner), alarm=evidence.get(row.alarm))
         for part in parts
         for row in connection.execute(part)
     ]
-    return [cluster for cluster in found if cluster.members]
+    return [cluster for cluster in views if cluster.members]
 
 
 def load_cluster(connection: Connection, name: str) -> ClusterView:

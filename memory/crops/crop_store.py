@@ -150,7 +150,7 @@ def _failing(doing: str) -> Iterator[None]:
 def _at_once(do: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
     """Do something with each, some at once: on an object store each waits for an answer of its own."""
     if len(given) < 2:
-        return [do(one) for one in given]
+        return [do(digest) for digest in given]
     with ThreadPoolExecutor(min(AT_ONCE, len(given))) as pool:
         return list(pool.map(do, given))
 

@@ -175,10 +175,10 @@ class ObjectStore:
             with self._translate_errors(f"within {timeout_s:g} s"):
                 if self._on_s3:
                     bucket, prefix, _ = self._files.split_path(self._root)
-                    asked = {"Bucket": bucket, "Prefix": _below(prefix), "MaxKeys": 1}
+                    request = {"Bucket": bucket, "Prefix": _below(prefix), "MaxKeys": 1}
                     # The first time reads botocore's tables for a second or more, which no store answers for.
                     self._files.connect(timeout=CALL_S)
-                    self._files.call_s3("list_objects_v2", timeout=timeout_s, **asked)
+                    self._files.call_s3("list_objects_v2", timeout=timeout_s, **request)
         except FileNotFoundError as error:
             raise OSError(f"the object store has no bucket {bucket}") from error
         if self._folder and not os.access(folder := existing(Path(self._root)), os.W_OK | os.X_OK):
@@ -190,14 +190,14 @@ class ObjectStore:
             return info
 
     def _list(self, below: str) -> list[tuple[str, dict[str, Any]]]:
-        found: dict[str, dict[str, Any]] = {}
+        files: dict[str, dict[str, Any]] = {}
         with suppress(FileNotFoundError), self._translate_errors():
             path = self._path(below).rstrip("/")
             # A listing of many objects is many requests, one after the other, each bounded by itself.
-            found = self._files.find(path, detail=True)
-        if not found:
+            files = self._files.find(path, detail=True)
+        if not files:
             self.require_there()
-        names = ((path.removeprefix(f"{self._root}/"), info) for path, info in found.items())
+        names = ((path.removeprefix(f"{self._root}/"), info) for path, info in files.items())
         # A folder that is empty is listed as itself by some servers.
         return [(name, info) for name, info in names if info["type"] == "file"]
 
@@ -207,8 +207,8 @@ class ObjectStore:
     def _within(self, size: int = 0) -> dict[str, float]:
         return {"timeout": CALL_S + size / _LEAST_BYTES_S} if self._files.async_impl else {}
 
-    def _call(self, method: str, **asked: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = self._files.call_s3(method, timeout=CALL_S, **asked)
+    def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._files.call_s3(method, timeout=CALL_S, **arguments)
         return answer
 
     @contextmanager
@@ -264,9 +264,9 @@ def _code(error: BaseException) -> str | None:
 
 def _one_line(error: BaseException) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    said = " ".join(text.split()) or type(error).__name__
+    line = " ".join(text.split()) or type(error).__name__
     code = _code(error)
-    return f"{code}: {said}" if code and code not in said else said
+    return f"{code}: {line}" if code and code not in line else line
 
 
 def _modified_at(info: dict[str, Any]) -> datetime:

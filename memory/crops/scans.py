@@ -62,10 +62,10 @@ def measure_features(
     One a crop, in the order of the regions, of what is scanned and shows no face: they say where it changes.
     """
     parts = [
-        [one.crops[[row]] for region in one.regions for row in region.crops]
-        if of_scan and not _has_face(one)
-        else [one.crops]
-        for one, of_scan in zip(items, scanned, strict=True)
+        [item.crops[[row]] for region in item.regions for row in region.crops]
+        if of_scan and not _has_face(item)
+        else [item.crops]
+        for item, of_scan in zip(items, scanned, strict=True)
     ]
     if not parts:
         return []
@@ -78,7 +78,7 @@ def scans(videos: Mapping[str, RealVideo], sandbox: Sandbox, plan: CropPlan) -> 
 
     One crop of each of at most 96 frames. A video that fails, or has too few frames, is left out.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     looking: deque[tuple[str, Future[Decoded]]] = deque()
 
     def take() -> None:
@@ -86,7 +86,7 @@ def scans(videos: Mapping[str, RealVideo], sandbox: Sandbox, plan: CropPlan) -> 
         with _without(videos[key].path):
             crops = future.result().crops
             if len(crops) >= FEWEST_FRAMES:
-                found[key] = encode_frames(crops)
+                contents[key] = encode_frames(crops)
 
     for key, video in videos.items():
         with _without(video.path):
@@ -95,7 +95,7 @@ def scans(videos: Mapping[str, RealVideo], sandbox: Sandbox, plan: CropPlan) -> 
             take()
     while looking:
         take()
-    return found
+    return contents
 
 
 def _places(video: RealVideo, plan: CropPlan) -> PlacesPlan:

@@ -47,9 +47,9 @@ def correct(items: int, right: float, audited: Sequence[Residual], lowest_chance
     capital is a supermartingale while R is true, and Ville's inequality bounds it at any time (Waudby-Smith
     and Ramdas, Estimating means of bounded random variables by betting, 2024). Each G bets an equal part.
     """
-    chances = np.array([each.chance for each in audited])
-    low = np.array([each.low for each in audited]) / chances
-    high = np.array([each.high for each in audited]) / chances
+    chances = np.array([verdict.chance for verdict in audited])
+    low = np.array([verdict.low for verdict in audited]) / chances
+    high = np.array([verdict.high for verdict in audited]) / chances
     value = right + float((low + high).sum()) / 2
     least, most = _least(low, lowest_chance), -_least(-high, lowest_chance)
     return Share(*(min(1.0, max(0.0, count / items)) for count in (value, right + least, right + most)))
@@ -86,11 +86,11 @@ def accuracy(connection: Connection, release: str, now_ms: int, days: int) -> Ac
     first = now_ms // DAY_MS - (days - 1)
     table = estimate_sums.c
     rows = connection.execute(select(estimate_sums).where(table.release == release, table.day >= first)).all()
-    found = audits.c
+    columns = audits.c
     drawn = connection.execute(
-        select(found.day, found.source, found.called, found.probability, found.chance, found.label).where(
-            found.release == release, found.day >= first
-        )
+        select(
+            columns.day, columns.source, columns.called, columns.probability, columns.chance, columns.label
+        ).where(columns.release == release, columns.day >= first)
     ).all()
     # Up to there every drawn item is labelled, so that what the audit saw is no choice of a person's.
     open_day = min((row.day for row in drawn if row.label is None), default=now_ms // DAY_MS + 1)
@@ -113,7 +113,7 @@ def accuracy(connection: Connection, release: str, now_ms: int, days: int) -> Ac
         if row.day < open_day and row.day not in unaudited:
             for group in (whole, classes[row.called], sources[row.source]):
                 group.audited.append(_residual(row))
-    shown = sorted(sources, key=lambda name: (-sources[name].items, name))[:_MOST_SOURCES]
+    largest = sorted(sources, key=lambda name: (-sources[name].items, name))[:_MOST_SOURCES]
     return Accuracy(
         release=release,
         since=_at(first),
@@ -121,7 +121,7 @@ def accuracy(connection: Connection, release: str, now_ms: int, days: int) -> Ac
         unknown=unknown,
         over_all=_estimate(whole),
         classes={name: _estimate(classes[name]) for name in sorted(classes)},
-        sources={name: _estimate(sources[name]) for name in shown},
+        sources={name: _estimate(sources[name]) for name in largest},
     )
 
 
@@ -142,7 +142,7 @@ def _estimate(group: _Group) -> Estimate:
     complete, audited = group.complete, group.audited
     lacking = max(0, LEAST_AUDITED - len(audited))
     share = None if lacking else correct(complete.items, complete.right, audited, complete.lowest_chance)
-    cannot_say = sum(each.low != each.high for each in audited)
+    cannot_say = sum(verdict.low != verdict.high for verdict in audited)
     return Estimate(group.items, len(audited), cannot_say, complete.items, lacking, share)
 
 

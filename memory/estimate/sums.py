@@ -42,16 +42,16 @@ class Sum:
         self.lowest_chance = min(self.lowest_chance, chance)
 
 
-def note_estimates(connection: Connection, found: Sequence[tuple[InRecord, Verdict]], weekly: int) -> None:
+def note_estimates(connection: Connection, batch: Sequence[tuple[InRecord, Verdict]], weekly: int) -> None:
     """Add verdicts to the sums, and draw some so that about `weekly` a week are audited; 0: none."""
-    if not found:
+    if not batch:
         return
-    today = max(record.timestamp_ms for record, _ in found) // DAY_MS
-    chance = _chance(connection, found, weekly)
+    today = max(record.timestamp_ms for record, _ in batch) // DAY_MS
+    chance = _chance(connection, batch, weekly)
     key = key_of(connection) if chance else b""
     sums, rows = defaultdict[Key, Sum](Sum), []
     named = _Names(connection)
-    for record, verdict in found:
+    for record, verdict in batch:
         day, called, probability = record.timestamp_ms // DAY_MS, called_of(verdict), right_of(verdict)
         source = named(day, verdict.release, verdict.item.source[:SOURCE_START])
         sums[day, verdict.release, source, called].add(probability, chance)
@@ -91,9 +91,9 @@ def right_of(verdict: Verdict) -> float:
     return min(1.0, max(0.0, p))  # in this order NaN becomes 0
 
 
-def _chance(connection: Connection, said: Sequence[tuple[InRecord, Verdict]], weekly: int) -> float:
+def _chance(connection: Connection, batch: Sequence[tuple[InRecord, Verdict]], weekly: int) -> float:
     """Return the chance of a draw: by what came in the week before, and not by what these verdicts say."""
-    now_ms = max(record.timestamp_ms for record, _ in said)
+    now_ms = max(record.timestamp_ms for record, _ in batch)
     first = now_ms // DAY_MS - (_WEEK - 1)
     of_week = estimate_sums.c.day >= first
     begun, before = connection.execute(
@@ -101,7 +101,7 @@ def _chance(connection: Connection, said: Sequence[tuple[InRecord, Verdict]], we
     ).one()
     begun_ms = DAY_MS * (now_ms // DAY_MS if begun is None else begun)
     days = max(now_ms - begun_ms, DAY_MS / 24) / DAY_MS
-    return min(1.0, weekly * days / (_WEEK * (len(said) + int(before or 0))))
+    return min(1.0, weekly * days / (_WEEK * (len(batch) + int(before or 0))))
 
 
 class _Names:

@@ -165,9 +165,9 @@ class IvfIndex:
         """
         among = faiss.SearchParametersIVF(sel=faiss.IDSelectorBatch(places))  # type: ignore[call-arg]  # untyped
         with threads_for(1):
-            distances, found = self._vectors.search(_pad_lanes(vector[None]), k, params=among)
-        there = found[0] >= 0
-        return distances[0, there], found[0, there]
+            distances, neighbours = self._vectors.search(_pad_lanes(vector[None]), k, params=among)
+        there = neighbours[0] >= 0
+        return distances[0, there], neighbours[0, there]
 
     def fit(self, sample: NDArray[np.float32], seed: int) -> dict[str, float]:
         """Let searches look so far that the promised share of the nearest is found; return how far.

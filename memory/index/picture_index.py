@@ -32,7 +32,7 @@ class PictureIndex:
 
     def add(self, hashes: Sequence[bytes], places: Iterable[int]) -> None:
         """Take in what items show, at their places; an item may have no hash."""
-        at = np.repeat(np.fromiter(places, np.int64), [len(each) // HASH_BYTES for each in hashes])
+        at = np.repeat(np.fromiter(places, np.int64), [len(digests) // HASH_BYTES for digests in hashes])
         self.put(_matrix(b"".join(hashes)), at)
 
     def put(self, codes: NDArray[np.uint8], places: NDArray[np.int64]) -> None:
@@ -69,12 +69,12 @@ class PictureIndex:
         for row, column in np.argwhere(distances <= NEAR_BITS):
             pair = int(places[row, column]), int(row) % len(codes) // len(INSETS)
             nearest[pair] = min(int(distances[row, column]), nearest.get(pair, NEAR_BITS))
-        shown = Counter(place for place, _ in nearest)
+        matches = Counter(place for place, _ in nearest)
         apart = Counter[int]()
         for (place, _), distance in nearest.items():
             apart[place] += distance
-        likest = min(shown, key=lambda place: (-shown[place], apart[place], place), default=None)
-        return likest if likest is not None and 2 * shown[likest] > pictures else None
+        likest = min(matches, key=lambda place: (-matches[place], apart[place], place), default=None)
+        return likest if likest is not None and 2 * matches[likest] > pictures else None
 
 
 def _matrix(hashes: bytes) -> NDArray[np.uint8]:

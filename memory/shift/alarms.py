@@ -137,17 +137,17 @@ def waits(connection: Connection, alarm: int) -> bool:
     return connection.execute(query).first() is not None
 
 
-def put_shelved(connection: Connection, found: ShiftAlarm) -> None:
+def put_shelved(connection: Connection, alarm: ShiftAlarm) -> None:
     """Write what an alarm is about once its suspects are shelved, and put it on record (`Store.write`)."""
-    acts.append(connection, acts.MEMORY, SHIFT, found.source, found.model_dump(mode="json"))
-    connection.execute(update(alarms).where(alarms.c.id == found.id).values(evidence=found.model_dump_json()))
+    acts.append(connection, acts.MEMORY, SHIFT, alarm.source, alarm.model_dump(mode="json"))
+    connection.execute(update(alarms).where(alarms.c.id == alarm.id).values(evidence=alarm.model_dump_json()))
 
 
 def to_announce(connection: Connection) -> list[ShiftAlarm]:
     """Return the alarms that are shelved and not announced, the oldest first."""
     waiting = alarms.c.evidence.is_not(None) & alarms.c.announced.is_not(True)
-    found = connection.scalars(select(alarms.c.evidence).where(waiting).order_by(alarms.c.id))
-    return [ShiftAlarm.model_validate_json(entry) for entry in found]
+    evidence = connection.scalars(select(alarms.c.evidence).where(waiting).order_by(alarms.c.id))
+    return [ShiftAlarm.model_validate_json(entry) for entry in evidence]
 
 
 def put_announced(connection: Connection, ids: Iterable[int]) -> None:

@@ -41,7 +41,7 @@ def watch_drift(
 ) -> Sequence[Drift]:
     """Bet on a batch of verdicts, each with its source, in their order; return the drifts, on record."""
     open_: dict[tuple[str, str], DriftState] = {}
-    found, places = [], Places(connection, drift_watched)
+    drifts, places = [], Places(connection, drift_watched)
     for source, verdict in verdicts:
         for name in (source, OVER_ALL):
             key = verdict.release, name
@@ -56,7 +56,7 @@ def watch_drift(
                 connection, verdict.release, watched_releases.c.drift_tests
             )
             if (drift := drift_if_crossed(entry, settings.max_false_alarms)) is not None:
-                found.append(drift)
+                drifts.append(drift)
                 connection.execute(
                     insert(drift_alarms).values(found=drift.model_dump_json(), announced=False)
                 )
@@ -67,7 +67,7 @@ def watch_drift(
     for key, entry in open_.items():
         save(connection, entry, places.let_in(*key) or 0)
     places.settle()
-    return found
+    return drifts
 
 
 def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> DriftState:

@@ -82,7 +82,7 @@ class Places:
         seen |= {other: self.now for other, room in self._rooms.items() if room}
         if release in seen or len(seen) < MAX_RELEASES:
             return True
-        oldest = min(seen, key=lambda each: seen[each])
+        oldest = min(seen, key=lambda source: seen[source])
         if seen[oldest] > self.now - _DAY_MS:
             return False
         self.connection.execute(delete(self.table).where(of.release == oldest))

@@ -80,8 +80,8 @@ def announce_all(store: Store, ingest: IngestSettings, settings: MemorySettings)
         waiting, drifts = to_announce(connection), drift.to_announce(connection)
     if not waiting and not drifts:
         return
-    told: list[ShiftAlarm | DriftAlarm] = [*waiting, *drifts]
-    events = [event(alarm, ingest.topic(ALARMS)) for alarm in told]
+    alarms: list[ShiftAlarm | DriftAlarm] = [*waiting, *drifts]
+    events = [event(alarm, ingest.topic(ALARMS)) for alarm in alarms]
     # An alarm may be written twice after a crash, so no identity need outlive this call.
     with closing(TransactionalSink(ingest, f"{settings.verdicts_group_id}-{uuid4().hex}")) as sink:
         sink.commit(events, {}, None)
@@ -115,31 +115,31 @@ def plan_like(store: Store, crops: CropStore, settings: MemorySettings) -> Media
         digest = connection.scalar(newest.order_by(exemplars.c.revision.desc()).limit(1))
     if digest is None:
         return MediaPlan()
-    shown, picture, _ = crops.load_views(digest)
+    views, picture, _ = crops.load_views(digest)
     if picture is None:
-        return MediaPlan(crops=CropPlan(crop_px=shown.shape[1]))
+        return MediaPlan(crops=CropPlan(crop_px=views.shape[1]))
     height, width = picture.shape[:2]
     whole = PicturePlan(width_px=width, height_px=height, interpolation=settings.picture_interpolation)
-    return MediaPlan(crops=CropPlan(crop_px=shown.shape[1]), pictures={PICTURE: whole})
+    return MediaPlan(crops=CropPlan(crop_px=views.shape[1]), pictures={PICTURE: whole})
 
 
 def reread(wanted: Sequence[Seen], ingest: IngestSettings, plan: MediaPlan) -> dict[Seen, Reread]:
     """Return those items whose media could be read, decoded and measured again. Raises as `shelve_all`."""
-    found = {}
+    items = {}
     with Sandbox(ingest) as sandbox, MediaReader(ingest) as reader:
         for item, media in reader.media(wanted):
             try:
                 decoded = sandbox.submit(media, plan).result()
-                found[item] = Reread(item, decoded, features_of(decoded.crops))
+                items[item] = Reread(item, decoded, features_of(decoded.crops))
             except (DecodeError, ValueError) as error:
                 log.info("suspect cannot be decoded again", offset=item.offset, error=str(error))
-    return found
+    return items
 
 
-def shelve(alarm: Alarm, found: Mapping[Seen, Reread], store: Store, crops: CropStore, index: Index) -> None:
+def shelve(alarm: Alarm, media: Mapping[Seen, Reread], store: Store, crops: CropStore, index: Index) -> None:
     """Remember the suspects that were found, and put the alarm's cluster and evidence on record."""
-    arrivals = _fit(alarm, [found[item] for item in alarm.suspects if item in found])
-    others = [found[item].features for item in alarm.others if item in found]
+    arrivals = _fit(alarm, [media[item] for item in alarm.suspects if item in media])
+    others = [media[item].features for item in alarm.others if item in media]
     rows = _matrix([arrival.features for arrival in arrivals])
     digests = crops.put_all([arrival.views for arrival in arrivals])
     with store.write() as connection:
@@ -160,9 +160,9 @@ def shelve(alarm: Alarm, found: Mapping[Seen, Reread], store: Store, crops: Crop
     log.warning("suspects of a shift shelved", **evidence.model_dump(exclude={"at"}))
 
 
-def _fit(alarm: Alarm, found: Sequence[Reread]) -> list[Arrival]:
+def _fit(alarm: Alarm, items: Sequence[Reread]) -> list[Arrival]:
     fit = []
-    for again in found:
+    for again in items:
         item, picture = again.item, again.decoded.pictures.get(PICTURE)
         arrival = Arrival(
             id=f"{item.topic}-{item.partition}-{item.offset}",
@@ -198,9 +198,9 @@ def _waiting(connection: Connection, arrivals: Sequence[Arrival]) -> dict[str, A
 def _put_cluster(connection: Connection, alarm: int, held: Mapping[str, Arrival]) -> str:
     names = sorted(held)
     raw = _matrix([held[name].features for name in names])
-    found = describe(names, Scaling.fit(raw).apply(raw), np.arange(len(names)), None)
+    whole = describe(names, Scaling.fit(raw).apply(raw), np.arange(len(names)), None)
     return upsert_cluster(
-        connection, found.members, shown_ms=now_ms(), spread=found.spread, unclustered=False, alarm=alarm
+        connection, whole.members, shown_ms=now_ms(), spread=whole.spread, unclustered=False, alarm=alarm
     )
 
 

@@ -136,30 +136,30 @@ class ShiftWatch:
             now = now_ms()
             self._take([(written_by(record, now), parse_verdict(record)) for record in records], topic_id)
 
-    def _take(self, found: Sequence[tuple[InRecord, Said | None]], topic_id: str | None) -> None:
+    def _take(self, batch: Sequence[tuple[InRecord, Said | None]], topic_id: str | None) -> None:
         try:
-            self._write(found, topic_id)
+            self._write(batch, topic_id)
         except RefusedRowError as error:
-            if len(found) > 1:
+            if len(batch) > 1:
                 # One of them is to blame: halves of halves show which.
-                middle = len(found) // 2
-                self._take(found[:middle], topic_id)
-                self._take(found[middle:], topic_id)
+                middle = len(batch) // 2
+                self._take(batch[:middle], topic_id)
+                self._take(batch[middle:], topic_id)
                 return
-            step_over(found[0][0], error)
-            self._write([(found[0][0], None)], topic_id)
+            step_over(batch[0][0], error)
+            self._write([(batch[0][0], None)], topic_id)
 
-    def _write(self, found: Sequence[tuple[InRecord, Said | None]], topic_id: str | None) -> None:
-        said = [(record, verdict) for record, verdict in found if verdict is not None]
+    def _write(self, batch: Sequence[tuple[InRecord, Said | None]], topic_id: str | None) -> None:
+        readable = [(record, verdict) for record, verdict in batch if verdict is not None]
         first_said = [
             (record, verdict)
-            for record, verdict in said
+            for record, verdict in readable
             if isinstance(verdict, Verdict) and verdict.supersedes is None
         ]
         bet_on = [verdict for _, verdict in first_said]
         reals = [real for verdict in bet_on if (real := real_verdict(verdict)) is not None]
         reals.sort(key=itemgetter(0, 1))  # stable: within a source they stay in order
-        taken_back = [each.id for _, each in said if release_taken_back(each) is not None]
+        taken_back = [answer.id for _, answer in readable if release_taken_back(answer) is not None]
         with self.store.write() if taken_back else self.store.write_unversioned() as connection:
             raised, places = 0, Places(connection, watched_table)
             for (release, source), items in groupby(reals, key=itemgetter(0, 1)):
@@ -179,10 +179,10 @@ class ShiftWatch:
             places.settle()
             verdicts = [(verdict.item.source[:MAX_SOURCE_CHARS], verdict) for verdict in bet_on]
             drifts = drift.watch_drift(connection, verdicts, self._settings)
-            note_verdicts(connection, said)
+            note_verdicts(connection, readable)
             note_estimates(connection, first_said, self._settings.audit_items)
             ignore_retracted(connection, taken_back)
-            after = {(r.topic, r.partition): r.next_offset for r, _ in found}
+            after = {(r.topic, r.partition): r.next_offset for r, _ in batch}
             save_offsets(connection, after, topic_id)
         metrics.WATCH_LAG_SECONDS.on_answers(after)
         metrics.WATCHED.inc(len(reals))
