@@ -13,16 +13,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
-    "ingest": (3631, 38),
+    "ingest": (3630, 38),
     "detector": (5209, 54),
-    "memory": (5435, 65),
+    "memory": (5434, 65),
     "updater": (9342, 111),
     "updater/benchmark": (7754, 88),
     "deploy": (14724, 195),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 69_664
+TEST_LINES = 69_724
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
