@@ -223,6 +223,19 @@ class Evaluation(BaseModel):
     )
 
 
+class Outlook(BaseModel):
+    """What an update of today's labels will rest on, and what it will not know."""
+
+    model_config = ConfigDict(frozen=True)
+
+    real_groups: Mapping[str, Mapping[str, int]] = Field(description="groups of reals by source and split")
+    items: Mapping[str, Mapping[str, int]] = Field(description="labelled items of each class, by split")
+    waiting: Mapping[str, Mapping[str, int]] = Field(
+        description="classes with too few items to be learnt, and how many each split lacks"
+    )
+    told: tuple[str, ...] = Field(description="families that it will and will not know, a sentence each")
+
+
 class Candidate(BaseModel):
     """A trained artifact with its evaluation. An approval binds both digests."""
 

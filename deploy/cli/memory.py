@@ -27,8 +27,7 @@ from deploy.client.http import Client
 from deploy.cluster_records import ClusterSummary
 from deploy.records import LabelRequest
 from memory.records import SameBytes, ShiftAlarm, Split, is_cluster_id
-from updater.candidate.outlook import Outlook
-from updater.records import UpdateRun
+from updater.records import Outlook, UpdateRun
 
 SourceOption = Annotated[
     str | None,

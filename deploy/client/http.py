@@ -37,8 +37,7 @@ from deploy.rollout_records import Disagreement, RolloutView
 from deploy.settings import DeploySettings
 from detector.records import Rollout
 from detector.release.artifact import SIGNATURE
-from updater.candidate.outlook import Outlook
-from updater.records import UpdateRun
+from updater.records import Outlook, UpdateRun
 
 
 class AccuracyCalls:

@@ -24,8 +24,8 @@ from deploy.server.services import Opened, Services
 from detector.records import Rollout
 from memory.labels import labelled_counts
 from memory.schema import labels
-from updater.candidate.outlook import Outlook, outlook_of
-from updater.records import Candidate, UpdateRun
+from updater.candidate.outlook import outlook_of
+from updater.records import Candidate, Outlook, UpdateRun
 
 log = structlog.get_logger()
 router = APIRouter(route_class=GuardedRoute)

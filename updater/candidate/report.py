@@ -5,23 +5,13 @@ from collections.abc import Collection, Mapping
 from statistics import fmean
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from detector.release.manifest import NO_BACKBONE
 from memory.records import REAL
-from updater.candidate.outlook import thresholds_rest_on
+from updater.candidate.outlook import TEMPLATES
 from updater.evaluation_parts import Measure
 from updater.records import Evaluation, Robustness
 
 _MISTAKEN_SHOWN = 5
-_PAGES = Environment(
-    loader=PackageLoader("updater.candidate", "."),
-    autoescape=False,  # noqa: S701 - Markdown
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
 
 
 def figures(evaluation: Evaluation) -> dict[Measure, float]:
@@ -69,12 +59,12 @@ def _mean(values: list[float]) -> float:
     return fmean(values) if values else math.nan
 
 
-_PAGES.globals.update(accuracy=accuracy, under_distortions=under_distortions, under_half=under_half)
+TEMPLATES.globals.update(accuracy=accuracy, under_distortions=under_distortions, under_half=under_half)
 
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
     """The evaluation as a page: the gates, then what each class was called before and after."""
-    return _PAGES.get_template("evaluation.md.j2").render(_page_values(evaluation))
+    return TEMPLATES.get_template("evaluation.md.j2").render(_page_values(evaluation))
 
 
 def model_card(evaluation: Evaluation) -> str:
@@ -90,12 +80,11 @@ def model_card(evaluation: Evaluation) -> str:
         (name for name in evaluation.classes if name not in (REAL, *evaluation.carried)),
         key=lambda name: classes[name].named,
     )
-    return _PAGES.get_template("model_card.md.j2").render(
+    return TEMPLATES.get_template("model_card.md.j2").render(
         _page_values(evaluation),
         bare=evaluation.backbone == NO_BACKBONE,
         mistaken=sorted(mistaken, reverse=True)[:_MISTAKEN_SHOWN],
         weakest=weakest,
-        thresholds_rest_on=thresholds_rest_on,
     )
 
 

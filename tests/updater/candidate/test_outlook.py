@@ -4,7 +4,6 @@ from updater.candidate.outlook import (
     UNKNOWN_GROUPS,
     outlook,
     reals_wanted,
-    thresholds_rest_on,
 )
 from updater.candidate.thresholds import TARGETS, conservative_share
 
@@ -17,7 +16,7 @@ def test_below_so_many_groups_no_real_may_lie_above_a_threshold_so_it_is_their_m
 
 def test_it_says_which_threshold_is_a_maximum_and_how_many_reals_would_mend_that():
     def of(groups):
-        return thresholds_rest_on({"a": {"train": 500, "calibration": groups - 10}, "b": {"calibration": 10}})
+        return " ".join(outlook({"a": {"calibration": groups - 10}, "b": {"calibration": 10}}, {}).told)
 
     assert "on 74 groups of reals" in of(74)
     assert "maximum" not in of(74)
