@@ -16,13 +16,13 @@ PACKAGES = {
     "ingest": (3630, 38),
     "detector": (5209, 54),
     "memory": (5434, 65),
-    "updater": (9342, 111),
+    "updater": (9314, 111),
     "updater/benchmark": (7754, 88),
     "deploy": (14724, 195),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 69_724
+TEST_LINES = 69_723
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
