@@ -39,7 +39,7 @@ def read_cron(text: str, zone: tzinfo) -> BaseTrigger:
 
 
 def _weekdays(field: str) -> set[int]:
-    found: set[int] = set()
+    days: set[int] = set()
     for part in field.lower().split(","):
         span, slash, step = part.partition("/")
         first, dash, last = ("0", "-", "6") if span == "*" else span.partition("-")
@@ -49,8 +49,8 @@ def _weekdays(field: str) -> set[int]:
             raise ValueError(
                 f"the weekday {part[:20]!r} is none: 0 to 7 or sun to sat, as 1-5, mon,fri or */2"
             )
-        found |= {number % 7 for number in range(low, high + 1, int(step or 1))}
-    return found
+        days |= {number % 7 for number in range(low, high + 1, int(step or 1))}
+    return days
 
 
 def _weekday(name: str) -> int:

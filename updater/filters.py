@@ -28,7 +28,7 @@ def taps_along(pixels: Pixels, taps: NDArray[np.float32], axis: int) -> Pixels:
     picture, since what does not fit the processor's cache takes twice as long.
     """
     if pixels.ndim > 3:
-        return np.stack([taps_along(one, taps, axis) for one in pixels])
+        return np.stack([taps_along(plane, taps, axis) for plane in pixels])
     reach, length = len(taps) // 2, pixels.shape[axis]
     edges = [(0, 0)] * pixels.ndim
     edges[axis] = (reach, reach)
@@ -90,7 +90,7 @@ def _sort3(a: Picture, b: Picture, c: Picture) -> tuple[Picture, Picture, Pictur
 def resize(pixels: Pixels, height: int, width: int, method: Image.Resampling) -> Pixels:
     """Interpolate to height × width on whole levels; shrinking is free of aliases."""
     flat = to_picture(pixels).reshape(-1, *pixels.shape[ROWS:])
-    resized = [np.asarray(Image.fromarray(one).resize((width, height), method)) for one in flat]
+    resized = [np.asarray(Image.fromarray(plane).resize((width, height), method)) for plane in flat]
     return np.stack(resized).reshape(*pixels.shape[:ROWS], height, width, 3).astype(np.float32)
 
 
@@ -100,9 +100,9 @@ def jpeg(pixels: Pixels, quality: int, down: int = 0, across: int = 0) -> Pixels
     edges = [*lead, (8 - down if down else 0, 0), (8 - across if across else 0, 0), (0, 0)]
     padded = np.pad(to_picture(pixels), edges, mode="reflect")
     decoded = []
-    for one in padded.reshape(-1, *padded.shape[ROWS:]):
+    for plane in padded.reshape(-1, *padded.shape[ROWS:]):
         buffer = io.BytesIO()
-        Image.fromarray(one).save(buffer, "JPEG", quality=quality)
+        Image.fromarray(plane).save(buffer, "JPEG", quality=quality)
         decoded.append(np.asarray(Image.open(buffer, formats=("JPEG",))))
     whole = np.stack(decoded).reshape(padded.shape)
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]

@@ -82,9 +82,9 @@ class Jobs:
         return None
 
     def _give_up(self, run: UpdateRun, name: str, reason: str | None) -> None:
-        told = f"Job {name} ended before the update began: {reason}; see its pods' log, then ask for another"
-        if self._table.give_up(run, told):
-            log.error("update failed", run=run.id, error=told)
+        text = f"Job {name} ended before the update began: {reason}; see its pods' log, then ask for another"
+        if self._table.give_up(run, text):
+            log.error("update failed", run=run.id, error=text)
 
     def _waiting(self, run: UpdateRun, job: Object) -> str | None:
         name = job["metadata"]["name"]
@@ -170,8 +170,8 @@ def end_reason(job: Object) -> str | None:
     """Return in which way a Job has ended, and why; None where its controller still makes pods."""
     for condition in job.get("status", {}).get("conditions", []):
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            said = (condition["type"], condition.get("reason"), condition.get("message"))
-            return ": ".join(filter(None, said))
+            parts = (condition["type"], condition.get("reason"), condition.get("message"))
+            return ": ".join(filter(None, parts))
     return None
 
 

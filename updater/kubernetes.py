@@ -100,8 +100,8 @@ class Kubernetes:
 
     def _list(self, path: str, labels: Mapping[str, str]) -> list[Object]:
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        found = self._object(self._ask("GET", path, params={"labelSelector": selector}))
-        return list(found["items"])
+        listed = self._object(self._ask("GET", path, params={"labelSelector": selector}))
+        return list(listed["items"])
 
     def _path(self, version: str, kind: str, name: str = "") -> str:
         group = "apis" if "/" in version else "api"
@@ -113,8 +113,8 @@ class Kubernetes:
         try:
             return self._http.request(method, path, params=params, json=json)
         except (httpx.TransportError, OSError) as error:
-            said = str(error) or type(error).__name__
-            raise KubernetesError(f"the Kubernetes API does not answer: {said}") from error
+            text = str(error) or type(error).__name__
+            raise KubernetesError(f"the Kubernetes API does not answer: {text}") from error
 
     def _authorise(self, request: httpx.Request) -> httpx.Request:
         request.headers["Authorization"] = f"Bearer {self._token.read_text().strip()}"
@@ -122,20 +122,20 @@ class Kubernetes:
 
     def _object(self, answer: httpx.Response) -> Object:
         try:
-            found = answer.json()
+            body = answer.json()
         except ValueError:
-            found = None
-        if answer.is_success and isinstance(found, dict):
-            return found
-        said = found.get("message") if isinstance(found, dict) else None
-        raise KubernetesError(_complaint(answer, said or answer.text[:300]))
+            body = None
+        if answer.is_success and isinstance(body, dict):
+            return body
+        text = body.get("message") if isinstance(body, dict) else None
+        raise KubernetesError(_complaint(answer, text or answer.text[:300]))
 
 
-def _complaint(answer: httpx.Response, said: str) -> str:
-    said = " ".join(said.split())
-    asked = f"{answer.request.method} {answer.request.url.path}"
+def _complaint(answer: httpx.Response, text: str) -> str:
+    text = " ".join(text.split())
+    request = f"{answer.request.method} {answer.request.url.path}"
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        return f"the Kubernetes API does not take the service account's token for {asked}: {said}"
-    if answer.status_code == httpx.codes.FORBIDDEN and " cannot " in said:
-        return f"the Kubernetes API forbids it: {said}; {_RIGHTS}"
-    return f"the Kubernetes API answered {answer.status_code} to {asked}: {said}"
+        return f"the Kubernetes API does not take the service account's token for {request}: {text}"
+    if answer.status_code == httpx.codes.FORBIDDEN and " cannot " in text:
+        return f"the Kubernetes API forbids it: {text}; {_RIGHTS}"
+    return f"the Kubernetes API answered {answer.status_code} to {request}: {text}"

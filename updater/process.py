@@ -73,11 +73,11 @@ def work_next(process: Process) -> int:
             waiting = {"queued", "running"} & services.table.count_by_state().keys()
             log.info("no update to carry out", others=sorted(waiting))
             return FAILED if waiting else DONE
-        shown = opened.enter_context(terminal())
+        screen = opened.enter_context(terminal())
 
         def show(stage: str, done: int, total: int) -> None:
             process.heartbeat.beat()
-            shown(stage, done, total)
+            screen(stage, done, total)
 
         ended = carry_out(services, lease, process.stop, show)
         return FAILED if ended.state in ("queued", "running") else DONE

@@ -46,12 +46,12 @@ def terminal() -> Iterator[Progress]:
 
 
 def _log_stages() -> Progress:
-    shown = ""
+    newest = ""
 
     def show(stage: str, done: int, total: int) -> None:
-        nonlocal shown
-        if stage != shown:
-            shown = stage
+        nonlocal newest
+        if stage != newest:
+            newest = stage
             log.info("update stage", stage=stage, steps=total)
 
     return show

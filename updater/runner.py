@@ -190,18 +190,18 @@ def _candidate(services: UpdaterServices, lease: Lease, heartbeat: LeaseHeartbea
             None if live is None else load_parent(services.deploy.fetch(live, settings.work_dir / RELEASES))
         )
         experts = ExpertRegistry(settings.work_dir).experts()
-        shown = picture_plan(services.memory, parent, experts)
+        whole = picture_plan(services.memory, parent, experts)
         splits = load_splits(
             services.store,
             services.crops,
             _resting(services, parent),
             report_at,
-            picture=shown,
+            picture=whole,
             with_clips=settings.scanner_steps > 0,
         )
         start_from = initial_weights(settings) if parent is None else None
         plan = replace(
-            make_plan(settings, parent, splits), experts=experts, picture_plan=shown, start_from=start_from
+            make_plan(settings, parent, splits), experts=experts, picture_plan=whole, start_from=start_from
         )
     draft = Draft(settings.work_dir / f"run-{lease.run}", plan, settings, report_at, lease.run)
     build(draft)

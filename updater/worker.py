@@ -79,11 +79,11 @@ def carrying_here(services: UpdaterServices, stop: threading.Event, heartbeat: H
     """
     import updater.runner  # noqa: F401 - what is missing is missed at the start
 
-    with terminal() as shown:
+    with terminal() as screen:
 
         def show(stage: str, done: int, total: int) -> None:
             heartbeat.beat()
-            shown(stage, done, total)
+            screen(stage, done, total)
 
         def carry() -> str | None:
             worked = _step(services, stop, show, heartbeat.beat)

@@ -58,7 +58,7 @@ def summary(took_ms: Sequence[Sequence[float]], alone_ms: Sequence[float], per_s
         items=sum(map(len, took_ms)),
         p50_ms=float(p50_ms),
         p99_ms=float(p99_ms),
-        p99s_ms=[float(np.quantile(each, 0.99)) for each in took_ms],
+        p99s_ms=[float(np.quantile(times, 0.99)) for times in took_ms],
         alone_ms=statistics.fmean(alone_ms),
         ratio=float(p99_ms) / statistics.fmean(alone_ms),
     )

@@ -71,7 +71,7 @@ def maps_cost(
     without = without_maps(artifact, stack.run / "without-maps")
     rates: dict[str, list[float]] = {artifact.digest: [], without.digest: []}
     alone: list[float] = []
-    said: list[Verdict] = []
+    verdicts: list[Verdict] = []
     live = artifact.digest
     for number in range(rounds):
         # First one, then the other, and the other way round in the next: the machine's speed drifts.
@@ -82,7 +82,7 @@ def maps_cost(
             await_release(story, traffic, samples, digest)
             rate = measure_rate(story, traffic, samples, digest)
             rates[digest].append(rate.per_second)
-            said = rate.verdicts if digest == artifact.digest else said
+            verdicts = rate.verdicts if digest == artifact.digest else verdicts
         alone.append(bare(session, samples).per_second)
         with_, without_ = rates[artifact.digest][-1], rates[without.digest][-1]
         story.say(
@@ -92,11 +92,11 @@ def maps_cost(
     contract = artifact.manifest.localizer
     assert contract is not None
     pairs = crop_pairs(ReleaseSession(artifact, threads=1), open_session(artifact, threads=1), samples)
-    crop_ratios = [one / other for one, other in pairs]
+    crop_ratios = [own / other for own, other in pairs]
     low, *_, high = statistics.quantiles(crop_ratios, n=10)
-    ratios = [one / other for one, other in zip(*rates.values(), strict=True)]
-    bare_ratios = [one / other for one, other in zip(rates[artifact.digest], alone, strict=True)]
-    mapped = [verdict for verdict in said if verdict.map is not None]
+    ratios = [own / other for own, other in zip(*rates.values(), strict=True)]
+    bare_ratios = [own / other for own, other in zip(rates[artifact.digest], alone, strict=True)]
+    mapped = [verdict for verdict in verdicts if verdict.map is not None]
     return MapsCost(
         ratio=statistics.median(ratios),
         ratios=ratios,
@@ -111,7 +111,7 @@ def maps_cost(
         crop_ratio=statistics.median(crop_ratios),
         crop_low=low,
         crop_high=high,
-        map_crop_ms=1000 * statistics.median(one for one, _ in pairs) / 6,
+        map_crop_ms=1000 * statistics.median(own for own, _ in pairs) / 6,
         detector_crop_ms=1000 * statistics.median(other for _, other in pairs) / 6,
         growth=growth(mapped, contract.threshold, contract.crop_px),
     )
@@ -139,13 +139,13 @@ def crop_pairs(
     Both sessions have one thread. Raises ValueError where no sample has six crops.
     """
     request = six_crops(detector, samples)
-    asked: Request = {CROPS: request[CROPS], OF_PICTURE: np.zeros(len(request[CROPS]), np.int64)}
-    return in_turn(lambda: maps.score(asked), lambda: detector.score(request))
+    small: Request = {CROPS: request[CROPS], OF_PICTURE: np.zeros(len(request[CROPS]), np.int64)}
+    return in_turn(lambda: maps.score(small), lambda: detector.score(request))
 
 
 def growth(mapped: Sequence[Verdict], threshold: float, crop_px: int) -> Growth:
     """Count what maps add to verdicts; the limit is a map of the most cells, in which all is noise."""
-    added = [_bytes(one) - _bytes(one.model_copy(update={"map": None})) for one in mapped]
+    added = [_bytes(item) - _bytes(item.model_copy(update={"map": None})) for item in mapped]
     side = int(MAX_CROPS**0.5) * crop_px // CELL_PX
     noise = np.random.default_rng(0).random((side, side), np.float32)
     part = (9999, 9999, side * CELL_PX, side * CELL_PX)

@@ -56,11 +56,11 @@ def _make(folder: Path) -> Artifact:
     contract = export(graph, crops_and_pooling(plan), folder / MODEL)
     crops = np.random.default_rng(0).integers(0, 256, (2, CROP_PX, CROP_PX, 3), dtype=np.uint8)
     pooling = np.eye(2, dtype=np.float32)
-    asked: Request = {"crops": crops, "pooling": pooling}
-    requests: list[Request] = [asked, {"crops": crops[:1], "pooling": pooling[:1, :1]}]
+    request: Request = {"crops": crops, "pooling": pooling}
+    requests: list[Request] = [request, {"crops": crops[:1], "pooling": pooling[:1, :1]}]
     differences = prove_equal(graph, folder / MODEL, contract, requests)
     save_file(network.state_dict(), folder / WEIGHTS)
-    write_probe(folder / PROBE, asked, Session(folder / MODEL, contract, threads=1).score(asked))
+    write_probe(folder / PROBE, request, Session(folder / MODEL, contract, threads=1).score(request))
     (folder / EVALUATION).write_text("{}\n")
     (folder / MODEL_CARD).write_text("A stock network that was never trained: for timing only.\n")
     draft = Manifest(

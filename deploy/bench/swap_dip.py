@@ -60,7 +60,7 @@ def swap_dip(
 
     Raises TrafficError, DeployError and LedgerError.
     """
-    found = SwapDip(per_second=per_second, swaps=[], steady=[], took_s=[])
+    result = SwapDip(per_second=per_second, swaps=[], steady=[], took_s=[])
     for number in range(rounds):
         artifact = twin(artifact, stack.run / f"swap-{number}")
         began_s, before = time.perf_counter(), len(traffic.sent)
@@ -76,14 +76,14 @@ def swap_dip(
         with story.bar("answers") as bar:
             traffic.wait(sent, bar)
         answered_s = [traffic.answered_s[message.id] for message in sent]
-        found.steady.append(dip(answered_s, began_s + TAIL_S, approved_s, per_second))
-        found.swaps.append(dip(answered_s, approved_s, spoken_s + TAIL_S, per_second))
-        found.took_s.append(spoken_s - approved_s)
+        result.steady.append(dip(answered_s, began_s + TAIL_S, approved_s, per_second))
+        result.swaps.append(dip(answered_s, approved_s, spoken_s + TAIL_S, per_second))
+        result.took_s.append(spoken_s - approved_s)
         story.say(
-            f"round {number + 1}: {found.took_s[-1]:.1f} s until the new release answered; "
-            f"{found.swaps[-1].five:.0%} of five seconds' verdicts missing"
+            f"round {number + 1}: {result.took_s[-1]:.1f} s until the new release answered; "
+            f"{result.swaps[-1].five:.0%} of five seconds' verdicts missing"
         )
-    return found
+    return result
 
 
 @contextmanager

@@ -55,10 +55,10 @@ def main(report: Path | None) -> None:
     """Measure release 0 and a stock network, print and write what was found."""
     story = Story(0, plan.DEFAULT_UNSEEN)
     with alone(HOME):
-        found = _measure(story)
+        figures = _measure(story)
     if report is not None:
-        report.write_text(found.model_dump_json(indent=2) + "\n")
-    show(story.console, found)
+        report.write_text(figures.model_dump_json(indent=2) + "\n")
+    show(story.console, figures)
 
 
 def _measure(story: Story) -> ThroughputReport:
@@ -135,7 +135,7 @@ def _rounds(
         alone.append(bare(session, samples))
         story.say(f"round {round_ + 1}: streamed {rates[-1]:.1f} images/s, bare {alone[-1].per_second:.1f}")
     busy = {name: seconds - before[name] for name, seconds in _busy(stack).items()}
-    model_s = sum(one.model_s for one in alone)
+    model_s = sum(run.model_s for run in alone)
     busy_s = {
         "decode": busy["decode"],
         "model": model_s,
@@ -143,8 +143,8 @@ def _rounds(
         "second look": busy["second look"],
         "kafka": busy["transaction"],
     }
-    crops = sum(one.crops for one in alone)
-    return Measured(rates, [one.per_second for one in alone], busy_s, crops / (ROUNDS * len(samples)))
+    crops = sum(run.crops for run in alone)
+    return Measured(rates, [run.per_second for run in alone], busy_s, crops / (ROUNDS * len(samples)))
 
 
 def _busy(stack: Stack) -> dict[str, float]:

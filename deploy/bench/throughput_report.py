@@ -37,20 +37,20 @@ class ThroughputReport(BaseModel):
     swap: SwapDip
 
 
-def show(console: Console, found: ThroughputReport) -> None:
+def show(console: Console, report: ThroughputReport) -> None:
     """Print the tables."""
     rows = (
-        ("release 0", found.images_per_second, found.bare_images_per_second, found.ratios),
+        ("release 0", report.images_per_second, report.bare_images_per_second, report.ratios),
         (
             "stock network",
-            found.stock_images_per_second,
-            found.stock_bare_images_per_second,
-            found.stock_ratios,
+            report.stock_images_per_second,
+            report.stock_bare_images_per_second,
+            report.stock_ratios,
         ),
     )
     print_grid(
         console,
-        f"images per second, medians of {len(found.ratios)} rounds",
+        f"images per second, medians of {len(report.ratios)} rounds",
         ("model", "topic to committed verdict", "bare loop", "ratio", "least, most"),
         [
             (
@@ -63,7 +63,7 @@ def show(console: Console, found: ThroughputReport) -> None:
             for name, streamed, alone, ratios in rows
         ],
     )
-    cost = found.model_cost
+    cost = report.model_cost
     print_grid(
         console,
         f"processor time of the model alone, one thread, medians of {cost.pairs} pairs",
@@ -77,28 +77,28 @@ def show(console: Console, found: ThroughputReport) -> None:
             )
         ],
     )
-    _show_latency(console, found.latency)
-    _show_maps(console, found.maps)
-    _show_rollout(console, found.sharing, found.swap)
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.shares.items())
+    _show_latency(console, report.latency)
+    _show_maps(console, report.maps)
+    _show_rollout(console, report.sharing, report.swap)
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in report.shares.items())
     console.print(
-        f"of release 0's busy seconds: {shares}; {found.overhead_ms:.1f} ms an image beyond the bare loop"
+        f"of release 0's busy seconds: {shares}; {report.overhead_ms:.1f} ms an image beyond the bare loop"
     )
 
 
-def _show_latency(console: Console, found: Latency) -> None:
+def _show_latency(console: Console, latency: Latency) -> None:
     print_grid(
         console,
-        f"from produced to verdict at {found.per_second:.1f} images a second, half of the most, "
-        f"{found.items} images",
+        f"from produced to verdict at {latency.per_second:.1f} images a second, half of the most, "
+        f"{latency.items} images",
         ("p50", "p99", "p99 of the rounds", "decoded and scored alone", "p99 / alone"),
         [
             (
-                f"{found.p50_ms:.0f} ms",
-                f"{found.p99_ms:.0f} ms",
-                f"{min(found.p99s_ms):.0f}-{max(found.p99s_ms):.0f} ms",
-                f"{found.alone_ms:.1f} ms",
-                f"{found.ratio:.1f}",
+                f"{latency.p50_ms:.0f} ms",
+                f"{latency.p99_ms:.0f} ms",
+                f"{min(latency.p99s_ms):.0f}-{max(latency.p99s_ms):.0f} ms",
+                f"{latency.alone_ms:.1f} ms",
+                f"{latency.ratio:.1f}",
             )
         ],
     )

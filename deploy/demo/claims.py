@@ -160,7 +160,7 @@ def average_forgetting(
     interval is a percentile bootstrap (Efron 1979): of each class as many media are drawn anew.
     """
     messages = [message for message in sent if message.family is not None and message.id in verdicts]
-    told = {
+    shares = {
         verdicts[message.id].item.digest: verdicts[message.id]
         for message in messages
         if verdicts[message.id].release == first_release
@@ -168,7 +168,7 @@ def average_forgetting(
     lost: dict[str, list[int]] = {}
     for message in messages:
         again = verdicts[message.id]
-        if message.phase == "again" and message.family and (first := told.get(again.item.digest)):
+        if message.phase == "again" and message.family and (first := shares.get(again.item.digest)):
             change = _is_named(message.family, again) - _is_named(message.family, first)
             lost.setdefault(message.family, []).append(change)
     if not lost:

@@ -62,8 +62,8 @@ def place_report(forged: Sequence[Answered], reals: Iterable[Verdict]) -> PlaceR
     """Count the regions of pictures that are forged in a part, all of one size, and the marked reals."""
     reals = list(reals)
     return PlaceReport(
-        small=regions([one for one in forged if one.area < SMALL_AREA]),
-        large=regions([one for one in forged if one.area >= SMALL_AREA]),
+        small=regions([part for part in forged if part.area < SMALL_AREA]),
+        large=regions([part for part in forged if part.area >= SMALL_AREA]),
         reals=len(reals),
         reals_marked=sum(real.map is not None and is_marked(real.map) for real in reals),
     )
@@ -73,35 +73,35 @@ def regions(pictures: Sequence[Answered]) -> Regions:
     """Count what was said of pictures that are forged in a part, all of one size."""
     mapped = [(picture, picture.verdict.map) for picture in pictures if picture.verdict.map is not None]
     overlaps = [
-        [overlap(found, other.mask) >= LEAST_IOU for other in pictures if other is not one]
-        for one, found in mapped
+        [overlap(map_, other.mask) >= LEAST_IOU for other in pictures if other is not part]
+        for part, map_ in mapped
     ]
     return Regions(
         n=len(pictures),
         not_real=sum(picture.verdict.label != REAL for picture in pictures),
-        marked=sum(is_marked(found) for _, found in mapped),
-        found=sum(overlap(found, one.mask) >= LEAST_IOU for one, found in mapped),
-        by_chance=sum(float(np.mean(one)) if one else 0.0 for one in overlaps),
+        marked=sum(is_marked(map_) for _, map_ in mapped),
+        found=sum(overlap(map_, part.mask) >= LEAST_IOU for part, map_ in mapped),
+        by_chance=sum(float(np.mean(part)) if part else 0.0 for part in overlaps),
     )
 
 
-def is_marked(found: ForgeryMap) -> bool:
+def is_marked(map_: ForgeryMap) -> bool:
     """Whether more than 2 % of a map's cells are marked."""
-    return found.share > MARKED_SHARE
+    return map_.share > MARKED_SHARE
 
 
-def overlap(found: ForgeryMap, mask: NDArray[np.uint8]) -> float:
+def overlap(map_: ForgeryMap, mask: NDArray[np.uint8]) -> float:
     """Return the intersection over the union of the cells that are marked and those that are forged."""
-    cells = cells_of_map(found)
-    marked = cells >= found.threshold * 255
-    forged = forged_cells(found, mask, (cells.shape[0], cells.shape[1]))
+    cells = cells_of_map(map_)
+    marked = cells >= map_.threshold * 255
+    forged = forged_cells(map_, mask, (cells.shape[0], cells.shape[1]))
     either = int((marked | forged).sum())
     return int((marked & forged).sum()) / either if either else 0.0
 
 
-def forged_cells(found: ForgeryMap, mask: NDArray[np.uint8], shape: tuple[int, int]) -> Cells:
+def forged_cells(map_: ForgeryMap, mask: NDArray[np.uint8], shape: tuple[int, int]) -> Cells:
     """Return which cells of a map are forged, by the mask of the whole picture."""
-    left, top, width, height = found.part
+    left, top, width, height = map_.part
     seen = mask[top : top + height, left : left + width].astype(np.float32) / np.float32(255)
     forged: Cells = cells_of(seen, shape) >= FORGED_FROM
     return forged
@@ -153,8 +153,8 @@ def when_report(clips: Sequence[AnsweredClip]) -> WhenReport:
         reals=count_located([clip for clip in clips if clip.family == REAL]),
         forged=count_located(forged),
         families={
-            family: count_located([one for one in forged if one.family == family])
-            for family in dict.fromkeys(one.family for one in forged)
+            family: count_located([item for item in forged if item.family == family])
+            for family in dict.fromkeys(item.family for item in forged)
         },
     )
 
@@ -177,16 +177,16 @@ def aims(report: WhenReport) -> dict[str, bool]:
 
 def count_located(clips: Sequence[AnsweredClip]) -> LocatedClips:
     """Count what was told of clips, all of one length."""
-    said = [segments_of(clip.verdict) for clip in clips]
+    spans = [segments_of(clip.verdict) for clip in clips]
     # Of each pair of clips: what is told of the one, held against the truth of the other.
-    met = [[int(hits(segments, clip.truth).sum()) for segments in said] for clip in clips]
+    met = [[int(hits(segments, clip.truth).sum()) for segments in spans] for clip in clips]
     others = len(clips) - 1
     return LocatedClips(
         clips=len(clips),
         not_real=sum(clip.verdict.label != REAL for clip in clips),
         unknown=sum(clip.verdict.label == "unknown" for clip in clips),
-        with_segment=sum(len(segments) > 0 for segments in said),
-        segments=sum(map(len, said)),
+        with_segment=sum(len(segments) > 0 for segments in spans),
+        segments=sum(map(len, spans)),
         stretches=sum(len(clip.truth) for clip in clips),
         found=sum(row[place] for place, row in enumerate(met)),
         by_chance=sum(sum(row) - row[place] for place, row in enumerate(met)) / others if others > 0 else 0.0,

@@ -143,10 +143,10 @@ class Operator:
                 time.sleep(0.2)
 
     def _show(self, arguments: tuple[str, ...]) -> None:
-        shown = list(arguments)
-        if len(shown) > _SHOWN:
-            shown[2:-3] = [f"… {len(shown) - 5} more …"]
-        self.console.print(Text(f"  $ forgewatch {' '.join(shown)}", style="cyan"))
+        words = list(arguments)
+        if len(words) > _SHOWN:
+            words[2:-3] = [f"… {len(words) - 5} more …"]
+        self.console.print(Text(f"  $ forgewatch {' '.join(words)}", style="cyan"))
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         return [str(Path(sys.executable).with_name("forgewatch")), *arguments]

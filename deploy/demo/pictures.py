@@ -124,17 +124,17 @@ def _pixels(data: bytes) -> NDArray[np.uint8]:
 
 
 def _true(pixels: NDArray[np.uint8], mask: NDArray[np.uint8]) -> Image.Image:
-    shown = pixels * (0.25 + 0.75 * mask[..., None].astype(np.float32) / 255)
-    return Image.fromarray(shown.astype(np.uint8))
+    lit = pixels * (0.25 + 0.75 * mask[..., None].astype(np.float32) / 255)
+    return Image.fromarray(lit.astype(np.uint8))
 
 
 def _draw_verdict(pixels: NDArray[np.uint8], answered: Answered) -> Image.Image:
-    found = answered.verdict.map
-    if found is None:
+    map_ = answered.verdict.map
+    if map_ is None:
         return Image.new("RGB", (_TILE_PX, _TILE_PX), (225, 225, 225))
     # Over grey, since a picture may be red itself.
     grey = np.asarray(Image.fromarray(pixels).convert("L").convert("RGB"))
-    return draw_map(grey, answered.verdict.width, found)
+    return draw_map(grey, answered.verdict.width, map_)
 
 
 def _write(paper: Image.Image, at: tuple[int, int], text: str) -> None:
@@ -166,21 +166,17 @@ def timeline_caption(clip: AnsweredClip) -> str:
     verdict, label = clip.verdict, _verdict_text(clip.verdict)
     if verdict.scan is None:
         return f"{clip.family}: {label}, not scanned"
-    told = len(verdict.segments or ())
+    n = len(verdict.segments or ())
     if clip.family == REAL:
-        return (
-            f"a real clip: {label}, {told} told as forged" if told else f"a real clip: {label}, nothing told"
-        )
+        return f"a real clip: {label}, {n} told as forged" if n else f"a real clip: {label}, nothing told"
     met = hits(segments_of(verdict), clip.truth).sum()
-    return f"{clip.family}: {label}; stretches: {len(clip.truth)} forged, {told} told, {met} found"
+    return f"{clip.family}: {label}; stretches: {len(clip.truth)} forged, {n} told, {met} found"
 
 
 def _draw_clip(clip: ShownClip) -> Image.Image:
     verdict, plan = clip.answered.verdict, CropPlan(crop_px=32, patches=1, face_patches=0, frames=_FRAMES)
-    shown = PicturePlan(width_px=_FRAME_PX, height_px=_FRAME_PX)
-    decoded = extract(
-        clip.data, MediaPlan(crops=plan, pictures={"shown": shown}), IngestSettings().max_pixels
-    )
+    view = PicturePlan(width_px=_FRAME_PX, height_px=_FRAME_PX)
+    decoded = extract(clip.data, MediaPlan(crops=plan, pictures={"shown": view}), IngestSettings().max_pixels)
     frames = list(decoded.pictures["shown"])
     if verdict.scan is None:
         paper = Image.new("RGB", (_FRAMES * _FRAME_PX, _FRAME_PX), _PAPER)

@@ -65,9 +65,9 @@ def alone(home: Path) -> Iterator[None]:
 def _tell(story: Story) -> DemoReport:
     seed, unseen = story.seed, story.unseen
     stack = Stack(HOME, console=story.console, tuning=plan.training_settings(seed, unseen))
-    before = [(seed, "stream", *one) for one in plan.before(seed, unseen)]
-    after = [(seed, "after", *one) for one in plan.after(seed, unseen)]
-    clip_jobs = [(seed, "after", *one) for one in plan.clips()]
+    before = [(seed, "stream", *job) for job in plan.before(seed, unseen)]
+    after = [(seed, "after", *job) for job in plan.after(seed, unseen)]
+    clip_jobs = [(seed, "after", *job) for job in plan.clips()]
     with ExitStack() as parts:
 
         @cache

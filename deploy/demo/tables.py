@@ -61,14 +61,14 @@ def _place(console: Console, place: PlaceReport) -> None:
     rows = [
         (
             area,
-            str(found.n),
+            str(map_.n),
             *(
-                f"{count} ({count / max(found.n, 1):.0%})"
-                for count in (found.not_real, found.marked, found.found)
+                f"{count} ({count / max(map_.n, 1):.0%})"
+                for count in (map_.not_real, map_.marked, map_.found)
             ),
-            f"{found.by_chance:.1f}",
+            f"{map_.by_chance:.1f}",
         )
-        for area, found in (
+        for area, map_ in (
             (f"under {SMALL_AREA:.0%}", place.small),
             (f"{SMALL_AREA:.0%} and more", place.large),
         )

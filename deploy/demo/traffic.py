@@ -154,11 +154,11 @@ _SECONDS = "_seconds_sum"
 def totals(metrics_url: str) -> dict[str, float]:
     """Every sample's total by name, over all labels. Raises httpx.HTTPError."""
     text = httpx.get(metrics_url, trust_env=False).raise_for_status().text
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            found[sample.name] = found.get(sample.name, 0.0) + sample.value
-    return found
+            sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    return sums
 
 
 def seconds_spent(metrics_url: str) -> dict[str, float]:

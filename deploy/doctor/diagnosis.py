@@ -74,8 +74,8 @@ def examine(name: str) -> Finding:
             return Finding(check=name, ok=True, found=f"{address} is not set", here=False)
         return Finding(check=name, ok=False, found=str(wrong), advice=wrong.advice)
     except UNREADABLE as error:
-        found = "; ".join(map(str, explain(error, SETTINGS)))
-        return Finding(check=name, ok=False, found=found, advice="set these variables right")
+        problem = "; ".join(map(str, explain(error, SETTINGS)))
+        return Finding(check=name, ok=False, found=problem, advice="set these variables right")
 
 
 def _unset(check: str) -> str | None:

@@ -33,8 +33,8 @@ _MIN_FREE_BYTES = 2**30
 class CheckError(Exception):
     """A check found something wrong: what, and what to do."""
 
-    def __init__(self, found: str, advice: str) -> None:
-        super().__init__(found)
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(problem)
         self.advice = advice
 
 
@@ -99,10 +99,10 @@ def disk() -> str:
         return "the artifacts lie in an object store"
     folder = existing(lie)
     free = shutil.disk_usage(folder).free
-    said = f"{free / 2**30:.1f} GiB free at {folder}"
+    text = f"{free / 2**30:.1f} GiB free at {folder}"
     if free < _MIN_FREE_BYTES:
-        raise CheckError(said, "make room: artifacts, crops and Kafka's log need it")
-    return said
+        raise CheckError(text, "make room: artifacts, crops and Kafka's log need it")
+    return text
 
 
 def databases() -> str:

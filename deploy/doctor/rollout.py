@@ -41,17 +41,17 @@ def topic() -> str:
         wanted, raises = api.rollout(), api.status().epoch_raises
     try:
         ingest = IngestSettings()
-        found = read_topic(kafka_options(ingest), ingest.topic(RELEASES), settings.kafka_timeout_s)
+        content = read_topic(kafka_options(ingest), ingest.topic(RELEASES), settings.kafka_timeout_s)
     except TopicError as error:
         raise CheckError(str(error), "bring the broker back and see that the topic exists") from error
-    if found.newest != wanted:
+    if content.newest != wanted:
         raise CheckError(
-            f"the newest record of the topic names {_name(found.newest)}; the ledger says {_name(wanted)}",
+            f"the newest record of the topic names {_name(content.newest)}; the ledger says {_name(wanted)}",
             f"wait {RECHECK_INTERVAL_S:g} s for the server to mend it; else see `forgewatch status`",
         )
     if len(raises) > 1:
-        said = f"another's rollout was outranked {len(raises)} times within a day, last {_why(raises[-1])}"
-        raise CheckError(said, _ONE_WRITER)
+        text = f"another's rollout was outranked {len(raises)} times within a day, last {_why(raises[-1])}"
+        raise CheckError(text, _ONE_WRITER)
     return f"topic and ledger agree{f', since the epoch was raised {_why(raises[0])}' if raises else ''}"
 
 
@@ -61,7 +61,7 @@ def artifacts() -> str:
         rollout = api.rollout()
         if rollout is None:
             return "no release is live yet"
-        wanted = {each for each in (rollout.stable, rollout.canary, rollout.previous) if each}
+        wanted = {name for name in (rollout.stable, rollout.canary, rollout.previous) if name}
         for digest in sorted(wanted):
             try:
                 api.file(digest, MANIFEST)
@@ -79,8 +79,8 @@ def check_served() -> str:
         rollout = api.rollout()
     answered = processes_health(DeploySettings().health_urls)
     if rollout is None:  # then a detector waits for one, and no more is wrong with it
-        answered = [each for each in answered if each.problem != NO_RELEASE]
-    if troubled := [f"{each.name}: {each.problem}" for each in answered if each.alive and each.problem]:
+        answered = [slot for slot in answered if slot.problem != NO_RELEASE]
+    if troubled := [f"{slot.name}: {slot.problem}" for slot in answered if slot.alive and slot.problem]:
         raise CheckError("; ".join(troubled), "see its log for its attempts")
     addresses = {
         name: address for name, address in DeploySettings().health_urls.items() if name.startswith("detector")
@@ -89,10 +89,10 @@ def check_served() -> str:
     if rollout is None:
         return "no release is live yet"
     wanted = {version_of(digest) for digest in (rollout.stable, rollout.canary) if digest}
-    for name, found in scoring.items():
-        if found != wanted:
+    for name, served in scoring.items():
+        if served != wanted:
             raise CheckError(
-                f"{name} scores by {' and '.join(sorted(found)) or 'no release'}, "
+                f"{name} scores by {' and '.join(sorted(served)) or 'no release'}, "
                 f"the ledger says {' and '.join(sorted(wanted))}",
                 "wait until it is loaded; where the detector's log says that it was taken out, roll back",
             )

@@ -52,14 +52,14 @@ def topics() -> str:
     if problem := auth_problem(kafka_options(ingest), DeploySettings().kafka_timeout_s):
         raise CheckError(problem, "see the check of the broker")
     try:
-        found = examine_topics(ingest, _timeout_ms())
+        report = examine_topics(ingest, _timeout_ms())
     except KafkaError as error:
         raise CheckError(f"the broker cannot be asked: {error}", "see the check of the broker") from error
-    if found.missing:
-        raise CheckError(f"missing: {', '.join(found.missing)}", "create them: forgewatch topics")
-    if found.problems:
-        raise CheckError(*("; ".join(dict.fromkeys(each)) for each in zip(*found.problems, strict=True)))
-    return f"all are there, and set as they must be{found.note}"
+    if report.missing:
+        raise CheckError(f"missing: {', '.join(report.missing)}", "create them: forgewatch topics")
+    if report.problems:
+        raise CheckError(*("; ".join(dict.fromkeys(part)) for part in zip(*report.problems, strict=True)))
+    return f"all are there, and set as they must be{report.note}"
 
 
 def server() -> str:
@@ -101,27 +101,27 @@ def torchserve() -> str:
 
 def processes() -> str:
     """Every process answers at its metrics address."""
-    found = processes_health(DeploySettings().health_urls)
-    if down := [f"{process.name}: {process.problem}" for process in found if not process.alive]:
+    health = processes_health(DeploySettings().health_urls)
+    if down := [f"{process.name}: {process.problem}" for process in health if not process.alive]:
         raise CheckError(
             "; ".join(down), "start it; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
         )
-    return f"{', '.join(process.name for process in found)} answer"
+    return f"{', '.join(process.name for process in health)} answer"
 
 
 def check_processes() -> str:
     """What this folder's own stack is made of runs, or is being brought back."""
     try:
-        found = kept_alive()
-        if not found:
+        kept = kept_alive()
+        if not kept:
             raise NotHereError("no stack of `forgewatch up` was started in this folder")
     except StackError as error:
         raise CheckError(str(error).partition("\n")[0], "start the stack anew: `forgewatch up`") from error
-    if down := [f"{one.name} is {one.state} ({one.why or 'by hand'})" for one in found if one.given_up]:
+    if down := [f"{part.name} is {part.state} ({part.why or 'by hand'})" for part in kept if part.given_up]:
         raise CheckError(
             "; ".join(down), f"read its log below {HOME / 'run'}, mend the fault, and `forgewatch up`"
         )
-    again = [f"{one.name} {one.restarts} times ({one.why})" for one in found if one.restarts]
+    again = [f"{part.name} {part.restarts} times ({part.why})" for part in kept if part.restarts]
     return f"restarted: {', '.join(again)}" if again else "nothing had to be restarted"
 
 

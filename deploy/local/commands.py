@@ -129,7 +129,7 @@ def print_endpoints(home: Path, console: Console) -> None:
     media = f"{settings.get('FORGEWATCH_INGEST_TOPIC_PREFIX', 'forgewatch')}.media"
     signers = settings.get("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS")
     most = settings.get("FORGEWATCH_INGEST_MAX_MEDIA_BYTES", IngestSettings().max_media_bytes)
-    shown = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
+    name = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command
     console.print(
         f"""
 Kafka            {broker}, no authentication
@@ -142,11 +142,11 @@ signatures       {said_of(Path(signers) if signers else None)}
 state and logs   {home / "run"}
 settings         {home / "stack.env"}
 
-send a file      {shown} send photo.jpg
+send a file      {name} send photo.jpg
                  kcat -P -b {broker} -X message.max.bytes={most} -t {media} photo.jpg
-read verdicts    {shown} verdicts --follow
-how it does      {shown} status
-stop it          {shown} down""",
+read verdicts    {name} verdicts --follow
+how it does      {name} status
+stop it          {name} down""",
         highlight=False,
         markup=False,
     )

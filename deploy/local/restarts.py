@@ -58,14 +58,14 @@ class Exit:
 def exits(activity: str) -> list[Exit]:
     """Every end of a process since the newest start of supervisord, the oldest first."""
     _, _, since = activity.rpartition(_BEGIN)
-    found = [
+    ends = [
         Exit(
             end["name"], datetime.strptime(end["at"], _TIME).astimezone(), end["why"], end["kind"] == "stood"
         )
         for end in _EXIT.finditer(since)
     ]
     # What supervisord could not write while the disk was full comes late.
-    return sorted(found, key=lambda end: (end.at, end.stood))
+    return sorted(ends, key=lambda end: (end.at, end.stood))
 
 
 def lack_of_room(folder: Path) -> str | None:

@@ -118,8 +118,8 @@ class Stack:
                     raise
                 # Where another stack comes up beside this one it wants the other defaults, too.
                 self.ports, lost = free_ports(), error
-                shown = ", ".join(map(str, taken))
-                self._console.print(f"Another process took port {shown} meanwhile: start anew with others.")
+                ports = ", ".join(map(str, taken))
+                self._console.print(f"Another process took port {ports} meanwhile: start anew with others.")
         raise lost
 
     def _start(self) -> None:

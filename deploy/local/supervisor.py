@@ -166,15 +166,13 @@ class Supervisor:
     def states(self) -> list[ProcessStatus]:
         """The processes in the order of their start. Raises StackError where supervisord does not answer."""
         settings = _read(self.folder)
-        found = [process for process in self._ask("getAllProcessInfo") if process["name"] != _LISTENER]
-        found.sort(key=lambda process: settings.getint(f"program:{process['name']}", "priority"))
+        own = [process for process in self._ask("getAllProcessInfo") if process["name"] != _LISTENER]
+        own.sort(key=lambda process: settings.getint(f"program:{process['name']}", "priority"))
         ended, lack = (
             exits((self.folder / ACTIVITY_LOG).read_text(errors="replace")),
             lack_of_room(self.folder),
         )
-        return [
-            _status(process, ended, lack if lack and _waits(process["pid"]) else None) for process in found
-        ]
+        return [_status(process, ended, lack if lack and _waits(process["pid"]) else None) for process in own]
 
     def answers(self) -> bool:
         """Whether supervisord can be asked."""
@@ -285,8 +283,8 @@ def _status(process: Mapping[str, Any], ended: Sequence[Exit], lack: str | None)
 
 def _plain(value: object) -> str:
     """A value that supervisord reads without filling anything in, which it does twice in names of logs."""
-    if found := re.search(r"\s[#;]|\n", str(value)):
-        raise StackError(f"{value}: supervisord would read no further than {found[0]!r}; use another folder")
+    if match := re.search(r"\s[#;]|\n", str(value)):
+        raise StackError(f"{value}: supervisord would read no further than {match[0]!r}; use another folder")
     return str(value).replace("%", "%%")
 
 

@@ -49,7 +49,7 @@ class Bets:
     def __post_init__(self) -> None:
         bounds = len(self.bounds)
         self.seen, self._left = np.zeros(bounds, np.int64), np.ones(bounds)
-        self._above, self._below = (np.zeros((bounds, len(each))) for each in (_ABOVE, _BELOW))
+        self._above, self._below = (np.zeros((bounds, len(side))) for side in (_ABOVE, _BELOW))
         self._late = np.full((bounds, len(_ABOVE)), -np.inf)
 
     def add_rows(self, of: "Bets", rows: Sequence[int] | NDArray[np.int64]) -> None:

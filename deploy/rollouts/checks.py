@@ -56,11 +56,11 @@ UNKNOWN_MORE = "unknown, more than before"
 LOOK_ALPHA = 0.001
 
 
-def word_of(said: ReleaseVerdict) -> str:
+def word_of(verdict: ReleaseVerdict) -> str:
     """What a release said in one word: real, unknown, a family, or error."""
-    if said.error is not None or said.label is None:
+    if verdict.error is not None or verdict.label is None:
         return ERROR
-    return (said.family or "fake") if said.label == "fake" else said.label
+    return (verdict.family or "fake") if verdict.label == "fake" else verdict.label
 
 
 def family_check(family: str) -> str:

@@ -52,8 +52,8 @@ def parse_comparison(
     if at_s > now_s + _AHEAD_S:
         raise InvalidComparisonError("it is from the future")
     compares = comparison.left_out is None
-    for said in (comparison.champion, comparison.challenger) if compares else ():
-        _require_sayable(said, families)
+    for verdict in (comparison.champion, comparison.challenger) if compares else ():
+        _require_sayable(verdict, families)
     steps = [trial.plan.shares(step) for step in range(len(trial.plan.canary) + 1)]
     shared, answered = (max(shares) for shares in zip(*steps, strict=True))
     placed = _PLACE.fullmatch(comparison.id)
@@ -71,16 +71,16 @@ def require_signed(value: bytes, headers: Sequence[tuple[str, bytes]], keys: Seq
         raise InvalidComparisonError("it is not signed by a detector's token")
 
 
-def _require_sayable(said: ReleaseVerdict, families: Collection[str]) -> None:
+def _require_sayable(verdict: ReleaseVerdict, families: Collection[str]) -> None:
     """Raises UnbelievableError where no release says that."""
-    if not 0 <= said.model_s < inf:
-        raise InvalidComparisonError(f"no item takes {said.model_s} s")
-    if said.error is not None:
+    if not 0 <= verdict.model_s < inf:
+        raise InvalidComparisonError(f"no item takes {verdict.model_s} s")
+    if verdict.error is not None:
         return
-    scores = (said.fake_probability, said.energy, said.unknown_score)
-    if said.label is None or any(score is None or not isfinite(score) for score in scores):
+    scores = (verdict.fake_probability, verdict.energy, verdict.unknown_score)
+    if verdict.label is None or any(score is None or not isfinite(score) for score in scores):
         raise InvalidComparisonError("a release that could score an item says a label and finite scores")
-    if not 0 <= (said.fake_probability or 0) <= 1:
-        raise InvalidComparisonError(f"{said.fake_probability} is no probability")
-    if said.family is not None and said.family not in families:
-        raise InvalidComparisonError(f"neither release knows a family {said.family[:100]!r}")
+    if not 0 <= (verdict.fake_probability or 0) <= 1:
+        raise InvalidComparisonError(f"{verdict.fake_probability} is no probability")
+    if verdict.family is not None and verdict.family not in families:
+        raise InvalidComparisonError(f"neither release knows a family {verdict.family[:100]!r}")

@@ -120,7 +120,7 @@ class RolloutController:
                 shared=evidence.shared,
                 answered=evidence.answered_since(trial.since.timestamp()),
                 left_out=evidence.left_out + Counter({"it is not to be believed": reading.not_believed}),
-                table={one: dict(others) for one, others in evidence.table.items()},
+                table={word: dict(others) for word, others in evidence.table.items()},
                 model_s=evidence.model_s(),
             )
 
@@ -193,18 +193,18 @@ class RolloutController:
         with self._lock:
             for value, headers, at_s in records:
                 try:
-                    found = parse_comparison(
+                    parsed = parse_comparison(
                         value, headers, at_s, trial, reading.families, topic, self._keys, now_s
                     )
-                    if found is not None and not reading.comparisons.has_item(found.id):
-                        raise InvalidComparisonError(f"{found.id!r} is no item of the stream")
+                    if parsed is not None and not reading.comparisons.has_item(parsed.id):
+                        raise InvalidComparisonError(f"{parsed.id!r} is no item of the stream")
                 except InvalidComparisonError as error:
                     reading.not_believed += 1
                     metrics.UNBELIEVABLE.inc()
                     log.warning("a comparison is not believed", error=str(error))
                     continue
-                if found is not None:
-                    reading.evidence.add(found, at_s)
+                if parsed is not None:
+                    reading.evidence.add(parsed, at_s)
                     reading.newest_s = max(at_s, reading.newest_s or 0.0)
             reading.evidence.close(until_s)
 
@@ -267,8 +267,8 @@ class RolloutController:
 
 def _same(read: Trial, now: Trial) -> bool:
     """Whether what was read is of this rollout, and by the labels and sources that count now."""
-    one, other = ((t.release, t.began, t.labels, t.without, NOT_ALONE in t.waived) for t in (read, now))
-    return one == other
+    this, other = ((t.release, t.began, t.labels, t.without, NOT_ALONE in t.waived) for t in (read, now))
+    return this == other
 
 
 def _is_on(trial: Trial | None, read: Trial) -> bool:

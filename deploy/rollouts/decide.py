@@ -48,7 +48,7 @@ def decide(trial: Trial, facts: RolloutFacts, now: datetime) -> Decision:
         return Decision("wait", "It waits until its comparisons are read.")
     # What one source alone shows to be over the bound. In shadow nothing goes out, and a person who was asked
     # once has answered: then it is out of time later.
-    doubtful = [each for each in facts.checks if each.state == "inconclusive" and each.low >= each.tolerated]
+    doubtful = [item for item in facts.checks if item.state == "inconclusive" and item.low >= item.tolerated]
     if doubtful and (trial.step or not trial.asked):
         return Decision("inconclusive", "; ".join(map(describe_check, doubtful)))
     open_checks = [check for check in facts.checks if check.state in _HOLD_UP]
@@ -100,7 +100,7 @@ def _waits(trial: Trial, facts: RolloutFacts, open_checks: Sequence[Check], now:
     if looks := [check for check in open_checks if check.state == "look"]:
         return f"It needs a person's labels: {describe_check(looks[0])}."
     if open_checks:
-        names = (each.name + (f" ({each.reason})" if each.reason else "") for each in open_checks)
+        names = (item.name + (f" ({item.reason})" if item.reason else "") for item in open_checks)
         return f"It waits for evidence on {', '.join(names)}."
     if (until := trial.since + timedelta(minutes=trial.plan.minutes)) > now:
         return f"All checks passed; this step lasts until {until:%H:%M:%S} UTC."

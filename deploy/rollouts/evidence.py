@@ -102,12 +102,12 @@ class RolloutEvidence:
         self.shared += 1
         self._written[unit] += 1
         self._answered[unit] += comparison.answered == "challenger"
-        one, other = word_of(comparison.champion), word_of(comparison.challenger)
-        self.table[one][other] += 1
-        self._kept[one, other].append(comparison)
-        for times, said in zip(self._times, (comparison.champion, comparison.challenger), strict=True):
-            if said.error is None:
-                times.append(said.model_s)
+        this, other = word_of(comparison.champion), word_of(comparison.challenger)
+        self.table[this][other] += 1
+        self._kept[this, other].append(comparison)
+        for times, verdict in zip(self._times, (comparison.champion, comparison.challenger), strict=True):
+            if verdict.error is None:
+                times.append(verdict.model_s)
         shared = Shared(comparison, self._new, self._labels.get(comparison.id))
         of = unit, weighs_as if self._known else comparison.source
         self._open.setdefault(of, []).append(shared)
@@ -136,8 +136,8 @@ class RolloutEvidence:
             for tally in self.tallies:
                 tally.labels += sum(settles(tally.rule, item) for item in items)
                 tally.excused.update(item.comparison.id for item in items if excuses(tally.rule, item))
-                if said := [what for item in items if (what := tally.rule.say(item)) is not None]:
-                    tally.take(source if source in self._known else NEW_NAMES, said)
+                if words := [what for item in items if (what := tally.rule.say(item)) is not None]:
+                    tally.take(source if source in self._known else NEW_NAMES, words)
         self._ended = max(self._ended, before - 1)
 
     def checks(self, waived: Mapping[str, str], by_one: Collection[str] = frozenset()) -> tuple[Check, ...]:
@@ -145,26 +145,26 @@ class RolloutEvidence:
 
         by_one: ids of items of which only one person's word is known, where there are several people.
         """
-        found = [_doubt_single_judge(tally.check(waived), tally.excused, by_one) for tally in self.tallies]
-        return tuple(found) if self._known else (history_check(waived.get(NOT_ALONE), self.shared), *found)
+        checks = [_doubt_single_judge(tally.check(waived), tally.excused, by_one) for tally in self.tallies]
+        return tuple(checks) if self._known else (history_check(waived.get(NOT_ALONE), self.shared), *checks)
 
     def contradictions(self) -> dict[str, int]:
         """How many kept items have a label that is neither release's word, by their source."""
-        found = [item for one, other in self._kept for item in self.items(one, other) if item.contradicts]
-        return dict(Counter(item.source for item in found))
+        items = [item for this, other in self._kept for item in self.items(this, other) if item.contradicts]
+        return dict(Counter(item.source for item in items))
 
     def items(self, champion: str, challenger: str) -> list[Disagreement]:
         """The newest items of a cell of the table, the newest first."""
         return [
             Disagreement(
-                id=each.id,
-                source=each.source,
-                digest=each.digest,
+                id=item.id,
+                source=item.source,
+                digest=item.digest,
                 champion=champion,
                 challenger=challenger,
-                label=self._labels.get(each.id),
+                label=self._labels.get(item.id),
             )
-            for each in reversed(self._kept.get((champion, challenger), ()))
+            for item in reversed(self._kept.get((champion, challenger), ()))
         ]
 
     def kept_ids(self, differing: bool = False) -> frozenset[str]:
@@ -174,7 +174,7 @@ class RolloutEvidence:
             for called, cell in self._kept.items()
             if not differing or (called[0] != called[1] and ERROR not in called)
         )
-        return frozenset(each.id for cell in cells for each in cell)
+        return frozenset(item.id for cell in cells for item in cell)
 
     def shared_since(self, at_s: float) -> int:
         """How many comparisons were written since a Unix time in seconds, to 10 seconds."""
@@ -187,5 +187,5 @@ class RolloutEvidence:
     def model_s(self) -> dict[str, tuple[float, float]]:
         """Median and 95th percentile of the newest items' seconds, by role."""
         roles = zip(("champion", "challenger"), self._times, strict=True)
-        found = {role: np.quantile(times, (0.5, 0.95)) for role, times in roles if times}
-        return {role: (float(low), float(high)) for role, (low, high) in found.items()}
+        spans = {role: np.quantile(times, (0.5, 0.95)) for role, times in roles if times}
+        return {role: (float(low), float(high)) for role, (low, high) in spans.items()}

@@ -54,7 +54,7 @@ def show_retractions(began_s: Sequence[float], left: Sequence[int | None]) -> No
     """Bring the gauges to what is taken back: since when (Unix time), and records left (None: unknown)."""
     RETRACTIONS.set(len(began_s))
     RETRACTION_SINCE.set(min(began_s, default=0))
-    RETRACTION_LEFT.set(sum(each or 0 for each in left))
+    RETRACTION_LEFT.set(sum(count or 0 for count in left))
 
 
 def show_checks(checks: Sequence[Check]) -> None:

@@ -42,21 +42,21 @@ def by_person(
     return [_move(release, action, reason, actor)]
 
 
-def waive(history: Sequence[Event], asked: Waive, actor: str, terms: Terms) -> list[Move]:
+def waive(history: Sequence[Event], waiver: Waive, actor: str, terms: Terms) -> list[Move]:
     """The move by which an approver takes a check away, or leaves a source out.
 
     Raises ApprovalError, where they may not approve the release by the terms of four eyes either.
     """
-    standing, trial, release = on_trial(history, asked.digest)
-    names, name = waivable(standing.releases[trial.champion].candidate.classes[1:]), asked.check
-    if not asked.of_source and name not in names:
+    standing, trial, release = on_trial(history, waiver.digest)
+    names, name = waivable(standing.releases[trial.champion].candidate.classes[1:]), waiver.check
+    if not waiver.of_source and name not in names:
         raise ApprovalError(f"{name!r} is no check; they are {', '.join(map(repr, names))}")
-    if (before := (trial.without if asked.of_source else trial.waived).get(name)) is not None:
-        raise ApprovalError(f"{name!r} was {'left out' if asked.of_source else 'waived'} before: {before}")
+    if (before := (trial.without if waiver.of_source else trial.waived).get(name)) is not None:
+        raise ApprovalError(f"{name!r} was {'left out' if waiver.of_source else 'waived'} before: {before}")
     if problem := own_part(release, actor, terms):
         raise ApprovalError(f"{problem}: another person must waive its check")
-    turn = Turn(source=name) if asked.of_source else Turn(check=name)
-    return [_move(release, "waive", asked.reason, actor, turn)]
+    turn = Turn(source=name) if waiver.of_source else Turn(check=name)
+    return [_move(release, "waive", waiver.reason, actor, turn)]
 
 
 def judge(

@@ -100,7 +100,7 @@ class TopicReader:
             self._asked = True
             try:
                 known = self._consumer.partitions_for_topic(topic) or ()
-                parts = [TopicPartition(topic, each) for each in known]
+                parts = [TopicPartition(topic, part) for part in known]
                 self._ends = self._consumer.end_offsets(parts, timeout_ms=int(REQUEST_TIMEOUT_S * 1000))
             except KafkaError as error:
                 raise TopicError(f"cannot ask how far {topic} goes: {error}") from error

@@ -95,7 +95,7 @@ class Retractions:
     def view(self) -> list[RetractionView]:
         """What is taken back, oldest first, and then the last that were, newest first. Raises LedgerError."""
         events = self._ledger.events()
-        under_way = [self._view(each, events) for each in replay(events).retractions]
+        under_way = [self._view(item, events) for item in replay(events).retractions]
         return under_way + list(islice(_ended_retractions(events), _SHOWN))
 
     def tick(self) -> None:
@@ -119,7 +119,7 @@ class Retractions:
             ):
                 self._end(retraction, followed.counts())
         metrics.show_retractions(
-            [_begun_at(events, each).timestamp() for each in standing.retractions],
+            [_begun_at(events, item).timestamp() for item in standing.retractions],
             [followed.left for followed in self._followed.values()],
         )
 
@@ -128,17 +128,17 @@ class Retractions:
         # The group's place first: an outcome was committed with it, so that what is read next has them all.
         lag = self._lag(retraction)
         complete = self._count(retraction, followed)
-        followed.left = sum(each.lag for each in lag)
+        followed.left = sum(part.lag for part in lag)
         if self._publisher.problem is not None:  # workers may still be told to serve the release
             followed.quiet_since = time.monotonic()
         if not complete or time.monotonic() < followed.quiet_since + self._settled_s:
             followed.to_reach = None
             return False
         if followed.to_reach is None:
-            followed.to_reach = {each.partition: each.end for each in lag}
+            followed.to_reach = {part.partition: part.end for part in lag}
         reached = followed.to_reach
-        return reached.keys() == {each.partition for each in lag} and all(
-            not each.lag or (each.committed or 0) >= reached[each.partition] for each in lag
+        return reached.keys() == {part.partition for part in lag} and all(
+            not part.lag or (part.committed or 0) >= reached[part.partition] for part in lag
         )
 
     def _count(self, retraction: Retraction, followed: _Followed) -> bool:
@@ -220,9 +220,9 @@ class Retractions:
     def close(self) -> None:
         """Leave the topics; a later tick reads them anew."""
         followed, self._followed = self._followed, {}
-        for each in followed.values():
+        for reader in followed.values():
             with suppress(TopicError):
-                each.outcomes.close()
+                reader.outcomes.close()
 
 
 def _begun_at(events: Sequence[Event], retraction: Retraction) -> datetime:

@@ -120,11 +120,11 @@ class CheckTally:
         for bets in (self.bets, self._rest):
             bets.begin_step()
 
-    def take(self, source: str, said: Sequence[int]) -> None:
+    def take(self, source: str, words: Sequence[int]) -> None:
         """Bet on one unit, what a source's items of 10 seconds say."""
-        counts, mean = Counter(said), sum(said) / len(said)
+        counts, mean = Counter(words), sum(words) / len(words)
         self.plus, self.minus = self.plus + counts[1], self.minus + counts[-1]
-        self.items += len(said)
+        self.items += len(words)
         if source not in self.units:
             self._rest.add_rows(self.bets, [self._at])
         self.units[source] += 1
@@ -164,13 +164,13 @@ class CheckTally:
             if asks:
                 return "look", f"label {LABELS_WANTED - self.labels} of them"
             return "passed" if self.items else "not measured", None
-        shown = FAILED if self.failed else self._state_code()
+        code = FAILED if self.failed else self._state_code()
         why = None
-        if shown == ONLY_ABOVE:
+        if code == ONLY_ABOVE:
             why = f"only {[*self.units][int(self._rest.log_above.argmin())]} shows it"
-        elif shown == ONLY_BELOW:
+        elif code == ONLY_BELOW:
             why = f"only {[*self.units][int(self._rest.log_below.argmin())]} is below it"
-        return STATES[shown], why
+        return STATES[code], why
 
     def _state_code(self) -> int:
         above, below, units = self.bets.log_above[self._at], self.bets.log_below[self._at], self.units.total()

@@ -37,8 +37,8 @@ class RealClips:
 
     def __getitem__(self, number: int) -> Picture:
         """Return one video's frames, [T, S, S, 3]."""
-        found: Picture = self.frames[int(self.starts[number]) : int(self.starts[number + 1])]
-        return found
+        clip: Picture = self.frames[int(self.starts[number]) : int(self.starts[number + 1])]
+        return clip
 
     def one_a_group(self) -> tuple[int, ...]:
         """Return the number of the first video of each group: a group is one witness."""

@@ -67,10 +67,10 @@ class Shard:
         handle = self.held or _open_shard(self)
         try:
             while done < len(view):
-                found = os.preadv(handle.descriptor, [view[done : done + READ_AT_ONCE]], at + done)
-                if not found:
+                count = os.preadv(handle.descriptor, [view[done : done + READ_AT_ONCE]], at + done)
+                if not count:
                     raise StoredRowsError(_change_message(self.path, "cut short"))
-                done += found
+                done += count
         except OSError as error:
             raise StoredRowsError(_change_message(self.path, f"lost ({error.strerror})")) from error
 
@@ -92,8 +92,8 @@ def _open_shard(shard: Shard) -> Handle:
 
 def stamp(descriptor: int) -> tuple[int, int, int]:
     """Return by what a file is known again: its number, size in bytes and time of change in ns."""
-    found = os.fstat(descriptor)
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = os.fstat(descriptor)
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _change_message(path: Path, how: str) -> str:

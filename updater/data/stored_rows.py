@@ -44,17 +44,17 @@ class StoredRows:
     def __getitem__(self, rows: slice | NDArray[np.int64] | Sequence[int]) -> NDArray[Any]:
         """Return rows, [N, ...]. Raises StoredRowsError."""
         places = self._places[rows]
-        found = np.empty((len(places), *self.shape[1:]), self.dtype)
-        if not len(places) or not found.nbytes:
-            return found
+        out = np.empty((len(places), *self.shape[1:]), self.dtype)
+        if not len(places) or not out.nbytes:
+            return out
         which = np.searchsorted(self._ends, places, "right")
         # Neighbours that lie side by side are read at once.
         breaks = np.flatnonzero((np.diff(places) != 1) | (np.diff(which) != 0)) + 1
         for start, end in zip([0, *breaks], [*breaks, len(places)], strict=True):
             shard = self.shards[which[start]]
             first = int(places[start]) - int(self._ends[which[start]]) + shard.count
-            shard.read(first, found[start:end])
-        return found
+            shard.read(first, out[start:end])
+        return out
 
     def take(self, rows: NDArray[np.int64] | slice) -> "StoredRows":
         """Return a choice of the rows; nothing is read."""
@@ -171,8 +171,8 @@ class Collected:
         if self._scratch is None and self._held_bytes > MAX_HELD_BYTES:
             self._scratch = Scratch()
         if self._scratch is not None:
-            for one in self._held:
-                self._scratch.add(one)
+            for array in self._held:
+                self._scratch.add(array)
             self._held.clear()
 
     def rows(self) -> "NDArray[Any] | StoredRows":
@@ -182,10 +182,10 @@ class Collected:
 
 def collect_rows(parts: Iterable[NDArray[Any]]) -> NDArray[Any] | StoredRows:
     """Return arrays one after another, at least one, as `Collected` holds them. Raises StoredRowsError."""
-    found = Collected()
+    rows = Collected()
     for part in parts:
-        found.add(part)
-    return found.rows()
+        rows.add(part)
+    return rows.rows()
 
 
 def _unwritable(error: OSError) -> StoredRowsError:

@@ -172,7 +172,7 @@ def load_splits(
             for split in splits
         },
         resting={split: dict(sorted(counts.items())) for split, counts in left_out.items() if counts},
-        clips={split: found.clips() for split, found in gathered.items()},
+        clips={split: rows.clips() for split, rows in gathered.items()},
     )
 
 
@@ -210,8 +210,8 @@ def load(
         if row.family is not None and row.crops_digest is not None:
             try:
                 views = crops.load_views(row.crops_digest)
-                cut, shown, _ = views
-                if shape is not None and (shown is None or shown.shape != shape):
+                cut, image, _ = views
+                if shape is not None and (image is None or image.shape != shape):
                     lacking += 1
                     continue
                 kept.append(row)
@@ -220,8 +220,8 @@ def load(
                 sides.add(cut.shape[1])
                 if len(sides) == 1:
                     loaded.add(cut)
-                if shown is not None and shape is not None:
-                    pictures.add(shown[None])
+                if image is not None and shape is not None:
+                    pictures.add(image[None])
                 if clips is not None:
                     clips.add(row, views)
             except (CropsMissingError, CropsDamagedError) as error:

@@ -171,7 +171,7 @@ def _turning(first: Any) -> Callable[[Any], Any]:
     source = graph.add_buffer(
         width=first.width, height=first.height, format=first.format, time_base=first.time_base
     )
-    graph.link_nodes(source, *(graph.add(*one) for one in filters), graph.add("buffersink")).configure()
+    graph.link_nodes(source, *(graph.add(*node) for node in filters), graph.add("buffersink")).configure()
 
     def turn(frame: Any) -> Any:
         graph.push(frame)

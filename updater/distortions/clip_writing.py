@@ -42,15 +42,15 @@ class Coder:
     def pixel_format(self, frame: Any) -> str:
         """Choose the frame's own format where the encoder takes it, else one of 8 bits."""
         odd = frame.width % 2 or frame.height % 2
-        known = {one.name for one in av.codec.Codec(self.name, "w").video_formats or ()}
+        known = {form.name for form in av.codec.Codec(self.name, "w").video_formats or ()}
         if frame.format.name in known and not (odd and "420" in frame.format.name):
             return str(frame.format.name)
         return "yuv444p" if odd and "yuv444p" in known else "yuv420p"
 
 
 def _has_avx512() -> bool:
-    found = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
-    return any(name == "X86_V4" or name.startswith("AVX512") for name in found)
+    usable = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
+    return any(name == "X86_V4" or name.startswith("AVX512") for name in usable)
 
 
 # By its AVX-512 code libx264 now and then codes equal frames unequally (53 of 240 clips, and none without its
@@ -90,7 +90,7 @@ def write_clip(
                 target.open("wb") as file,
                 av.open(file, "w", format=container, options={"fflags": "+bitexact"}) as out,
             ):
-                streams = {one: out.add_stream_from_template(one) for one in given} if sound else {}
+                streams = {stream: out.add_stream_from_template(stream) for stream in given} if sound else {}
                 _write(out, frames, like, coder, _move(heard, streams, like.start_s) if streams else iter(()))
         except BROKEN as error:
             what = f"{container} of {coder.name}"

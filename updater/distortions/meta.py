@@ -28,11 +28,11 @@ def parse_line(line: str) -> tuple[str, tuple[Step, ...]]:
     """Read one line: the path and its steps. Raises DistortionError for a step that is none."""
     path, named = _split(line.strip())
     steps = []
-    for one in named:
-        name, _, level = one.partition(":")
+    for key in named:
+        name, _, level = key.partition(":")
         # Longer numbers than these, Python refuses to read.
         if not level.isdecimal() or len(level) > 9:
-            raise DistortionError(f"{one[:40]} has no level")
+            raise DistortionError(f"{key[:40]} has no level")
         steps.append(step(name, int(level)))
     return path, tuple(steps)
 
@@ -42,7 +42,7 @@ def read_meta(file: Path) -> dict[str, tuple[Step, ...]]:
 
     Raises DistortionError, which names the line, and OSError where the file cannot be read.
     """
-    found: dict[str, tuple[Step, ...]] = {}
+    by_path: dict[str, tuple[Step, ...]] = {}
     try:
         lines = file.read_text("utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -52,11 +52,11 @@ def read_meta(file: Path) -> dict[str, tuple[Step, ...]]:
             continue
         try:
             path, steps = parse_line(line)
-            if found.setdefault(path, steps) != steps:
+            if by_path.setdefault(path, steps) != steps:
                 raise DistortionError(f"{path} was named before, with other distortions")
         except DistortionError as error:
             raise DistortionError(f"{file}, line {number}: {error}") from error
-    return found
+    return by_path
 
 
 def steps_for(path: str, metas: Mapping[str, tuple[Step, ...]]) -> tuple[Step, ...]:
@@ -90,7 +90,7 @@ def _ends(path: str) -> Iterator[str]:
 def _split(line: str) -> tuple[str, list[str]]:
     """Part a line into its path, which may have blanks, and its steps."""
     steps: list[str] = []
-    while found := _PATH_AND_STEP.fullmatch(line):
-        line, last = found.groups()
+    while match := _PATH_AND_STEP.fullmatch(line):
+        line, last = match.groups()
         steps.insert(0, last)
     return line, steps

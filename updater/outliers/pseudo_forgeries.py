@@ -133,11 +133,11 @@ def _warp(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     flat = to_picture(pixels).reshape(-1, height, width, 3)
     bent = [
         np.asarray(
-            Image.fromarray(one).transform(
+            Image.fromarray(plane).transform(
                 (width, height), Image.Transform.MESH, mesh, Image.Resampling.BICUBIC
             )
         )
-        for one in flat
+        for plane in flat
     ]
     return np.stack(bent).reshape(pixels.shape).astype(np.float32)
 

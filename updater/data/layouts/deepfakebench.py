@@ -104,8 +104,8 @@ def _entry(video: _Video, group: str, root: "_Root", tally: Tally) -> Entry | No
         return None
     masks: dict[str, Path] = {}
     if video.family != REAL:
-        found = (root.find(mask) for mask in video.masks)
-        masks = {mask.stem: mask for mask in found if mask is not None}
+        paths = (root.find(mask) for mask in video.masks)
+        masks = {mask.stem: mask for mask in paths if mask is not None}
     return Entry(
         pictures[0].parent,
         int(video.family != REAL),
@@ -156,39 +156,39 @@ def _videos(path: Path, rate: Rate, tally: Tally) -> Iterator[_Video]:
     """Yield every video that the file names, as it names it."""
     for set_name, labels in _mapping(json_in(path), path).items():
         for label, splits in _mapping(labels, path).items():
-            for name, found in _mapping(splits, path).items():
+            for name, rates in _mapping(splits, path).items():
                 where = f"{set_name}/{label}/{name}"
                 split = next((split for split in get_args(Split) if split == name), None)
                 if split is None:
                     tally.add("splits are none of train, val and test, and are left out", where)
-                elif not isinstance(found, dict) or isinstance(found.get("frames"), list):
+                elif not isinstance(rates, dict) or isinstance(rates.get("frames"), list):
                     tally.add("splits are one bare entry instead of videos, and are left out", where)
                 else:
-                    for video, about in _at_rate(found, rate, f"{path}, {where}").items():
+                    for video, about in _at_rate(rates, rate, f"{path}, {where}").items():
                         yield from _video(set_name, label, split, video, about, tally)
 
 
-def _at_rate(found: dict[str, Any], rate: Rate, where: str) -> dict[str, Any]:
+def _at_rate(by_rate: dict[str, Any], rate: Rate, where: str) -> dict[str, Any]:
     """Return the videos of a split; where it has several rates, those of one."""
-    rates = sorted(found.keys() & set(get_args(Rate)))
-    if not rates or len(rates) < len(found):
-        return found
-    if rate not in rates or not isinstance(found[rate], dict):
+    rates = sorted(by_rate.keys() & set(get_args(Rate)))
+    if not rates or len(rates) < len(by_rate):
+        return by_rate
+    if rate not in rates or not isinstance(by_rate[rate], dict):
         raise LayoutError(f"{where} has {', '.join(rates)} and no videos at {rate}: name another rate")
-    of_rate: dict[str, Any] = found[rate]
+    of_rate: dict[str, Any] = by_rate[rate]
     return of_rate
 
 
 def _video(set_name: str, label: str, split: Split, name: str, about: Any, tally: Tally) -> Iterator[_Video]:
     """Yield a video, if it is to be used."""
     where = f"{set_name}/{label}/{split}/{name}"
-    said = about if isinstance(about, dict) else {}
-    frames, masks = _strings(said.get("frames")), _strings(said.get("masks") or [])
+    fields = about if isinstance(about, dict) else {}
+    frames, masks = _strings(fields.get("frames")), _strings(fields.get("masks") or [])
     if not frames or masks is None:
         tally.add("videos have no list of frames, and are left out", where)
         return
     real = _REAL.fullmatch(label) is not None
-    if (_REAL.fullmatch(str(said.get("label", label))) is not None) != real:
+    if (_REAL.fullmatch(str(fields.get("label", label))) is not None) != real:
         tally.add("videos are real by one of their two labels alone, and are left out", where)
     elif real and (_ACTORS_SET in set_name.lower() or any(_ACTORS in _parts(frame) for frame in frames)):
         tally.add("recordings of DeeperForensics' actors, which are no reals, are left out", where)
@@ -196,17 +196,17 @@ def _video(set_name: str, label: str, split: Split, name: str, about: Any, tally
         yield _Video(set_name, REAL if real else label, split, name, frames, masks)
 
 
-def _strings(found: Any) -> tuple[str, ...] | None:
+def _strings(value: Any) -> tuple[str, ...] | None:
     """Return a list of strings; None where it is none."""
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         return None
-    return tuple(found)
+    return tuple(value)
 
 
-def _mapping(found: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(found, dict):
+def _mapping(value: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise LayoutError(f"{path} is none of DeepfakeBench's lists: it needs SET, LABEL, split and videos")
-    return found
+    return value
 
 
 def _parts(listed: str) -> tuple[str, ...]:

@@ -77,8 +77,8 @@ def _in_part(place: Path, tally: Tally) -> Iterator[_Named]:
     if not isinstance(listed, dict):
         raise LayoutError(f"{path} does not name each file's class: fetch it again")
     for name, about in listed.items():
-        said = about if isinstance(about, dict) else {}
-        label, original, file = _LABELS.get(str(said.get("label"))), said.get("original"), below(place, name)
+        row = about if isinstance(about, dict) else {}
+        label, original, file = _LABELS.get(str(row.get("label"))), row.get("original"), below(place, name)
         if label is None or file is None:
             tally.add(_UNLABELLED, place / name)
         else:
@@ -101,12 +101,12 @@ def _in_test(path: Path, tally: Tally) -> Iterator[_Named]:
 
 def _there(files: Iterator[_Named], where: Path, tally: Tally) -> Iterator[_Named]:
     """Yield the files that are there. Raises LayoutError, at the end, where fewer than half are."""
-    found = named = 0
+    seen = named = 0
     for file in files:
         named += 1
         if is_there(file.path):
-            found += 1
+            seen += 1
             yield file
         else:
             tally.add(MISSING, file.path)
-    refuse_another_release(where, found, named)
+    refuse_another_release(where, seen, named)

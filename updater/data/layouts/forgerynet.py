@@ -96,10 +96,10 @@ class Row:
 
 def place_of(path: str) -> tuple[int, str]:
     """Return the directory that a path names first, and the path from it on. Raises RowError."""
-    found = _DIRECTORY.fullmatch(path)
-    if found is None or found[2] not in _NUMBERS:
+    match = _DIRECTORY.fullmatch(path)
+    if match is None or match[2] not in _NUMBERS:
         raise RowError("rows name no directory from 1 to 19, and are left out")
-    return _NUMBERS[found[2]], found[1]
+    return _NUMBERS[match[2]], match[1]
 
 
 def row_of(line: str, medium: Medium) -> Row:
@@ -133,13 +133,13 @@ def row_of(line: str, medium: Medium) -> Row:
 
 def _check(stretches: Sequence[tuple[int, int, bool]]) -> tuple[tuple[Extent, ...], Extent | None]:
     """Return the forged stretches and the frames that all of them cover. Raises RowError."""
-    found = [Extent(start, start + count) for start, count, _ in stretches]
-    if any(first < 0 or end <= first for first, end in found) or any(
-        before.end != after.first for before, after in pairwise(found)
+    extents = [Extent(start, start + count) for start, count, _ in stretches]
+    if any(first < 0 or end <= first for first, end in extents) or any(
+        before.end != after.first for before, after in pairwise(extents)
     ):
         raise RowError("rows have stretches that overlap, leave a gap or are of no length, and are left out")
-    forged = tuple(one for one, (_, _, flag) in zip(found, stretches, strict=True) if flag)
-    return forged, Extent(found[0].first, found[-1].end) if found else None
+    forged = tuple(extent for extent, (_, _, flag) in zip(extents, stretches, strict=True) if flag)
+    return forged, Extent(extents[0].first, extents[-1].end) if extents else None
 
 
 _PARTS: dict[str, Split] = {"Training": "train", "Validation": "val", "Test": "test"}
@@ -164,7 +164,7 @@ def load_forgerynet(folder: Path, medium: Medium) -> Listing:
     Raises LayoutError where no part has one, where its paths begin nowhere below its part, and where fewer
     than half of its files are there. Whatever else is wrong with a row leaves it out, and is counted.
     """
-    lists = {part: found for part in _PARTS if (found := _list_in(folder / part, medium)) is not None}
+    lists = {part: path for part in _PARTS if (path := _list_in(folder / part, medium)) is not None}
     if not lists:
         raise LayoutError(
             f"{folder} has no Training/{medium}_list.txt and no Validation/{medium}_list.txt: name the folder"
@@ -201,10 +201,10 @@ def _entries(top: Path, rows: Path, split: Split, medium: Medium, tally: Tally) 
         there += 1
         if row.contradicted:
             tally.add("rows contradict their directory in a label or a flag; the directory counts", row.path)
-        found = None
-        if medium == "image" and row.directory in APPROACHES and (found := _map_of(row, maps)) is None:
+        mask = None
+        if medium == "image" and row.directory in APPROACHES and (mask := _map_of(row, maps)) is None:
             tally.add(f"forged pictures have no map in {_MAPS}", row.path)
-        yield _entry(row, path, split, found)
+        yield _entry(row, path, split, mask)
     if seen and not files.any_begins:
         raise LayoutError(
             f"{rows} names {min(seen)}, and neither {top} nor a folder in it (image, image2, video) holds"
@@ -265,7 +265,7 @@ def _map_of(row: Row, maps: _Places) -> Path | None:
     return next((path for suffix in _MAP_SUFFIXES if (path := maps.find(stem + suffix)) is not None), None)
 
 
-def _entry(row: Row, path: Path, split: Split, found: Path | None) -> Entry:
+def _entry(row: Row, path: Path, split: Split, mask: Path | None) -> Entry:
     approach = APPROACHES.get(row.directory)
     return Entry(
         path,
@@ -275,7 +275,7 @@ def _entry(row: Row, path: Path, split: Split, found: Path | None) -> Entry:
         split=split,
         segments=row.segments,
         annotated=row.annotated,
-        masks=(found,) if found is not None else (),
+        masks=(mask,) if mask is not None else (),
     )
 
 

@@ -100,11 +100,11 @@ def json_in(path: Path) -> Any:
         raise LayoutError(f"{path} is no JSON ({error}): fetch it again") from error
 
 
-def refuse_another_release(where: object, found: int, named: int) -> None:
+def refuse_another_release(where: object, present: int, named: int) -> None:
     """Raise LayoutError where fewer than half of the files that a list names are there."""
-    if 2 * found < named:
+    if 2 * present < named:
         raise LayoutError(
-            f"{where} names {named} files; of these, {found} are there: list and files must be of one"
+            f"{where} names {named} files; of these, {present} are there: list and files must be of one"
             " release, and unpacked whole"
         )
 
