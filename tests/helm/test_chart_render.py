@@ -244,7 +244,6 @@ def schemas_say(tool: Callable[[str], str | None], request: pytest.FixtureReques
 
 
 @settings(
-    max_examples=40,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink takes an hour of rendering
 )

@@ -184,7 +184,6 @@ parts = st.sampled_from([0, 1, 900, 1_000_000, 1_200_000, 3_000_000])
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
 @given(parts, parts, parts, st.sampled_from([0, 1, 300_000]))
 def test_a_dead_letter_always_fits_and_leaves_out_no_more_than_it_must(key, value, header, count):
     ingest = IngestSettings()

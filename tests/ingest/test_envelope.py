@@ -9,7 +9,7 @@ from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 from cloudevents.v1.http import CloudEvent as OlderCloudEvent
 from cloudevents.v1.kafka import to_structured
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pictures import drawn, hashes_of
 from PIL import Image, ImageOps
@@ -319,7 +319,6 @@ def bits(a: np.ndarray, b: np.ndarray) -> int:
     return int(np.bitwise_count(a ^ b).sum())
 
 
-@settings(max_examples=30, deadline=None)
 @given(seeds, st.integers(33, 400), st.integers(33, 400))
 def test_the_hash_of_the_mirrored_picture_is_the_mirrored_hash(seed, width, height):
     picture = drawn(seed, width, height)
@@ -329,7 +328,6 @@ def test_the_hash_of_the_mirrored_picture_is_the_mirrored_hash(seed, width, heig
     assert bits(own[0], other[0]) > 64
 
 
-@settings(max_examples=30, deadline=None)
 @given(seeds, st.integers(600, 1500), st.integers(600, 1500))
 def test_a_large_picture_has_the_hash_of_its_small_copy(seed, width, height):
     picture = drawn(seed, width, height)

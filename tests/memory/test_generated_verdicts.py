@@ -100,7 +100,7 @@ def take(watcher: ShiftWatch, first: int, value: bytes, timestamp_ms: int = 0) -
     return [first + n in there for n in range(3)]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(item_changes, verdict_changes, st.just(0) | st.integers(-(2**63), 2**63 - 1))
 @example({"source": WIDE}, {}, 0)
 @example({"source": "\U0001f4f7" * 1024}, {}, 0)
@@ -167,7 +167,7 @@ def test_postgresql_takes_no_such_source_as_a_key(postgresql_url):
     store.close()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
 @example(WIDE)
 @example("\U0001f4f7" * 1024)
@@ -196,7 +196,7 @@ def test_a_source_of_as_many_characters_as_an_event_may_have_is_remembered(
         assert list_sources(connection)[0].name == one.source
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts, texts, texts | st.none(), st.floats())
 @example("id", NUL, None, 0.0)
 @example("id", "camera", "a" * 65, 0.0)

@@ -114,7 +114,7 @@ def test_a_wrong_clock_that_stamped_an_item_costs_one_in_a_hundred_and_nothing_a
     assert purging.purge(store, crops) == 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.floats(0, 3600), st.floats(-5000, 5000)), max_size=12))
 def test_however_the_clock_jumps_nothing_goes_before_its_time_has_really_passed(
     store, crops, fill, make, rounds

@@ -1,7 +1,7 @@
 """The fault tests: each belongs to a bar. `make chaos` runs them in their long form and shows a table.
 
 A test that proves a bar, or its control, has the mark `bar("B2")` and counts by the fixture `bar`. Without
-`--chaos` the same test is short.
+`--chaos` the same test is short, and one with `bar("B2", chaos=True)` is left out: another shows its fault.
 """
 
 from collections import Counter
@@ -70,14 +70,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave only the bars that were asked for."""
+    """Leave only the bars that were asked for; without `--chaos` and a bar, the short forms."""
     wanted = {name for name in config.getoption("--bar").upper().split(",") if name}
-    if not (wanted or config.getoption("--chaos")):
-        return
     bars = {item: _bars(item) for item in items}
     if unknown := wanted - {name for names in bars.values() for name in names}:
         raise pytest.UsageError(f"there is no bar {', '.join(sorted(unknown))}")
-    left = [item for item in items if not (bars[item] & wanted if wanted else bars[item])]
+    if wanted or config.getoption("--chaos"):
+        left = [item for item in items if not (bars[item] & wanted if wanted else bars[item])]
+    else:
+        left = [item for item in items if any("chaos" in mark.kwargs for mark in item.iter_markers("bar"))]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 

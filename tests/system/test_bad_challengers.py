@@ -57,6 +57,7 @@ def larger_crops(folder: Path) -> dict[str, Any]:
     return {"contract": contract.model_copy(update={"inputs": inputs})}
 
 
+CHAOS = pytest.mark.bar("S3", chaos=True)
 FLOAT, WHOLE = np.float32, np.int64
 NAN = poisoned(nan, {"nothing": np.array(0, FLOAT)})
 GIANT = {"one": np.array(1, WHOLE), "giant": np.array(10**13, WHOLE)}
@@ -96,9 +97,9 @@ def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
     ("change", "befalls"),
     [
         pytest.param(NAN, None, id="answers NaN"),
-        pytest.param(MEMORY, None, id="needs more memory than there is"),
+        pytest.param(MEMORY, None, id="needs more memory than there is", marks=CHAOS),
         pytest.param(MEMORY_AT_ONCE, None, id="needs it for its probe"),
-        pytest.param(larger_crops, None, id="has another crop plan than its graph"),
+        pytest.param(larger_crops, None, id="has another crop plan than its graph", marks=CHAOS),
         pytest.param(lambda folder: {}, crashing, id="crashes"),
     ],
 )

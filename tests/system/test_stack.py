@@ -118,32 +118,33 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-@pytest.mark.parametrize("part", ["torchserve", "updater_metrics"])
-def test_a_port_that_is_lost_while_a_stack_comes_up_is_chosen_anew(
-    tmp_path: Path, kafka_cache: Path, part: str
+def test_ports_that_are_lost_while_a_stack_comes_up_are_chosen_anew(
+    tmp_path: Path, kafka_cache: Path
 ) -> None:
     stack = Stack(tmp_path, cache=kafka_cache)
-    lost, ended = getattr(stack.ports, part), threading.Event()
+    lost, ended = (stack.ports.torchserve, stack.ports.updater_metrics), threading.Event()
 
-    def take() -> None:
+    def take(port: int) -> None:
         while not stack.record_path.exists():
             time.sleep(0.02)
-        with ThreadingHTTPServer(("127.0.0.1", lost), Answers) as server:
+        with ThreadingHTTPServer(("127.0.0.1", port), Answers) as server:
             threading.Thread(target=server.serve_forever).start()
             ended.wait()
             server.shutdown()
 
-    stranger = threading.Thread(target=take)
-    stranger.start()
+    strangers = [threading.Thread(target=take, args=(port,)) for port in lost]
+    for stranger in strangers:
+        stranger.start()
     try:
         with stack:
-            assert getattr(stack.ports, part) != lost
+            assert not {stack.ports.torchserve, stack.ports.updater_metrics} & set(lost)
             settings = read_environment(stack.environment_path)
             assert settings["FORGEWATCH_DETECTOR_TORCHSERVE_URL"].endswith(f":{stack.ports.torchserve}")
             assert settings["FORGEWATCH_UPDATER_METRICS_PORT"] == str(stack.ports.updater_metrics)
     finally:
         ended.set()
-        stranger.join()
+        for stranger in strangers:
+            stranger.join()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

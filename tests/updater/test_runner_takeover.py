@@ -182,11 +182,16 @@ def ranks(process):
     return found
 
 
-def worst(folder, other):
-    """Return by how much the weights of two artifacts differ at most, running variances aside."""
-    one, two = (load_file(each / "artifact" / "weights.safetensors") for each in (folder, other))
+def differences(alone, shared):
+    """By how much two artifacts' weights and running variances differ at most, these by their own size."""
+    one, two = (load_file(folder / "artifact" / "weights.safetensors") for folder in (alone, shared))
     assert one.keys() == two.keys()
-    return max(float((one[k].double() - two[k].double()).abs().max()) for k in one if "running_var" not in k)
+    apart = {name: one[name].double() - two[name].double() for name in one}
+    variances = {name for name in one if name.endswith("running_var")}
+    return (
+        max(float(apart[name].abs().max()) for name in one.keys() - variances),
+        max(float(apart[name].norm() / one[name].double().norm()) for name in variances),
+    )
 
 
 @pytest.mark.slow
@@ -218,7 +223,9 @@ def test_two_gpus_train_the_network_of_one_though_a_process_dies_and_it_is_told_
         assert table.get(run.id).state.startswith("proposed")
         assert alone.wait(300) == 0
     folders = [Path(each["FORGEWATCH_UPDATER_WORK_DIR"]) / "run-1" for each in (one, two)]
-    assert worst(*folders) < 0.1
+    weights, variances = differences(*folders)
+    assert weights < 0.1
+    assert variances < 0.15  # without statistics over the whole batch the first layer's are 0.27 apart
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ class TwoRunners(RuleBasedStateMachine):
             assert self.table.count_by_state().get("running", 0) <= 1
 
 
-TwoRunners.TestCase.settings = hypothesis_settings(max_examples=40, stateful_step_count=25)
+TwoRunners.TestCase.settings = hypothesis_settings(stateful_step_count=25)
 test_two_runners_never_both_hold_a_run = pytest.mark.slow(TwoRunners.TestCase)
 
 

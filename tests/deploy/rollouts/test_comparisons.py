@@ -223,7 +223,6 @@ def evidence_of(items: list[Item], ends: list[int]) -> RolloutEvidence:
     return found
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 240), max_size=12), st.sampled_from([0.0, 0.1]))
 def test_the_checks_are_the_same_however_the_topic_was_read(seed: int, ends: list[int], lost: float) -> None:
     items = items_of(seed, lost=lost)
@@ -244,7 +243,7 @@ def test_labels_that_say_what_the_champion_said_leave_the_bets_as_they_were() ->
     assert first.checks({}) == again.checks({})
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 10**6), st.data())
 def test_an_item_that_is_repeated_counts_once(seed: int, data: st.DataObject) -> None:
     items = items_of(seed, units=10)

@@ -185,7 +185,7 @@ def test_no_share_takes_none_and_the_whole_takes_all(item_id):
     assert in_share(item_id, 1.0)
 
 
-@examples(max_examples=50, derandomize=True)
+@examples(derandomize=True)
 @given(st.text(max_size=20), st.integers(0, 500), SHARES)
 def test_a_share_is_taken_within_binomial_bounds(topic, partition, share):
     count = 4000

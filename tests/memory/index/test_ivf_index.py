@@ -3,7 +3,7 @@ import io
 import faiss
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memory.index import ivf_index as module
@@ -52,7 +52,6 @@ STEP = st.tuples(st.sampled_from(["add", "remove", "search", "reload"]), st.inte
 
 @pytest.mark.slow
 @given(st.lists(STEP, max_size=20), st.sampled_from([3, 100]))
-@settings(max_examples=40, deadline=None)
 def test_whatever_is_added_removed_and_saved_a_search_of_all_cells_finds_what_is_held_and_how_far_it_is(
     steps, count
 ):

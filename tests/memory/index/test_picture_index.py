@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from near_duplicates import COPIES
 from pictures import drawn, hashes_of
@@ -24,7 +24,6 @@ def filled() -> PictureIndex:
     return index
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 59), st.sampled_from(sorted(COPIES.keys() - FAR)))
 def test_a_copy_is_found_however_it_was_made(filled, seed, copy):
     assert filled.nearest(hashes_of(COPIES[copy](drawn(seed)))) == seed

@@ -133,7 +133,17 @@ def fault(name: str, proxy: Proxy, trials: Trials) -> AbstractContextManager[obj
 
 
 @pytest.mark.bar("B7")
-@pytest.mark.parametrize("name", ["slow", "503", "507", "cut", "down", "crash-looping"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "slow",
+        "503",
+        "507",
+        "cut",
+        "down",
+        pytest.param("crash-looping", marks=pytest.mark.bar("B7", chaos=True)),
+    ],
+)
 def test_an_ill_torchserve_makes_no_dead_letter_and_the_worker_goes_on_by_itself(
     trials: Trials, proxy: Proxy, stream: Stream, name: str, bar: Bar
 ) -> None:

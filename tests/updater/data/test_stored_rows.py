@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from forked import FORKS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
@@ -37,7 +37,6 @@ ROWS = st.lists(st.integers(0, 8), max_size=12).map(lambda rows: np.array(rows, 
 IN_MEMORY = np.concatenate([array(5), array(4, 30)])
 
 
-@settings(max_examples=60, deadline=None)
 @given(first=ROWS, second=ROWS, picked=st.data())
 def test_a_choice_of_a_joined_choice_is_that_of_the_arrays(first, second, picked):
     here = joined_rows([chosen_rows(IN_MEMORY, first), chosen_rows(IN_MEMORY, second)])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from updater.benchmark.synthetic.families import FAMILIES
@@ -21,7 +21,6 @@ CROPS = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8).
 
 
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
 def test_outside_of_the_mask_nothing_is_changed(seed, count):
     forged, masks = forge_locally(np.random.default_rng(seed), CROPS[:count], frozenset())
     assert forged.shape == (count, 64, 64, 3)
@@ -132,7 +131,6 @@ FORGED = RNG.integers(0, 256, (40, 56, 3), dtype=np.uint8)
 
 
 @given(seed=st.integers(0, 2**32), height=st.integers(96, 400), width=st.integers(96, 400))
-@settings(max_examples=60, deadline=None)
 def test_a_mask_covers_4_to_35_percent_with_a_narrow_edge(seed, height, width):
     mask = random_mask(np.random.default_rng(seed), height, width)
     assert mask.shape == (height, width, 1)
@@ -145,7 +143,6 @@ def test_a_mask_covers_4_to_35_percent_with_a_narrow_edge(seed, height, width):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=30)
 def test_what_lies_outside_of_a_mask_keeps_its_pixels_and_what_lies_inside_is_the_forgery(seed):
     mask = random_mask(np.random.default_rng(seed), 40, 56)
     kept = kept_behind(mask, PICTURE, FORGED)

@@ -10,7 +10,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import (
     average_precision_score,
@@ -56,7 +56,6 @@ def test_cells_are_counted_as_the_paper_defines_them(p, g, name, value) -> None:
     assert cell_figures(p, g)[name] == value
 
 
-@settings(max_examples=30)  # scikit-learn takes its time
 @given(pairs())
 def test_overlap_and_areas_are_those_of_scikit_learn(pair: tuple[np.ndarray, np.ndarray]) -> None:
     p, g = pair
@@ -147,7 +146,6 @@ def test_the_figures_of_five_pictures_worked_by_hand() -> None:
     }
 
 
-@settings(max_examples=30)  # scikit-learn takes its time
 @given(answers())
 def test_areas_and_accuracies_are_those_of_scikit_learn(answer: tuple[np.ndarray, np.ndarray]) -> None:
     p, y = answer
