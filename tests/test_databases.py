@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bars import Bar
 from failing_postgresql import Begin
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import SQLAlchemyError
@@ -218,8 +217,8 @@ def fail(begin: Begin, loads: list[Load]) -> float:
 @pytest.mark.bar("C2")
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_database_that_fails_under_load_has_kept_what_was_acknowledged_once(
-    fault: tuple[str, Begin], url: str, tmp_path: Path, room: Room, bar: Bar
-) -> None:
+    fault, url, tmp_path, room, bar
+):
     name, begin = fault
     times = bar.times(1, 1 if name == "swallowed" else 10)
     loads = [Load(room, url, tmp_path, first, again=True) for first in range(WRITERS)]
@@ -242,9 +241,7 @@ def test_a_database_that_fails_under_load_has_kept_what_was_acknowledged_once(
 
 
 @pytest.mark.bar("C2")
-def test_control_what_was_refused_and_is_not_written_again_is_lost(
-    fault: tuple[str, Begin], url: str, tmp_path: Path
-) -> None:
+def test_control_what_was_refused_and_is_not_written_again_is_lost(fault, url, tmp_path):
     # What a fault refuses may have been written all the same, so that one of a few faults loses something.
     for turn in range(5):
         first = range(turn * 1_000_000, turn * 1_000_000 + WRITERS)

@@ -24,13 +24,13 @@ def opened_as_anything(source: str) -> list[int]:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_pictures_are_opened_by_an_explicit_list_of_formats(room: str) -> None:
+def test_pictures_are_opened_by_an_explicit_list_of_formats(room):
     sources = {path: path.read_text() for path in (ROOT / room).rglob("*.py")}
     assert sources
     assert {path: lines for path, source in sources.items() if (lines := opened_as_anything(source))} == {}
 
 
-def test_a_picture_that_is_opened_as_anything_would_be_found() -> None:
+def test_a_picture_that_is_opened_as_anything_would_be_found():
     """The negative control."""
     assert opened_as_anything("with Image.open(path) as image: pass\nPIL.Image.open(file, 'r')") == [1, 2]
     assert opened_as_anything("Image.open(path, formats=('PNG',)), gzip.open(path), path.open()") == []

@@ -48,7 +48,7 @@ def labels_of(source: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, label
 
 
-def test_every_label_of_a_metric_has_a_bound() -> None:
+def test_every_label_of_a_metric_has_a_bound():
     found = [
         (str(path.relative_to(ROOT)), line, label)
         for room in ROOMS
@@ -60,6 +60,6 @@ def test_every_label_of_a_metric_has_a_bound() -> None:
 
 
 @pytest.mark.parametrize("labels", ['["source"]', 'labelnames=("source",)'])
-def test_a_label_that_a_producer_chooses_would_be_found(labels: str) -> None:
+def test_a_label_that_a_producer_chooses_would_be_found(labels):
     """The negative control."""
     assert list(labels_of(f"prometheus_client.Counter('verdicts', 'by source', {labels})")) == [(1, "source")]

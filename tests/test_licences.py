@@ -75,7 +75,7 @@ def is_allowed(expression: str) -> bool:
 
 
 @pytest.mark.parametrize("name", pinned())
-def test_each_pinned_package_has_a_licence_that_may_be_used(name: str) -> None:
+def test_each_pinned_package_has_a_licence_that_may_be_used(name):
     licence = licence_of(name)
     if name not in EXCEPTIONS and not PROPRIETARY.fullmatch(name):
         assert is_allowed(licence), f"{name}: {licence or 'no licence is stated'}"
@@ -88,11 +88,11 @@ def test_each_pinned_package_has_a_licence_that_may_be_used(name: str) -> None:
         *("MIT AND AGPL-3.0-or-later", "GPL-3.0-only OR AGPL-3.0-only", "Free for non-commercial use"),
     ],
 )
-def test_a_licence_that_may_not_be_used_would_be_seen(expression: str) -> None:
+def test_a_licence_that_may_not_be_used_would_be_seen(expression):
     assert not is_allowed(expression)
 
 
-def test_each_exception_is_still_needed() -> None:
+def test_each_exception_is_still_needed():
     needed = {
         name for name in pinned() if not is_allowed(licence_of(name)) and not PROPRIETARY.fullmatch(name)
     }

@@ -102,7 +102,7 @@ for _ in range(25):
 
 
 @pytest.mark.system
-def test_four_processes_that_open_an_empty_database_at_once_lose_no_update(postgresql_url: str) -> None:
+def test_four_processes_that_open_an_empty_database_at_once_lose_no_update(postgresql_url):
     processes = [subprocess.Popen([sys.executable, "-c", OPENS, postgresql_url]) for _ in range(4)]
     assert [process.wait(60) for process in processes] == [0] * 4
     store = Store(postgresql_url)
@@ -112,7 +112,7 @@ def test_four_processes_that_open_an_empty_database_at_once_lose_no_update(postg
 
 
 @pytest.mark.system
-def test_the_ledger_takes_no_change_from_a_sql_shell(postgresql_url: str) -> None:
+def test_the_ledger_takes_no_change_from_a_sql_shell(postgresql_url):
     Ledger(postgresql_url).close()
     engine = create_engine(postgresql_url)
     for statement in ("UPDATE deploy_ledger SET actor = 'eve'", "DELETE FROM deploy_ledger"):
@@ -122,7 +122,7 @@ def test_the_ledger_takes_no_change_from_a_sql_shell(postgresql_url: str) -> Non
 
 
 @pytest.mark.system
-def test_a_server_that_is_away_is_a_retryable_fault_in_one_line_without_the_password() -> None:
+def test_a_server_that_is_away_is_a_retryable_fault_in_one_line_without_the_password():
     with pytest.raises(StoreUnavailableError, match="refused") as caught:
         Store(f"postgresql://forgewatch:s3cret@127.0.0.1:{free_port()}/none")
     assert "s3cret" not in str(caught.value)

@@ -124,9 +124,7 @@ def catches_sigterm(process: "subprocess.Popen[str]") -> bool:
         ("deploy", "FORGEWATCH_MEMORY_DATABASE_URL", "hunter2"),
     ],
 )
-def test_a_wrong_setting_is_one_line_that_names_it_and_2(
-    start: Start, room: str, setting: str, value: str
-) -> None:
+def test_a_wrong_setting_is_one_line_that_names_it_and_2(start, room, setting, value):
     process = start(room, **{setting: value})
     (event,) = events(process)
     assert process.returncode == 2
@@ -183,9 +181,7 @@ def leaked(text: str) -> set[str]:
     ("room", "settings"),
     [*(("deploy", each) for each in MALFORMED), *((room, {name: value}) for room, name, value in LATER)],
 )
-def test_no_process_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(
-    started: Started, room: str, settings: dict[str, str]
-) -> None:
+def test_no_process_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(started, room, settings):
     process = started(room, **{f"{OTLP}_ENDPOINT": "http://127.0.0.1:1", **settings})
     said = process.stderr.read()
     assert (process.wait(180), leaked(said)) == (2, set()), said
@@ -197,8 +193,8 @@ def test_no_process_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(
 @pytest.mark.parametrize("command", ["topics", "verdicts", "send /dev/null", "status", "releases"])
 @pytest.mark.parametrize("settings", MALFORMED)
 def test_no_command_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(
-    command: str, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+    command, settings, monkeypatch, capfd
+):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     assert main(command.split()) == 2
@@ -207,13 +203,13 @@ def test_no_command_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(
     assert all(line.startswith("forgewatch: FORGEWATCH_") for line in said.splitlines()), said
 
 
-def test_control_a_setting_whose_form_is_not_asked_is_told_by_what_meets_it_later() -> None:
+def test_control_a_setting_whose_form_is_not_asked_is_told_by_what_meets_it_later():
     wrong = IngestSettings.model_construct(bootstrap_servers=f"127.0.0.1:{SECRET}")
     assert leaked(str(outage(kafka_options(wrong), 1.0)))
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_setting_that_there_is_not_is_one_line_with_the_nearest_and_2(start: Start, room: str) -> None:
+def test_a_setting_that_there_is_not_is_one_line_with_the_nearest_and_2(start, room):
     process = start(room, **{f"FORGEWATCH_{room.upper()}_METRIC_PORT": "1"})
     (event,) = events(process)
     assert process.returncode == 2
@@ -222,7 +218,7 @@ def test_a_setting_that_there_is_not_is_one_line_with_the_nearest_and_2(start: S
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_signal_during_the_start_ends_it_with_0(start: Start, room: str) -> None:
+def test_a_signal_during_the_start_ends_it_with_0(start, room):
     process = start(room)
     while not catches_sigterm(process):
         assert process.poll() is None
@@ -232,7 +228,7 @@ def test_a_signal_during_the_start_ends_it_with_0(start: Start, room: str) -> No
 
 
 @pytest.mark.parametrize("room", ["memory", "updater", "deploy"])
-def test_a_signal_in_the_loop_ends_it_with_0(started: Started, room: str) -> None:
+def test_a_signal_in_the_loop_ends_it_with_0(started, room):
     process = started(room)
     address = address_once_started(process)
     await_answer(f"{address}/livez", 200, "ok")
@@ -243,7 +239,7 @@ def test_a_signal_in_the_loop_ends_it_with_0(started: Started, room: str) -> Non
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_taken_metrics_port_ends_the_start_with_one_line_and_1(started: Started, room: str) -> None:
+def test_a_taken_metrics_port_ends_the_start_with_one_line_and_1(started, room):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = started(room, **{f"FORGEWATCH_{room.upper()}_METRICS_PORT": str(port)})
@@ -253,7 +249,7 @@ def test_a_taken_metrics_port_ends_the_start_with_one_line_and_1(started: Starte
     assert f"127.0.0.1:{port}: Address already in use" in event["error"]
 
 
-def test_a_taken_port_of_the_api_ends_the_start_with_one_line_and_1(started: Started) -> None:
+def test_a_taken_port_of_the_api_ends_the_start_with_one_line_and_1(started):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = started("deploy", FORGEWATCH_DEPLOY_PORT=str(port))
@@ -262,7 +258,7 @@ def test_a_taken_port_of_the_api_ends_the_start_with_one_line_and_1(started: Sta
     assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in event["error"]
 
 
-def test_a_memory_without_a_broker_lives_and_is_not_ready(started: Started) -> None:
+def test_a_memory_without_a_broker_lives_and_is_not_ready(started):
     address = address_once_started(started("memory"))
     await_answer(f"{address}/readyz", 503, "Kafka")
     await_answer(f"{address}/livez", 200, "ok")
@@ -270,8 +266,8 @@ def test_a_memory_without_a_broker_lives_and_is_not_ready(started: Started) -> N
 
 @pytest.mark.parametrize(("room", "table"), [("updater", "updater_runs"), ("deploy", "deploy_ledger")])
 def test_a_process_whose_table_is_gone_lives_and_is_not_ready_until_it_is_back(
-    started: Started, tmp_path: Path, room: str, table: str
-) -> None:
+    started, tmp_path, room, table
+):
     url = f"sqlite:///{tmp_path}/{room}.sqlite"
     setting = f"FORGEWATCH_{room.upper()}_DATABASE_URL"
     address = address_once_started(started(room, **{setting: url}))
@@ -339,9 +335,7 @@ def beside_a_resolver(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Pope
             each.kill()
 
 
-def test_no_process_that_scores_asks_a_resolver_or_writes_below_its_home(
-    beside_a_resolver: Callable[..., "subprocess.Popen[str]"], tmp_path: Path
-) -> None:
+def test_no_process_that_scores_asks_a_resolver_or_writes_below_its_home(beside_a_resolver, tmp_path):
     ours = beside_a_resolver("ours", *(f"import {room}\n{SCORES}" for room in ("ingest", *ROOMS)))
     assert ours.stdout
     assert [ours.stdout.readline() for _ in ("ingest", *ROOMS)] == ["scores\n"] * 5
@@ -355,6 +349,6 @@ def test_no_process_that_scores_asks_a_resolver_or_writes_below_its_home(
     assert not any((tmp_path / "ours").iterdir())
 
 
-def test_what_turns_telemetry_off_is_in_the_image() -> None:
+def test_what_turns_telemetry_off_is_in_the_image():
     image = (ROOT / "helm" / "images" / "Dockerfile").read_text()
     assert {f"{name}={value}" for name, value in NO_TELEMETRY.items()} <= set(image.split())

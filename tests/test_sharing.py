@@ -23,7 +23,7 @@ def test_it(number):
 """
 
 
-def test_a_file_is_one_processs_and_what_shares_servers_too(tmp_path: Path) -> None:
+def test_a_file_is_one_processs_and_what_shares_servers_too(tmp_path):
     for name in ("system/loop/test_a.py", "system/test_b.py", "test_c.py", "test_d.py", "test_e.py"):
         file = tmp_path / "tests" / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from alembic.config import Config
-from forked import Fork, Forked
+from forked import Forked
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from deploy.cli.main import main
@@ -74,7 +74,7 @@ def starts(process: Forked) -> bool:
 
 
 @pytest.mark.system
-def test_two_replicas_of_each_process_start_at_once(engine: Engine, fork: Fork, tmp_path: Path) -> None:
+def test_two_replicas_of_each_process_start_at_once(engine, fork, tmp_path):
     processes = [fork(ROOT / room / "__main__.py", os.environ, cwd=tmp_path) for room in (*ROOMS, *ROOMS)]
     with ThreadPoolExecutor(len(processes)) as pool:
         assert all(pool.map(starts, processes))
@@ -88,9 +88,7 @@ def test_two_replicas_of_each_process_start_at_once(engine: Engine, fork: Fork, 
     assert (ids, revisions) == (1, 1)
 
 
-def test_migrate_says_what_it_did_and_does_nothing_the_second_time(
-    engine: Engine, url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_migrate_says_what_it_did_and_does_nothing_the_second_time(engine, url, capsys):
     assert main(["migrate"]) == 0
     first = capsys.readouterr().out.splitlines()
     assert main(["migrate"]) == 0
@@ -104,9 +102,7 @@ def test_migrate_says_what_it_did_and_does_nothing_the_second_time(
     assert layouts(engine) == LAYOUTS
 
 
-def test_migrate_makes_the_tables_of_an_empty_database_whoever_else_does_it_too(
-    engine: Engine, url: str
-) -> None:
+def test_migrate_makes_the_tables_of_an_empty_database_whoever_else_does_it_too(engine, url):
     commands = [
         subprocess.Popen(
             [
@@ -126,9 +122,7 @@ def test_migrate_makes_the_tables_of_an_empty_database_whoever_else_does_it_too(
     assert layouts(engine) == LAYOUTS
 
 
-def test_migrate_that_cannot_says_why_in_one_line_and_1(
-    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_migrate_that_cannot_says_why_in_one_line_and_1(engine, url, monkeypatch, capsys):
     assert main(["migrate"]) == 0
     with engine.begin() as connection:
         connection.execute(text("UPDATE updater_layout SET version_num = '9999'"))
@@ -151,12 +145,12 @@ def test_migrate_that_cannot_says_why_in_one_line_and_1(
 
 
 def test_a_process_that_holds_a_table_stops_a_migration_for_a_bounded_time_and_nothing_is_half_done(
-    engine: Engine,
-    url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    engine,
+    url,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     assert main(["migrate"]) == 0
     before = layouts(engine)
     with engine.begin() as connection:

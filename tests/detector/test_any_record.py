@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from attacks import FAMILIES
-from bars import Bar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from media import photo
@@ -181,7 +180,7 @@ RECORDS = st.lists(
 ).map(lambda drawn: as_records(*zip(*drawn, strict=True)))
 
 
-def test_whatever_a_record_is_it_has_one_answer_and_the_worker_goes_on(bar: Bar, answered: Judge):
+def test_whatever_a_record_is_it_has_one_answer_and_the_worker_goes_on(bar, answered):
     seen = 0
 
     @settings(
@@ -206,7 +205,7 @@ def test_whatever_a_record_is_it_has_one_answer_and_the_worker_goes_on(bar: Bar,
 
 
 def test_control_a_text_that_no_verdict_can_hold_ends_the_worker_where_nobody_checks_it(
-    bar: Bar, answered: Judge, monkeypatch
+    bar, answered, monkeypatch
 ):
     event = SOUND | {"source": "\ud800", "data_base64": base64.b64encode(photo(96)).decode()}
     record = InRecord("media", 0, 0, 0, None, json.dumps(event).encode(), ())

@@ -130,7 +130,7 @@ def scene(untrained_artifact: Artifact, tmp_path: Any) -> Scene:
     return Scene(untrained_artifact, seal(folder, manifest))
 
 
-def test_in_shadow_both_say_something_of_each_item_and_the_champion_answers(scene: Scene) -> None:
+def test_in_shadow_both_say_something_of_each_item_and_the_champion_answers(scene):
     found = scene.shadow()
     assert [each.id for each in found] == [f"media-0-{i}" for i in range(ITEMS) if i != BAD]
     assert {each.answered for each in found} == {"champion"}
@@ -143,7 +143,7 @@ def test_in_shadow_both_say_something_of_each_item_and_the_champion_answers(scen
     assert len(scene.sandbox.plans) == ITEMS
 
 
-def test_a_canary_answers_its_share_and_no_other(scene: Scene) -> None:
+def test_a_canary_answers_its_share_and_no_other(scene):
     route = scene.route(0.5)
     found = scene.judged(route)
     for result in found:
@@ -156,7 +156,7 @@ def test_a_canary_answers_its_share_and_no_other(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_it_maps_only_what_it_answers_since_no_comparison_has_a_map(scene: Scene, share: float) -> None:
+def test_it_maps_only_what_it_answers_since_no_comparison_has_a_map(scene, share):
     localizer = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
     manifest = scene.canary.manifest.model_copy(update={"localizer": localizer})
     scene.canary = replace(scene.canary, manifest=manifest)
@@ -185,9 +185,7 @@ def nan_in(name: str) -> Callable[[ModelOutput], ModelOutput]:
         (lambda _: {}, "KeyError"),
     ],
 )
-def test_where_the_challenger_fails_the_champion_answers_and_the_comparison_says_why(
-    scene: Scene, fault: Callable[[ModelOutput], ModelOutput], says: str
-) -> None:
+def test_where_the_challenger_fails_the_champion_answers_and_the_comparison_says_why(scene, fault, says):
     scene.model.challenger = fault
     found = scene.judged(scene.route(1.0))
     assert scene.releases(found) == {scene.champion.digest}
@@ -198,9 +196,7 @@ def test_where_the_challenger_fails_the_champion_answers_and_the_comparison_says
     assert (scene.canary.digest in scene.healed) == (fault is refuse)
 
 
-def test_a_challenger_that_hangs_is_waited_for_once_and_not_asked_again_meanwhile(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_challenger_that_hangs_is_waited_for_once_and_not_asked_again_meanwhile(scene, monkeypatch):
     monkeypatch.setattr(module, "_LEAST_PATIENCE_S", 0.05)
     go_on, asked = threading.Event(), []
 
@@ -221,9 +217,7 @@ def test_a_challenger_that_hangs_is_waited_for_once_and_not_asked_again_meanwhil
     assert {each.challenger.error for each in scene.shadow()} == {None}
 
 
-def test_an_outage_of_torchserve_is_excused_once_in_ten_minutes(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outage_of_torchserve_is_excused_once_in_ten_minutes(scene, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     scene.model.challenger = refuse
@@ -240,8 +234,8 @@ def test_an_outage_of_torchserve_is_excused_once_in_ten_minutes(
 
 
 def test_torchserve_that_fell_after_the_champions_answer_is_not_held_against_the_challenger(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    scene, monkeypatch
+):
     clock = [1000.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     scene.model.challenger, scene.model.fell = refuse, True
@@ -251,9 +245,7 @@ def test_torchserve_that_fell_after_the_champions_answer_is_not_held_against_the
     assert len(scene.shadow()) == ITEMS - 1
 
 
-def test_an_outage_that_lasts_is_one_however_long_the_champion_waits(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outage_that_lasts_is_one_however_long_the_champion_waits(scene, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     scene.model.challenger = refuse
@@ -270,7 +262,7 @@ def test_an_outage_that_lasts_is_one_however_long_the_champion_waits(
     assert scene.shadow() == []
 
 
-def test_a_release_that_cannot_be_loaded_says_so_in_its_place(scene: Scene) -> None:
+def test_a_release_that_cannot_be_loaded_says_so_in_its_place(scene):
     route = Route(
         scene.champion,
         None,
@@ -285,7 +277,7 @@ def test_a_release_that_cannot_be_loaded_says_so_in_its_place(scene: Scene) -> N
     assert len(found) == ITEMS - 1
 
 
-def test_what_waits_too_long_is_scored_by_the_champion_alone_and_counted(scene: Scene) -> None:
+def test_what_waits_too_long_is_scored_by_the_champion_alone_and_counted(scene):
     before = left_out()
     found = [result.comparison for result in scene.judged(scene.route(0.5), behind=True)]
     assert left_out() - before == ITEMS
@@ -295,14 +287,14 @@ def test_what_waits_too_long_is_scored_by_the_champion_alone_and_counted(scene: 
     }
 
 
-def test_a_challenger_that_is_not_loaded_yet_is_left_out_and_said_so(scene: Scene) -> None:
+def test_a_challenger_that_is_not_loaded_yet_is_left_out_and_said_so(scene):
     route = Route(scene.champion, None, 0.0, 1.0, missing=scene.canary.digest)
     found = [result.comparison for result in scene.judged(route)]
     assert {each.left_out for each in found if each} == {"the challenger is not loaded yet"}
     assert {each.challenger.release for each in found if each} == {scene.canary.digest}
 
 
-def test_a_challenger_of_another_crop_plan_has_the_media_decoded_for_it(scene: Scene) -> None:
+def test_a_challenger_of_another_crop_plan_has_the_media_decoded_for_it(scene):
     manifest = scene.canary.manifest
     (crops, *others) = manifest.contract.inputs
     assert isinstance(crops, MediaInput)

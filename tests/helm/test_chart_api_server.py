@@ -12,7 +12,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,18 +125,14 @@ def an_object(kind: str, name: str, **rest: Any) -> Any:
     return {"apiVersion": "v1", "kind": kind, "metadata": about, **rest}
 
 
-def test_an_api_server_takes_every_object_of_each_scenario_without_a_warning(
-    create: Create, render: Any, scenario: str
-) -> None:
+def test_an_api_server_takes_every_object_of_each_scenario_without_a_warning(create, render, scenario):
     objects = render(scenario, apis=CORE_APIS).objects
     said = create(objects).splitlines()
     assert [line for line in said if not line.endswith(" created (server dry run)")] == []
     assert len(said) == len(objects)
 
 
-def test_every_pod_is_let_into_a_namespace_that_enforces_restricted(
-    create: Create, render: Any, scenario: str
-) -> None:
+def test_every_pod_is_let_into_a_namespace_that_enforces_restricted(create, render, scenario):
     pods = []
     for component, template in render(scenario, apis=CORE_APIS).pods().items():
         spec = {**template["spec"]}
@@ -150,7 +145,7 @@ def test_every_pod_is_let_into_a_namespace_that_enforces_restricted(
     assert len(said) == len(pods)
 
 
-def test_that_namespace_refuses_a_pod_that_asks_for_nothing(create: Create) -> None:
+def test_that_namespace_refuses_a_pod_that_asks_for_nothing(create):
     said = create([an_object("Pod", "plain", spec={"containers": [{"name": "c", "image": "i"}]})])
     assert 'violates PodSecurity "restricted' in said
 
@@ -209,8 +204,8 @@ def follow(server: Server, said: str) -> None:
     [({"size": "3Gi"}, "3Gi"), ({"size": "1.5Gi"}, "1536Mi"), ({"storageClassName": "fast"}, "2Gi")],
 )
 def test_another_volume_of_the_index_is_refused_before_anything_changed_and_the_steps_that_are_named_work(
-    server: Server, release: Any, changed: Any, size: str
-) -> None:
+    server, release, changed, size
+):
     assert "STATUS: deployed" in release("install")
     server.create([claim("index-watch-forgewatch-memory-0", "2Gi", **MEMORY)])
     changed = {"memory": {"index": changed}}
@@ -229,9 +224,7 @@ def test_another_volume_of_the_index_is_refused_before_anything_changed_and_the_
     assert "Rollback was a success" in release("rollback", "1")
 
 
-def test_a_volume_that_an_install_from_before_left_is_not_taken_for_another(
-    server: Server, release: Any
-) -> None:
+def test_a_volume_that_an_install_from_before_left_is_not_taken_for_another(server, release):
     left = [claim("index-watch-forgewatch-memory-0", "1Gi", **MEMORY), claim("watch-forgewatch-run", "5Gi")]
     server.create(left)
     said = release("install")
@@ -261,8 +254,8 @@ SASL = {"securityProtocol": "SASL_PLAINTEXT", "saslMechanism": "PLAIN", "saslSec
     ],
 )
 def test_what_the_values_name_and_the_namespace_lacks_is_named_before_anything_is_installed(
-    server: Server, release: Any, there: Any, asked: Any, named: str
-) -> None:
+    server, release, there, asked, named
+):
     server.ask("-n", "media", "delete", "secrets", "--all")
     server.create(there)
     refused = release("install", values=asked)
@@ -271,9 +264,7 @@ def test_what_the_values_name_and_the_namespace_lacks_is_named_before_anything_i
     assert "No resources found" in server.ask("-n", "media", "get", "statefulsets,deployments")
 
 
-def test_values_of_an_older_release_are_completed_by_the_flag_that_the_notes_name(
-    release: Any, chart: Any, tmp_path: Path
-) -> None:
+def test_values_of_an_older_release_are_completed_by_the_flag_that_the_notes_name(release, chart, tmp_path):
     older = shutil.copytree(chart.path, tmp_path / "forgewatch")
     values = (older / "values.yaml").read_text()
     (older / "values.yaml").write_text(values.replace("enabled: true\n", "", 1))

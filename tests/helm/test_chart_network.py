@@ -78,7 +78,7 @@ PORTS = {"detector": 9101, "memory": 9102, "updater": 9103, "run": 9103, "deploy
 
 
 @pytest.mark.parametrize("component", PROCESSES)
-def test_a_process_reaches_what_it_needs_and_nothing_else(render: Any, component: str) -> None:
+def test_a_process_reaches_what_it_needs_and_nothing_else(render, component):
     found = render(over={"networkPolicy": {"kubernetesTo": []}})
     outside = {
         "kafka": KAFKA,
@@ -96,7 +96,7 @@ def test_a_process_reaches_what_it_needs_and_nothing_else(render: Any, component
 
 
 @pytest.mark.parametrize("scenario", ["minimal", "production", "gpu", "tls-sasl", "existing-secrets"])
-def test_every_rule_out_names_whom_it_is_to(render: Any, scenario: str) -> None:
+def test_every_rule_out_names_whom_it_is_to(render, scenario):
     """But for those that the values add; with `_is_peer`, a rule without peers is to everybody."""
     rules = [
         rule
@@ -109,8 +109,8 @@ def test_every_rule_out_names_whom_it_is_to(render: Any, scenario: str) -> None:
 
 
 def test_by_default_brokers_database_and_cluster_are_private_and_nobody_reaches_the_node_s_credentials(
-    render: Any,
-) -> None:
+    render,
+):
     found = render(over={"settings": {"deploy": {"prometheus_url": "http://prometheus:9090"}}})
     for component in PROCESSES:
         for port in (KAFKA, DATABASE, KUBERNETES, COLLECTOR, NAMES, 9090):
@@ -121,14 +121,14 @@ def test_by_default_brokers_database_and_cluster_are_private_and_nobody_reaches_
     assert stores == {component for component, needed in NEEDED.items() if "store" in needed}
 
 
-def test_nobody_reaches_torchserve_or_a_port_that_is_not_named(render: Any) -> None:
+def test_nobody_reaches_torchserve_or_a_port_that_is_not_named(render):
     found = render()
     for component in PROCESSES:
         for port in (8080, 8081, 22):
             assert not enters(found, component, port, found.pods()["deploy"]["metadata"]["labels"])
 
 
-def test_metrics_are_read_from_the_namespace_of_the_values_alone(render: Any) -> None:
+def test_metrics_are_read_from_the_namespace_of_the_values_alone(render):
     found = render(
         over={"networkPolicy": {"metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]}}
     )
@@ -140,7 +140,7 @@ def test_metrics_are_read_from_the_namespace_of_the_values_alone(render: Any) ->
     assert not enters(closed, "deploy", 9104, {"app": "prometheus"})
 
 
-def test_ports_are_those_of_the_brokers_the_database_and_the_store(render: Any) -> None:
+def test_ports_are_those_of_the_brokers_the_database_and_the_store(render):
     found = render("existing-secrets")
     assert leaves(found, "memory", 6432, PRIVATE)
     assert leaves(found, "memory", 8333, PRIVATE)
@@ -150,14 +150,14 @@ def test_ports_are_those_of_the_brokers_the_database_and_the_store(render: Any) 
     assert {port for port in (9092, 9093, 9094) if leaves(brokers, "detector", port, PRIVATE)} == {9093, 9094}
 
 
-def test_deploy_reaches_the_prometheus_that_it_is_told_of(render: Any) -> None:
+def test_deploy_reaches_the_prometheus_that_it_is_told_of(render):
     told = {"settings": {"deploy": {"prometheus_url": "http://prometheus.monitoring:9090"}}}
     assert leaves(render(over=told), "deploy", 9090, PRIVATE)
     assert not leaves(render(), "deploy", 9090, PRIVATE)
     assert not leaves(render(over=told), "memory", 9090, PRIVATE)
 
 
-def test_deploy_alone_reaches_webhooks_and_only_where_there_are_any(render: Any) -> None:
+def test_deploy_alone_reaches_webhooks_and_only_where_there_are_any(render):
     found = render("production")
     assert leaves(found, "deploy", 8443, PRIVATE)
     assert not leaves(render(), "deploy", 8443, PRIVATE)
@@ -168,7 +168,7 @@ def test_deploy_alone_reaches_webhooks_and_only_where_there_are_any(render: Any)
     assert not leaves(closed, "deploy", 8443, PRIVATE)
 
 
-def test_places_of_the_values_close_the_rest(render: Any) -> None:
+def test_places_of_the_values_close_the_rest(render):
     found = render("production")
     assert not leaves(found, "detector", 9093, PRIVATE)
     kafka = [
@@ -182,9 +182,7 @@ def test_places_of_the_values_close_the_rest(render: Any) -> None:
     assert all(leaves(found, component, COLLECTOR, PRIVATE) for component in PROCESSES)
 
 
-def test_the_hook_is_closed_and_reaches_what_it_needs_before_any_other_policy_is_there(
-    render: Any, scenario: str
-) -> None:
+def test_the_hook_is_closed_and_reaches_what_it_needs_before_any_other_policy_is_there(render, scenario):
     found = render(scenario)
     hooks = [each for each in found.objects if "helm.sh/hook" in each["metadata"].get("annotations", {})]
     weights = {
@@ -200,7 +198,7 @@ def test_the_hook_is_closed_and_reaches_what_it_needs_before_any_other_policy_is
     assert not enters(alone, "setup", 9104, PRIVATE)
 
 
-def test_without_policies_all_is_open(render: Any) -> None:
+def test_without_policies_all_is_open(render):
     found = render(over={"networkPolicy": {"enabled": False}})
     assert found.of("NetworkPolicy") == []
     assert leaves(found, "detector", DATABASE, PRIVATE)

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,14 +38,14 @@ def notes(helm: str, chart: Any) -> Notes:
     return say
 
 
-def test_each_command_of_forgewatch_is_one(notes: Notes) -> None:
+def test_each_command_of_forgewatch_is_one(notes):
     group = typer.main.get_command(app)
     said = re.findall(r"^ +forgewatch (\w+)", notes("minimal"), re.MULTILINE)
     assert len(said) > 3
     assert set(said) <= set(group.list_commands(typer.Context(group)))  # type: ignore[attr-defined]
 
 
-def test_they_name_the_service_its_port_and_the_secret(notes: Notes, render: Any) -> None:
+def test_they_name_the_service_its_port_and_the_secret(notes, render):
     said = notes("existing-secrets", "settings.deploy.port=8800")
     api = render("existing-secrets").one("Service", "deploy")["metadata"]["name"]
     assert f"port-forward service/{api} 8800" in said
@@ -71,16 +70,14 @@ ROUTE = (*OPEN, "deploy.httpRoute.enabled=true", "deploy.httpRoute.parentRefs[0]
         ((*INGRESS, "settings.deploy.url=https://own.example/"), "https://own.example"),
     ],
 )
-def test_they_say_where_the_page_is(notes: Notes, values: tuple[str, ...], address: str) -> None:
+def test_they_say_where_the_page_is(notes, values, address):
     said = notes("minimal", *values)
     assert f"The page is at {address}/" in said
     assert ("port-forward" in said) is (not values)
 
 
 @pytest.mark.parametrize(("replicas", "told"), [(0, True), (1, False)])
-def test_who_installed_without_detectors_is_told_how_to_get_some(
-    notes: Notes, replicas: int, told: bool
-) -> None:
+def test_who_installed_without_detectors_is_told_how_to_get_some(notes, replicas, told):
     said = notes("minimal", f"detector.replicas={replicas}")
     assert (
         "helm -n media upgrade watch CHART --reset-then-reuse-values --set detector.replicas=" in said
@@ -88,7 +85,7 @@ def test_who_installed_without_detectors_is_told_how_to_get_some(
     assert ("no detectors" in notes("tls-sasl", f"detector.replicas={replicas}")) is False
 
 
-def test_an_operator_that_is_missing_is_told(notes: Notes) -> None:
+def test_an_operator_that_is_missing_is_told(notes):
     said = notes("production")
     assert "no PodMonitor and no PrometheusRule" in said
     assert "KEDA is not installed" in said
@@ -99,7 +96,7 @@ def test_an_operator_that_is_missing_is_told(notes: Notes) -> None:
 MONITORING = {"podMonitors": {"enabled": True}, "rules": {"enabled": True}, "dashboards": {"enabled": True}}
 
 
-def test_each_file_of_rules_is_a_prometheus_rule_as_it_is_written(render: Any, chart: Any) -> None:
+def test_each_file_of_rules_is_a_prometheus_rule_as_it_is_written(render, chart):
     written = {path.stem: yaml.safe_load(path.read_text()) for path in (chart.path / "rules").glob("*.yaml")}
     found = {
         each["metadata"]["name"].removeprefix("watch-forgewatch-"): each["spec"]
@@ -112,7 +109,7 @@ def test_each_file_of_rules_is_a_prometheus_rule_as_it_is_written(render: Any, c
     assert found == written
 
 
-def test_each_alert_leads_to_where_the_runbooks_are_served(render: Any) -> None:
+def test_each_alert_leads_to_where_the_runbooks_are_served(render):
     served = {"enabled": True, "runbooksUrl": "https://docs.example/runbooks/"}
     found = render(over={"monitoring": {"rules": served}}).of("PrometheusRule")
     rules = [rule for each in found for group in each["spec"]["groups"] for rule in group["rules"]]
@@ -121,7 +118,7 @@ def test_each_alert_leads_to_where_the_runbooks_are_served(render: Any) -> None:
     assert all(address.startswith("https://docs.example/runbooks/Forgewatch") for address in addresses)
 
 
-def test_each_dashboard_is_a_config_map_that_the_side_car_finds(render: Any, chart: Any) -> None:
+def test_each_dashboard_is_a_config_map_that_the_side_car_finds(render, chart):
     written = {path.name: json.loads(path.read_text()) for path in (chart.path / "dashboards").glob("*.json")}
     maps = render(over={"monitoring": MONITORING}).of("ConfigMap")
     assert {name: json.loads(text) for each in maps for name, text in each["data"].items()} == written
@@ -132,7 +129,7 @@ def test_each_dashboard_is_a_config_map_that_the_side_car_finds(render: Any, cha
         assert each["metadata"]["annotations"] == {"folder": "Media"}
 
 
-def test_each_process_is_scraped_at_its_metrics_port(render: Any) -> None:
+def test_each_process_is_scraped_at_its_metrics_port(render):
     found = render("production")
     pods = found.pods()
     for monitor in found.of("PodMonitor"):
@@ -154,14 +151,13 @@ def test_each_process_is_scraped_at_its_metrics_port(render: Any) -> None:
 
 
 @pytest.mark.parametrize("part", MONITORING)
-def test_what_is_not_asked_for_is_not_made(render: Any, part: str) -> None:
+def test_what_is_not_asked_for_is_not_made(render, part):
     kinds = {"podMonitors": "PodMonitor", "rules": "PrometheusRule", "dashboards": "ConfigMap"}
     found = render("production", over={"monitoring": {part: {"enabled": False}}})
     assert found.of(kinds[part]) == []
 
 
 # A wrong value is refused by `helm template`, and the refusal names it.
-Refusal = Callable[..., str]
 
 REFUSED = """
 fullnameOverride: [1-forgewatch]
@@ -219,16 +215,14 @@ def nested(path: tuple[str, ...], value: Any) -> Any:
     ("path", "value"),
     [each for line in REFUSED.strip().splitlines() for each in refused(yaml.safe_load(line))],
 )
-def test_a_value_that_the_schema_does_not_have_is_refused_by_its_name(
-    refusal: Refusal, path: tuple[str, ...], value: Any
-) -> None:
+def test_a_value_that_the_schema_does_not_have_is_refused_by_its_name(refusal, path, value):
     said = refusal(nested(path, value))
     assert "schema" in said
     assert all(name in said for name in path[-2:]), said
 
 
 @pytest.mark.slow
-def test_an_annotation_whose_name_is_longer_than_it_may_be_is_refused_by_it(refusal: Refusal) -> None:
+def test_an_annotation_whose_name_is_longer_than_it_may_be_is_refused_by_it(refusal):
     name = "x" * 64
     assert name in refusal(nested(("deploy", "service", "annotations", name), "y"))
 
@@ -272,13 +266,13 @@ production | deploy: {httpRoute: {parentRefs: []}} | deploy.httpRoute.parentRefs
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", APART.strip().splitlines())
-def test_values_that_do_not_go_together_are_refused_by_their_names(refusal: Refusal, row: str) -> None:
+def test_values_that_do_not_go_together_are_refused_by_their_names(refusal, row):
     scenario, over, named = row.split(" | ")
     assert named in refusal(yaml.safe_load(over), scenario)
 
 
 @pytest.mark.slow
-def test_all_that_is_missing_is_told_at_once(each_helm: str, chart: Any) -> None:
+def test_all_that_is_missing_is_told_at_once(each_helm, chart):
     done = chart.run(each_helm, "template", "w", str(chart.path))
     missing = re.findall(r"^minimal .* \| (\w+\.\w+) is missing$", APART, re.MULTILINE)
     assert len(missing) > 6
@@ -288,9 +282,7 @@ def test_all_that_is_missing_is_told_at_once(each_helm: str, chart: Any) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", ["enabled", "signing", "networkPolicy"])
-def test_values_of_an_older_chart_are_refused_by_what_they_lack(
-    each_helm: str, chart: Any, tmp_path: Path, group: str
-) -> None:
+def test_values_of_an_older_chart_are_refused_by_what_they_lack(each_helm, chart, tmp_path, group):
     """As `helm upgrade --reuse-values` has them, which leaves this chart's own defaults out."""
     older = shutil.copytree(chart.path, tmp_path / "forgewatch")
     values = yaml.safe_load((older / "values.yaml").read_text())
@@ -303,7 +295,7 @@ def test_values_of_an_older_chart_are_refused_by_what_they_lack(
 
 
 @pytest.mark.slow
-def test_a_chart_above_this_one_has_it_by_a_condition(each_helm: str, chart: Any, tmp_path: Path) -> None:
+def test_a_chart_above_this_one_has_it_by_a_condition(each_helm, chart, tmp_path):
     shutil.copytree(chart.path, tmp_path / "charts" / "forgewatch")
     needed = {"name": "forgewatch", "version": ">=0", "condition": "forgewatch.enabled"}
     about = {"apiVersion": "v2", "name": "platform", "version": "1.0.0", "dependencies": [needed]}
@@ -317,7 +309,7 @@ def test_a_chart_above_this_one_has_it_by_a_condition(each_helm: str, chart: Any
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_too_old_is_refused(each_helm: str, chart: Any) -> None:
+def test_a_cluster_that_is_too_old_is_refused(each_helm, chart):
     done = chart.run(each_helm, *chart.template("minimal"), kubernetes="1.29.0")
     assert done.returncode != 0
     assert ">=1.30.0-0" in done.stderr

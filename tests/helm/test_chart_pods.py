@@ -43,7 +43,7 @@ def unrestricted(template: Any) -> list[str]:
     return found
 
 
-def test_each_pod_is_restricted(render: Any, scenario: str) -> None:
+def test_each_pod_is_restricted(render, scenario):
     pods = render(scenario).pods()
     assert set(pods) == {*LONG_RUNNING, "run", "setup"}
     assert {component: unrestricted(template) for component, template in pods.items()} == {
@@ -67,9 +67,7 @@ def test_each_pod_is_restricted(render: Any, scenario: str) -> None:
         (("volumes", 0), {"name": "tmp", "hostPath": {"path": "/"}}, "volume tmp"),
     ],
 )
-def test_what_is_not_restricted_is_seen(
-    render: Any, path: tuple[Any, ...], value: Any, complaint: str
-) -> None:
+def test_what_is_not_restricted_is_seen(render, path, value, complaint):
     template = copy.deepcopy(render().pods()["detector"])
     at = template["spec"]
     for name in path[:-1]:
@@ -79,8 +77,8 @@ def test_what_is_not_restricted_is_seen(
 
 
 def test_each_container_has_an_unprivileged_user_a_root_that_is_read_only_and_a_temporary_folder(
-    render: Any, scenario: str
-) -> None:
+    render, scenario
+):
     found = render(scenario)
     for component, template in found.pods().items():
         security = template["spec"]["securityContext"]
@@ -109,16 +107,14 @@ ANYBODY = {"runAsUser": 1000770000, "runAsGroup": 0, "fsGroup": 1000770000}
         (ANYBODY, ANYBODY | {"fsGroupChangePolicy": "OnRootMismatch"}),
     ],
 )
-def test_the_user_may_be_left_to_the_cluster_and_each_pod_stays_restricted(
-    render: Any, scenario: str, given: Any, user: dict[str, Any]
-) -> None:
+def test_the_user_may_be_left_to_the_cluster_and_each_pod_stays_restricted(render, scenario, given, user):
     for template in render(scenario, over={"podSecurityContext": given}).pods().values():
         has = template["spec"]["securityContext"]
         assert {key: has[key] for key in has if key not in ("runAsNonRoot", "seccompProfile")} == user
         assert unrestricted(template) == []
 
 
-def test_the_page_says_what_the_pods_ask_for(render: Any) -> None:
+def test_the_page_says_what_the_pods_ask_for(render):
     found = render()
     asked = {name: each["resources"]["requests"] for name, each in found.containers()}
     copies = {"detector": 2, "memory": 1, "updater": 1, "deploy": 1}
@@ -134,7 +130,7 @@ def test_the_page_says_what_the_pods_ask_for(render: Any) -> None:
     assert f"{run['cpu']} cores and {run['memory'][:-2]} GiB more" in page
 
 
-def test_only_the_updater_gets_a_token_and_may_no_more_than_make_its_jobs(render: Any, scenario: str) -> None:
+def test_only_the_updater_gets_a_token_and_may_no_more_than_make_its_jobs(render, scenario):
     found = render(scenario)
     tokens = {
         name: template["spec"]["automountServiceAccountToken"] for name, template in found.pods().items()
@@ -153,7 +149,7 @@ def test_only_the_updater_gets_a_token_and_may_no_more_than_make_its_jobs(render
     assert found.of("ClusterRole") == []
 
 
-def test_each_image_has_a_tag_and_the_digest_where_one_is_given(render: Any, scenario: str) -> None:
+def test_each_image_has_a_tag_and_the_digest_where_one_is_given(render, scenario):
     digest = re.compile(r"@sha256:[0-9a-f]{64}$")
     for name, each in render(scenario).containers():
         image, has_digest = digest.subn("", each["image"])
@@ -163,7 +159,7 @@ def test_each_image_has_a_tag_and_the_digest_where_one_is_given(render: Any, sce
 
 
 @pytest.mark.parametrize("name", ["detector/worker", "memory/memory", "updater/updater", "deploy/deploy"])
-def test_each_process_is_started_restarted_and_held_back_by_its_own_probes(render: Any, name: str) -> None:
+def test_each_process_is_started_restarted_and_held_back_by_its_own_probes(render, name):
     container = render().container(name)
     (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == "metrics"]
     for probe in ("startupProbe", "livenessProbe"):
@@ -172,13 +168,13 @@ def test_each_process_is_started_restarted_and_held_back_by_its_own_probes(rende
     assert container["readinessProbe"]["exec"]["command"][-1] == f"http://127.0.0.1:{port}/readyz"
 
 
-def test_each_process_and_run_has_requests_and_a_limit_of_memory(render: Any, scenario: str) -> None:
+def test_each_process_and_run_has_requests_and_a_limit_of_memory(render, scenario):
     for name, each in render(scenario).containers():
         assert {"cpu", "memory", "ephemeral-storage"} <= set(each["resources"]["requests"]), name
         assert {"memory", "ephemeral-storage"} <= set(each["resources"]["limits"]), name
 
 
-def test_torchserve_is_there_before_the_worker_and_until_after_it(render: Any) -> None:
+def test_torchserve_is_there_before_the_worker_and_until_after_it(render):
     (sidecar,) = render().pods()["detector"]["spec"]["initContainers"]
     assert (sidecar["name"], sidecar["restartPolicy"]) == ("torchserve", "Always")
     assert sidecar["startupProbe"]["exec"]["command"][-1] == "http://127.0.0.1:8080/ping"
@@ -197,14 +193,12 @@ def test_torchserve_is_there_before_the_worker_and_until_after_it(render: Any) -
         ({"detector": {"max_batch_duration_s": 7.5}}, 2 * (20 + 30) + 8 + 30 + 15),
     ],
 )
-def test_a_worker_has_as_long_to_end_as_its_batch_may_take(
-    render: Any, settings: Any, expected_s: int
-) -> None:
+def test_a_worker_has_as_long_to_end_as_its_batch_may_take(render, settings, expected_s):
     found = render(over={"settings": settings})
     assert found.pods()["detector"]["spec"]["terminationGracePeriodSeconds"] == expected_s
 
 
-def test_detectors_are_spread_and_one_at_a_time_may_be_drained(render: Any) -> None:
+def test_detectors_are_spread_and_one_at_a_time_may_be_drained(render):
     found = render()
     spread = found.pods()["detector"]["spec"]["topologySpreadConstraints"]
     assert {each["topologyKey"] for each in spread} == {
@@ -221,7 +215,7 @@ def test_detectors_are_spread_and_one_at_a_time_may_be_drained(render: Any) -> N
     }  # else the new pod waits for a GPU that the old one has
 
 
-def test_gpus_are_asked_for_by_resource_and_runtime_class(render: Any) -> None:
+def test_gpus_are_asked_for_by_resource_and_runtime_class(render):
     found = render("gpu")
     assert found.container("detector/torchserve")["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert found.container("run/run")["resources"]["limits"]["nvidia.com/gpu"] == 4
@@ -233,7 +227,7 @@ def test_gpus_are_asked_for_by_resource_and_runtime_class(render: Any) -> None:
     assert shared["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
 
 
-def test_a_run_goes_on_after_an_eviction_and_not_after_a_wrong_setting(render: Any) -> None:
+def test_a_run_goes_on_after_an_eviction_and_not_after_a_wrong_setting(render):
     cron = render().one("CronJob", "run")["spec"]
     assert cron["suspend"] is True
     job = cron["jobTemplate"]["spec"]
@@ -246,7 +240,7 @@ def test_a_run_goes_on_after_an_eviction_and_not_after_a_wrong_setting(render: A
     assert job["template"]["spec"]["restartPolicy"] == "Never"
 
 
-def test_the_hook_migrates_and_creates_topics_before_any_new_pod_and_may_run_again(render: Any) -> None:
+def test_the_hook_migrates_and_creates_topics_before_any_new_pod_and_may_run_again(render):
     found = render("production")
     job = found.one("Job", "setup")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
@@ -265,7 +259,7 @@ def mounted(template: Any, path: str) -> Any:
     return volume, not mount.get("readOnly", False)
 
 
-def test_who_decodes_media_reads_the_folder_of_claim_checks(render: Any) -> None:
+def test_who_decodes_media_reads_the_folder_of_claim_checks(render):
     found = render(over={"claimCheck": {"existingClaim": "media"}})
     for component in ("detector", "memory"):
         template = found.pods()[component]
@@ -278,7 +272,7 @@ def test_who_decodes_media_reads_the_folder_of_claim_checks(render: Any) -> None
         assert all("persistentVolumeClaim" not in volume for volume in template["spec"]["volumes"])
 
 
-def test_who_decodes_media_has_memory_for_itself_and_a_decoder(render: Any) -> None:
+def test_who_decodes_media_has_memory_for_itself_and_a_decoder(render):
     decoders = IngestSettings().decode_processes * MAX_DECODE_MEMORY_BYTES
     for name in ("detector/worker", "memory/memory"):
         limit = render().container(name)["resources"]["limits"]["memory"]
@@ -287,7 +281,7 @@ def test_who_decodes_media_has_memory_for_itself_and_a_decoder(render: Any) -> N
     assert re.findall(r"decoders of (\w+ \w+)", described) == [f"{MAX_DECODE_MEMORY_BYTES >> 20} MiB"]
 
 
-def test_the_temporary_folders_of_the_updater_are_as_large_as_the_values_say(render: Any) -> None:
+def test_the_temporary_folders_of_the_updater_are_as_large_as_the_values_say(render):
     sizes = {"updater": {"tmpSize": "3Gi", "run": {"tmpSize": "50Gi"}}}
     for found, updater, run in ((render(over=sizes), "3Gi", "50Gi"), (render(), "1Gi", "8Gi")):
         assert mounted(found.pods()["updater"], "/tmp")[0]["emptyDir"] == {"sizeLimit": updater}

@@ -15,38 +15,34 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.slow
 
 
-def test_each_scenario_passes_the_strict_lint(each_helm: str, chart: Any, scenario: str) -> None:
+def test_each_scenario_passes_the_strict_lint(each_helm, chart, scenario):
     done = chart.run(each_helm, "lint", "--strict", str(chart.path), "-f", str(chart.values(scenario)))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_both_majors_of_helm_render_the_same(each_helm: str, chart: Any, scenario: str, render: Any) -> None:
+def test_both_majors_of_helm_render_the_same(each_helm, chart, scenario, render):
     done = chart.run(each_helm, *chart.template(scenario))
     assert done.returncode == 0, done.stderr
     assert [each for each in yaml.safe_load_all(done.stdout) if each] == render(scenario).objects
 
 
-def test_each_object_is_as_its_schema_has_it(
-    kubeconform: Callable[..., str], render: Any, scenario: str
-) -> None:
+def test_each_object_is_as_its_schema_has_it(kubeconform, render, scenario):
     assert kubeconform(render(scenario).objects) == ""
 
 
-def test_the_schemas_refuse_a_field_that_is_none_be_it_of_a_custom_resource(
-    kubeconform: Callable[..., str], render: Any
-) -> None:
+def test_the_schemas_refuse_a_field_that_is_none_be_it_of_a_custom_resource(kubeconform, render):
     for kind in ("Deployment", "ScaledObject", "PodMonitor", "HTTPRoute", "PrometheusRule"):
         (found, *_) = render("production").of(kind)
         assert "replicass" in kubeconform([found | {"spec": found["spec"] | {"replicass": 1}}]), kind
 
 
-def test_no_two_objects_have_one_name(render: Any, scenario: str) -> None:
+def test_no_two_objects_have_one_name(render, scenario):
     names = [(each["kind"], each["metadata"]["name"]) for each in render(scenario).objects]
     assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("name", ["w", "forgewatch", "a" * 53])
-def test_names_fit_however_long_the_releases_name_is(render: Any, name: str) -> None:
+def test_names_fit_however_long_the_releases_name_is(render, name):
     for each in render("production", name=name).objects:
         # A Job's name is a label of its pods, a StatefulSet's is followed by a hash there.
         assert len(each["metadata"]["name"]) <= 52, each["metadata"]["name"]
@@ -60,7 +56,7 @@ def scalars(part: Any) -> Iterator[Any]:
         yield from scalars(inner) if isinstance(inner, dict | list) else [inner]
 
 
-def test_text_that_yaml_takes_for_a_number_or_a_truth_stays_text(render: Any) -> None:
+def test_text_that_yaml_takes_for_a_number_or_a_truth_stays_text(render):
     over = {
         "fullnameOverride": "true",
         "env": {"NO": "x"},
@@ -76,13 +72,13 @@ def test_text_that_yaml_takes_for_a_number_or_a_truth_stays_text(render: Any) ->
     assert all(each["metadata"]["labels"]["on"] == "1" for each in found.of("ConfigMap"))
 
 
-def test_an_annotation_may_be_as_long_as_those_of_cloud_load_balancers(render: Any) -> None:
+def test_an_annotation_may_be_as_long_as_those_of_cloud_load_balancers(render):
     asked = {"service.beta.kubernetes.io/aws-load-balancer-cross-zone-load-balancing-enabled": "true"}
     found = render(over={"deploy": {"service": {"annotations": asked}}})
     assert found.one("Service", "deploy")["metadata"]["annotations"] == asked
 
 
-def test_two_releases_in_one_namespace_share_no_name_and_select_no_pod_of_one_another(render: Any) -> None:
+def test_two_releases_in_one_namespace_share_no_name_and_select_no_pod_of_one_another(render):
     one, other = render("production", name="one"), render("production", name="other")
     names = [{(each["kind"], each["metadata"]["name"]) for each in found.objects} for found in (one, other)]
     assert names[0] & names[1] == set()
@@ -98,14 +94,14 @@ def selectors(manifests: Any) -> list[dict[str, str]]:
     return found + [each["spec"]["podSelector"]["matchLabels"] for each in manifests.of("NetworkPolicy")]
 
 
-def test_each_selector_finds_pods_of_its_release(render: Any, scenario: str) -> None:
+def test_each_selector_finds_pods_of_its_release(render, scenario):
     found = render(scenario)
     labels = [template["metadata"]["labels"] for template in found.pods().values()]
     for selector in selectors(found):
         assert any(selector.items() <= each.items() for each in labels), selector
 
 
-def test_custom_resources_are_only_made_where_their_api_is(render: Any, chart: Any) -> None:
+def test_custom_resources_are_only_made_where_their_api_is(render, chart):
     custom = {"ScaledObject", "TriggerAuthentication", "PodMonitor", "HTTPRoute"}
     if any(chart.path.glob("rules/*.yaml")):
         custom.add("PrometheusRule")
@@ -116,7 +112,7 @@ def test_custom_resources_are_only_made_where_their_api_is(render: Any, chart: A
     assert with_all.of("HorizontalPodAutoscaler") == []
 
 
-def test_nothing_but_what_the_chart_is_for_is_installed(render: Any, scenario: str) -> None:
+def test_nothing_but_what_the_chart_is_for_is_installed(render, scenario):
     found = render(scenario)
     assert found.of("Secret") == []
     assert {
@@ -125,7 +121,7 @@ def test_nothing_but_what_the_chart_is_for_is_installed(render: Any, scenario: s
     } == {"worker", "torchserve", "updater"}
 
 
-def test_uninstalling_leaves_what_was_learnt(render: Any) -> None:
+def test_uninstalling_leaves_what_was_learnt(render):
     """Crops, rows, artifacts and topics lie outside; of the volumes, Helm keeps both."""
     found = render()
     claims = found.of("PersistentVolumeClaim")
@@ -167,11 +163,11 @@ def kube_score(tool: Tool) -> Callable[[list[Any]], list[str]]:
     return score
 
 
-def test_kube_score_finds_nothing_critical(kube_score: Any, render: Any, scenario: str) -> None:
+def test_kube_score_finds_nothing_critical(kube_score, render, scenario):
     assert kube_score(render(scenario).objects) == []
 
 
-def test_kube_score_would_find_a_root_that_can_be_written(kube_score: Any, render: Any) -> None:
+def test_kube_score_would_find_a_root_that_can_be_written(kube_score, render):
     objects = copy.deepcopy(render().objects)
     deployment = next(each for each in objects if each["kind"] == "Deployment")
     deployment["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = (
@@ -248,9 +244,7 @@ def schemas_say(tool: Callable[[str], str | None], request: pytest.FixtureReques
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # to shrink takes an hour of rendering
 )
 @given(data=st.data())
-def test_whatever_the_schema_takes_renders_or_is_refused_in_a_line(
-    data: st.DataObject, helm: str, chart: Any, schemas_say: Callable[..., str]
-) -> None:
+def test_whatever_the_schema_takes_renders_or_is_refused_in_a_line(data, helm, chart, schemas_say):
     root = json.loads((chart.path / "values.schema.json").read_text())
     room = data.draw(st.sampled_from([name for name in root["properties"] if name not in LEFT_OUT]))
     over = {room: data.draw(of_schema(root["properties"][room], root, defaults=True))}

@@ -64,13 +64,13 @@ def find(monkeypatch: pytest.MonkeyPatch) -> Any:
     return find
 
 
-def test_each_process_takes_the_environment_it_gets(render: Any, find: Any, scenario: str) -> None:
+def test_each_process_takes_the_environment_it_gets(render, find, scenario):
     found = dict(render(scenario).containers())
     assert set(found) == set(READ)
     assert {name: find(name, each) for name, each in found.items()} == {name: [] for name in found}
 
 
-def test_a_variable_that_is_no_setting_would_be_seen(render: Any, find: Any) -> None:
+def test_a_variable_that_is_no_setting_would_be_seen(render, find):
     container = render().container("detector/worker")
     wrong = container | {"env": [*container["env"], {"name": "FORGEWATCH_DETECTOR_SPEED", "value": "11"}]}
     assert [problem.partition(":")[0] for problem in find("detector/worker", wrong)] == [
@@ -78,13 +78,13 @@ def test_a_variable_that_is_no_setting_would_be_seen(render: Any, find: Any) -> 
     ]
 
 
-def test_no_variable_is_given_twice(render: Any, scenario: str) -> None:
+def test_no_variable_is_given_twice(render, scenario):
     for name, each in render(scenario).containers():
         names = [variable["name"] for variable in each["env"]]
         assert len(names) == len(set(names)), name
 
 
-def test_no_container_s_libraries_report_to_their_makers(render: Any, scenario: str) -> None:
+def test_no_container_s_libraries_report_to_their_makers(render, scenario):
     for name, each in render(scenario).containers():
         assert NO_TELEMETRY.items() <= environment(each).items(), name
 
@@ -109,7 +109,7 @@ def sample(name: str, field: dict[str, Any]) -> Any:
     return given.get(name, "http://127.0.0.1:1234" if name.endswith("url") else "other")
 
 
-def test_each_setting_can_be_given_and_arrives_as_it_was_given(render: Any, chart: Any, find: Any) -> None:
+def test_each_setting_can_be_given_and_arrives_as_it_was_given(render, chart, find):
     rooms = json.loads((chart.path / "values.schema.json").read_text())["properties"]["settings"][
         "properties"
     ]
@@ -132,8 +132,8 @@ def test_each_setting_can_be_given_and_arrives_as_it_was_given(render: Any, char
 
 
 def test_the_hook_that_migrates_knows_the_databases_and_the_one_that_makes_topics_the_brokers(
-    render: Any, scenario: str
-) -> None:
+    render, scenario
+):
     found = render(scenario)
     names = {name: set(environment(found.container(f"setup/{name}"))) for name in ("migrate", "topics")}
     process = {name for name in environment(found.container("detector/worker")) if is_of_process(name)}
@@ -154,7 +154,7 @@ def is_of_process(name: str) -> bool:
     return not name.startswith(("FORGEWATCH_INGEST_", "FORGEWATCH_DETECTOR_", "AWS_", "POD_NAME"))
 
 
-def test_secrets_come_from_secrets_alone(render: Any, scenario: str) -> None:
+def test_secrets_come_from_secrets_alone(render, scenario):
     found = render(scenario)
     for name, each in found.containers():
         for variable in each["env"]:
@@ -165,7 +165,7 @@ def test_secrets_come_from_secrets_alone(render: Any, scenario: str) -> None:
             assert secret == ("secretKeyRef" in variable.get("valueFrom", {})), f"{name}: {variable['name']}"
 
 
-def test_torchserve_which_runs_what_an_artifact_brings_gets_no_secret(render: Any, scenario: str) -> None:
+def test_torchserve_which_runs_what_an_artifact_brings_gets_no_secret(render, scenario):
     sidecar = render(scenario).container("detector/torchserve")
     assert [each["name"] for each in sidecar["env"] if "valueFrom" in each and not is_resource(each)] == []
     assert not any("etc" in mount["mountPath"] for mount in sidecar["volumeMounts"])
@@ -188,13 +188,13 @@ def test_torchserve_which_runs_what_an_artifact_brings_gets_no_secret(render: An
     ],
 )
 def test_threads_are_the_containers_processors_unless_they_are_set(
-    render: Any,
-    container: str,
-    place: tuple[str, str],
-    setting: tuple[str, str],
-    processors: Any,
-    expected: str | None,
-) -> None:
+    render,
+    container,
+    place,
+    setting,
+    processors,
+    expected,
+):
     name = "_".join(("FORGEWATCH", *setting)).upper()
     over: Any = {place[0]: {place[1]: {"resources": processors}}}
     variables = {each["name"]: each for each in render(over=over).container(container)["env"]}
@@ -206,11 +206,11 @@ def test_threads_are_the_containers_processors_unless_they_are_set(
     assert {"name": name, "value": "7"} in render(over=over).container(container)["env"]
 
 
-def test_processes_that_share_a_runs_processors_do_not_each_take_all(render: Any) -> None:
+def test_processes_that_share_a_runs_processors_do_not_each_take_all(render):
     assert not any(is_resource(each) for each in render("gpu").container("run/run")["env"])
 
 
-def test_a_worker_has_the_transactional_id_of_its_pod(render: Any) -> None:
+def test_a_worker_has_the_transactional_id_of_its_pod(render):
     for settings, group in (
         ({}, DetectorSettings().group_id),
         ({"detector": {"group_id": "other"}}, "other"),
@@ -224,7 +224,7 @@ def test_a_worker_has_the_transactional_id_of_its_pod(render: Any) -> None:
         assert by_name["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
-def test_addresses_lead_to_services_of_the_release(render: Any) -> None:
+def test_addresses_lead_to_services_of_the_release(render):
     found = render(over={"settings": {"memory": {"metrics_port": 9902}, "deploy": {"port": 8800}}})
     ports = {f"{each['metadata']['name']}:{each['spec']['ports'][0]['port']}" for each in found.of("Service")}
     has = environment(found.container("deploy/deploy"))
@@ -242,7 +242,7 @@ def test_addresses_lead_to_services_of_the_release(render: Any) -> None:
     assert found.container("memory/memory")["ports"][0]["containerPort"] == 9902
 
 
-def test_the_job_template_is_the_cron_job_of_the_release(render: Any) -> None:
+def test_the_job_template_is_the_cron_job_of_the_release(render):
     found = render()
     has = environment(found.container("updater/updater"))
     assert has["FORGEWATCH_UPDATER_JOB_TEMPLATE"] == found.one("CronJob", "run")["metadata"]["name"]
@@ -267,14 +267,14 @@ setup/topics INGEST_SSL_CAFILE
     ("name", "setting"),
     [(line.split()[0], setting) for line in PATHS.strip().splitlines() for setting in line.split()[1:]],
 )
-def test_each_path_that_a_process_is_told_of_is_mounted(render: Any, name: str, setting: str) -> None:
+def test_each_path_that_a_process_is_told_of_is_mounted(render, name, setting):
     container = render("production", over={"kafka": {"clientCertificate": True}}).container(name)
     path = Path(environment(container)[f"FORGEWATCH_{setting}"])
     mounts = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
     assert any(mount in (path, *path.parents) for mount in mounts)
 
 
-def test_who_speaks_to_the_store_trusts_the_authority_of_its_secret(render: Any) -> None:
+def test_who_speaks_to_the_store_trusts_the_authority_of_its_secret(render):
     found = render("existing-secrets")
     trusting = set()
     for name, container in found.containers():
@@ -289,9 +289,7 @@ def test_who_speaks_to_the_store_trusts_the_authority_of_its_secret(render: Any)
     assert not any("AWS_CA_BUNDLE" in environment(each) for _, each in render().containers())
 
 
-def test_no_pod_of_a_model_holds_the_admin_s_token_and_each_holds_its_own(
-    render: Any, scenario: str, chart: Any
-) -> None:
+def test_no_pod_of_a_model_holds_the_admin_s_token_and_each_holds_its_own(render, scenario, chart):
     keys = yaml.safe_load(chart.values(scenario).read_text())["deployToken"]
     held: dict[str, set[str]] = {}
     for name, each in render(scenario).containers():
@@ -307,7 +305,7 @@ def test_no_pod_of_a_model_holds_the_admin_s_token_and_each_holds_its_own(
     assert updater == {"deploy/deploy", "updater/updater", "run/run"}
 
 
-def test_deploy_alone_holds_the_webhooks_and_what_notices_are_signed_with(render: Any) -> None:
+def test_deploy_alone_holds_the_webhooks_and_what_notices_are_signed_with(render):
     containers = dict(render("production").containers())
     holding = {
         name for name, each in containers.items() if WEBHOOKS.keys() & {v["name"] for v in each["env"]}
@@ -316,9 +314,7 @@ def test_deploy_alone_holds_the_webhooks_and_what_notices_are_signed_with(render
     assert WEBHOOKS.keys() <= {variable["name"] for variable in containers["deploy/deploy"]["env"]}
 
 
-def test_releases_are_signed_by_default_and_a_training_run_alone_holds_the_key(
-    render: Any, scenario: str
-) -> None:
+def test_releases_are_signed_by_default_and_a_training_run_alone_holds_the_key(render, scenario):
     found = render(scenario)
     held = {
         component: {item["key"] for item in volume["secret"]["items"]}
@@ -335,7 +331,7 @@ def test_releases_are_signed_by_default_and_a_training_run_alone_holds_the_key(
     assert holding == {"run/run"}
 
 
-def test_where_signing_is_off_no_process_is_told_of_keys(render: Any) -> None:
+def test_where_signing_is_off_no_process_is_told_of_keys(render):
     found = render(over={"signing": {"enabled": False, "secret": ""}})
     names = {variable["name"] for _, each in found.containers() for variable in each["env"]}
     assert not names & {"FORGEWATCH_UPDATER_SIGNING_KEY", "FORGEWATCH_DETECTOR_TRUSTED_SIGNERS"}

@@ -196,7 +196,7 @@ def test_what_another_value_decides_is_a_setting(room):
     assert DECIDED[room] <= set(ROOMS[room].model_fields)
 
 
-def test_what_another_value_decides_is_set(render: Any) -> None:
+def test_what_another_value_decides_is_set(render):
     everything = {
         "kafka": {"clientCertificate": True, "keyPasswordKey": "password"},
         "claimCheck": {"existingClaim": "media"},
@@ -222,7 +222,7 @@ if __name__ == "__main__":
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_tree_has_each_file_and_nothing_else() -> None:
+def test_the_tree_has_each_file_and_nothing_else():
     listed = subprocess.run(["git", "ls-files", "helm"], cwd=ROOT, capture_output=True, text=True, check=True)
     files = [path.removeprefix("helm/") for path in listed.stdout.split()]
     tree = (ROOT / "helm" / "README.md").read_text().partition("## The tree")[2]
@@ -237,7 +237,7 @@ def test_the_tree_has_each_file_and_nothing_else() -> None:
     assert [name for name in named if not any(path.startswith(name) for path in files)] == []
 
 
-def test_each_value_that_the_clusters_tests_set_is_one() -> None:
+def test_each_value_that_the_clusters_tests_set_is_one():
     """They skip where their tools are not there, and would not be missed."""
     root = schema()
     sets = re.compile(rf"(?:^|,)((?:{'|'.join(root['properties'])})(?:\.\w+)+)[.=]")

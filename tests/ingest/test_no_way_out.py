@@ -12,7 +12,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from bars import Bar
 
 from ingest import claim_check
 from ingest.claim_check import ClaimCheckError, fetch
@@ -128,7 +127,7 @@ def given(dataref: str, root: Path) -> bytes | str:
         return error.reason
 
 
-def test_no_address_leads_out_of_the_root_or_to_a_server(bar: Bar, root, listening):
+def test_no_address_leads_out_of_the_root_or_to_a_server(bar, root, listening):
     made = addresses(root, listening.getsockname()[1], bar.times(1_000, 20_000))
     with AUDIT:
         said = [given(dataref, root) for dataref in made]
@@ -143,7 +142,7 @@ def test_no_address_leads_out_of_the_root_or_to_a_server(bar: Bar, root, listeni
     assert given(f"file://{root}/sub/file", root) == b"inside"
 
 
-def test_control_a_server_that_is_reached_and_a_link_that_is_followed_are_seen(bar: Bar, root, listening):
+def test_control_a_server_that_is_reached_and_a_link_that_is_followed_are_seen(bar, root, listening):
     with AUDIT, socket.create_connection(listening.getsockname()):
         followed = (root / "link").read_bytes()
     reached = AUDIT.reached.copy()
@@ -185,14 +184,14 @@ def raced(root: Path, tries: int, *, until_secret: bool = False) -> set[bytes | 
     return said
 
 
-def test_no_race_between_the_check_and_the_opening_leads_out_of_the_root(bar: Bar, root):
+def test_no_race_between_the_check_and_the_opening_leads_out_of_the_root(bar, root):
     tries = bar.times(3_000, 100_000)
     said = raced(root, tries)
     bar.count(tries, lost=int(SECRET in said))
     assert said <= {b"inside", "dataref_refused", "dataref_missing"}
 
 
-def test_control_opened_by_its_path_the_race_is_won(bar: Bar, root, monkeypatch):
+def test_control_opened_by_its_path_the_race_is_won(bar, root, monkeypatch):
     def open_by_path(top: Path, parts: tuple[str, ...]) -> int:
         return os.open(top.joinpath(*parts), os.O_RDONLY | os.O_NOFOLLOW)
 
@@ -202,7 +201,7 @@ def test_control_opened_by_its_path_the_race_is_won(bar: Bar, root, monkeypatch)
     assert SECRET in said
 
 
-def test_a_hard_link_is_a_file_of_the_root_like_any_other(bar: Bar, root):
+def test_a_hard_link_is_a_file_of_the_root_like_any_other(bar, root):
     # No file says where else it has a name: who may make links below the root may also copy into it, and the
     # kernel's fs.protected_hardlinks refuses links to what one may not read and write.
     os.link(root / "sub" / "file", root / "hard")

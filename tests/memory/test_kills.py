@@ -7,16 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from bars import Bar
 
 from detector.release.manifest import FEATURE_VERSION
 from memory import rows
-from memory.crops.crop_store import CropStore
 from memory.index.index import Index
 from memory.labels import labelled_counts
 from memory.retention import sweep
 from memory.settings import MemorySettings
-from memory.store import Store
 
 pytestmark = pytest.mark.slow
 
@@ -76,8 +73,8 @@ def killed(what: str, settings: MemorySettings, chance: random.Random, *, apart:
 @pytest.mark.bar("C1")
 @pytest.mark.parametrize("what", ["add", "label", "snapshot", "rebuild"])
 def test_killed_at_any_moment_it_has_kept_what_it_acknowledged_and_has_no_phantom(
-    settings: MemorySettings, store: Store, crops: CropStore, what: str, bar: Bar
-) -> None:
+    settings, store, crops, what, bar
+):
     chance, times = random.Random(0), bar.times(2, 20)
     acknowledged = set[str]()
     for _ in range(times):
@@ -99,9 +96,7 @@ def test_killed_at_any_moment_it_has_kept_what_it_acknowledged_and_has_no_phanto
 
 
 @pytest.mark.bar("C1")
-def test_control_what_is_acknowledged_before_the_commit_is_lost(
-    settings: MemorySettings, store: Store
-) -> None:
+def test_control_what_is_acknowledged_before_the_commit_is_lost(settings, store):
     chance, acknowledged = random.Random(0), set[str]()
     for _ in range(60):
         acknowledged.update(killed("add", settings, chance, apart="apart"))

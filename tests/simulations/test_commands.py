@@ -1,7 +1,6 @@
 """The commands of simulate.py."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,7 @@ def run(*words: object) -> Result:
 
 
 @pytest.mark.slow
-def test_the_memorys_index_is_measured_and_the_figures_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memorys_index_is_measured_and_the_figures_are_written(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert "recall@10" in run("memory", "--items", "200", "--report", tmp_path / "found.json").output
     sizes = json.loads((tmp_path / "found.json").read_text())["sizes"]
@@ -25,9 +22,7 @@ def test_the_memorys_index_is_measured_and_the_figures_are_written(
     assert all(size["recall"] > 0.99 for size in sizes)  # of vectors in fp16
 
 
-def test_drift_is_measured_on_ones_own_scores_and_a_file_that_has_none_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drift_is_measured_on_ones_own_scores_and_a_file_that_has_none_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("drift_replay.ITEMS", 150)
     rng = np.random.default_rng(0)
     for name, deviations in (("own", 0.0), ("other", 3.0)):

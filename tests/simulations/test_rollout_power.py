@@ -20,7 +20,7 @@ def silent(*_: object) -> None: ...
 
 @pytest.mark.parametrize("challenger", [BAD, GOOD])
 @pytest.mark.parametrize("sources", [1, 3])
-def test_the_same_items_show_the_same_as_in_a_rollout(sources: int, challenger: Challenger) -> None:
+def test_the_same_items_show_the_same_as_in_a_rollout(sources, challenger):
     rng, units = np.random.default_rng(5), 60
     kinds = challenger.kinds()
     shares = np.array([share for _, share in kinds])
@@ -61,7 +61,7 @@ def test_the_same_items_show_the_same_as_in_a_rollout(sources: int, challenger: 
             np.testing.assert_allclose(group.all.log_below[row], tally.bets.log_below[at])
 
 
-def test_bad_challengers_are_rolled_back_and_good_ones_go_live() -> None:
+def test_bad_challengers_are_rolled_back_and_good_ones_go_live():
     bad = summed(setting := Setting(Stream(), BAD), simulate(setting, 20, np.random.default_rng(0), silent))
     assert (bad.rolled_back, bad.promoted) == (20, 0)
     assert bad.ended_min < 2
@@ -73,7 +73,7 @@ def test_bad_challengers_are_rolled_back_and_good_ones_go_live() -> None:
     assert row_of(good)[:4] == ("good", 10, 1, "0 of 20")
 
 
-def test_one_that_turns_bad_where_it_answers_first_is_rolled_back_there() -> None:
+def test_one_that_turns_bad_where_it_answers_first_is_rolled_back_there():
     turns = Setting(Stream(sources=10), GOOD, turned=BAD)
     ended = simulate(turns, 20, np.random.default_rng(0), silent)
     assert {(each.turn, each.step) for each in ended} == {("rollback", 1)}

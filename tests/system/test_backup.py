@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,7 +163,7 @@ def copy(request: pytest.FixtureRequest) -> str:
     return next(command for command in commands(program) if "CROPS_URL" in command)
 
 
-def test_what_was_backed_up_is_all_there_again_and_goes_on(stack: Stack, copy: str) -> None:
+def test_what_was_backed_up_is_all_there_again_and_goes_on(stack, copy):
     stack.remember(range(6))
     stack.label(range(2), "blend")
     stack.go_live(A)
@@ -199,8 +199,8 @@ def test_what_was_backed_up_is_all_there_again_and_goes_on(stack: Stack, copy: s
 
 
 def test_rows_older_than_the_crops_delete_only_what_no_row_names_and_take_the_rest_again(
-    stack: Stack,
-) -> None:
+    stack,
+):
     stack.remember(range(4))
     stack.dump("before")
     named = stack.held()
@@ -218,7 +218,7 @@ def test_rows_older_than_the_crops_delete_only_what_no_row_names_and_take_the_re
     assert len(stack.held()) == 7
 
 
-def test_crops_older_than_the_rows_stop_an_update_until_they_are_back(stack: Stack, copy: str) -> None:
+def test_crops_older_than_the_rows_stop_an_update_until_they_are_back(stack, copy):
     stack.remember(range(4))
     stack.copy_crops(copy)
     old = stack.held()
@@ -239,7 +239,7 @@ def test_crops_older_than_the_rows_stop_an_update_until_they_are_back(stack: Sta
     store.close()
 
 
-def test_unfinished_uploads_are_not_copied_and_artifacts_are(stack: Stack) -> None:
+def test_unfinished_uploads_are_not_copied_and_artifacts_are(stack):
     if shutil.which("aws") is None:
         pytest.skip("the AWS CLI is not installed")
     (command,) = (one for one in commands("aws") if "ARTIFACTS_URL" in one)
@@ -253,9 +253,7 @@ def test_unfinished_uploads_are_not_copied_and_artifacts_are(stack: Stack) -> No
     assert not copied.holds(f".used/{A}")
 
 
-def test_a_ledger_older_than_the_releases_topic_says_what_is_served(
-    stack: Stack, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_a_ledger_older_than_the_releases_topic_says_what_is_served(stack, settings, make_topic):
     topic = make_topic(compacted=True)
 
     def publish() -> str | None:

@@ -13,11 +13,9 @@ import numpy as np
 import onnx
 import psutil
 import pytest
-from bars import Bar
-from media_stream import Stream
 from on_trial import Trials
 from onnx import helper
-from poison import ENDLESS, Change, poisoned
+from poison import ENDLESS, poisoned
 from streams import await_that
 
 from detector.release.artifact import Artifact, load
@@ -104,15 +102,15 @@ def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
     ],
 )
 def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
-    trials: Trials,
-    champion: Artifact,
-    stream: Stream,
-    tmp_path: Path,
-    change: Change,
-    befalls: Any,
-    request: pytest.FixtureRequest,
-    bar: Bar,
-) -> None:
+    trials,
+    champion,
+    stream,
+    tmp_path,
+    change,
+    befalls,
+    request,
+    bar,
+):
     challenger = trials.challenger(champion, tmp_path / "challenger", change)
     quiet_s = time.monotonic()
     await_that(lambda: sum(at > quiet_s for at in list(stream.answered_s.values())) >= 60)
@@ -140,7 +138,7 @@ def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
     )
 
 
-def test_a_graph_that_may_never_end_is_not_taken(trials: Trials, champion: Artifact, tmp_path: Path) -> None:
+def test_a_graph_that_may_never_end_is_not_taken(trials, champion, tmp_path):
     challenger = trials.challenger(champion, tmp_path / "challenger", ENDLESS)
     with pytest.raises(DeployRefusedError, match="Loop"):
         trials.approve(challenger, "100,5,25,100")

@@ -2,7 +2,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -38,7 +37,7 @@ def behind(bootstrap: str) -> int:
     return partition.lag
 
 
-def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(broker: str, topic: str) -> None:
+def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(broker, topic):
     producer = KafkaProducer(bootstrap_servers=broker, transactional_id=f"test-{uuid4()}", retry_backoff_ms=2)
     producer.init_transactions()
     for value, end in ((b"kept", producer.commit_transaction), (b"dropped", producer.abort_transaction)):
@@ -49,7 +48,7 @@ def test_a_committed_transaction_is_read_and_an_aborted_one_is_not(broker: str, 
     assert [record.value for record in all_of(broker, topic)] == [b"kept"]
 
 
-def test_a_record_of_the_widest_topic_is_taken_and_a_wider_one_refused(broker: str, topic: str) -> None:
+def test_a_record_of_the_widest_topic_is_taken_and_a_wider_one_refused(broker, topic):
     limit = IngestSettings().max_record_bytes
     producer = KafkaProducer(bootstrap_servers=broker, max_request_size=2 * limit)
     producer.send(topic, bytes(limit - 1000)).get(timeout=120)
@@ -58,7 +57,7 @@ def test_a_record_of_the_widest_topic_is_taken_and_a_wider_one_refused(broker: s
     producer.close()
 
 
-def test_a_topic_that_no_one_made_is_not_made_by_asking_for_it(broker: str) -> None:
+def test_a_topic_that_no_one_made_is_not_made_by_asking_for_it(broker):
     admin = KafkaAdminClient(bootstrap_servers=broker)
     name = f"test-{uuid4()}"
     reader = KafkaConsumer(bootstrap_servers=broker, group_id=None)
@@ -68,9 +67,7 @@ def test_a_topic_that_no_one_made_is_not_made_by_asking_for_it(broker: str) -> N
     admin.close()
 
 
-def test_a_broker_comes_up_without_any_java_or_maven_on_the_machine_and_says_nothing(
-    tmp_path: Path, kafka_cache: Path
-) -> None:
+def test_a_broker_comes_up_without_any_java_or_maven_on_the_machine_and_says_nothing(tmp_path, kafka_cache):
     code = (
         "import sys; from pathlib import Path; from deploy.local.broker import start_broker\n"
         "start_broker(Path(sys.argv[1]), cache=Path(sys.argv[2])).stop()"
@@ -87,8 +84,8 @@ def test_a_broker_comes_up_without_any_java_or_maven_on_the_machine_and_says_not
 
 
 def test_a_second_broker_has_ports_of_its_own_and_a_stopped_one_keeps_its_topics(
-    broker: str, tmp_path: Path, kafka_cache: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    broker, tmp_path, kafka_cache, capfd
+):
     first = start_broker(tmp_path, cache=kafka_cache)
     try:
         assert first.bootstrap != broker
@@ -115,18 +112,14 @@ def test_a_second_broker_has_ports_of_its_own_and_a_stopped_one_keeps_its_topics
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(
-    broker: str, tmp_path: Path, kafka_cache: Path
-) -> None:
+def test_a_port_that_is_taken_is_told_before_anything_starts(broker, tmp_path, kafka_cache):
     taken = int(broker.rsplit(":", 1)[1])
     with pytest.raises(PortTakenError, match=rf"port {taken} on 127\.0\.0\.1 is taken"):
         start_broker(tmp_path / "broker", taken, cache=kafka_cache)
     assert not (tmp_path / "broker").exists()
 
 
-def test_a_broker_that_cannot_use_its_folder_is_told_with_its_own_words(
-    tmp_path: Path, kafka_cache: Path
-) -> None:
+def test_a_broker_that_cannot_use_its_folder_is_told_with_its_own_words(tmp_path, kafka_cache):
     data = tmp_path / "data"
     data.mkdir()
     (data / "meta.properties").write_text("version=1\ncluster.id=Zm9yZ2V3YXRjaC10ZXN0MA\nnode.id=7\n")
@@ -134,5 +127,5 @@ def test_a_broker_that_cannot_use_its_folder_is_told_with_its_own_words(
         start_broker(tmp_path, cache=kafka_cache)
 
 
-def test_a_broker_that_is_not_there_does_not_answer() -> None:
+def test_a_broker_that_is_not_there_does_not_answer():
     assert cluster_id(f"127.0.0.1:{free_port()}") is None

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from answers import Answers
-from bars import Bar
-from dying import Slot
 from streams import await_that
 
 from deploy.local.broker import Broker, start_broker
@@ -38,8 +35,8 @@ def broker(running: list[Broker]) -> str:
 
 @pytest.mark.bar("B2")
 def test_after_a_kill_of_the_broker_the_stream_goes_on_within_a_minute(
-    running: list[Broker], answers: Answers, slots: list[Slot], kafka_cache: Path, bar: Bar
-) -> None:
+    running, answers, slots, kafka_cache, bar
+):
     times, worst_s = bar.times(1, 10), 0.0
     for _ in range(times):
         answers.send(120)
@@ -61,8 +58,8 @@ def test_after_a_kill_of_the_broker_the_stream_goes_on_within_a_minute(
 
 @pytest.mark.bar("B2")
 def test_control_a_worker_that_does_not_try_again_ends_with_its_broker(
-    running: list[Broker], answers: Answers, slots: list[Slot], kafka_cache: Path, bar: Bar
-) -> None:
+    running, answers, slots, kafka_cache, bar
+):
     if not bar.long:
         pytest.skip("the worker waits for half a minute before it has doubts")
     slot = slots[0]

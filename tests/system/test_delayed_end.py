@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answers import Answers
-from bars import Bar
-from dying import Slot
 from kafka import KafkaProducer
 from streams import all_of, await_that
 
@@ -121,18 +118,14 @@ def proxy(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterat
 
 
 @pytest.mark.bar("B4")
-def test_the_delayed_end_of_a_transaction_does_not_end_the_next_one(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_delayed_end_of_a_transaction_does_not_end_the_next_one(proxy, monkeypatch):
     code, committed = delay_an_end(proxy, monkeypatch, "safe")
     assert code in FENCED
     assert committed == [b"first", b"second"]
 
 
 @pytest.mark.bar("B4")
-def test_without_a_new_producer_the_next_transaction_would_be_ended_half_written(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_new_producer_the_next_transaction_would_be_ended_half_written(proxy, monkeypatch):
     monkeypatch.setattr(sink_module._Requests, "watch", lambda self, producer: None)
     code, committed = delay_an_end(proxy, monkeypatch, "unsafe")
     assert code == ACCEPTED
@@ -147,8 +140,8 @@ def broker(proxy: Proxy) -> str:
 
 @pytest.mark.bar("B4")
 def test_where_ends_of_transactions_or_their_answers_are_dropped_each_item_is_answered_once(
-    proxy: Proxy, answers: Answers, slots: list[Slot], bar: Bar
-) -> None:
+    proxy, answers, slots, bar
+):
     times = bar.times(2, 20)
     for turn in range(times):
         proxy.delivered, proxy.armed = turn % 2 == 0, True
@@ -159,7 +152,7 @@ def test_where_ends_of_transactions_or_their_answers_are_dropped_each_item_is_an
     assert (answers.lost, answers.twice, answers.in_order) == (0, 0, True)
 
 
-def test_requests_that_are_answered_keep_their_producer(proxy: Proxy) -> None:
+def test_requests_that_are_answered_keep_their_producer(proxy):
     # "Not yet": the end of the transaction before is still being written when the next one begins.
     settings = IngestSettings(bootstrap_servers=f"127.0.0.1:{proxy.port}")
     ensure_topics(settings, [Topic("many", 10_000)])

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -86,8 +86,8 @@ def published(environment: dict[str, str]) -> str | None:
 
 
 def test_an_approval_by_the_command_line_reaches_the_topic_and_the_server_ends_on_sigterm(
-    environment: dict[str, str], untrained_artifact: Artifact, candidate_of: Callable[[Artifact], Candidate]
-) -> None:
+    environment, untrained_artifact, candidate_of
+):
     with serving(environment) as process:
         propose(environment, untrained_artifact, candidate_of(untrained_artifact))
         assert main(["approve", untrained_artifact.digest[:12]]) == 0
@@ -102,11 +102,11 @@ def test_an_approval_by_the_command_line_reaches_the_topic_and_the_server_ends_o
 
 
 def test_a_row_that_a_killed_server_could_not_publish_is_published_by_the_next(
-    environment: dict[str, str],
-    untrained_artifact: Artifact,
-    candidate_of: Callable[[Artifact], Candidate],
-    tmp_path: Path,
-) -> None:
+    environment,
+    untrained_artifact,
+    candidate_of,
+    tmp_path,
+):
     with serving(environment) as process:
         propose(environment, untrained_artifact, candidate_of(untrained_artifact))
         process.kill()
@@ -168,9 +168,7 @@ def publisher(ledger: Ledger, settings: IngestSettings, topic: str, interval_s: 
     return Publisher(ledger, kafka_options(settings), topic, interval_s=interval_s, timeout_s=10)
 
 
-def test_what_a_crash_kept_from_the_topic_is_published_at_the_next_start(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_what_a_crash_kept_from_the_topic_is_published_at_the_next_start(ledger, settings, make_topic):
     topic = make_topic(compacted=True)
     go_live(ledger, A)  # and here the server died
     assert named(settings, topic) is None
@@ -179,9 +177,7 @@ def test_what_a_crash_kept_from_the_topic_is_published_at_the_next_start(
     assert named(settings, topic) == expected(ledger, A, None, 3)
 
 
-def test_a_move_is_published_when_the_publisher_is_woken(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_a_move_is_published_when_the_publisher_is_woken(ledger, settings, make_topic):
     topic = make_topic(compacted=True)
     with publisher(ledger, settings, topic) as running:
         await_that(lambda: running.problem is None)
@@ -196,8 +192,8 @@ def test_a_move_is_published_when_the_publisher_is_woken(
     "value", [b"no rollout", None, b'{"stable": "x", "sequence": 99}', OF_AN_EARLIER_VERSION]
 )
 def test_a_foreign_record_on_the_topic_is_overwritten_within_the_interval(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str], value: bytes | None
-) -> None:
+    ledger, settings, make_topic, value
+):
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     with publisher(ledger, settings, topic, interval_s=0.2):
@@ -208,9 +204,7 @@ def test_a_foreign_record_on_the_topic_is_overwritten_within_the_interval(
         await_that(lambda: read_topic(kafka_options(settings), topic, 10) == TopicContent(wanted, wanted))
 
 
-def test_an_unchanged_ledger_writes_the_topic_once(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_an_unchanged_ledger_writes_the_topic_once(ledger, settings, make_topic):
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     for _ in range(3):
@@ -221,9 +215,7 @@ def test_an_unchanged_ledger_writes_the_topic_once(
     consumer.close()
 
 
-def test_a_missing_topic_is_a_problem_that_passes(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_a_missing_topic_is_a_problem_that_passes(ledger, settings, make_topic):
     name = f"t-{uuid.uuid4().hex}"
     go_live(ledger, A)
     with pytest.raises(match="no topic"):
@@ -235,7 +227,7 @@ def test_a_missing_topic_is_a_problem_that_passes(
     assert named(settings, name) is not None
 
 
-def test_a_written_rollout_is_read_back(settings: IngestSettings, make_topic: Callable[..., str]) -> None:
+def test_a_written_rollout_is_read_back(settings, make_topic):
     topic = make_topic(compacted=True)
     rollout = Rollout(ledger="0" * 32, epoch=0, sequence=1, stable=A)
     write_rollout(kafka_options(settings), topic, rollout, 10)
@@ -248,9 +240,7 @@ def raises(ledger: Ledger) -> list[str]:
 
 
 @pytest.mark.parametrize("key", [b"stable", b"another key"])
-def test_a_forged_record_is_outranked_and_put_on_record(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str], key: bytes
-) -> None:
+def test_a_forged_record_is_outranked_and_put_on_record(ledger, settings, make_topic, key):
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     with publisher(ledger, settings, topic, interval_s=0.2) as running:
@@ -266,8 +256,8 @@ def test_a_forged_record_is_outranked_and_put_on_record(
 
 
 def test_a_ledger_that_was_restored_from_an_older_copy_outranks_what_came_after(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
+    ledger, settings, make_topic, tmp_path
+):
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     with (
@@ -286,8 +276,8 @@ def test_a_ledger_that_was_restored_from_an_older_copy_outranks_what_came_after(
 
 
 def test_a_ledger_begun_anew_says_what_the_topic_names_and_wins_with_its_first_release(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
+    ledger, settings, make_topic, tmp_path
+):
     topic = make_topic(compacted=True)
     for digest in (A, B):
         go_live(ledger, digest)
@@ -305,17 +295,15 @@ def test_a_ledger_begun_anew_says_what_the_topic_names_and_wins_with_its_first_r
     empty.close()
 
 
-def test_an_empty_topic_and_an_empty_ledger_are_no_problem(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_an_empty_topic_and_an_empty_ledger_are_no_problem(ledger, settings, make_topic):
     topic = make_topic(compacted=True)
     assert publisher(ledger, settings, topic).heal() is None
     assert read_topic(kafka_options(settings), topic, 10) == TopicContent()
 
 
 def test_two_servers_over_one_topic_do_not_fight_in_silence_nor_at_full_speed(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str], tmp_path: Path
-) -> None:
+    ledger, settings, make_topic, tmp_path
+):
     topic = make_topic(compacted=True)
     other = Ledger(f"sqlite:///{tmp_path}/other.sqlite")
     go_live(ledger, A)
@@ -331,9 +319,7 @@ def test_two_servers_over_one_topic_do_not_fight_in_silence_nor_at_full_speed(
     other.close()
 
 
-def test_what_an_aborted_transaction_wrote_is_read_by_nobody(
-    ledger: Ledger, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_what_an_aborted_transaction_wrote_is_read_by_nobody(ledger, settings, make_topic):
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     publisher(ledger, settings, topic).heal()

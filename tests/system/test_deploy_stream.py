@@ -4,8 +4,6 @@ import hashlib
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,9 +35,7 @@ from ingest.settings import IngestSettings
 pytestmark = pytest.mark.system
 
 
-def test_lag_counts_what_a_group_has_not_committed_by_partition(
-    settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_lag_counts_what_a_group_has_not_committed_by_partition(settings, make_topic):
     topic = make_topic(2)
     produce(settings, topic, 10, partition=0)
     group = f"g-{uuid.uuid4().hex}"
@@ -55,7 +51,7 @@ def test_lag_counts_what_a_group_has_not_committed_by_partition(
     assert [(p.committed, p.end, p.lag) for p in lag(settings, group, topic)] == [(4, 10, 6), (None, 0, 0)]
 
 
-def test_the_end_of_a_transaction_is_no_lag(settings: IngestSettings, make_topic: Callable[..., str]) -> None:
+def test_the_end_of_a_transaction_is_no_lag(settings, make_topic):
     topic = make_topic()
     produce(settings, topic, 3, transactional=True)
     # A group that keeps its own offsets stands after the last record, before the transaction's end.
@@ -68,9 +64,7 @@ def test_the_end_of_a_transaction_is_no_lag(settings: IngestSettings, make_topic
     assert behind.lag == 2
 
 
-def test_what_lies_in_an_open_transaction_waits_too(
-    settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_what_lies_in_an_open_transaction_waits_too(settings, make_topic):
     topic = make_topic()
     produce(settings, topic, 2)
     producer = KafkaProducer(**kafka_options(settings), transactional_id=uuid.uuid4().hex)
@@ -89,9 +83,7 @@ def test_what_lies_in_an_open_transaction_waits_too(
 
 
 @pytest.mark.parametrize("stamp", [0, 1_790_000_000, 4_000_000_000_000])
-def test_a_producer_s_wrong_clock_makes_no_age(
-    settings: IngestSettings, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, stamp: int
-) -> None:
+def test_a_producer_s_wrong_clock_makes_no_age(settings, make_topic, monkeypatch, stamp):
     topic = make_topic()
     monkeypatch.setattr("time.time", lambda: 4_000_000_000.0 if stamp > 10**10 else 1_790_000_000.0)
     producer = KafkaProducer(**kafka_options(settings))
@@ -111,7 +103,7 @@ SET_WRONG = {
 }
 
 
-def test_each_setting_of_a_topic_that_matters_is_told_with_what_to_do(settings: IngestSettings) -> None:
+def test_each_setting_of_a_topic_that_matters_is_told_with_what_to_do(settings):
     ensure_topics(
         settings, [each for each in all_topics(settings, 3) if each.name != settings.topic("replays")]
     )
@@ -137,14 +129,14 @@ def test_each_setting_of_a_topic_that_matters_is_told_with_what_to_do(settings: 
     assert "compression.type producer" in found.note
 
 
-def test_lag_of_a_topic_that_is_not_there_is_told(settings: IngestSettings) -> None:
+def test_lag_of_a_topic_that_is_not_there_is_told(settings):
     with pytest.raises(TopicError, match="no topic"):
         lag(settings, "g", "t-nowhere")
 
 
 def test_lag_awaits_a_coordinator_that_is_being_loaded_and_no_longer_than_its_time(
-    settings: IngestSettings, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, make_topic, monkeypatch
+):
     topic, group = make_topic(), f"g-{uuid.uuid4().hex}"
     answer, refusals = ConsumerCoordinator._handle_offset_fetch_response, [True] * 2
 
@@ -165,9 +157,7 @@ def test_lag_awaits_a_coordinator_that_is_being_loaded_and_no_longer_than_its_ti
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_a_file_that_is_sent_is_what_ingest_opens(
-    settings: IngestSettings, make_topic: Callable[..., str], tmp_path: Path, raw: bool
-) -> None:
+def test_a_file_that_is_sent_is_what_ingest_opens(settings, make_topic, tmp_path, raw):
     make_topic(name=settings.media_topic)
     path = tmp_path / "ein Bild ä.jpg"
     path.write_bytes(b"\xff\xd8 some bytes")
@@ -182,9 +172,7 @@ def test_a_file_that_is_sent_is_what_ingest_opens(
 
 @pytest.mark.parametrize("beyond", [-2000, -100, 0, 1, 12 << 20])
 @pytest.mark.parametrize("folder", ["claims", "elsewhere", "no claim checks"])
-def test_a_file_of_any_size_is_sent_in_its_record_or_by_claim_check(
-    settings: IngestSettings, tmp_path: Path, beyond: int, folder: str
-) -> None:
+def test_a_file_of_any_size_is_sent_in_its_record_or_by_claim_check(settings, tmp_path, beyond, folder):
     ensure_topics(settings, ingest_topics(settings, 1))
     (tmp_path / "elsewhere").mkdir()
     path = tmp_path / folder.replace("no claim checks", "elsewhere") / "a b.mp4"
@@ -211,9 +199,7 @@ def test_a_file_of_any_size_is_sent_in_its_record_or_by_claim_check(
     assert modes == [0o644] * (beyond > -2000 and folder == "elsewhere")
 
 
-def test_the_newest_verdicts_are_read_across_partitions_and_aborted_ones_are_not(
-    settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_the_newest_verdicts_are_read_across_partitions_and_aborted_ones_are_not(settings, make_topic):
     topic = make_topic(3)
     for number in range(9):
         produce(settings, topic, 1, partition=number % 3, transactional=True, values=[verdict(number)])
@@ -223,9 +209,7 @@ def test_the_newest_verdicts_are_read_across_partitions_and_aborted_ones_are_not
     assert len(newest_verdicts(settings, topic, 100)) == 9
 
 
-def test_following_shows_what_is_committed_from_now_on(
-    settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_following_shows_what_is_committed_from_now_on(settings, make_topic):
     topic = make_topic()
     produce(settings, topic, 1, values=[verdict(0)])
     following = follow_verdicts(settings, topic)
@@ -238,9 +222,7 @@ def test_following_shows_what_is_committed_from_now_on(
     later.join()
 
 
-def test_what_was_sent_gets_its_own_answers_a_verdict_or_a_dead_letter(
-    settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_what_was_sent_gets_its_own_answers_a_verdict_or_a_dead_letter(settings, make_topic):
     topics = [make_topic(2, name=settings.topic(name)) for name in ("verdicts", "dead-letters")]
     produce(settings, topics[0], 1, values=[verdict(7)])  # from before
     with answers(settings) as follow:
@@ -254,7 +236,7 @@ def test_what_was_sent_gets_its_own_answers_a_verdict_or_a_dead_letter(
     assert kinds == {"7": "Verdict", "1": "Verdict", "3": "DeadLetter"}
 
 
-def test_no_verdicts_topic_is_one_clear_error(settings: IngestSettings) -> None:
+def test_no_verdicts_topic_is_one_clear_error(settings):
     with pytest.raises(StreamError, match="no topic"):
         newest_verdicts(settings, "t-nowhere", 1)
 

@@ -85,9 +85,7 @@ def write(settings: IngestSettings, rollout: Rollout) -> None:
     write_rollout(kafka_options(settings), settings.topic(RELEASES), rollout, 10)
 
 
-def test_a_topic_that_agrees_is_well_and_one_with_anothers_record_is_not(
-    services: Services, settings: IngestSettings
-) -> None:
+def test_a_topic_that_agrees_is_well_and_one_with_anothers_record_is_not(services, settings):
     assert examine("releases topic").found == "topic and ledger agree"
     foreign = Rollout(ledger="f" * 32, epoch=0, sequence=1, stable=B)
     write(settings, foreign)
@@ -104,9 +102,7 @@ def test_a_topic_that_agrees_is_well_and_one_with_anothers_record_is_not(
     assert not examine("releases topic").ok
 
 
-def test_two_servers_over_one_topic_are_told_from_one_restored_ledger(
-    services: Services, settings: IngestSettings
-) -> None:
+def test_two_servers_over_one_topic_are_told_from_one_restored_ledger(services, settings):
     for epoch in (1, 2):
         move = Move("deploy server", "raise epoch", "", "", "another deploy server", epoch=epoch)
         services.ledger.append(lambda history, move=move: [move])
@@ -117,7 +113,7 @@ def test_two_servers_over_one_topic_are_told_from_one_restored_ledger(
     assert "one deploy server alone" in found.advice
 
 
-def test_a_changed_ledger_is_named_with_its_row(services: Services) -> None:
+def test_a_changed_ledger_is_named_with_its_row(services):
     assert examine("ledger").found == "3 events, none changed"
     path = DeploySettings().database_url.removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, isolation_level=None)) as shell:
@@ -129,7 +125,7 @@ def test_a_changed_ledger_is_named_with_its_row(services: Services) -> None:
 
 
 @pytest.mark.usefixtures("services", "metrics_port")
-def test_a_detector_that_scores_by_another_release_than_the_ledgers_is_wrong() -> None:
+def test_a_detector_that_scores_by_another_release_than_the_ledgers_is_wrong():
     assert "detector scores by no release" in examine("served release").found
     metrics.SERVING.labels(B[:12]).set(1)
     found = examine("served release")

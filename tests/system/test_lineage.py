@@ -60,11 +60,11 @@ def verdicts(ingest: IngestSettings, *offsets: int) -> list[Verdict]:
 
 
 def test_what_the_watch_read_is_found_read_again_and_forgotten_with_the_topic(
-    ingest: IngestSettings,
-    memory: MemorySettings,
-    find: Callable[[int], VerdictPlace | None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    ingest,
+    memory,
+    find,
+    monkeypatch,
+):
     monkeypatch.setattr(watch, "_FORGET_INTERVAL_S", 0.5)
     topic, said = ingest.topic(VERDICTS), verdicts(ingest, 7, 8, 9)
     streams.produce(ingest.bootstrap_servers, topic, *(one.model_dump_json().encode() for one in said))
@@ -89,7 +89,7 @@ def test_what_the_watch_read_is_found_read_again_and_forgotten_with_the_topic(
     assert not thread.is_alive()
 
 
-def test_a_broker_that_is_away_is_told(ingest: IngestSettings) -> None:
+def test_a_broker_that_is_away_is_told(ingest):
     place = VerdictPlace(0, 0, 0, 7, "a" * 12, 0, "real", "camera")
     with pytest.raises(TopicError, match=r"127\.0\.0\.1:1"):
         read_verdict(ingest.model_copy(update={"bootstrap_servers": "127.0.0.1:1"}), place, 0.5)

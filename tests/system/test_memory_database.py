@@ -9,9 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from bars import Bar
 from failing_postgresql import Begin
-from forked import Fork
 from kafka import KafkaProducer
 from verdicts import unknown_message
 
@@ -38,15 +36,15 @@ def await_that(condition: Callable[[], object]) -> None:
 @pytest.mark.bar("C2")
 @pytest.mark.parametrize(("fault", "said"), [("restarted", ""), ("read_only", "read-only transaction")])
 def test_the_memory_s_worker_waits_for_its_database_says_so_and_loses_nothing(
-    request: pytest.FixtureRequest,
-    broker: str,
-    fork: Fork,
-    postgresql_url: str,
-    tmp_path: Path,
-    fault: str,
-    said: str,
-    bar: Bar,
-) -> None:
+    request,
+    broker,
+    fork,
+    postgresql_url,
+    tmp_path,
+    fault,
+    said,
+    bar,
+):
     begin: Begin = request.getfixturevalue(fault)
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=uuid.uuid4().hex)
     ensure_topics(ingest, all_topics(ingest, 2))

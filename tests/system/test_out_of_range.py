@@ -82,7 +82,7 @@ def truncations() -> float:
     return metrics.TRUNCATIONS._value.get()
 
 
-def test_what_retention_removed_unread_is_counted_once_by_the_group_and_told(ingest: IngestSettings) -> None:
+def test_what_retention_removed_unread_is_counted_once_by_the_group_and_told(ingest):
     group = f"g-{uuid.uuid4().hex}"
     produce(ingest, 0, 3)
     with Source(ingest, group) as source:
@@ -102,8 +102,8 @@ def test_what_retention_removed_unread_is_counted_once_by_the_group_and_told(ing
 
 
 def test_what_retention_removes_under_a_running_reader_is_counted_and_what_is_under_way_is_not(
-    ingest: IngestSettings,
-) -> None:
+    ingest,
+):
     produce(ingest, 0, 3)
     group = f"g-{uuid.uuid4().hex}"
     before = lost()
@@ -125,8 +125,8 @@ def test_what_retention_removes_under_a_running_reader_is_counted_and_what_is_un
 
 
 def test_ends_of_transactions_that_retention_removed_are_not_taken_for_records(
-    ingest: IngestSettings,
-) -> None:
+    ingest,
+):
     group = f"g-{uuid.uuid4().hex}"
     before = lost()
     with Source(ingest, group) as source, TransactionalSink(ingest, "producer") as producer:
@@ -141,8 +141,8 @@ def test_ends_of_transactions_that_retention_removed_are_not_taken_for_records(
 
 
 def test_an_offset_beyond_the_end_of_the_log_is_told_and_nothing_that_the_log_has_is_passed_over(
-    ingest: IngestSettings,
-) -> None:
+    ingest,
+):
     group = f"g-{uuid.uuid4().hex}"
     produce(ingest, 0, 4)
     place_at(ingest, group, 50)
@@ -159,8 +159,8 @@ def test_an_offset_beyond_the_end_of_the_log_is_told_and_nothing_that_the_log_ha
     ("stored", "read", "lost", "truncations"), [(1, [3], 2, 0), (50, [3], 0, 1), (3, [3], 0, 0)]
 )
 def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
-    ingest: IngestSettings, stored: int, read: list[int], lost: int, truncations: int, sqlite_url: str
-) -> None:
+    ingest, stored, read, lost, truncations, sqlite_url
+):
     place, store = (ingest.media_topic, 0), Store(sqlite_url)
     with store.write_unversioned() as connection:
         save_offsets(connection, {place: stored})

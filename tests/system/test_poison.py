@@ -14,9 +14,7 @@ from typing import Any
 
 import cramjam
 import pytest
-from answers import PARTITIONS, PICTURES, Answers
-from bars import Bar
-from dying import Slot
+from answers import PARTITIONS, PICTURES
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from streams import all_of, await_that
@@ -88,8 +86,8 @@ def replay_all(settings: IngestSettings) -> list[ReplayOutcome]:
 
 @pytest.mark.bar("B6")
 def test_each_record_that_cannot_be_scored_is_one_dead_letter_and_fails_no_more_than_three_times(
-    settings: IngestSettings, answers: Answers, slots: list[Slot], bar: Bar
-) -> None:
+    settings, answers, slots, bar
+):
     count = bar.times(24, 1000)
     sent, good = Counter(dict.fromkeys(poison(settings, count // 2), 1)), 3 * count
     answers.send(good)
@@ -202,9 +200,7 @@ def within(seconds: float, work: Callable[[], Any]) -> Any:
     return done[0]
 
 
-def test_the_detector_reads_and_answers_each(
-    settings: IngestSettings, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_detector_reads_and_answers_each(settings, topic, monkeypatch):
     monkeypatch.setattr(IngestSettings, "topic", lambda *_: topic)
 
     def read() -> list[int]:
@@ -226,7 +222,7 @@ def test_the_detector_reads_and_answers_each(
     assert reasons.count("unreadable") == len(CODECS)
 
 
-def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str, sqlite_url: str) -> None:
+def test_the_memory_reads_and_refuses_each(settings, topic, sqlite_url):
     def read() -> list[int]:
         offsets: list[int] = []
         memory = MemorySettings(group_id=f"group-{topic}", max_batch_messages=3)
@@ -242,9 +238,7 @@ def test_the_memory_reads_and_refuses_each(settings: IngestSettings, topic: str,
     assert within(60, read) == [*range(5), *range(6, LAST + 1)]
 
 
-def test_the_publisher_and_the_worker_find_the_rollout_behind_it(
-    settings: IngestSettings, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_publisher_and_the_worker_find_the_rollout_behind_it(settings, topic, monkeypatch):
     monkeypatch.setattr(IngestSettings, "topic", lambda *_: topic)
     assert within(60, lambda: read_topic(kafka_options(settings), topic, 30).newest) == ROLLOUT
 
@@ -257,7 +251,7 @@ def test_the_publisher_and_the_worker_find_the_rollout_behind_it(
     assert within(60, follow) == ROLLOUT
 
 
-def test_the_command_line_shows_no_verdict_where_there_is_none(settings: IngestSettings, topic: str) -> None:
+def test_the_command_line_shows_no_verdict_where_there_is_none(settings, topic):
     assert within(60, lambda: newest_verdicts(settings, topic, 20)) == []
 
 
@@ -265,9 +259,7 @@ def rollout(sequence: int, epoch: int = 0) -> Rollout:
     return Rollout(ledger="0" * 32, epoch=epoch, sequence=sequence, stable="a" * 64)
 
 
-def test_the_newest_rollout_is_the_last_one_written_whatever_lies_between(
-    settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_the_newest_rollout_is_the_last_one_written_whatever_lies_between(settings, make_topic):
     topic = make_topic(compacted=True, name=settings.topic(RELEASES))
     earlier = {"slot": "stable", "stable": "a" * 64, "previous": None, "sequence": 99}
     values = [
@@ -297,9 +289,7 @@ def test_the_newest_rollout_is_the_last_one_written_whatever_lies_between(
 
 
 # Dead letters on a real broker are shown newest first, each once, over as many pages as they take.
-def test_each_is_shown_once_newest_first_with_its_reason_and_without_its_bytes(
-    settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_each_is_shown_once_newest_first_with_its_reason_and_without_its_bytes(settings, make_topic):
     with pytest.raises(TopicError, match="no topic"):
         read_page(settings, {}, 10, 10)
     make_topic(partitions=2, name=settings.dead_letters_topic)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from bars import Bar
 
 from deploy.layouts import all_topics
 from ingest.kafka.topics import ensure_topics
@@ -100,7 +99,7 @@ def await_answer(url: str, process: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.bar("K3")
-def test_every_process_works_as_65532_on_a_root_that_is_read_only(start: Start, bar: Bar) -> None:
+def test_every_process_works_as_65532_on_a_root_that_is_read_only(start, bar):
     processes = {room: start(sys.executable, "-m", room) for room in ROOMS}
     bar.count(len(processes))
     for room, process in processes.items():
@@ -125,7 +124,7 @@ def test_every_process_works_as_65532_on_a_root_that_is_read_only(start: Start, 
 
 @pytest.mark.bar("K3")
 @pytest.mark.parametrize("room", ["memory", "updater", "deploy"])
-def test_control_without_a_folder_of_its_own_it_says_so_in_one_line(start: Start, room: str) -> None:
+def test_control_without_a_folder_of_its_own_it_says_so_in_one_line(start, room):
     """The root is read-only indeed."""
     process = start(sys.executable, "-m", room, folder=Path("/"))
     _, said = process.communicate(timeout=180)

@@ -1,9 +1,7 @@
 """The record's head reaches a real broker, and what was published shows a record that is not as it was."""
 
 import shutil
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 import streams
@@ -32,8 +30,8 @@ def size(running: HeadPublisher) -> int:
 
 
 def test_heads_follow_the_acts_and_a_restored_older_copy_is_noticed_and_accepted(
-    tmp_path: Path, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+    tmp_path, settings, make_topic
+):
     topic, path = make_topic(compacted=True), tmp_path / "deploy.sqlite"
     record = Record(f"sqlite:///{path}")
     with publisher(record, settings, topic) as running:
@@ -65,9 +63,7 @@ def test_heads_follow_the_acts_and_a_restored_older_copy_is_noticed_and_accepted
     restored.close()
 
 
-def test_without_the_topic_the_reason_is_told_and_nothing_is_lost(
-    tmp_path: Path, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+def test_without_the_topic_the_reason_is_told_and_nothing_is_lost(tmp_path, settings, make_topic):
     record = Record(f"sqlite:///{tmp_path}/deploy.sqlite")
     record.append(Act("ada", "label", "label 1"))
     waiting = publisher(record, settings, "no-such-topic")
@@ -80,8 +76,8 @@ def test_without_the_topic_the_reason_is_told_and_nothing_is_lost(
 
 
 def test_a_chain_that_was_computed_anew_differs_from_what_another_server_published(
-    tmp_path: Path, settings: IngestSettings, make_topic: Callable[..., str]
-) -> None:
+    tmp_path, settings, make_topic
+):
     topic, path = make_topic(compacted=True), tmp_path / "deploy.sqlite"
     record = Record(f"sqlite:///{path}")
     record.append(Act("ada", "label", "label 1"))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bars import Bar
 from kafka import KafkaProducer
 from streams import all_of
 
@@ -76,9 +75,7 @@ def on_the_media_topic(settings: IngestSettings) -> list[Any]:
     return all_of(settings.bootstrap_servers, settings.media_topic)
 
 
-def test_letters_are_listed_by_reason_shown_and_replayed_once_as_they_came(
-    settings: IngestSettings, forgewatch: Run, refused: list[InRecord]
-) -> None:
+def test_letters_are_listed_by_reason_shown_and_replayed_once_as_they_came(settings, forgewatch, refused):
     code, out, _ = forgewatch("list", "--reason", "too_many_crops", "--json")
     (listed,) = (json.loads(line) for line in out)
     assert (code, len(listed), {each["reason"] for each in listed}) == (0, 4, {"too_many_crops"})
@@ -115,16 +112,12 @@ def test_letters_are_listed_by_reason_shown_and_replayed_once_as_they_came(
         (("show", "7-1"), 1, "there is no dead letter 7-1"),
     ],
 )
-def test_what_cannot_be_replayed_is_one_line(
-    forgewatch: Run, refused: list[InRecord], words: tuple[str, ...], code: int, told: str
-) -> None:
+def test_what_cannot_be_replayed_is_one_line(forgewatch, refused, words, code, told):
     ended, _, warned = forgewatch(*words)
     assert (ended, told in warned[-1]) == (code, True), warned
 
 
-def test_what_failed_three_times_is_replayed_by_force_alone(
-    settings: IngestSettings, forgewatch: Run
-) -> None:
+def test_what_failed_three_times_is_replayed_by_force_alone(settings, forgewatch):
     count, headers = b"2", (("mine", b"1"), (REPLAY_OF, b"x"))
     refuse(settings, InRecord(settings.media_topic, 0, 1, 0, b"k", b"v", (*headers, (REPLAY_COUNT, count))))
     code, _, warned = forgewatch("replay", "--all")
@@ -169,13 +162,13 @@ def replay_until_done(forgewatch: Run) -> int:
 @pytest.mark.bar("B6")
 @pytest.mark.parametrize("before_commit", [True, False])
 def test_each_letter_is_replayed_once_though_transactions_break(
-    settings: IngestSettings,
-    forgewatch: Run,
-    refused: list[InRecord],
-    monkeypatch: pytest.MonkeyPatch,
-    bar: Bar,
-    before_commit: bool,
-) -> None:
+    settings,
+    forgewatch,
+    refused,
+    monkeypatch,
+    bar,
+    before_commit,
+):
     break_transactions(monkeypatch, 3, before_commit=before_commit)
     broken = replay_until_done(forgewatch)
     counted = Counter(record.key for record in on_the_media_topic(settings))
@@ -185,9 +178,7 @@ def test_each_letter_is_replayed_once_though_transactions_break(
 
 
 @pytest.mark.bar("B6")
-def test_control_a_mark_apart_from_its_record_replays_twice(
-    settings: IngestSettings, forgewatch: Run, refused: list[InRecord], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_a_mark_apart_from_its_record_replays_twice(settings, forgewatch, refused, monkeypatch):
     real, broken = sink_module._transaction, list[int]()
 
     def apart(producer: Any, records: Any, *rest: Any) -> float:

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bars import Bar
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from streams import await_that, reader_of
 from taken_back import CLAIMED, GONE, ITEMS, Scene, retract_until_killed, send
@@ -57,8 +56,8 @@ def break_transactions(monkeypatch: pytest.MonkeyPatch, where: Callable[[int], b
 
 
 def test_each_verdict_of_the_release_has_one_outcome_and_its_correction_though_transactions_break(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    scene, tmp_path, monkeypatch
+):
     originals = {record.key: record for record in scene.verdicts()}
     before = {key: Verdict.model_validate_json(record.value) for key, record in originals.items()}
     delete_from_topic(scene)
@@ -103,9 +102,7 @@ def test_each_verdict_of_the_release_has_one_outcome_and_its_correction_though_t
 
 
 @pytest.mark.bar("B1")
-def test_where_offsets_are_committed_apart_from_the_outcomes_these_double(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_offsets_are_committed_apart_from_the_outcomes_these_double(scene, monkeypatch):
     scene.roll_back()
     monkeypatch.setattr(retraction_module, "_RETRY_INTERVAL_S", 0.1)
     monkeypatch.setattr(retraction_module, "_MOST_ITEMS", 4)
@@ -124,9 +121,7 @@ def test_where_offsets_are_committed_apart_from_the_outcomes_these_double(
     assert max(Counter(each.id for each in scene.outcomes()).values()) == 2
 
 
-def test_what_is_answered_late_is_taken_back_too_and_what_is_forged_is_not(
-    scene: Scene, tmp_path: Path
-) -> None:
+def test_what_is_answered_late_is_taken_back_too_and_what_is_forged_is_not(scene, tmp_path):
     first = scene.verdicts()[0]
     body = Verdict.model_validate_json(first.value)
     scene.roll_back()
@@ -146,7 +141,7 @@ def test_what_is_answered_late_is_taken_back_too_and_what_is_forged_is_not(
     assert set(Counter(each.id for each in scene.outcomes()).values()) == {1}
 
 
-def test_a_number_that_a_restored_ledger_gives_to_another_release_is_read_from_its_own_beginning() -> None:
+def test_a_number_that_a_restored_ledger_gives_to_another_release_is_read_from_its_own_beginning():
     first = Retraction(number=7, release="a" * 64, since_ms=5)
     assert group_of("detector", first) == "detector-retraction-7-aaaaaaaaaaaa"
     assert group_of("detector", first.model_copy(update={"release": "b" * 64})) != group_of("detector", first)
@@ -198,9 +193,7 @@ def ends(ledger: Ledger) -> list[Any]:
     return [event.move.rollout for event in ledger.events() if event.move.action == "retracted"]
 
 
-def test_the_end_is_written_once_with_each_outcome_counted_once(
-    scene: Scene, ledger: Ledger, server: Callable[[float], Retractions], tmp_path: Path
-) -> None:
+def test_the_end_is_written_once_with_each_outcome_counted_once(scene, ledger, server, tmp_path):
     first, second, patient = server(0), server(0), server(600)
     first.tick()
     first.tick()
@@ -291,8 +284,8 @@ def started(scene: Scene) -> BaseProcess:
 
 @pytest.mark.bar("B1")
 def test_each_verdict_has_one_outcome_though_workers_are_killed_while_the_stream_goes_on(
-    scene: Scene, tmp_path: Path, bar: Bar
-) -> None:
+    scene, tmp_path, bar
+):
     count = bar.times(120, 10_000)
     send(scene.ingest, range(ITEMS, count), tmp_path)
     scene.answer(count - ITEMS)

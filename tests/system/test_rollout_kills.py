@@ -7,16 +7,13 @@ worker falls between.
 import multiprocessing
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from bars import Bar
 from media_stream import Stream
 from on_trial import Trials, answer_by_itself
 from streams import await_that, reader_of
 
 from detector.records import in_share
-from detector.release.artifact import Artifact
 from ingest.kafka.topics import Topic, ensure_topics
 
 pytestmark = [
@@ -51,8 +48,8 @@ def recovered(trials: Trials, stream: Stream, killed_s: float) -> bool:
 
 @pytest.mark.bar("S3")
 def test_a_rollout_loses_nothing_doubles_nothing_and_stands_where_it_stood_whatever_is_killed(
-    trials: Trials, champion: Artifact, stream: Stream, tmp_path: Path, kills: int, bar: Bar
-) -> None:
+    trials, champion, stream, tmp_path, kills, bar
+):
     challenger = trials.challenger(champion, tmp_path / "challenger", lambda folder: {})
     trials.approve(challenger, PLAN)
     await_that(lambda: bool(stream.scored_by_both_s))
@@ -91,8 +88,8 @@ def test_a_rollout_loses_nothing_doubles_nothing_and_stands_where_it_stood_whate
 
 @pytest.mark.usefixtures("stream")
 def test_a_consumer_that_commits_its_offsets_by_itself_doubles_answers_when_it_is_killed(
-    trials: Trials,
-) -> None:
+    trials,
+):
     broker, answers = trials.ingest.bootstrap_servers, "answers"
     ensure_topics(trials.ingest, [Topic(answers, 1000, 1)])
     told, counted = reader_of(broker, answers), Counter[bytes]()

@@ -209,9 +209,7 @@ def scene(
 
 
 @pytest.mark.parametrize("fault", [unknown, away])
-def test_a_bad_challenger_is_taken_out_in_shadow_and_no_word_of_it_went_out(
-    scene: Scene, fault: Callable[[ModelOutput], ModelOutput]
-) -> None:
+def test_a_bad_challenger_is_taken_out_in_shadow_and_no_word_of_it_went_out(scene, fault):
     scene.model.fault = fault
     with scene.worker(), scene.conductor() as conductor:
         scene.send(FEW)
@@ -222,7 +220,7 @@ def test_a_bad_challenger_is_taken_out_in_shadow_and_no_word_of_it_went_out(
     assert scene.standing().retractions == ()  # it gave no answer
 
 
-def test_comparisons_by_another_hand_move_nothing(scene: Scene) -> None:
+def test_comparisons_by_another_hand_move_nothing(scene):
     scene.model.fault = unknown
     with scene.worker(), scene.conductor(b"another token") as conductor:
         scene.send(FEW)
@@ -230,7 +228,7 @@ def test_comparisons_by_another_hand_move_nothing(scene: Scene) -> None:
         assert scene.state() == "shadow"
 
 
-def test_a_challenger_that_turns_bad_as_a_canary_is_taken_out_and_taken_back(scene: Scene) -> None:
+def test_a_challenger_that_turns_bad_as_a_canary_is_taken_out_and_taken_back(scene):
     with scene.worker():
         with scene.conductor():
             scene.send(MANY // 2)

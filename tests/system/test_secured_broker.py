@@ -139,9 +139,7 @@ def with_settings(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) 
         monkeypatch.setenv(name, value)
 
 
-def test_media_goes_the_whole_way_by_the_settings_of_the_environment(
-    secured: Secured, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_media_goes_the_whole_way_by_the_settings_of_the_environment(secured, run, tmp_path, monkeypatch):
     made = run("ada", *FORGEWATCH, "topics", "--partitions", "2")
     assert (made.returncode, made.stderr) == (0, "")
     assert "created: forgewatch.media, forgewatch.dead-letters, forgewatch.verdicts" in made.stdout
@@ -176,9 +174,7 @@ def test_media_goes_the_whole_way_by_the_settings_of_the_environment(
     ("command", "status"),
     [((*FORGEWATCH, "topics"), 1), ((*FORGEWATCH, "send", "x"), 1), (DETECTOR, 1), (MEMORY, 1)],
 )
-def test_a_wrong_password_ends_a_command_with_one_line_that_names_the_settings(
-    command: tuple[str, ...], status: int, secured: Secured, run: Run
-) -> None:
+def test_a_wrong_password_ends_a_command_with_one_line_that_names_the_settings(command, status, secured, run):
     done = run("ada", *command, SASL_PASSWORD="not hers")
     (line,) = done.stderr.splitlines()
     assert done.returncode == status
@@ -186,9 +182,7 @@ def test_a_wrong_password_ends_a_command_with_one_line_that_names_the_settings(
     assert "not hers" not in line
 
 
-def test_an_authority_that_did_not_sign_the_broker_is_told_with_its_setting(
-    secured: Secured, run: Run, tmp_path: Path
-) -> None:
+def test_an_authority_that_did_not_sign_the_broker_is_told_with_its_setting(secured, run, tmp_path):
     (tmp_path / "other.pem").write_text("no certificate")
     done = run("ada", *FORGEWATCH, "topics", SSL_CAFILE=str(tmp_path / "other.pem"))
     (line,) = done.stderr.splitlines()
@@ -197,9 +191,7 @@ def test_an_authority_that_did_not_sign_the_broker_is_told_with_its_setting(
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
-def test_a_client_without_tls_is_told_that_the_broker_wants_it(
-    protocol: str, secured: Secured, run: Run
-) -> None:
+def test_a_client_without_tls_is_told_that_the_broker_wants_it(protocol, secured, run):
     done = run("ada", *FORGEWATCH, "topics", SECURITY_PROTOCOL=protocol)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1
@@ -216,9 +208,7 @@ def test_a_client_without_tls_is_told_that_the_broker_wants_it(
         (DETECTOR, rf"transactional id forgewatch-detector-{gethostname()}-\d+; grant it Write and Describe"),
     ],
 )
-def test_a_missing_right_ends_a_command_with_one_line_that_names_it(
-    command: tuple[str, ...], lacking: str, secured: Secured, run: Run, tmp_path: Path
-) -> None:
+def test_a_missing_right_ends_a_command_with_one_line_that_names_it(command, lacking, secured, run, tmp_path):
     (tmp_path / "x").write_bytes(b"x")
     done = run("eve", *command)
     # A process's standard error is its log, and kafka-python logs there too.
@@ -228,9 +218,7 @@ def test_a_missing_right_ends_a_command_with_one_line_that_names_it(
     assert re.search(rf"{secured.server}: user eve may not use the {lacking}", line)
 
 
-def test_a_reader_without_rights_is_told_which_group_or_topic_it_lacks(
-    secured: Secured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_without_rights_is_told_which_group_or_topic_it_lacks(secured, monkeypatch):
     with_settings(monkeypatch, secured.environment("ida"))
     with (
         Source(IngestSettings(), "forgewatch-detector") as source,

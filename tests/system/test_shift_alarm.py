@@ -6,7 +6,6 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,9 +45,7 @@ def media() -> list[bytes]:
     return files
 
 
-def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(
-    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(broker, tmp_path, monkeypatch):
     # Else it may meet the false alarm that the budget allows.
     monkeypatch.setattr("memory.shift.alarms.secrets.randbits", lambda bits: 7)
     monkeypatch.setattr("memory.shift.alarms.MAX_REFERENCE", 100)

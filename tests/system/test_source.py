@@ -39,8 +39,8 @@ def waiting_s() -> float:
 
 
 def test_the_lag_in_seconds_grows_while_nothing_is_answered_and_is_0_once_all_is(
-    settings: IngestSettings,
-) -> None:
+    settings,
+):
     old = int((time.time() - 3600) * 1000)
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
     for partition in (0, 1):
@@ -61,7 +61,7 @@ def test_the_lag_in_seconds_grows_while_nothing_is_answered_and_is_0_once_all_is
         assert waiting_s() == 0
 
 
-def test_a_source_that_has_read_a_transaction_to_its_end_is_not_behind(settings: IngestSettings) -> None:
+def test_a_source_that_has_read_a_transaction_to_its_end_is_not_behind(settings):
     with TransactionalSink(settings, "producer") as sink:
         sink.commit([OutRecord(settings.media_topic, b"key", b"value")], {}, None)
     with Source(settings, "group") as source, TransactionalSink(settings, "worker") as sink:
@@ -77,8 +77,8 @@ def test_a_source_that_has_read_a_transaction_to_its_end_is_not_behind(settings:
 
 
 def test_what_the_broker_finds_too_large_is_told_apart_and_nothing_of_its_transaction_is_committed(
-    settings: IngestSettings,
-) -> None:
+    settings,
+):
     name = f"narrow-{uuid.uuid4().hex}"
     ensure_topics(settings, [Topic(name, 40_000)])
     small, large = OutRecord(name, b"small", b"v" * 10_000), OutRecord(name, b"large", b"v" * 60_000)
@@ -91,8 +91,8 @@ def test_what_the_broker_finds_too_large_is_told_apart_and_nothing_of_its_transa
 
 
 def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_again_once_and_in_order(
-    broker: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    broker, monkeypatch
+):
     name = uuid.uuid4().hex
     settings = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(settings, ingest_topics(settings, partitions=2))
@@ -135,7 +135,7 @@ def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_agai
         assert offsets == list(range(len(offsets)))
 
 
-def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outside(broker: str) -> None:
+def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outside(broker):
     settings = IngestSettings(bootstrap_servers=broker, topic_prefix=uuid.uuid4().hex)
     topic = settings.media_topic
     ensure_topics(settings, [Topic(topic, 1_200_000)])

@@ -57,7 +57,7 @@ def echo(settings: IngestSettings, records: list[InRecord]) -> list[OutRecord]:
     return [OutRecord(out_topic(settings), record.key, record.value) for record in records]
 
 
-def test_a_commit_carries_records_and_offsets_together(settings: IngestSettings) -> None:
+def test_a_commit_carries_records_and_offsets_together(settings):
     send(settings, 20)
     with TransactionalSink(settings, "slot-a") as sink:
         with Source(settings, "group") as source:
@@ -70,9 +70,7 @@ def test_a_commit_carries_records_and_offsets_together(settings: IngestSettings)
     }
 
 
-def test_a_failed_transaction_leaves_nothing_and_its_records_come_again(
-    settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_transaction_leaves_nothing_and_its_records_come_again(settings, monkeypatch):
     send(settings, 6)
     with TransactionalSink(settings, "slot-b") as sink, Source(settings, "group") as source:
         records = take(source, 6)
@@ -99,9 +97,7 @@ def test_a_failed_transaction_leaves_nothing_and_its_records_come_again(
 
 
 @pytest.mark.bar("B4")
-def test_a_commit_whose_answer_was_lost_is_not_done_twice(
-    settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_whose_answer_was_lost_is_not_done_twice(settings, monkeypatch):
     send(settings, 5)
     real = sink_module._transaction
 
@@ -122,9 +118,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(
 
 
 @pytest.mark.bar("B4")
-def test_a_transaction_that_hangs_is_given_up_and_its_producer_fenced(
-    settings: IngestSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transaction_that_hangs_is_given_up_and_its_producer_fenced(settings, monkeypatch):
     send(settings, 3)
     monkeypatch.setattr(sink_module, "COMMIT_TIMEOUT_S", 3.0)
     release, late = threading.Event(), []
@@ -157,7 +151,7 @@ def test_a_transaction_that_hangs_is_given_up_and_its_producer_fenced(
     assert len(all_of(settings.bootstrap_servers, out_topic(settings))) == 3
 
 
-def test_a_second_sink_of_the_same_slot_fences_the_first(settings: IngestSettings) -> None:
+def test_a_second_sink_of_the_same_slot_fences_the_first(settings):
     records = [OutRecord(out_topic(settings), b"k", b"v")]
     with TransactionalSink(settings, "slot-e") as old, TransactionalSink(settings, "slot-e") as new:
         new.commit(records, {}, None)
@@ -165,7 +159,7 @@ def test_a_second_sink_of_the_same_slot_fences_the_first(settings: IngestSetting
             old.commit(records, {}, None)
 
 
-def test_every_kind_of_record_has_a_dead_letter_that_can_be_written(settings: IngestSettings) -> None:
+def test_every_kind_of_record_has_a_dead_letter_that_can_be_written(settings):
     headers = [("ce_id", b"\xff\xfe"), ("empty", b"")]
     with producing(settings, max_request_size=2 * settings.max_media_bytes) as producer:
         producer.send(
@@ -188,7 +182,7 @@ def test_every_kind_of_record_has_a_dead_letter_that_can_be_written(settings: In
     assert len(dict(big.headers)["__forgewatch.errors.message"]) <= 1024
 
 
-def test_a_record_beyond_the_limit_is_refused_before_anything_is_sent(settings: IngestSettings) -> None:
+def test_a_record_beyond_the_limit_is_refused_before_anything_is_sent(settings):
     with TransactionalSink(settings, "slot-g") as sink:
         small = OutRecord(out_topic(settings), b"k", b"v")
         large = OutRecord(out_topic(settings), b"k", b"v" * (settings.max_record_bytes + 1))
@@ -199,7 +193,7 @@ def test_a_record_beyond_the_limit_is_refused_before_anything_is_sent(settings: 
     assert len(all_of(settings.bootstrap_servers, out_topic(settings))) == 1
 
 
-def test_a_paused_source_stays_a_member_and_reads_on_after(settings: IngestSettings) -> None:
+def test_a_paused_source_stays_a_member_and_reads_on_after(settings):
     send(settings, 4)
     with Source(settings, "group") as source:
         take(source, 2)
@@ -211,7 +205,7 @@ def test_a_paused_source_stays_a_member_and_reads_on_after(settings: IngestSetti
         assert source.lag() == 0
 
 
-def test_after_a_rebalance_every_partition_is_read_from_the_groups_offsets(settings: IngestSettings) -> None:
+def test_after_a_rebalance_every_partition_is_read_from_the_groups_offsets(settings):
     send(settings, 20)
     with Source(settings, "group") as first:
         taken = take(first, 20)
@@ -228,7 +222,7 @@ def test_after_a_rebalance_every_partition_is_read_from_the_groups_offsets(setti
 
 
 @pytest.mark.bar("B3")
-def test_offsets_of_a_member_that_was_put_out_are_not_committed(settings: IngestSettings) -> None:
+def test_offsets_of_a_member_that_was_put_out_are_not_committed(settings):
     send(settings, 2)
     with Source(settings, "group") as source, TransactionalSink(settings, "slot-out") as sink:
         records = take(source, 2)
@@ -240,7 +234,7 @@ def test_offsets_of_a_member_that_was_put_out_are_not_committed(settings: Ingest
         assert take(source, 2) == records
 
 
-def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(settings: IngestSettings) -> None:
+def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(settings):
     class Odd(str):
         def encode(self, *arguments: str) -> bytes:
             return b"\xff\xfe"
@@ -257,8 +251,8 @@ def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(settings: 
 
 
 def test_two_producers_of_one_transactional_id_do_not_put_each_other_out_in_silence(
-    settings: IngestSettings,
-) -> None:
+    settings,
+):
     name = f"slot-{uuid.uuid4().hex}"
     record = OutRecord(out_topic(settings), None, b"x")
     with TransactionalSink(settings, name) as first:

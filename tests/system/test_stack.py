@@ -41,9 +41,7 @@ def ended_not(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_nothing(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_nothing(home, monkeypatch):
     up = command("up", "--empty", folder=home.parent)
     try:
         assert (up.returncode, up.stderr) == (0, ""), up.stderr
@@ -118,9 +116,7 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def test_ports_that_are_lost_while_a_stack_comes_up_are_chosen_anew(
-    tmp_path: Path, kafka_cache: Path
-) -> None:
+def test_ports_that_are_lost_while_a_stack_comes_up_are_chosen_anew(tmp_path, kafka_cache):
     stack = Stack(tmp_path, cache=kafka_cache)
     lost, ended = (stack.ports.torchserve, stack.ports.updater_metrics), threading.Event()
 
@@ -148,7 +144,7 @@ def test_ports_that_are_lost_while_a_stack_comes_up_are_chosen_anew(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_while_it_comes_up_leaves_nothing(home: Path, number: signal.Signals) -> None:
+def test_a_signal_while_it_comes_up_leaves_nothing(home, number):
     up = subprocess.Popen(
         [FORGEWATCH, "up", "--empty"],
         cwd=home.parent,

@@ -92,9 +92,7 @@ def await_rows(store: Store, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(
-    broker: str, ingest: IngestSettings, memory: MemorySettings, running: bool
-) -> None:
+def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(broker, ingest, memory, running):
     store = Store(memory.database_url)
     topic = ingest.topic(UNKNOWNS)
     produce(broker, topic, *[unknown_message(n, n) for n in range(5)])
@@ -118,9 +116,7 @@ def test_an_unknowns_topic_made_anew_is_read_from_its_beginning(
     store.close()
 
 
-def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_has(
-    broker: str, ingest: IngestSettings, memory: MemorySettings
-) -> None:
+def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_has(broker, ingest, memory):
     store = Store(memory.database_url)
     topic = ingest.topic(UNKNOWNS)
     produce(broker, topic, *[unknown_message(n, n) for n in range(10)])
@@ -162,9 +158,7 @@ def values(first: int, count: int) -> list[bytes]:
     return [str(first + n).encode() for n in range(count)]
 
 
-def test_a_media_topic_made_anew_under_a_running_worker_ends_it_and_the_next_one_reads_all(
-    broker: str, ingest: IngestSettings
-) -> None:
+def test_a_media_topic_made_anew_under_a_running_worker_ends_it_and_the_next_one_reads_all(broker, ingest):
     produce(broker, ingest.media_topic, *values(0, 5))
     group = f"g-{uuid.uuid4().hex}"
     with Source(ingest, group) as source:
@@ -178,8 +172,8 @@ def test_a_media_topic_made_anew_under_a_running_worker_ends_it_and_the_next_one
 
 
 def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_taken_for_this_ones(
-    broker: str, ingest: IngestSettings
-) -> None:
+    broker, ingest
+):
     # As where the group's offsets come from a backup, or were written by the last transaction of a worker
     # that had read the topic before.
     produce(broker, ingest.media_topic, *values(0, 5))
@@ -199,7 +193,7 @@ def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_take
             assert values_of(take(source, len(expected))) == expected
 
 
-def test_a_topic_that_is_gone_for_a_while_is_waited_for(broker: str, ingest: IngestSettings) -> None:
+def test_a_topic_that_is_gone_for_a_while_is_waited_for(broker, ingest):
     produce(broker, ingest.media_topic, *values(0, 1))
     with Source(ingest, f"g-{uuid.uuid4().hex}") as source:
         assert values_of(take(source, 1)) == values(0, 1)

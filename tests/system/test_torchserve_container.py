@@ -14,7 +14,6 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from bars import Bar
 from serving_faults import still_run
 
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
@@ -98,16 +97,14 @@ def events(lines: list[str]) -> list[dict[str, str]]:
         ("FORGEWATCH_DETECTOR_MODEL_THREADS", "many"),
     ],
 )
-def test_a_wrong_setting_is_one_line_that_names_it_and_2(start: Start, setting: str, value: str) -> None:
+def test_a_wrong_setting_is_one_line_that_names_it_and_2(start, setting, value):
     process = start(**{setting: value})
     (event,) = said(process)
     assert (process.returncode, event["event"], event["setting"]) == (2, "wrong setting", setting)
 
 
 @pytest.mark.bar("K2")
-def test_it_answers_over_sockets_that_a_killed_one_left_and_ends_with_0_when_told(
-    start: Start, tmp_path: Path, bar: Bar
-) -> None:
+def test_it_answers_over_sockets_that_a_killed_one_left_and_ends_with_0_when_told(start, tmp_path, bar):
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "run" / "management.sock"))
@@ -126,7 +123,7 @@ def test_it_answers_over_sockets_that_a_killed_one_left_and_ends_with_0_when_tol
     assert longest_s < MOST_S
 
 
-def test_a_server_that_ends_by_itself_ends_the_container_with_1(start: Start) -> None:
+def test_a_server_that_ends_by_itself_ends_the_container_with_1(start):
     process = start()
     await_started(process)
     psutil.Process(process.pid).children()[0].kill()
@@ -141,12 +138,12 @@ def ask(server: LocalTorchServe, path: str) -> httpx.Response:
         return client.get(path)
 
 
-def test_an_empty_server_answers_and_has_no_model(torchserve: LocalTorchServe) -> None:
+def test_an_empty_server_answers_and_has_no_model(torchserve):
     assert httpx.get(f"{torchserve.inference_url}/ping").json() == {"status": "Healthy"}
     assert ask(torchserve, "/models").is_success
 
 
-def test_management_listens_nowhere_but_in_a_folder_of_this_user(torchserve: LocalTorchServe) -> None:
+def test_management_listens_nowhere_but_in_a_folder_of_this_user(torchserve):
     assert stat.S_IMODE(torchserve.sockets.stat().st_mode) == 0o700
     for connection in psutil.Process(torchserve.process.pid).net_connections("tcp"):
         if connection.status == psutil.CONN_LISTEN:
@@ -154,9 +151,7 @@ def test_management_listens_nowhere_but_in_a_folder_of_this_user(torchserve: Loc
     assert httpx.get(f"{torchserve.inference_url}/models").status_code != 200
 
 
-def test_two_servers_do_not_meet_and_stopping_one_leaves_the_other(
-    torchserve: LocalTorchServe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_two_servers_do_not_meet_and_stopping_one_leaves_the_other(torchserve, tmp_path, capfd):
     second = start_torchserve(tmp_path)
     assert second.port != torchserve.port
     second.stop()
@@ -166,7 +161,7 @@ def test_two_servers_do_not_meet_and_stopping_one_leaves_the_other(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path: Path) -> None:
+def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path):
     deep = start_torchserve(tmp_path / ("deep" * 25))
     try:
         assert len(os.fsencode(deep.sockets)) < 90
@@ -176,17 +171,13 @@ def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path: Path) -> None:
     assert not deep.sockets.exists()
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(
-    torchserve: LocalTorchServe, tmp_path: Path
-) -> None:
+def test_a_port_that_is_taken_is_told_before_anything_starts(torchserve, tmp_path):
     with pytest.raises(PortTakenError, match=rf"port {torchserve.port} "):
         start_torchserve(tmp_path / "torchserve", torchserve.port)
     assert not (tmp_path / "torchserve").exists()
 
 
-def test_a_server_that_dies_is_told_with_its_own_words_and_leaves_no_socket(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_dies_is_told_with_its_own_words_and_leaves_no_socket(tmp_path, monkeypatch):
     monkeypatch.setattr(torchserve_launch, "_PROPERTIES", "inference_address=http://nowhere:many\n")
     with pytest.raises(ProcessDiedError, match=r"(?s)torchserve ended.*http://nowhere:many"):
         start_torchserve(tmp_path)

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
-from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 from PIL import Image
 from prometheus_client import REGISTRY
 
-from deploy.local.torchserve import LocalTorchServe as Server
 from detector.batch import Judged, judge, open_batch
 from detector.records import Verdict
 from detector.release.artifact import LOCALIZER, SCANNER, Artifact
@@ -26,7 +24,7 @@ from detector.second_look import run_second_pass, second_looks
 from detector.second_pass.map_look import assemble_map, covering
 from detector.serving.rollout import Route
 from detector.serving.session import ReleaseSession
-from detector.serving.torchserve import MODEL_NAME, ProbeError, TorchServe
+from detector.serving.torchserve import MODEL_NAME, ProbeError
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
 from detector.verdicts import JudgedItem
@@ -73,14 +71,12 @@ def artifact(scanned_artifact: Artifact) -> Artifact:
     return scanned_artifact
 
 
-def test_all_graphs_say_there_what_their_probes_say(client: TorchServe, artifact: Artifact) -> None:
+def test_all_graphs_say_there_what_their_probes_say(client, artifact):
     worst = client.probe(artifact)
     assert max(worst[CELLS], worst[FRAME_SCORE]) < 1e-4
 
 
-def test_a_localizer_that_says_something_else_is_refused(
-    client: TorchServe, artifact: Artifact, tmp_path: Path
-) -> None:
+def test_a_localizer_that_says_something_else_is_refused(client, artifact, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(artifact.folder, other)
     request = asked(2, 2)
@@ -89,9 +85,7 @@ def test_a_localizer_that_says_something_else_is_refused(
         client.probe(Artifact(other, artifact.manifest, artifact.digest))
 
 
-def test_a_scanner_that_says_something_else_is_refused(
-    client: TorchServe, artifact: Artifact, tmp_path: Path
-) -> None:
+def test_a_scanner_that_says_something_else_is_refused(client, artifact, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(artifact.folder, other)
     request = {"crops": asked(1, 6)["crops"]}
@@ -100,9 +94,7 @@ def test_a_scanner_that_says_something_else_is_refused(
         client.probe(Artifact(other, artifact.manifest, artifact.digest))
 
 
-def test_videos_of_the_stream_have_the_segments_that_they_have_here(
-    client: TorchServe, artifact: Artifact, torchserve: Server
-) -> None:
+def test_videos_of_the_stream_have_the_segments_that_they_have_here(client, artifact, torchserve):
     data = [video(number) for number in range(2)]
     records = [InRecord("media", 0, number, 0, None, one, ()) for number, one in enumerate(data)]
 
@@ -167,9 +159,7 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(
     assert (by_hand.scan, by_hand.segments) == (there[0].scan, there[0].segments)
 
 
-def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
-    client: TorchServe, artifact: Artifact
-) -> None:
+def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(client, artifact):
     records = [InRecord("media", 0, i, 0, None, photograph(i), ()) for i in range(6)]
     contract = artifact.manifest.localizer
     assert contract is not None
@@ -195,9 +185,7 @@ def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(
         np.testing.assert_allclose(np.asarray(png, float), expected, atol=2)
 
 
-def test_a_file_that_is_sent_by_hand_gets_its_map_too(
-    client: TorchServe, torchserve: Server, artifact: Artifact
-) -> None:
+def test_a_file_that_is_sent_by_hand_gets_its_map_too(client, torchserve, artifact):
     answer = httpx.post(
         f"{torchserve.inference_url}/predictions/{MODEL_NAME}/{artifact.version}",
         content=photograph(0),

@@ -113,13 +113,13 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return verify(seal(folder, draft).folder)
 
 
-def test_the_release_says_there_what_its_probe_says(client: TorchServe, artifact: Artifact) -> None:
+def test_the_release_says_there_what_its_probe_says(client, artifact):
     assert max(client.probe(artifact).values()) < 1e-4
 
 
 def test_a_full_batch_is_judged_within_the_request_limit_and_its_unknowns_carry_their_pictures(
-    client: TorchServe, artifact: Artifact
-) -> None:
+    client, artifact
+):
     settings, sent = DetectorSettings(), []
 
     def score(to: Artifact, request: Request) -> ModelOutput:
@@ -185,8 +185,8 @@ class Decoding:
 
 
 def test_a_request_beyond_the_limit_is_told_apart_and_the_connection_goes_on(
-    stock_client: TorchServe, untrained_artifact: Artifact
-) -> None:
+    stock_client, untrained_artifact
+):
     for crops, fits in ((540, False), (500, True), (540, False), (500, True)):
         request = {
             "crops": np.zeros((crops, 64, 64, 3), np.uint8),
@@ -201,12 +201,12 @@ def test_a_request_beyond_the_limit_is_told_apart_and_the_connection_goes_on(
 
 @pytest.mark.parametrize("max_request_bytes", [DetectorSettings().max_request_bytes, 50_000_000])
 def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
-    stock_client: TorchServe,
-    stock_settings: DetectorSettings,
-    untrained_artifact: Artifact,
-    max_request_bytes: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    stock_client,
+    stock_settings,
+    untrained_artifact,
+    max_request_bytes,
+    monkeypatch,
+):
     monkeypatch.setattr("detector.batch.MOST_CROPS", 10_000)
     sandbox: Any = Decoding()
     refused = 0
@@ -228,11 +228,11 @@ def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
 
 
 def test_an_item_that_never_fits_is_the_only_one_without_a_verdict(
-    stock_client: TorchServe,
-    stock_settings: DetectorSettings,
-    untrained_artifact: Artifact,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    stock_client,
+    stock_settings,
+    untrained_artifact,
+    monkeypatch,
+):
     sandbox: Any = Decoding()
     records = [InRecord("media", 0, i, 0, None, b"\x89PNG" + bytes([i]), ()) for i in range(2)]
     few = open_batch(records, Route(untrained_artifact), sandbox, IngestSettings())

@@ -15,7 +15,6 @@ import numpy as np
 import psutil
 import pytest
 import skimage
-from bars import Bar
 from poison import ENDLESS
 
 from deploy.local.torchserve import LocalTorchServe as Server
@@ -89,14 +88,12 @@ def curl(*arguments: str | Path) -> tuple[int, dict[str, object]]:
     return int(status), json.loads(body)
 
 
-def test_a_registered_release_is_ready_and_scores_as_its_probe_says(
-    client: TorchServe, served: Artifact
-) -> None:
+def test_a_registered_release_is_ready_and_scores_as_its_probe_says(client, served):
     assert client.versions()[served.version]
     assert max(client.probe(served).values()) < 1e-4
 
 
-def test_torchserve_scores_as_the_graph_does_in_process(client: TorchServe, served: Artifact) -> None:
+def test_torchserve_scores_as_the_graph_does_in_process(client, served):
     crops = np.random.default_rng(0).integers(0, 256, (9, 64, 64, 3), dtype=np.uint8)
     pooling = np.repeat(np.eye(3, dtype=np.float32), 3, axis=1) / 3
     request = {"crops": crops, "pooling": pooling}
@@ -106,12 +103,12 @@ def test_torchserve_scores_as_the_graph_does_in_process(client: TorchServe, serv
         np.testing.assert_allclose(remote[name], here[name], atol=1e-4, rtol=1e-5)
 
 
-def test_registering_again_changes_nothing(client: TorchServe, served: Artifact) -> None:
+def test_registering_again_changes_nothing(client, served):
     client.register(served)
     assert client.versions()[served.version]
 
 
-def test_curl_with_a_photograph_gets_a_verdict(torchserve: Server, served: Artifact) -> None:
+def test_curl_with_a_photograph_gets_a_verdict(torchserve, served):
     status, verdict = curl("-T", PHOTOGRAPH, f"{torchserve.inference_url}/predictions/forgewatch")
     assert status == 200
     assert verdict["release"] == served.digest
@@ -120,7 +117,7 @@ def test_curl_with_a_photograph_gets_a_verdict(torchserve: Server, served: Artif
     assert "id" not in verdict
 
 
-def test_curl_with_a_form_gets_a_verdict_or_is_told_how(torchserve: Server, served: Artifact) -> None:
+def test_curl_with_a_form_gets_a_verdict_or_is_told_how(torchserve, served):
     url = f"{torchserve.inference_url}/predictions/forgewatch"
     for name in ("file", "data", "body"):
         status, verdict = curl("-F", f"{name}=@{PHOTOGRAPH}", url)
@@ -134,9 +131,7 @@ def test_curl_with_a_form_gets_a_verdict_or_is_told_how(torchserve: Server, serv
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", PHOTOGRAPH.read_bytes()[:200]])
-def test_curl_with_bad_media_gets_a_4xx_with_the_reason(
-    torchserve: Server, served: Artifact, tmp_path: Path, content: bytes
-) -> None:
+def test_curl_with_bad_media_gets_a_4xx_with_the_reason(torchserve, served, tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     url = f"{torchserve.inference_url}/predictions/forgewatch/{served.version}"
     status, said = curl("--data-binary", f"@{tmp_path / 'file'}", "-H", "content-type: image/jpeg", url)
@@ -145,12 +140,12 @@ def test_curl_with_bad_media_gets_a_4xx_with_the_reason(
     assert said["message"]
 
 
-def test_wrong_tensors_are_refused_and_not_retried(client: TorchServe, served: Artifact) -> None:
+def test_wrong_tensors_are_refused_and_not_retried(client, served):
     with pytest.raises(TorchServeRefusedError, match="64, 64, 3"):
         client.predict(served, asked(32))
 
 
-def test_more_crops_together_than_an_item_can_have_are_refused(client: TorchServe, served: Artifact) -> None:
+def test_more_crops_together_than_an_item_can_have_are_refused(client, served):
     """Their run would take gigabytes; with the bound off, `tests/detector/serving` shows that they run."""
     crops = np.zeros((300, 64, 64, 3), np.uint8)
     with pytest.raises(
@@ -160,15 +155,13 @@ def test_more_crops_together_than_an_item_can_have_are_refused(client: TorchServ
     assert client.probe(served)
 
 
-def test_a_version_that_is_not_there_is_told_apart(client: TorchServe, served: Artifact) -> None:
+def test_a_version_that_is_not_there_is_told_apart(client, served):
     with pytest.raises(VersionMissingError):
         client.predict(replace(served, digest="0" * 64), asked(64))
     client.unregister("000000000000")
 
 
-def test_a_release_that_scores_otherwise_than_its_probe_is_refused(
-    client: TorchServe, torchserve: Server, other: Artifact
-) -> None:
+def test_a_release_that_scores_otherwise_than_its_probe_is_refused(client, torchserve, other):
     pack(other, torchserve.model_store)
     client.register(other)
     try:
@@ -180,8 +173,8 @@ def test_a_release_that_scores_otherwise_than_its_probe_is_refused(
 
 
 def test_a_release_whose_worker_dies_is_refused_within_seconds_and_leaves_the_others(
-    client: TorchServe, torchserve: Server, served: Artifact, other: Artifact
-) -> None:
+    client, torchserve, served, other
+):
     (other.folder / MODEL).write_bytes(b"no graph at all")
     broken = seal(other.folder, other.manifest)
     pack(broken, torchserve.model_store)
@@ -192,8 +185,8 @@ def test_a_release_whose_worker_dies_is_refused_within_seconds_and_leaves_the_ot
 
 
 def test_a_graph_that_never_ends_for_a_request_is_stopped_and_its_worker_serves_on(
-    client: TorchServe, torchserve: Server, untrained_artifact: Artifact, tmp_path: Path
-) -> None:
+    client, torchserve, untrained_artifact, tmp_path
+):
     shutil.copytree(untrained_artifact.folder, tmp_path / "endless")
     ENDLESS(tmp_path / "endless")
     endless = seal(tmp_path / "endless", untrained_artifact.manifest)
@@ -209,9 +202,7 @@ def test_a_graph_that_never_ends_for_a_request_is_stopped_and_its_worker_serves_
 
 
 @pytest.mark.bar("S3")
-def test_a_worker_that_is_killed_comes_back_by_itself(
-    client: TorchServe, torchserve: Server, served: Artifact
-) -> None:
+def test_a_worker_that_is_killed_comes_back_by_itself(client, torchserve, served):
     workers = [
         child
         for child in psutil.Process(torchserve.process.pid).children()
@@ -230,7 +221,7 @@ def test_a_worker_that_is_killed_comes_back_by_itself(
             time.sleep(0.1)
 
 
-def test_no_server_is_a_passing_fault(settings: DetectorSettings, untrained_artifact: Artifact) -> None:
+def test_no_server_is_a_passing_fault(settings, untrained_artifact):
     nowhere = settings.model_copy(
         update={"torchserve_url": "http://127.0.0.1:9", "torchserve_management_url": "http://127.0.0.1:9"}
     )
@@ -241,9 +232,7 @@ def test_no_server_is_a_passing_fault(settings: DetectorSettings, untrained_arti
             client.predict(untrained_artifact, asked(64))
 
 
-def test_connections_are_answered_while_a_release_is_registered(
-    torchserve: Server, settings: DetectorSettings, other: Artifact
-) -> None:
+def test_connections_are_answered_while_a_release_is_registered(torchserve, settings, other):
     pack(other, torchserve.model_store)
     with ExitStack() as opened:
         asking = [
@@ -266,8 +255,8 @@ def test_connections_are_answered_while_a_release_is_registered(
 
 @pytest.mark.bar("S1")
 def test_control_a_version_that_is_taken_out_under_load_strands_its_requests(
-    torchserve: Server, client: TorchServe, served: Artifact, other: Artifact, bar: Bar
-) -> None:
+    torchserve, client, served, other, bar
+):
     pack(other, torchserve.model_store)
     crops = np.zeros((30, 64, 64, 3), np.uint8)  # they take a while, so that others wait
     found, body = Counter[str](), encode({"crops": crops, "pooling": np.ones((1, 30), np.float32) / 30})

@@ -46,8 +46,8 @@ def all_unknown(untrained_artifact: Artifact, tmp_path: Path) -> Artifact:
 
 
 def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_letter(
-    broker: str, all_unknown: Artifact, tmp_path: Path, collector: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    broker, all_unknown, tmp_path, collector, monkeypatch
+):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     name = uuid.uuid4().hex

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,12 +146,12 @@ def poll_interval_s(monkeypatch: pytest.MonkeyPatch) -> float:
 
 @pytest.mark.parametrize("polls", [True, False], ids=["polls", "control: waits for its batch alone"])
 def test_a_batch_that_outlasts_the_poll_interval_is_done_once(
-    broker: str,
-    untrained_artifact: Artifact,
-    monkeypatch: pytest.MonkeyPatch,
-    poll_interval_s: float,
-    polls: bool,
-) -> None:
+    broker,
+    untrained_artifact,
+    monkeypatch,
+    poll_interval_s,
+    polls,
+):
     if not polls:
         monkeypatch.setattr(Worker, "_stay_a_member", lambda _: None)
     with working(broker, untrained_artifact) as (worker, model):
@@ -174,8 +173,8 @@ def test_a_batch_that_outlasts_the_poll_interval_is_done_once(
 
 
 def test_a_batch_is_judged_while_another_member_comes_and_goes_and_nothing_is_lost_or_twice(
-    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    broker, untrained_artifact, monkeypatch
+):
     with working(broker, untrained_artifact) as (worker, model):
         group = worker.source.group_metadata().group_id
 
@@ -222,8 +221,8 @@ def break_a_commit(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
 @pytest.mark.bar("B1")
 @pytest.mark.parametrize("refusals", [0, 3])
 def test_a_commit_that_fails_while_the_next_batch_is_scored_loses_and_doubles_nothing(
-    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch, refusals: int
-) -> None:
+    broker, untrained_artifact, monkeypatch, refusals
+):
     real, refused = Source.rewind, []
 
     def rewind(source: Source) -> None:
@@ -243,9 +242,7 @@ def test_a_commit_that_fails_while_the_next_batch_is_scored_loses_and_doubles_no
 
 
 @pytest.mark.bar("B1")
-def test_without_the_rewind_the_broken_batch_would_be_missed(
-    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_rewind_the_broken_batch_would_be_missed(broker, untrained_artifact, monkeypatch):
     monkeypatch.setattr(Worker, "_rewind", lambda worker: worker.sink.recover())
     with working(broker, untrained_artifact) as (worker, model):
         break_a_commit(monkeypatch, model)
@@ -257,8 +254,8 @@ def test_without_the_rewind_the_broken_batch_would_be_missed(
 
 @pytest.mark.bar("B2")
 def test_a_line_that_breaks_while_the_coordinator_is_looked_for_ends_no_worker(
-    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    broker, untrained_artifact, monkeypatch
+):
     real, breaks = ConsumerCoordinator.ensure_coordinator_ready, iter([False, True, True, False, True])
 
     def ready(*arguments: Any, **named: Any) -> Any:
@@ -274,9 +271,7 @@ def test_a_line_that_breaks_while_the_coordinator_is_looked_for_ends_no_worker(
     assert next(breaks, None) is None
 
 
-def test_a_worker_whose_dead_letters_are_not_taken_is_not_ready_until_they_are(
-    broker: str, untrained_artifact: Artifact
-) -> None:
+def test_a_worker_whose_dead_letters_are_not_taken_is_not_ready_until_they_are(broker, untrained_artifact):
     with working(broker, untrained_artifact) as (worker, _):
         letters, admin = worker.ingest.dead_letters_topic, KafkaAdminClient(bootstrap_servers=broker)
 
@@ -305,8 +300,8 @@ def test_a_worker_whose_dead_letters_are_not_taken_is_not_ready_until_they_are(
 
 
 def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_one_verdict(
-    broker: str, untrained_artifact: Artifact, tmp_path: Path
-) -> None:
+    broker, untrained_artifact, tmp_path
+):
     shutil.copytree(untrained_artifact.folder, tmp_path / "canary")
     manifest = load(tmp_path / "canary").manifest
     canary = seal(tmp_path / "canary", manifest.model_copy(update={"parent": untrained_artifact.digest}))
@@ -324,8 +319,8 @@ def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_
 
 @pytest.mark.bar("B1")
 def test_an_error_of_the_process_ends_it_and_the_next_one_loses_and_doubles_nothing(
-    broker: str, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    broker, untrained_artifact, monkeypatch
+):
     with working(broker, untrained_artifact) as (worker, _):
         real, times = sink_module._transaction, []
 

@@ -6,9 +6,8 @@ import signal
 from functools import partial
 
 import pytest
-from answers import KEYS, Answers
-from bars import Bar
-from dying import POINTS, Slot
+from answers import KEYS
+from dying import POINTS
 from streams import await_that
 
 pytestmark = pytest.mark.system
@@ -19,8 +18,8 @@ MOST_STILL_S = 75.0
 
 @pytest.mark.bar("B1")
 def test_killed_at_each_point_and_at_random_workers_answer_each_item_once_in_its_keys_order(
-    answers: Answers, slots: list[Slot], bar: Bar
-) -> None:
+    answers, slots, bar
+):
     count, kills = bar.times(360, 10_000), bar.times(6, 30)
     chance, points = random.Random(0), (*POINTS, None)
     for kill in range(kills):
@@ -40,9 +39,7 @@ def test_killed_at_each_point_and_at_random_workers_answer_each_item_once_in_its
 
 
 @pytest.mark.bar("B1")
-def test_control_where_offsets_are_committed_apart_a_kill_between_doubles(
-    answers: Answers, slots: list[Slot], bar: Bar
-) -> None:
+def test_control_where_offsets_are_committed_apart_a_kill_between_doubles(answers, slots, bar):
     for slot in slots:
         slot.kill()
     slot = slots[0]
@@ -59,9 +56,7 @@ def test_control_where_offsets_are_committed_apart_a_kill_between_doubles(
 
 
 @pytest.mark.bar("B3")
-def test_a_worker_that_stood_still_past_its_session_commits_nothing_any_more(
-    answers: Answers, slots: list[Slot], bar: Bar
-) -> None:
+def test_a_worker_that_stood_still_past_its_session_commits_nothing_any_more(answers, slots, bar):
     times = bar.times(1, 10)
     for turn in range(times):
         zombie = slots[turn % 2]
@@ -77,9 +72,7 @@ def test_a_worker_that_stood_still_past_its_session_commits_nothing_any_more(
 
 
 @pytest.mark.bar("B3")
-def test_control_where_offsets_come_without_the_membership_who_was_put_out_doubles(
-    answers: Answers, slots: list[Slot], bar: Bar
-) -> None:
+def test_control_where_offsets_come_without_the_membership_who_was_put_out_doubles(answers, slots, bar):
     zombie = slots[0]
     zombie.kill()
     zombie.without = "membership"
@@ -93,9 +86,7 @@ def test_control_where_offsets_come_without_the_membership_who_was_put_out_doubl
 
 
 @pytest.mark.bar("B5")
-def test_while_workers_come_and_go_no_partition_stands_still_for_long(
-    answers: Answers, slots: list[Slot], bar: Bar
-) -> None:
+def test_while_workers_come_and_go_no_partition_stands_still_for_long(answers, slots, bar):
     turns = bar.times(3, 10)
     for turn in range(turns):
         answers.send(60)
@@ -116,9 +107,7 @@ def test_while_workers_come_and_go_no_partition_stands_still_for_long(
 
 
 @pytest.mark.bar("B5")
-def test_control_where_a_session_is_long_what_a_killed_worker_had_stands_still(
-    answers: Answers, slots: list[Slot], bar: Bar
-) -> None:
+def test_control_where_a_session_is_long_what_a_killed_worker_had_stands_still(answers, slots, bar):
     if not bar.long:
         pytest.skip("it stands still for longer than a minute")
     for slot in slots:

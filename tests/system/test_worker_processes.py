@@ -10,7 +10,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -63,9 +62,7 @@ def await_clustered(store: Store) -> None:
 
 
 @pytest.mark.bar("B1")
-def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(
-    broker: str, tmp_path: Path
-) -> None:
+def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(broker, tmp_path):
     name = uuid.uuid4().hex
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(
@@ -178,7 +175,7 @@ def start(broker: str, tmp_path: Any, group: str) -> Iterator[Start]:
         process.communicate()
 
 
-def test_it_lives_and_is_not_ready_before_a_release_is_there_and_ends_with_0(start: Start) -> None:
+def test_it_lives_and_is_not_ready_before_a_release_is_there_and_ends_with_0(start):
     process, event = start()
     deadline = time.monotonic() + 120
     while (ready := httpx.get(f"{event['health']}/readyz")).text != "no release is served yet\n":
@@ -189,7 +186,7 @@ def test_it_lives_and_is_not_ready_before_a_release_is_there_and_ends_with_0(sta
     assert process.wait(30) == 0
 
 
-def test_workers_of_one_host_have_transactional_ids_of_their_own_that_last(start: Start, group: str) -> None:
+def test_workers_of_one_host_have_transactional_ids_of_their_own_that_last(start, group):
     (first, one), (_, other) = start(), start()
     ids = [f"{group}-{socket.gethostname()}-{number}" for number in (0, 1)]
     assert [one["transactional_id"], other["transactional_id"]] == ids

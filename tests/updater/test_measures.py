@@ -37,18 +37,18 @@ SCORES = st.lists(st.integers(-4, 4), min_size=1, max_size=30)
 
 
 @given(SCORES, SCORES)
-def test_auroc_agrees_with_scikit_learn_ties_and_all(positive: list[int], negative: list[int]) -> None:
+def test_auroc_agrees_with_scikit_learn_ties_and_all(positive, negative):
     truth = [1] * len(positive) + [0] * len(negative)
     assert auroc(positive, negative) == pytest.approx(roc_auc_score(truth, positive + negative))
 
 
 @given(SCORES, SCORES)
-def test_a_short_curve_has_the_area_of_its_scores(positive: list[int], negative: list[int]) -> None:
+def test_a_short_curve_has_the_area_of_its_scores(positive, negative):
     points = roc_points(positive, negative, 200)
     assert np.trapezoid(points[:, 1], points[:, 0]) == pytest.approx(auroc(positive, negative))
 
 
-def test_a_thinned_curve_keeps_its_ends_and_nearly_its_area() -> None:
+def test_a_thinned_curve_keeps_its_ends_and_nearly_its_area():
     rng = np.random.default_rng(0)
     positive, negative = rng.normal(1, 1, 5000), rng.normal(0, 1, 700)
     points = roc_points(positive, negative, 50)
@@ -61,15 +61,13 @@ def test_a_thinned_curve_keeps_its_ends_and_nearly_its_area() -> None:
     assert roc_points([], [1.0], 50).shape == (0, 2)
 
 
-def test_nothing_to_compare_is_not_a_number() -> None:
+def test_nothing_to_compare_is_not_a_number():
     assert math.isnan(auroc([], [1.0]))
     assert math.isnan(auroc([1.0], []))
 
 
 @given(scores=st.lists(st.floats(-9, 9), min_size=1, max_size=120), share=st.sampled_from([0.02, 0.05, 0.2]))
-def test_few_enough_exceed_a_conformal_bound_and_no_lower_score_would_do(
-    scores: list[float], share: float
-) -> None:
+def test_few_enough_exceed_a_conformal_bound_and_no_lower_score_would_do(scores, share):
     bound, values = conformal_bound(scores, share), np.array(scores)
     assert (values > bound).sum() <= may_exceed(len(scores), share)
     lower = values[values < bound]
@@ -77,23 +75,23 @@ def test_few_enough_exceed_a_conformal_bound_and_no_lower_score_would_do(
 
 
 @given(st.lists(st.floats(-9, 9), min_size=1, max_size=40), st.floats(0.01, 1))
-def test_equal_weights_give_the_ordinary_quantile(values: list[float], share: float) -> None:
+def test_equal_weights_give_the_ordinary_quantile(values, share):
     expected = np.quantile(values, share, method="inverted_cdf")
     assert weighted_quantile(values, np.ones(len(values)), share) == expected
 
 
-def test_a_weight_counts_as_so_many_copies() -> None:
+def test_a_weight_counts_as_so_many_copies():
     assert weighted_quantile([3, 1, 2], [1, 7, 2], 0.7) == 1
     assert weighted_quantile([3, 1, 2], [1, 7, 2], 0.71) == 2
 
 
-def test_balanced_weights_make_every_name_equal() -> None:
+def test_balanced_weights_make_every_name_equal():
     weights = balanced_weights(["a", "a", "a", "b"])
     assert weights.sum() == pytest.approx(1)
     assert weights[:3].sum() == pytest.approx(weights[3])
 
 
-def test_the_groups_of_a_name_share_its_weight() -> None:
+def test_the_groups_of_a_name_share_its_weight():
     names, groups = ["a", "a", "a", "a", "b", "b"], ["x", "x", "x", "y", "x", "z"]
     assert balanced_weights(names, groups) == pytest.approx([1 / 12] * 3 + [1 / 4] + [1 / 4] * 2)
 
@@ -116,7 +114,7 @@ def within(values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_a_direction_of_variance_v_is_left_with_v_to_the_rest_of_the_share(share: float) -> None:
+def test_a_direction_of_variance_v_is_left_with_v_to_the_rest_of_the_share(share):
     before = within(rows())
     scale = np.sqrt(np.diag(before))
     mean, matrix = part_whitening(rows(), FAMILIES, share)
@@ -126,13 +124,13 @@ def test_a_direction_of_variance_v_is_left_with_v_to_the_rest_of_the_share(share
     assert vectors.T @ after @ vectors == pytest.approx(np.diag(values ** (1 - share)), abs=0.06)
 
 
-def test_all_the_way_is_the_whitening_but_for_a_rotation() -> None:
+def test_all_the_way_is_the_whitening_but_for_a_rotation():
     _, part = part_whitening(rows(), FAMILIES, 1.0)
     _, whole = within_class_whitening(rows(), FAMILIES)
     assert part @ part.T == pytest.approx(whole @ whole.T, rel=1e-3, abs=1e-4)
 
 
-def test_items_that_are_all_alike_whiten_to_nothing_that_is_infinite() -> None:
+def test_items_that_are_all_alike_whiten_to_nothing_that_is_infinite():
     rows = np.full((12, 5), 3.0, np.float32)
     mean, whitening = within_class_whitening(rows, np.array(["real"] * 12))
     assert np.isfinite(whitening).all()

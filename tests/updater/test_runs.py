@@ -344,9 +344,7 @@ def deploy(proxy: socket.socket) -> Iterator[tuple[str, list[str | None]]]:
         thread.join()
 
 
-def test_updater_and_command_line_pass_by_a_proxy_that_the_environment_names(
-    proxy: socket.socket, deploy: tuple[str, list[str | None]]
-) -> None:
+def test_updater_and_command_line_pass_by_a_proxy_that_the_environment_names(proxy, deploy):
     url, tokens = deploy
     with DeployClient(UpdaterSettings(deploy_url=url, deploy_token=SecretStr("s3cret"))) as client:
         assert client.live_digest() is None
@@ -358,9 +356,7 @@ def test_updater_and_command_line_pass_by_a_proxy_that_the_environment_names(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_an_update_waits_where_deploy_refuses_its_token(
-    deploy: tuple[str, list[str | None]], monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_an_update_waits_where_deploy_refuses_its_token(deploy, monkeypatch, status):
     answer = BaseHTTPRequestHandler.send_response
     monkeypatch.setattr(BaseHTTPRequestHandler, "send_response", lambda self, _: answer(self, status))
     with (

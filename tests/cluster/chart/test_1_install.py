@@ -2,12 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import skimage
 
-from deploy.demo.operator import Operator
 from deploy.demo.release_zero import copy_shipped
 from detector.release.artifact import EVALUATION
 from detector.release.signature import sign
@@ -21,21 +19,21 @@ pytestmark = pytest.mark.cluster
 PHOTOGRAPH = Path(skimage.__file__).parent / "data" / "coffee.png"
 
 
-def test_all_but_the_detector_is_ready_before_there_is_a_release(chart: Any) -> None:
+def test_all_but_the_detector_is_ready_before_there_is_a_release(chart):
     for component in ("deploy", "memory", "updater"):
         (pod,) = chart.pods(component)
         assert chart.ready(component), pod["status"]
     assert not chart.pods("detector")
 
 
-def test_the_namespace_refuses_what_is_not_restricted(chart: Any) -> None:
+def test_the_namespace_refuses_what_is_not_restricted(chart):
     container = {"name": "c", "image": "localhost/pause:1", "securityContext": {"privileged": True}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
     said = chart.kubectl("apply", "-f", "-", stdin=json.dumps(pod), check=False)
     assert 'violates PodSecurity "restricted' in said
 
 
-def test_each_pod_is_closed_by_a_network_policy_that_the_api_took(chart: Any) -> None:
+def test_each_pod_is_closed_by_a_network_policy_that_the_api_took(chart):
     """That they are kept is the business of a network plugin, which this cluster has not."""
     policies = [policy["spec"] for policy in chart.kubectl.get("networkpolicies")["items"]]
     closing = [policy for policy in policies if {"Ingress", "Egress"} <= set(policy["policyTypes"])]
@@ -46,8 +44,8 @@ def test_each_pod_is_closed_by_a_network_policy_that_the_api_took(chart: Any) ->
 
 
 def test_the_release_that_ships_is_approved_and_a_photograph_gets_its_verdict(
-    chart: Any, stream: Any, operator: Operator, secrets: Any, signer: Any, tmp_path: Path
-) -> None:
+    chart, stream, operator, secrets, signer, tmp_path
+):
     artifact = copy_shipped(tmp_path / "release")
     sign(artifact, signer.key)
     evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())

@@ -89,7 +89,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_each_item_has_one_answer_while(chart: Any, stream: Any, what: str) -> None:
+def test_each_item_has_one_answer_while(chart, stream, what):
     change: Callable[[Any], None] = CHANGES[what]
     with stream.loaded(what):
         change(chart)
@@ -99,7 +99,7 @@ def test_each_item_has_one_answer_while(chart: Any, stream: Any, what: str) -> N
     assert (row.lost, row.twice) == (0, 0)
 
 
-def test_what_is_sent_while_no_detector_runs_is_answered_later(chart: Any, stream: Any) -> None:
+def test_what_is_sent_while_no_detector_runs_is_answered_later(chart, stream):
     """Before it is answered it counts as lost, so that the count can find what is."""
     chart.scale(0)
     chart.kubectl.until("no detector", lambda: not chart.kubectl.get("pods", "-l", DETECTORS)["items"])
@@ -112,8 +112,8 @@ def test_what_is_sent_while_no_detector_runs_is_answered_later(chart: Any, strea
 
 
 def test_over_all_that_was_sent_nothing_is_lost_and_nothing_came_twice_and_the_count_would_see_it(
-    kafka: Any, stream: Any
-) -> None:
+    kafka, stream
+):
     row = stream.count("in all", stream.traffic.sent, sum(row.seconds for row in stream.rows))
     stream.rows.append(row)
     assert (row.lost, row.twice) == (0, 0)

@@ -10,8 +10,8 @@ pytestmark = pytest.mark.cluster
 
 
 def test_uninstall_leaves_the_data_and_a_new_install_goes_on_with_it(
-    chart: Any, stream: Any, values: Any, secrets: Any, kafka: Any, postgresql: str, object_store: Any
-) -> None:
+    chart, stream, values, secrets, kafka, postgresql, object_store
+):
     # What is counted must stand still: the memory computes clusters, and takes in unknowns, for long after.
     chart.still()
     before = data(chart, kafka, postgresql, object_store)

@@ -3,14 +3,13 @@
 import json
 import re
 import shlex
-from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.cluster
 
 
-def test_without_its_secret_the_pod_waits_and_says_which(chart: Any, stream: Any, secrets: Any) -> None:
+def test_without_its_secret_the_pod_waits_and_says_which(chart, stream, secrets):
     with stream.loaded("the Kafka Secret is missing"):
         chart.kubectl("delete", "secret", "kafka")
         chart.renew("detector")
@@ -22,9 +21,7 @@ def test_without_its_secret_the_pod_waits_and_says_which(chart: Any, stream: Any
     assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
 
 
-def test_a_broker_that_refuses_is_named_in_the_log_and_by_describe(
-    chart: Any, stream: Any, secrets: Any
-) -> None:
+def test_a_broker_that_refuses_is_named_in_the_log_and_by_describe(chart, stream, secrets):
     with stream.loaded("the broker refuses the password"):
         chart.bring({"kafka": secrets["kafka"] | {"password": "wrong"}})
         chart.renew("detector")
@@ -38,9 +35,7 @@ def test_a_broker_that_refuses_is_named_in_the_log_and_by_describe(
     assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
 
 
-def test_a_larger_volume_of_the_index_is_refused_and_the_command_that_is_printed_brings_it(
-    chart: Any, stream: Any
-) -> None:
+def test_a_larger_volume_of_the_index_is_refused_and_the_command_that_is_printed_brings_it(chart, stream):
     with stream.loaded("the index gets a larger volume"):
         size = ("--reset-then-reuse-values", "--set", "memory.index.size=3Gi")
         said = chart.kubectl.helm("upgrade", chart.name, str(chart.path), *size, check=False)
@@ -53,9 +48,7 @@ def test_a_larger_volume_of_the_index_is_refused_and_the_command_that_is_printed
     assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
 
 
-def test_a_secret_that_is_missing_is_named_before_an_upgrade_changes_anything(
-    chart: Any, secrets: Any
-) -> None:
+def test_a_secret_that_is_missing_is_named_before_an_upgrade_changes_anything(chart, secrets):
     chart.kubectl("delete", "secret", "database")
     said = chart.kubectl.helm(
         "upgrade", chart.name, str(chart.path), "--reset-then-reuse-values", check=False
@@ -65,7 +58,7 @@ def test_a_secret_that_is_missing_is_named_before_an_upgrade_changes_anything(
 
 
 @pytest.mark.parametrize(("value", "component"), [("cropsUrl", "memory"), ("artifactsUrl", "deploy")])
-def test_a_bucket_that_is_not_there_is_named(chart: Any, stream: Any, value: str, component: str) -> None:
+def test_a_bucket_that_is_not_there_is_named(chart, stream, value, component):
     with stream.loaded(f"the bucket of {value} is not there"):
         # A bucket for each, since this store makes a bucket of whatever is written to one that it lacks. The
         # environment, which `describe` shows as well, has the bucket's name and no such words.

@@ -178,9 +178,7 @@ def autoscaled(chart: Any, **values: Any) -> Iterator[None]:
         chart.kubectl.until("one detector", lambda: len(chart.pods("detector")) == 1)
 
 
-def test_without_keda_the_processor_time_scales_it_out_and_in(
-    chart: Any, stream: Any, metrics_server: None
-) -> None:
+def test_without_keda_the_processor_time_scales_it_out_and_in(chart, stream, metrics_server):
     enough = "requests.cpu=300m"  # of each container: a pod at work takes more than both, an idle one less
     chart.upgrade(f"detector.resources.{enough},detector.torchserve.resources.{enough}")
     with autoscaled(chart, maxReplicas=3):
@@ -189,7 +187,7 @@ def test_without_keda_the_processor_time_scales_it_out_and_in(
         _scaled(chart, stream, "scaled by processor time", most=3)
 
 
-def test_keda_scales_it_on_the_lag_up_to_the_partitions_and_back(chart: Any, stream: Any, keda: None) -> None:
+def test_keda_scales_it_on_the_lag_up_to_the_partitions_and_back(chart, stream, keda):
     chart.upgrade("detector.resources.requests.cpu=10m,detector.torchserve.resources.requests.cpu=10m")
     threshold = BURST // MANY
     with autoscaled(chart, maxReplicas=PARTITIONS, lagThreshold=threshold, pollingIntervalS=5):

@@ -4,7 +4,7 @@ import socket
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 from fastapi.routing import APIRoute
-from fastapi.testclient import TestClient
 
 from deploy import process
 from deploy.access.guard import GuardedRoute
@@ -75,9 +74,7 @@ def taken(url: str, method: str, path: str, kind: str, *, declared: bool) -> tup
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize(("method", "path", "kind"), ENDPOINTS)
-def test_a_stranger_s_body_costs_no_memory(
-    bearers: dict[str, dict[str, str]], served: str, method: str, path: str, kind: str, declared: bool
-) -> None:
+def test_a_stranger_s_body_costs_no_memory(bearers, served, method, path, kind, declared):
     status, held = taken(served, method, path, kind, declared=declared)
     assert status in (401, 404, 413)
     assert held < MOST_TAKEN
@@ -90,16 +87,12 @@ def without_defence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_where_the_token_is_looked_at_after_the_body_it_would(
-    without_defence: None, bearers: dict[str, dict[str, str]], served: str, declared: bool
-) -> None:
+def test_where_the_token_is_looked_at_after_the_body_it_would(without_defence, bearers, served, declared):
     """The negative control of the test above."""
     assert taken(served, "POST", "/rollback", JSON, declared=declared)[1] > LENGTH
 
 
-def test_what_is_too_large_is_one_line_that_says_how_much_fits(
-    stranger: TestClient, bearers: dict[str, dict[str, str]]
-) -> None:
+def test_what_is_too_large_is_one_line_that_says_how_much_fits(stranger, bearers):
     long = b'{"reason": "' + b"x" * 2**20 + b'"}'
     refused = stranger.post("/rollback", content=long, headers={"Content-Type": JSON} | bearers["approver"])
     assert refused.status_code == 413
@@ -107,9 +100,7 @@ def test_what_is_too_large_is_one_line_that_says_how_much_fits(
     assert refused.json() == {"detail": line}
 
 
-def test_a_browser_is_told_in_its_page_how_much_a_form_takes(
-    stranger: TestClient, bearers: dict[str, dict[str, str]]
-) -> None:
+def test_a_browser_is_told_in_its_page_how_much_a_form_takes(stranger, bearers):
     file = {"file": ("a.jpg", b"x" * (2**26 + 2**16))}
     refused = stranger.post("/page/try", files=file, headers=bearers["reviewer"])
     assert (refused.status_code, refused.headers["content-type"]) == (413, "text/html; charset=utf-8")
@@ -117,9 +108,7 @@ def test_a_browser_is_told_in_its_page_how_much_a_form_takes(
     assert "default-src 'none'" in refused.headers["content-security-policy"]
 
 
-def test_a_login_takes_a_token_and_a_long_path_and_no_more(
-    stranger: TestClient, bearers: dict[str, dict[str, str]]
-) -> None:
+def test_a_login_takes_a_token_and_a_long_path_and_no_more(stranger, bearers):
     token, origin = bearers["viewer"]["Authorization"].split()[1], {"Origin": "https://127.0.0.1:8700"}
     longest = {"token": token, "next": "/" + "界" * 1999}
     assert stranger.post("/login", data=longest, headers=origin).status_code == 303
@@ -133,7 +122,6 @@ HALVES = {
     "half a body": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1234",
 }
 PLACES = 6
-Opened = Callable[[bytes], socket.socket]
 
 
 def closed(peer: socket.socket) -> bool:
@@ -190,7 +178,7 @@ def connect(url: str, data: bytes) -> socket.socket:
 
 
 @pytest.mark.parametrize("half", ["no head", "half a head"])
-def test_peers_that_ask_nothing_make_room_for_who_asks(places: str, half: str) -> None:
+def test_peers_that_ask_nothing_make_room_for_who_asks(places, half):
     with ExitStack() as stack:
         peers = [stack.enter_context(connect(places, HALVES[half])) for _ in range(3 * PLACES)]
         answer = answered(places, "GET", "/livez", JSON, declared=True)
@@ -200,9 +188,7 @@ def test_peers_that_ask_nothing_make_room_for_who_asks(places: str, half: str) -
 
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("bounded", [True, False])
-def test_a_peer_that_does_not_go_on_is_let_go(
-    monkeypatch: pytest.MonkeyPatch, half: str, bounded: bool
-) -> None:
+def test_a_peer_that_does_not_go_on_is_let_go(monkeypatch, half, bounded):
     """With the control: uvicorn alone keeps it for ever, which is to say until another was let go."""
     monkeypatch.setattr(process, "_PATIENCE_S", 0.05)
     with listening(process.BoundedProtocol) as url, listening("h11") as kept, ExitStack() as stack:
@@ -220,9 +206,7 @@ def test_a_peer_that_does_not_go_on_is_let_go(
 @pytest.mark.parametrize(
     "value", ["[", "http://[", "http://[::1", "//\u2100", "http://a@[", "%5b%ff", "\x01"]
 )
-def test_a_header_that_names_nothing_is_refused_and_is_no_fault_of_the_server(
-    stranger: TestClient, header: str, value: str
-) -> None:
+def test_a_header_that_names_nothing_is_refused_and_is_no_fault_of_the_server(stranger, header, value):
     for method, path in (
         ("GET", "/releases"),
         ("POST", "/updates"),

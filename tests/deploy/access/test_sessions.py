@@ -29,7 +29,7 @@ def sessions(engine: Engine, tokens: Tokens, clock) -> Sessions:
     return Sessions(engine, tokens, clock)
 
 
-def test_a_session_has_its_token_s_name_and_role(sessions: Sessions, tokens: Tokens, give: Give) -> None:
+def test_a_session_has_its_token_s_name_and_role(sessions, tokens, give):
     session = sessions.begin(give(tokens, "ada", "reviewer"))
     assert session is not None
     person = sessions.person_of(session)
@@ -39,7 +39,7 @@ def test_a_session_has_its_token_s_name_and_role(sessions: Sessions, tokens: Tok
     assert sessions.begin("fw_forged") is None
 
 
-def test_30_minutes_without_a_request_end_it(sessions: Sessions, tokens: Tokens, give: Give, clock) -> None:
+def test_30_minutes_without_a_request_end_it(sessions, tokens, give, clock):
     session = sessions.begin(give(tokens, "ada", "admin"))
     for _ in range(3):
         clock.go(minutes=29)
@@ -48,7 +48,7 @@ def test_30_minutes_without_a_request_end_it(sessions: Sessions, tokens: Tokens,
     assert sessions.person_of(session) is None
 
 
-def test_12_hours_whole_end_it(sessions: Sessions, tokens: Tokens, give: Give, clock) -> None:
+def test_12_hours_whole_end_it(sessions, tokens, give, clock):
     session = sessions.begin(give(tokens, "ada", "admin"))
     for _ in range(36):
         assert sessions.person_of(session) is not None
@@ -56,7 +56,7 @@ def test_12_hours_whole_end_it(sessions: Sessions, tokens: Tokens, give: Give, c
     assert sessions.person_of(session) is None
 
 
-def test_it_ends_with_its_token(sessions: Sessions, tokens: Tokens, give: Give, clock) -> None:
+def test_it_ends_with_its_token(sessions, tokens, give, clock):
     session = sessions.begin(give(tokens, "ada", "admin"))
     tokens.revoke("ada", "root")
     assert sessions.person_of(session) is None
@@ -77,14 +77,12 @@ def browser(stranger: TestClient, services: Services, give: Give) -> TestClient:
     return stranger
 
 
-def test_the_token_is_given_once_and_the_cookie_does_the_rest(browser: TestClient) -> None:
+def test_the_token_is_given_once_and_the_cookie_does_the_rest(browser):
     assert browser.get("/clusters").status_code == 200
     assert browser.get("/tokens").status_code == 403
 
 
-def test_logging_out_ends_it_on_the_server_and_takes_the_form_s_token(
-    browser: TestClient, services: Services
-) -> None:
+def test_logging_out_ends_it_on_the_server_and_takes_the_form_s_token(browser, services):
     kept = browser.cookies[COOKIE]
     assert browser.post("/logout", headers=ORIGIN).status_code == 403
     assert browser.get("/clusters").status_code == 200
@@ -98,9 +96,7 @@ def test_logging_out_ends_it_on_the_server_and_takes_the_form_s_token(
     assert (newest.actor, newest.action) == ("ada", "log out")
 
 
-def test_refused_logins_are_on_record_and_cannot_fill_it(
-    engine: Engine, sessions: Sessions, tokens: Tokens, give: Give, clock
-) -> None:
+def test_refused_logins_are_on_record_and_cannot_fill_it(engine, sessions, tokens, give, clock):
     def refused() -> list[dict[str, object]]:
         with engine.connect() as connection:
             found = connection.execute(select(record).where(record.c.action == "refuse login")).mappings()
@@ -132,9 +128,7 @@ def form_token(browser: TestClient, services: Services) -> str:
     return services.access.form_token(request)
 
 
-def test_a_session_changes_something_only_from_a_page_of_this_server(
-    browser: TestClient, services: Services
-) -> None:
+def test_a_session_changes_something_only_from_a_page_of_this_server(browser, services):
     token = form_token(browser, services)
     good = ORIGIN | {"X-Forgewatch-Form": token}
     assert browser.post("/updates", headers=good).status_code == 202
@@ -152,9 +146,7 @@ def test_a_session_changes_something_only_from_a_page_of_this_server(
 
 
 @pytest.mark.parametrize("encoded", [{"data": {}}, {"data": {}, "files": {"f": ("f", b"x")}}])
-def test_a_form_without_script_bears_the_token_in_a_field(
-    browser: TestClient, services: Services, encoded: dict[str, dict[str, object]]
-) -> None:
+def test_a_form_without_script_bears_the_token_in_a_field(browser, services, encoded):
     token = form_token(browser, services)
     wrong = encoded | {"data": {"form_token": "0"}}
     assert browser.post("/updates", headers=ORIGIN, **wrong).status_code == 403
@@ -162,9 +154,7 @@ def test_a_form_without_script_bears_the_token_in_a_field(
     assert browser.post("/updates", headers=ORIGIN, **right).status_code == 202
 
 
-def test_a_login_that_another_page_sends_is_refused(
-    stranger: TestClient, services: Services, give: Give
-) -> None:
+def test_a_login_that_another_page_sends_is_refused(stranger, services, give):
     token = give(services.access.tokens, "eve", "admin")
     for headers in ({}, {"Origin": "https://evil.example"}):
         assert stranger.post("/login", data={"token": token}, headers=headers).status_code == 403
@@ -177,12 +167,12 @@ def test_a_login_that_another_page_sends_is_refused(
 @pytest.mark.parametrize(
     "path", ["https://evil.example", "//evil.example", "/\\evil.example", "/\t/evil.example", "evil", ""]
 )
-def test_a_login_leads_nowhere_else(path: str) -> None:
+def test_a_login_leads_nowhere_else(path):
     assert own_path(path) == "/"
     assert own_path("/releases?a=b#c") == "/releases?a=b#c"
 
 
-def test_an_open_stack_on_loopback_takes_forms_of_its_own_pages_alone(http: TestClient) -> None:
+def test_an_open_stack_on_loopback_takes_forms_of_its_own_pages_alone(http):
     del http.headers["X-Forgewatch-Actor"]
     for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
         assert http.post("/updates", headers={"Origin": origin}).status_code == 403
@@ -220,7 +210,7 @@ def asked(behind: DeploySettings) -> Callable[..., object]:
     return client
 
 
-def test_it_names_the_person_and_their_groups_the_roles(asked) -> None:
+def test_it_names_the_person_and_their_groups_the_roles(asked):
     with asked(PROXY) as client:
         assert client.get("/releases", headers=ADA).status_code == 200
         assert client.get("/tokens", headers=ADA).status_code == 403
@@ -232,33 +222,33 @@ def test_it_names_the_person_and_their_groups_the_roles(asked) -> None:
 
 
 @pytest.mark.parametrize("address", ["10.2.0.1", "127.0.0.1", "::1", "testclient", "fe80::1"])
-def test_from_elsewhere_it_is_dropped(asked, address: str) -> None:
+def test_from_elsewhere_it_is_dropped(asked, address):
     with asked(address) as client:
         assert client.get("/releases", headers=ADA).status_code == 401
         assert client.get("/releases", headers=ADA | {"X-Forwarded-For": PROXY}).status_code == 401
 
 
 @pytest.mark.parametrize("address", [PROXY, "::ffff:10.1.2.3", "fd00::1"])
-def test_an_address_counts_however_it_is_written(behind: DeploySettings, address: str) -> None:
+def test_an_address_counts_however_it_is_written(behind, address):
     person = person_of_proxy(behind, address, Headers(ADA))
     assert person is not None
     assert person.roles == {"approver", "viewer"}
 
 
-def test_a_header_that_comes_twice_is_refused(asked) -> None:
+def test_a_header_that_comes_twice_is_refused(asked):
     with asked(PROXY) as client:
         twice = [*ADA.items(), ("X-Forwarded-User", "root")]
         assert client.get("/releases", headers=twice).status_code == 400
 
 
-def test_a_page_of_another_origin_sends_nothing_in_a_proxied_person_s_name(asked) -> None:
+def test_a_page_of_another_origin_sends_nothing_in_a_proxied_person_s_name(asked):
     with asked(PROXY) as client:
         assert client.post("/updates", headers=ADA).status_code == 403
         assert client.post("/updates", headers=ADA | {"Origin": "http://evil.example"}).status_code == 403
 
 
 @pytest.mark.parametrize("wrong", ['["10.1.0.0/99"]', '["proxy.example"]', "10.1.0.0/16"])
-def test_a_wrong_address_is_no_setting(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_a_wrong_address_is_no_setting(monkeypatch, wrong):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_PROXY_ADDRESSES", wrong)
     with pytest.raises((ValidationError, ValueError), match="proxy_addresses"):
         DeploySettings()

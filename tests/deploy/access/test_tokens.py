@@ -1,10 +1,9 @@
 """Tokens: shown once, kept as a hash, good until they expire or are revoked."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,28 +11,26 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
-from sqlalchemy import Engine
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import ANYONE, PEOPLE, RULE, Person, TokenRequest
 from deploy.access.tokens import SHARED, TokenError, Tokens, UnknownTokenError, hash_of
 from deploy.app import create_app
 from deploy.record.record import Record
-from deploy.server.services import Services, open_services
+from deploy.server.services import open_services
 from deploy.settings import DeploySettings
 
 ROOT = Person("root", frozenset({"admin"}), "token")
 ANYBODY = Person("ada", frozenset({"admin"}), "loopback")
-Give = Callable[..., str]
 
 
-def test_a_token_names_its_holder_and_role(tokens: Tokens, give: Give) -> None:
+def test_a_token_names_its_holder_and_role(tokens, give):
     token = give(tokens, "ada", "approver")
     assert tokens.person_of(hash_of(token)) == Person("ada", frozenset({"approver"}), "token")
     assert tokens.person_of(hash_of(token + "x")) is None
 
 
-def test_the_database_holds_no_token(tokens: Tokens, give: Give, tmp_path: Path, engine: Engine) -> None:
+def test_the_database_holds_no_token(tokens, give, tmp_path, engine):
     token = give(tokens, "ada", "admin")
     engine.dispose()
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("ledger.sqlite*"))
@@ -41,7 +38,7 @@ def test_the_database_holds_no_token(tokens: Tokens, give: Give, tmp_path: Path,
     assert token.removeprefix("fw_").encode() not in stored
 
 
-def test_a_token_ends_when_it_expires(tokens: Tokens, give: Give, clock) -> None:
+def test_a_token_ends_when_it_expires(tokens, give, clock):
     token = give(tokens, "ada", "admin", days=7)
     clock.go(days=7, seconds=-1)
     assert tokens.person_of(hash_of(token)) is not None
@@ -49,7 +46,7 @@ def test_a_token_ends_when_it_expires(tokens: Tokens, give: Give, clock) -> None
     assert tokens.person_of(hash_of(token)) is None
 
 
-def test_a_token_ends_when_it_is_revoked_and_its_name_may_have_another(tokens: Tokens, give: Give) -> None:
+def test_a_token_ends_when_it_is_revoked_and_its_name_may_have_another(tokens, give):
     token = give(tokens, "ada", "admin")
     assert tokens.revoke("ada", "root").revoked_by == "root"
     assert tokens.person_of(hash_of(token)) is None
@@ -59,7 +56,7 @@ def test_a_token_ends_when_it_is_revoked_and_its_name_may_have_another(tokens: T
         tokens.revoke("eve", "root")
 
 
-def test_its_last_use_is_noted_to_the_minute(tokens: Tokens, give: Give, clock) -> None:
+def test_its_last_use_is_noted_to_the_minute(tokens, give, clock):
     token = give(tokens, "ada", "admin")
     assert tokens.entries()[0].used_at is None
     first = clock.now
@@ -81,14 +78,14 @@ def test_its_last_use_is_noted_to_the_minute(tokens: Tokens, give: Give, clock) 
         *((name, "part of Forgewatch") for name in ("Updater", "\uff55pdater", "Shared  token")),
     ],
 )
-def test_a_name_that_misleads_gets_none(tokens: Tokens, give: Give, name: str, says: str) -> None:
+def test_a_name_that_misleads_gets_none(tokens, give, name, says):
     give(tokens, "ada", "admin")
     with pytest.raises(TokenError, match=says):
         tokens.add(TokenRequest(name=name, role="viewer"), ROOT)
     assert len(tokens.entries()) == 1
 
 
-def test_the_first_person_s_token_is_an_admin_s_and_closes_the_stack(tokens: Tokens) -> None:
+def test_the_first_person_s_token_is_an_admin_s_and_closes_the_stack(tokens):
     tokens.add(TokenRequest(name="detector-eu", role="detector"), ANYBODY)
     assert not tokens.for_people()
     with pytest.raises(TokenError, match="admin"):
@@ -97,13 +94,13 @@ def test_the_first_person_s_token_is_an_admin_s_and_closes_the_stack(tokens: Tok
     assert tokens.for_people()
 
 
-def test_a_stack_whose_tokens_all_ended_stays_closed(tokens: Tokens, engine: Engine, give: Give) -> None:
+def test_a_stack_whose_tokens_all_ended_stays_closed(tokens, engine, give):
     give(tokens, "ada", "admin")
     tokens.revoke("ada", "ada")
     assert Tokens(engine, DeploySettings()).for_people()
 
 
-def test_the_first_token_closes_an_open_server_at_once(http: TestClient) -> None:
+def test_the_first_token_closes_an_open_server_at_once(http):
     made = http.post("/tokens", json={"name": "ada", "role": "admin"}).json()
     assert made["made_by"] == "ada"
     assert http.get("/releases").status_code == 401
@@ -113,14 +110,14 @@ def test_the_first_token_closes_an_open_server_at_once(http: TestClient) -> None
     assert made["token"] not in str(entry)
 
 
-def test_who_acts_is_whom_the_token_names(http: TestClient) -> None:
+def test_who_acts_is_whom_the_token_names(http):
     token = http.post("/tokens", json={"name": "ada", "role": "admin"}).json()["token"]
     bearer = {"Authorization": f"Bearer {token}"}
     run = http.post("/updates", headers=bearer | {"X-Forgewatch-Actor": "eve"}).json()
     assert run["requested_by"] == "ada"
 
 
-def test_the_settings_tokens_are_an_admin_s_and_two_machines(settings: DeploySettings) -> None:
+def test_the_settings_tokens_are_an_admin_s_and_two_machines(settings):
     given = settings.model_copy(
         update={"token": SecretStr("s"), "detector_token": SecretStr("d"), "updater_token": SecretStr("u")}
     )
@@ -132,8 +129,8 @@ def test_the_settings_tokens_are_an_admin_s_and_two_machines(settings: DeploySet
 
 
 def test_where_every_admin_s_token_has_ended_the_settings_token_lets_in_again(
-    settings: DeploySettings,
-) -> None:
+    settings,
+):
     """And without it nobody gets in: a stack that had people is not open to everybody again."""
     statuses = []
     for given in (settings, settings.model_copy(update={"token": SecretStr("s")})):
@@ -150,7 +147,7 @@ def test_where_every_admin_s_token_has_ended_the_settings_token_lets_in_again(
     assert statuses == [401, 401, 401, 201]
 
 
-def test_a_machine_s_token_in_the_settings_leaves_a_stack_on_loopback_open(settings: DeploySettings) -> None:
+def test_a_machine_s_token_in_the_settings_leaves_a_stack_on_loopback_open(settings):
     given = settings.model_copy(update={"detector_token": SecretStr("d")})
     with (
         open_services(given) as services,
@@ -161,9 +158,7 @@ def test_a_machine_s_token_in_the_settings_leaves_a_stack_on_loopback_open(setti
         assert client.get("/rollout", headers={"Authorization": "Bearer d"}).status_code == 200
 
 
-def test_who_gave_and_who_ended_a_token_is_on_record_and_the_token_is_not(
-    tokens: Tokens, give: Give, engine: Engine
-) -> None:
+def test_who_gave_and_who_ended_a_token_is_on_record_and_the_token_is_not(tokens, give, engine):
     token = give(tokens, "ada", "admin")
     tokens.revoke("ada", "root")
     with closing(Record(str(engine.url))) as record:
@@ -186,8 +181,6 @@ MACHINES = {
 UNRULED = {"/openapi.json"}
 """What describes the API: it is in the source, for everybody to read."""
 
-Headers = dict[str, dict[str, str]]
-
 
 def operations(client: TestClient) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(method, path, description) of every operation that OpenAPI lists."""
@@ -204,12 +197,12 @@ def called(client: TestClient, method: str, path: str, headers: dict[str, str] |
     return client.request(method, filled, headers=headers).status_code
 
 
-def test_every_operation_has_a_rule(stranger: TestClient) -> None:
+def test_every_operation_has_a_rule(stranger):
     without = [(method, path) for method, path, operation in operations(stranger) if not operation.get(RULE)]
     assert without == []
 
 
-def test_nothing_is_served_that_openapi_does_not_list(settings: DeploySettings, services: Services) -> None:
+def test_nothing_is_served_that_openapi_does_not_list(settings, services):
     app = create_app(settings, services)
     assert {route.path for route in app.routes if hasattr(route, "path")} == UNRULED
     for router in (route.original_router for route in app.routes if not hasattr(route, "path")):
@@ -218,9 +211,7 @@ def test_nothing_is_served_that_openapi_does_not_list(settings: DeploySettings, 
             assert route.include_in_schema, route.path
 
 
-def test_each_role_may_call_what_the_rule_says_and_nothing_else(
-    stranger: TestClient, bearers: Headers
-) -> None:
+def test_each_role_may_call_what_the_rule_says_and_nothing_else(stranger, bearers):
     counted = 0
     for method, path, operation in operations(stranger):
         rule = operation[RULE]
@@ -233,9 +224,7 @@ def test_each_role_may_call_what_the_rule_says_and_nothing_else(
     assert counted >= 6 * 28
 
 
-def test_a_stranger_may_call_what_asks_nobody_and_nothing_else(
-    stranger: TestClient, bearers: Headers
-) -> None:
+def test_a_stranger_may_call_what_asks_nobody_and_nothing_else(stranger, bearers):
     forged = {"Authorization": "Bearer fw_forged"}
     for method, path, operation in operations(stranger):
         if (method, path) in OPEN:
@@ -247,7 +236,7 @@ def test_a_stranger_may_call_what_asks_nobody_and_nothing_else(
             assert called(stranger, method, path, named) == 401, (method, path)
 
 
-def test_a_machine_may_make_its_own_calls_alone(stranger: TestClient) -> None:
+def test_a_machine_may_make_its_own_calls_alone(stranger):
     for machine, its_own in MACHINES.items():
         may = {
             (method, path) for method, path, operation in operations(stranger) if machine in operation[RULE]
@@ -255,7 +244,7 @@ def test_a_machine_may_make_its_own_calls_alone(stranger: TestClient) -> None:
         assert may == its_own
 
 
-def test_each_role_of_a_person_may_all_that_the_one_before_may(stranger: TestClient) -> None:
+def test_each_role_of_a_person_may_all_that_the_one_before_may(stranger):
     may = [
         {(method, path) for method, path, operation in operations(stranger) if role in operation[RULE]}
         for role in PEOPLE
@@ -263,7 +252,7 @@ def test_each_role_of_a_person_may_all_that_the_one_before_may(stranger: TestCli
     assert all(less < more for less, more in pairwise(may))
 
 
-def test_who_may_only_look_changes_nothing(stranger: TestClient) -> None:
+def test_who_may_only_look_changes_nothing(stranger):
     looked_up = {"/known-media", "/test-media", "/logout"}
     for method, path, operation in operations(stranger):
         if "viewer" in operation[RULE]:
@@ -271,9 +260,7 @@ def test_who_may_only_look_changes_nothing(stranger: TestClient) -> None:
 
 
 @pytest.mark.parametrize("kind", [GuardedRoute, APIRoute])
-def test_an_endpoint_without_a_rule_answers_nobody(
-    kind: type[APIRoute], settings: DeploySettings, services: Services, bearers: Headers
-) -> None:
+def test_an_endpoint_without_a_rule_answers_nobody(kind, settings, services, bearers):
     """With the negative control: a route that is not guarded answers everybody, which a test above finds."""
     router = APIRouter(route_class=kind)
     router.add_api_route("/new", lambda: "something")
@@ -284,7 +271,7 @@ def test_an_endpoint_without_a_rule_answers_nobody(
     assert statuses == ({403} if kind is GuardedRoute else {200})
 
 
-def test_a_stranger_s_body_is_not_parsed(stranger: TestClient, bearers: Headers) -> None:
+def test_a_stranger_s_body_is_not_parsed(stranger, bearers):
     json = {"Content-Type": "application/json"}
     refused = stranger.post("/labels", content=b"{" * 100, headers=json)
     assert refused.status_code == 401
@@ -292,9 +279,7 @@ def test_a_stranger_s_body_is_not_parsed(stranger: TestClient, bearers: Headers)
     assert malformed.status_code == 422
 
 
-def test_a_body_of_more_than_a_mebibyte_is_refused_where_no_file_is_taken(
-    stranger: TestClient, bearers: Headers
-) -> None:
+def test_a_body_of_more_than_a_mebibyte_is_refused_where_no_file_is_taken(stranger, bearers):
     json = {"Content-Type": "application/json"} | bearers["approver"]
     long = b'{"reason": "' + b"x" * 2**20 + b'"}'
     assert stranger.post("/rollback", content=long, headers=json).status_code == 413

@@ -1,6 +1,5 @@
 import io
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from updater.benchmark.synthetic.stream import MediaSample
 
 
 @pytest.mark.slow
-def test_what_takes_three_times_as_long_is_seen_as_that_however_the_machine_drifts() -> None:
+def test_what_takes_three_times_as_long_is_seen_as_that_however_the_machine_drifts():
     rows = np.random.default_rng(0).random(100_000)
 
     def times(count: int) -> None:
@@ -34,7 +33,7 @@ def test_what_takes_three_times_as_long_is_seen_as_that_however_the_machine_drif
 
 
 @pytest.mark.slow
-def test_time_that_is_waited_is_no_cost() -> None:
+def test_time_that_is_waited_is_no_cost():
     (slept, _), *_ = model_cost.in_turn(lambda: time.sleep(0.002), lambda: None)
     assert slept < 0.002
 
@@ -57,9 +56,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 @pytest.mark.slow
-def test_a_small_network_on_six_crops_costs_less_than_a_resnet18(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_network_on_six_crops_costs_less_than_a_resnet18(session, tmp_path, monkeypatch):
     monkeypatch.setattr(model_cost, "_PAIRS", 9)
     found = model_cost.model_cost(session, [grey(64, 64), grey(192, 128)], tmp_path)
     assert found.low <= found.ratio <= found.high
@@ -69,12 +66,12 @@ def test_a_small_network_on_six_crops_costs_less_than_a_resnet18(
 
 
 @pytest.mark.slow
-def test_without_an_image_of_six_crops_there_is_no_such_cost(session: Session, tmp_path: Path) -> None:
+def test_without_an_image_of_six_crops_there_is_no_such_cost(session, tmp_path):
     with pytest.raises(ValueError, match="no image of 6 crops among 1"):
         model_cost.model_cost(session, [grey(64, 64)], tmp_path)
 
 
-def test_the_slowest_hundredth_of_all_rounds_is_held_against_a_picture_alone() -> None:
+def test_the_slowest_hundredth_of_all_rounds_is_held_against_a_picture_alone():
     quick, slow = [20.0] * 200, [20.0] * 190 + [90.0] * 10
     found = summary([quick, slow], [8.0, 12.0], per_second=5)
     assert (found.items, found.p50_ms, found.p99_ms, found.p99s_ms) == (400, 20, 90, [20, 90])
@@ -82,17 +79,17 @@ def test_the_slowest_hundredth_of_all_rounds_is_held_against_a_picture_alone() -
 
 
 @pytest.mark.parametrize("count", [6, 12, 25])
-def test_the_interval_holds_the_median_in_19_of_20_samples_or_more(count: int) -> None:
+def test_the_interval_holds_the_median_in_19_of_20_samples_or_more(count):
     draws = np.random.default_rng(0).exponential(size=(4000, count))
     held = [low <= np.log(2) <= high for low, high in map(median_interval, draws.tolist())]
     assert 0.945 <= np.mean(held) < 1
 
 
-def test_the_interval_of_few_values_is_their_range() -> None:
+def test_the_interval_of_few_values_is_their_range():
     assert median_interval([3, 1, 2]) == (1, 3)
 
 
-def test_a_steady_stream_has_no_dip() -> None:
+def test_a_steady_stream_has_no_dip():
     found = dip(list(np.arange(0, 60, 0.05)), 10, 40, per_second=20)
     assert (found.second, found.five, found.lasts_s) == (
         pytest.approx(0, abs=0.06),
@@ -101,7 +98,7 @@ def test_a_steady_stream_has_no_dip() -> None:
     )
 
 
-def test_a_stall_is_told_by_its_depth_and_by_how_long_it_lasts() -> None:
+def test_a_stall_is_told_by_its_depth_and_by_how_long_it_lasts():
     due = np.arange(0, 60, 0.05)
     stalled = np.where((due >= 20) & (due < 22), 22, due)  # nothing for two seconds, then all of it
     found = dip(list(stalled), 10, 40, per_second=20)
@@ -110,7 +107,7 @@ def test_a_stall_is_told_by_its_depth_and_by_how_long_it_lasts() -> None:
     assert found.lasts_s == pytest.approx(2.9, abs=0.15)
 
 
-def test_a_stall_outside_the_time_that_is_looked_at_does_not_count() -> None:
+def test_a_stall_outside_the_time_that_is_looked_at_does_not_count():
     due = np.arange(0, 60, 0.05)
     found = dip(list(np.where((due >= 45) & (due < 50), 50, due)), 10, 40, per_second=20)
     assert found.lasts_s == 0

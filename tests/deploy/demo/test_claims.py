@@ -10,7 +10,6 @@ from verdicts import make_item, make_verdict
 from deploy.demo.claims import (
     FamilyShares,
     LabelShares,
-    Phase,
     Sent,
     average_accuracy,
     average_forgetting,
@@ -46,13 +45,13 @@ def verdict(number: int, label: Label, family: str | None = None, release: str =
     return make_verdict(make_item(number, topic="t"), label=label, family=family, release=release)
 
 
-def test_what_has_no_answer_is_lost_and_every_answer_beyond_the_first_is_counted() -> None:
+def test_what_has_no_answer_is_lost_and_every_answer_beyond_the_first_is_counted():
     sent = [Sent(f"t-0-{number}", None, "before") for number in range(4)]
     assert delivery(sent, ["t-0-0", "t-0-1", "t-0-1"], ["t-0-1", "t-0-2"]) == (1, 2)
     assert delivery(sent, ["t-0-0", "t-0-1"], ["t-0-2", "t-0-3"]) == (0, 0)
 
 
-def test_a_fake_is_named_by_its_own_family_alone_and_a_real_by_being_called_real() -> None:
+def test_a_fake_is_named_by_its_own_family_alone_and_a_real_by_being_called_real():
     blended = [
         verdict(0, "fake", "blended"),
         verdict(1, "fake", "sharpened"),
@@ -67,7 +66,7 @@ def part(n: int, named: float, unknown: float = 0, fake: float = 0) -> LabelShar
     return LabelShares(n=n, real=0, fake=fake, unknown=unknown, named=named)
 
 
-def test_accuracy_is_that_of_numbers_worked_by_hand() -> None:
+def test_accuracy_is_that_of_numbers_worked_by_hand():
     families = {
         "real": FamilyShares(before=part(1, 0.9), after=part(1, 0.8)),
         "old": FamilyShares(before=part(1, 0.7), after=part(1, 0.75)),
@@ -93,7 +92,7 @@ def judged_twice(changes: dict[str, list[tuple[bool, bool]]]) -> tuple[list[Sent
     return sent, verdicts
 
 
-def test_forgotten_is_what_the_same_media_lost_on_average_over_the_classes() -> None:
+def test_forgotten_is_what_the_same_media_lost_on_average_over_the_classes():
     kept, lost, won = (True, True), (True, False), (False, True)
     sent, verdicts = judged_twice({"real": [kept] * 3 + [lost], "old": [lost, won, kept, (False, False)]})
     # Fresh media, and what the first release never saw, have no part in it.
@@ -108,13 +107,13 @@ def test_forgotten_is_what_the_same_media_lost_on_average_over_the_classes() -> 
     assert average_forgetting([], {}, OLD) == (0, 0, 0)
 
 
-def test_what_is_sent_again_is_counted_once_in_the_shares() -> None:
+def test_what_is_sent_again_is_counted_once_in_the_shares():
     sent, verdicts = judged_twice({"old": [(True, False)] * 5})
     shown = family_shares(sent, verdicts, OLD)["old"]
     assert (shown.before.n, shown.after.n) == (5, 0)
 
 
-def test_reals_of_both_releases_count_by_their_number() -> None:
+def test_reals_of_both_releases_count_by_their_number():
     families = {"real": FamilyShares(before=part(100, 1, unknown=0.1), after=part(300, 1, fake=0.04))}
     assert real_shares(families) == pytest.approx((400, 0.025, 0.03))
 
@@ -156,25 +155,25 @@ def told() -> Callable[..., dict[str, bool]]:
     return tell
 
 
-def test_a_perfect_run_holds_every_claim(told: Callable[..., dict[str, bool]]) -> None:
+def test_a_perfect_run_holds_every_claim(told):
     assert all(told().values())
 
 
 @pytest.mark.parametrize("phase", ["place", "when"])
 @pytest.mark.parametrize("family", ["old", "real"])
-def test_what_is_forged_in_a_part_and_clips_have_no_share_in_the_families(phase: Phase, family: str) -> None:
+def test_what_is_forged_in_a_part_and_clips_have_no_share_in_the_families(phase, family):
     shown = family_shares([Sent("t-0-0", family, phase)], {"t-0-0": verdict(0, "fake", "old")}, OLD)
     assert not shown
 
 
 @pytest.mark.parametrize("fault", [{"lost": True}, {"twice": True}, {"failed": 1}, {"marked": True}])
-def test_a_fault_breaks_a_claim(told: Callable[..., dict[str, bool]], fault: dict[str, int]) -> None:
+def test_a_fault_breaks_a_claim(told, fault):
     assert not all(told(**fault).values())
 
 
 def test_what_is_claimed_of_the_default_choice_is_not_claimed_of_others(
-    told: Callable[..., dict[str, bool]],
-) -> None:
+    told,
+):
     assert set(told()) - set(told(unseen="another")) == {
         "before: 80% of the unseen fakes are not called real",
         "before: 50% of the unseen fakes are called unknown",
@@ -182,9 +181,7 @@ def test_what_is_claimed_of_the_default_choice_is_not_claimed_of_others(
 
 
 @pytest.mark.parametrize(("steps", "said"), [({"train": 1.0}, "made in this run"), ({}, "an earlier run")])
-def test_the_table_says_whether_release_0_was_made_or_taken_from_the_cache(
-    steps: dict[str, float], said: str
-) -> None:
+def test_the_table_says_whether_release_0_was_made_or_taken_from_the_cache(steps, said):
     sent = [Sent("t-0-0", "real", "before"), Sent("t-0-1", "blended", "before")]
     verdicts = {"t-0-0": verdict(0, "real"), "t-0-1": verdict(1, "fake", "blended")}
     counted = report(0, "blended", steps, sent, verdicts, ([*verdicts], []), OLD, 0, [], [], 0.0)
@@ -223,18 +220,16 @@ def said(number: int, label: str, found: ForgeryMap | None) -> Verdict:
         (np.zeros((SIDE, SIDE), np.uint8), 0.0),
     ],
 )
-def test_overlap_is_the_intersection_of_cells_over_their_union(
-    marked: NDArray[np.uint8], expected: float
-) -> None:
+def test_overlap_is_the_intersection_of_cells_over_their_union(marked, expected):
     assert overlap(mapped(marked), square(0, 0, 32)) == pytest.approx(expected)
 
 
-def test_a_map_of_a_part_is_held_against_that_part_of_the_truth() -> None:
+def test_a_map_of_a_part_is_held_against_that_part_of_the_truth():
     found = forgery_map(PictureMap(np.ones((2, 2), np.float32), (32, 32, 16, 16)), 0.5, 0)
     assert forged_cells(found, square(40, 32, 8), (2, 2)).tolist() == [[False, True], [False, False]]
 
 
-def test_each_region_is_counted_up_to_the_hurdle_that_it_fails() -> None:
+def test_each_region_is_counted_up_to_the_hurdle_that_it_fails():
     truth = square(0, 0, 32)
     pictures = [
         Answered(said(0, "fake", mapped(truth)), truth),
@@ -247,14 +242,14 @@ def test_each_region_is_counted_up_to_the_hurdle_that_it_fails() -> None:
     assert (counted.n, counted.not_real, counted.marked, counted.found) == (5, 4, 2, 1)
 
 
-def test_what_marks_the_same_place_in_every_picture_finds_no_more_than_chance() -> None:
+def test_what_marks_the_same_place_in_every_picture_finds_no_more_than_chance():
     always = mapped(square(0, 0, 32))
     corners = [square(0, 0, 32), square(32, 0, 32), square(0, 32, 32), square(32, 32, 32)]
     counted = regions([Answered(said(i, "fake", always), one) for i, one in enumerate(corners)])
     assert counted.found == counted.by_chance == 1
 
 
-def test_small_regions_and_marked_reals_are_counted_apart() -> None:
+def test_small_regions_and_marked_reals_are_counted_apart():
     small, large = square(0, 0, 16), square(0, 0, 32)
     forged = [Answered(said(0, "fake", mapped(small)), small), Answered(said(1, "real", None), large)]
     speck = np.zeros((SIDE, SIDE), np.uint8)
@@ -298,18 +293,16 @@ def clip(
         ([], 0),
     ],
 )
-def test_a_stretch_is_found_where_half_of_what_both_cover_is_covered_by_both(
-    told_frames: list[tuple[int, int]], expected: int
-) -> None:
+def test_a_stretch_is_found_where_half_of_what_both_cover_is_covered_by_both(told_frames, expected):
     assert hits(np.array(told_frames, np.float64).reshape(-1, 2), TRUTH).sum() == expected
 
 
-def test_the_last_frame_of_a_told_stretch_belongs_to_it() -> None:
+def test_the_last_frame_of_a_told_stretch_belongs_to_it():
     assert segments_of(clip(0, told_frames=((3, 9), (20, 21))).verdict).tolist() == [[3, 9], [20, 21]]
     assert segments_of(make_verdict(make_item())).shape == (0, 2)
 
 
-def test_clips_of_each_kind_are_counted_apart() -> None:
+def test_clips_of_each_kind_are_counted_apart():
     report = when_report(
         [
             clip(0, family="real"),
@@ -329,14 +322,14 @@ def test_clips_of_each_kind_are_counted_apart() -> None:
     assert (forged.clips, forged.stretches, forged.found) == (3, 5, 2)
 
 
-def test_what_tells_the_same_time_in_every_clip_finds_no_more_than_chance() -> None:
+def test_what_tells_the_same_time_in_every_clip_finds_no_more_than_chance():
     always = ((0, 30),)
     truths = [(Stretch(0, 30),), (Stretch(30, 60),), (Stretch(60, 90),)]
     counted = count_located([clip(number, truth, always) for number, truth in enumerate(truths)])
     assert counted.found == counted.by_chance == 1
 
 
-def test_chance_is_what_the_other_clips_stretches_would_have_found() -> None:
+def test_chance_is_what_the_other_clips_stretches_would_have_found():
     own = [
         clip(number, (Stretch(9 * number, 9 * number + 9),), ((9 * number, 9 * number + 9),))
         for number in range(4)
@@ -346,9 +339,7 @@ def test_chance_is_what_the_other_clips_stretches_would_have_found() -> None:
 
 
 @pytest.mark.parametrize(("reals_told", "met", "reached"), [(1, 2, [True, True]), (2, 1, [False, False])])
-def test_what_is_strived_for_is_one_real_clip_of_twenty_and_half_of_the_stretches(
-    reals_told: int, met: int, reached: list[bool]
-) -> None:
+def test_what_is_strived_for_is_one_real_clip_of_twenty_and_half_of_the_stretches(reals_told, met, reached):
     reals = [
         clip(number, told_frames=((5, 9),) * (number < reals_told), family="real") for number in range(20)
     ]

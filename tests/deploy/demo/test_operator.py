@@ -4,7 +4,6 @@ import io
 import os
 import shutil
 import threading
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -39,9 +38,7 @@ from deploy.local.supervisor import Supervisor, start_supervisor
 from deploy.release_records import Approve
 from deploy.releases.standing import replay
 from deploy.server import releases
-from deploy.server.services import Services
 from detector.records import Scan, Segment
-from detector.release.artifact import Artifact
 from detector.second_pass.map_look import PictureMap, forgery_map
 from memory.clusters.clustering import keep_clustered
 from memory.clusters.review import list_clusters
@@ -74,7 +71,7 @@ def unknown(number: int) -> NewRow:
     )
 
 
-def test_the_operator_approves_no_release_with_a_broken_gate_and_says_who_is_to_decide() -> None:
+def test_the_operator_approves_no_release_with_a_broken_gate_and_says_who_is_to_decide():
     operator = Operator(Console(quiet=True), {})
     gates = [{"state": state} for state in ("holds", "not shown to hold", "broken")]
     waiting = [{"digest": "a" * 64, "state": "proposed with findings", "candidate": {"gates": gates}}]
@@ -92,12 +89,12 @@ def test_the_operator_approves_no_release_with_a_broken_gate_and_says_who_is_to_
 
 
 def test_up_asks_for_no_persons_token_where_a_release_is_live(
-    served: str,
-    services: Services,
-    make_artifact: Callable[..., Artifact],
-    propose: Callable[[Artifact], None],
-    tmp_path: Path,
-) -> None:
+    served,
+    services,
+    make_artifact,
+    propose,
+    tmp_path,
+):
     artifact = make_artifact()
     propose(artifact)
     candidate = replay(services.ledger.events()).releases[artifact.digest].candidate
@@ -123,8 +120,8 @@ def test_up_asks_for_no_persons_token_where_a_release_is_live(
 
 @pytest.mark.parametrize("interrupted", [True, False])
 def test_a_release_0_that_an_earlier_run_kept_is_brought_back_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
-) -> None:
+    tmp_path, monkeypatch, interrupted
+):
     for name in ("memory", "updater", "deploy"):
         (tmp_path / "kept" / name).mkdir(parents=True)
         (tmp_path / "kept" / name / "state").touch()
@@ -144,9 +141,7 @@ def test_a_release_0_that_an_earlier_run_kept_is_brought_back_whole_or_not_at_al
     assert (run / "deploy" / "state").exists() == run.exists() == (not interrupted)
 
 
-def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(
-    served: str, services: Services
-) -> None:
+def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(served, services):
     operator = Operator(Console(quiet=True), {"FORGEWATCH_DEPLOY_URL": served})
     waiting = threading.Thread(target=partial(operator.await_clustered, 12))
     waiting.start()
@@ -173,7 +168,7 @@ def environment(supervisor: Supervisor) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_only_the_making_of_release_0_has_the_demos_training_settings(tmp_path: Path) -> None:
+def test_only_the_making_of_release_0_has_the_demos_training_settings(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     settings = {
@@ -224,7 +219,7 @@ def shown(number: int, family: str, label: str, *, with_map: bool) -> ShownPictu
     return ShownPicture(file.getvalue(), family, Answered(verdict, MASK))
 
 
-def test_of_each_family_the_first_with_a_map_is_shown_or_else_the_first() -> None:
+def test_of_each_family_the_first_with_a_map_is_shown_or_else_the_first():
     sent = [
         shown(0, "blended", "real", with_map=False),
         shown(1, "smoothed", "real", with_map=False),
@@ -236,14 +231,14 @@ def test_of_each_family_the_first_with_a_map_is_shown_or_else_the_first() -> Non
     assert [one.answered.verdict.id for one in chosen] == ["media-0-2", "media-0-1"]
 
 
-def test_a_caption_says_what_was_forged_and_how_much_of_it_was_found() -> None:
+def test_a_caption_says_what_was_forged_and_how_much_of_it_was_found():
     told = map_caption(shown(0, "smoothed", "fake", with_map=True))
     assert told == "smoothed, 25% of the area: called fake (blended), 25% marked, IoU with the truth 1.00"
     assert map_caption(shown(0, "smoothed", "real", with_map=False)).endswith("called real, so not mapped")
     assert map_caption(shown(0, "smoothed", "unknown", with_map=False)).endswith("called unknown, no map")
 
 
-def test_a_row_has_the_file_and_its_truth_and_its_map_side_by_side() -> None:
+def test_a_row_has_the_file_and_its_truth_and_its_map_side_by_side():
     drawn = np.asarray(map_sheet([shown(0, "smoothed", "fake", with_map=True)])).astype(int)
     row = drawn[200]  # in the upper left quarter of each tile, where it is forged
     sent, true, said = row[60], row[60 + 264], row[60 + 2 * 264]
@@ -278,7 +273,7 @@ def shown_clip(number: int, family: str, label: str, *told: tuple[int, int]) -> 
     return ShownClip(GREY_CLIP, AnsweredClip(verdict, family, truth))
 
 
-def test_of_each_family_the_first_clip_with_a_told_stretch_is_shown_or_else_the_first() -> None:
+def test_of_each_family_the_first_clip_with_a_told_stretch_is_shown_or_else_the_first():
     sent = [
         shown_clip(0, "real", "real"),
         shown_clip(1, "real", "unknown"),
@@ -288,7 +283,7 @@ def test_of_each_family_the_first_clip_with_a_told_stretch_is_shown_or_else_the_
     assert [one.answered.verdict.id for one in to_look_at(sent)] == ["media-0-0", "media-0-3"]
 
 
-def test_a_clips_caption_says_what_was_forged_and_how_much_of_it_was_found() -> None:
+def test_a_clips_caption_says_what_was_forged_and_how_much_of_it_was_found():
     told = timeline_caption(shown_clip(0, "upsampled", "fake", (5, 15), (18, 24)).answered)
     assert told == "upsampled: called fake (blended); stretches: 1 forged, 2 told, 1 found"
     assert (
@@ -302,7 +297,7 @@ def test_a_clips_caption_says_what_was_forged_and_how_much_of_it_was_found() -> 
     assert timeline_caption(unscanned) == "blended: called unknown, not scanned"
 
 
-def test_each_clip_has_its_frames_above_what_is_true_and_what_is_told() -> None:
+def test_each_clip_has_its_frames_above_what_is_true_and_what_is_told():
     drawn = np.asarray(timeline_sheet([shown_clip(0, "blended", "real", (15, 20))]))
     black, red = ((drawn == colour).all(2) for colour in ([20, 20, 20], [255, 40, 40]))
     grey = np.abs(drawn.astype(int) - 128).max(2) < 4
@@ -314,7 +309,7 @@ def test_each_clip_has_its_frames_above_what_is_true_and_what_is_told() -> None:
     assert true[:, 0].min() > np.flatnonzero(grey.sum(1) > 800).max()
 
 
-def test_a_clip_that_was_not_scanned_is_shown_by_its_frames_alone() -> None:
+def test_a_clip_that_was_not_scanned_is_shown_by_its_frames_alone():
     bare = AnsweredClip(make_verdict(make_item(), kind="video"), "blended", (Stretch(5, 15),))
     assert (
         timeline_sheet([ShownClip(GREY_CLIP, bare)]).height

@@ -52,17 +52,17 @@ def said(*tasks: dict[str, Any]) -> tuple[list[tuple[str, str, str]], list[str]]
 
 
 @pytest.mark.parametrize("who", [3, "3", {"id": 3}, {"id": 9, "email": "3"}])
-def test_an_annotator_is_named_by_address_or_number_and_never_as_one_of_the_house(who: Any) -> None:
+def test_an_annotator_is_named_by_address_or_number_and_never_as_one_of_the_house(who):
     assert said(exported(annotation("gan", who))) == ([("media-0-1", "gan", "label-studio:3")], [])
 
 
-def test_a_new_family_has_the_name_that_was_written() -> None:
+def test_a_new_family_has_the_name_that_was_written():
     assert said(exported(annotation(NEW, name=" deep-swap ")))[0] == [
         ("media-0-1", "deep-swap", "label-studio:1")
     ]
 
 
-def test_who_agrees_counts_once_and_who_contradicts_labels_nothing() -> None:
+def test_who_agrees_counts_once_and_who_contradicts_labels_nothing():
     first = annotation("gan", "ada", created_at="2026-01-01")
     later = annotation("gan", "bo", created_at="2026-01-02")
     assert said(exported(later, first)) == ([("media-0-1", "gan", "label-studio:ada")], [])
@@ -84,17 +84,17 @@ def test_who_agrees_counts_once_and_who_contradicts_labels_nothing() -> None:
         (exported(annotation(NEW)), "another configuration"),
     ],
 )
-def test_what_says_nothing_is_listed_with_its_reason(task: dict[str, Any], why: str) -> None:
+def test_what_says_nothing_is_listed_with_its_reason(task, why):
     labels, (line,) = said(task)
     assert (labels, why in line, "task 7" in line) == ([], True, True)
 
 
-def test_what_was_skipped_says_nothing() -> None:
+def test_what_was_skipped_says_nothing():
     assert said(exported(annotation("gan", was_cancelled=True)), exported()) == ([], [])
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"<View/>", b"[1]", b'[{"annotations": 3}]', b"\xff"])
-def test_what_is_no_export_is_one_line(content: bytes) -> None:
+def test_what_is_no_export_is_one_line(content):
     with pytest.raises(NoExportError, match="no JSON export") as refused:
         read(content, PROJECT)
     assert "\n" not in str(refused.value)
@@ -110,12 +110,12 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=3))
-def test_whatever_the_file_holds_it_is_read_or_refused(tasks: list[Any]) -> None:
+def test_whatever_the_file_holds_it_is_read_or_refused(tasks):
     with suppress(NoExportError):
         read(json.dumps(tasks).encode(), PROJECT)
 
 
-def test_label_studios_own_sdk_takes_what_goes_out_and_makes_what_is_read() -> None:
+def test_label_studios_own_sdk_takes_what_goes_out_and_makes_what_is_read():
     """An oracle that is not among the locked packages: it brings OpenCV and 70 others. Tried with 2.1.2."""
     sdk = pytest.importorskip("label_studio_sdk.label_interface", reason="label-studio-sdk is not installed")
     interface = sdk.LabelInterface(CONFIGURATION)
@@ -134,7 +134,7 @@ def test_label_studios_own_sdk_takes_what_goes_out_and_makes_what_is_read() -> N
 SHOWN_TASK = task(EXEMPLAR, "c1", b"\x89PNG", "f" * 32, "gan")
 
 
-def test_the_configuration_offers_every_family_real_a_new_one_and_to_ignore() -> None:
+def test_the_configuration_offers_every_family_real_a_new_one_and_to_ignore():
     root = ElementTree.fromstring(CONFIGURATION)
     assert [choice.get("value") for choice in root.iter("Choice")] == [
         "real",
@@ -145,7 +145,7 @@ def test_the_configuration_offers_every_family_real_a_new_one_and_to_ignore() ->
     ]
 
 
-def test_a_task_holds_its_picture_and_what_is_known_and_a_prediction_where_there_is_one() -> None:
+def test_a_task_holds_its_picture_and_what_is_known_and_a_prediction_where_there_is_one():
     kind, _, content = SHOWN_TASK["data"]["image"].partition(",")
     assert (kind, base64.b64decode(content)) == ("data:image/png;base64", b"\x89PNG")
     assert (SHOWN_TASK["data"]["exemplar"], SHOWN_TASK["data"]["project"]) == ("media-0-1", "f" * 32)

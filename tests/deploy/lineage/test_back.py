@@ -1,6 +1,5 @@
 """From a verdict or a release back to the labels and people behind it."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +9,8 @@ from verdicts import make_item, make_verdict
 
 from deploy.cli.main import main
 from deploy.lineage import back
-from deploy.server.services import Services
 from detector.records import Verdict
-from detector.release.artifact import SNAPSHOT, Artifact
+from detector.release.artifact import SNAPSHOT
 from ingest.kafka.compacted import TopicError
 from memory.labels import undo
 from memory.rows import insert_rows
@@ -29,9 +27,7 @@ def in_topic(monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
 
 
 @pytest.mark.usefixtures("in_topic")
-def test_a_verdict_leads_to_its_release_approvals_neighbours_labels_and_people(
-    http: TestClient, story: Story
-) -> None:
+def test_a_verdict_leads_to_its_release_approvals_neighbours_labels_and_people(http, story):
     found = http.get(f"/lineage/verdicts/{story.verdict.id}").json()
     assert found["problems"] == []
     assert found["verdict"]["id"] == story.verdict.id
@@ -61,7 +57,7 @@ def test_a_verdict_leads_to_its_release_approvals_neighbours_labels_and_people(
 
 
 @pytest.mark.usefixtures("in_topic")
-def test_a_verdict_that_its_topic_has_no_more_keeps_its_release(http: TestClient, story: Story) -> None:
+def test_a_verdict_that_its_topic_has_no_more_keeps_its_release(http, story):
     found = http.get(f"/lineage/verdicts/{MEDIA}-0-100").json()
     assert found["problems"] == ["the topic has this verdict no more"]
     assert (found["verdict"], found["neighbours"]) == (None, [])
@@ -70,7 +66,7 @@ def test_a_verdict_that_its_topic_has_no_more_keeps_its_release(http: TestClient
 
 
 @pytest.mark.usefixtures("story")
-def test_while_the_broker_is_away_the_rest_is_told(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_broker_is_away_the_rest_is_told(http, monkeypatch):
     def away(*_: object) -> None:
         raise TopicError("cannot reach the broker")
 
@@ -80,9 +76,7 @@ def test_while_the_broker_is_away_the_rest_is_told(http: TestClient, monkeypatch
     assert len(found["release"]["labels"]) == 2
 
 
-def test_an_unknown_one_is_read_from_the_memory_where_no_topic_has_it(
-    http: TestClient, story: Story, services: Services
-) -> None:
+def test_an_unknown_one_is_read_from_the_memory_where_no_topic_has_it(http, story, services):
     verdict = make_verdict(make_item(200, topic=MEDIA), release=story.first.digest)
     with services.memory.write() as connection:
         insert_rows(connection, [exemplar(200, "web", verdict.model_dump_json())])
@@ -92,12 +86,12 @@ def test_an_unknown_one_is_read_from_the_memory_where_no_topic_has_it(
 
 
 def test_a_release_from_before_there_were_snapshots_says_so(
-    http: TestClient,
-    make_artifact: Callable[..., Artifact],
-    go_live: Callable[[Artifact, str], None],
-    note: Callable[[Verdict], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    http,
+    make_artifact,
+    go_live,
+    note,
+    monkeypatch,
+):
     old = make_artifact()
     go_live(old, "bea")
     verdict = make_verdict(make_item(7, topic=MEDIA), release=old.digest)
@@ -108,7 +102,7 @@ def test_a_release_from_before_there_were_snapshots_says_so(
     assert (found["release"]["labels"], found["release"]["sources"]) == (None, None)
 
 
-def test_what_is_known_to_nobody_is_not_found(http: TestClient, note: Callable[[Verdict], None]) -> None:
+def test_what_is_known_to_nobody_is_not_found(http, note):
     for path in (f"verdicts/{MEDIA}-0-9", "verdicts/no%2Fid", f"releases/{'0' * 64}"):
         answer = http.get(f"/lineage/{path}")
         assert answer.status_code == 404, path
@@ -119,9 +113,7 @@ def test_what_is_known_to_nobody_is_not_found(http: TestClient, note: Callable[[
 
 
 @pytest.mark.usefixtures("in_topic")
-def test_a_snapshot_that_is_not_the_release_s_is_not_believed(
-    http: TestClient, story: Story, services: Services
-) -> None:
+def test_a_snapshot_that_is_not_the_release_s_is_not_believed(http, story, services):
     place = f"{story.second.digest}/{SNAPSHOT}"
     other = b"".join(services.artifacts.read(story.first.digest, SNAPSHOT).pieces)
     services.artifacts._objects.write(place, other)
@@ -140,9 +132,7 @@ def learners(http: TestClient, path: str) -> list[tuple[str, dict[str, int], str
     ]
 
 
-def test_a_label_leads_to_the_releases_that_learnt_it_and_to_those_that_go_back_to_them(
-    http: TestClient, story: Story
-) -> None:
+def test_a_label_leads_to_the_releases_that_learnt_it_and_to_those_that_go_back_to_them(http, story):
     first, second = story.first.digest, story.second.digest
     assert learners(http, "labels/2") == [
         (first, {"train": 1, "calibration": 1}, None, {"real": 2}),
@@ -152,7 +142,7 @@ def test_a_label_leads_to_the_releases_that_learnt_it_and_to_those_that_go_back_
     assert http.get("/lineage/labels/2").json()["label"]["actor"] == "cem"
 
 
-def test_what_was_undone_since_is_still_told(http: TestClient, story: Story, services: Services) -> None:
+def test_what_was_undone_since_is_still_told(http, story, services):
     undo(services.memory, 3, "cem")
     found = http.get("/lineage/labels/3").json()
     assert found["label"]["undone_by"] == 4
@@ -161,7 +151,7 @@ def test_what_was_undone_since_is_still_told(http: TestClient, story: Story, ser
     assert http.get("/lineage/labels/99").status_code == 404
 
 
-def test_a_source_leads_to_its_labels_and_releases(http: TestClient, story: Story) -> None:
+def test_a_source_leads_to_its_labels_and_releases(http, story):
     found = http.get("/lineage/sources", params={"source": "web"}).json()
     assert sum(found["exemplars"].values()) == 3
     assert [entry["label"] for entry in found["labels"]] == [3, 2]
@@ -172,7 +162,7 @@ def test_a_source_leads_to_its_labels_and_releases(http: TestClient, story: Stor
     assert http.get("/lineage/sources", params={"source": "sea"}).status_code == 404
 
 
-def test_an_exemplar_leads_to_the_releases_whose_snapshot_has_it(http: TestClient, story: Story) -> None:
+def test_an_exemplar_leads_to_the_releases_whose_snapshot_has_it(http, story):
     first, second = story.first.digest, story.second.digest
     assert [one[:3] for one in learners(http, f"exemplars/{MEDIA}-0-3")] == [
         (first, {"train": 1}, None),
@@ -187,11 +177,11 @@ def test_an_exemplar_leads_to_the_releases_whose_snapshot_has_it(http: TestClien
 
 
 def test_releases_from_before_there_were_snapshots_are_named(
-    http: TestClient,
-    make_artifact: Callable[..., Artifact],
-    propose: Callable[[Artifact], None],
-    story: Story,
-) -> None:
+    http,
+    make_artifact,
+    propose,
+    story,
+):
     old = make_artifact(story.second, ("inpainted",))
     propose(old)
     found = http.get("/lineage/labels/3").json()
@@ -202,7 +192,7 @@ def test_releases_from_before_there_were_snapshots_are_named(
     ]
 
 
-def test_figures_of_every_release_are_given_in_their_order(http: TestClient, story: Story) -> None:
+def test_figures_of_every_release_are_given_in_their_order(http, story):
     found = http.get("/figures").json()
     assert [one["release"]["digest"] for one in found] == [story.first.digest, story.second.digest]
     assert "af" not in found[0]["figures"]
@@ -227,7 +217,7 @@ def run(
     return lineage
 
 
-def test_each_way_is_walked_in_one_command(run: Any, story: Story) -> None:
+def test_each_way_is_walked_in_one_command(run, story):
     code, said, _ = run(story.verdict.id)
     assert code == 0
     assert f"release {story.second.version}: live" in said
@@ -246,7 +236,7 @@ def test_each_way_is_walked_in_one_command(run: Any, story: Story) -> None:
         assert story.first.version in said or story.second.version in said
 
 
-def test_it_wants_one_thing_to_begin_at_and_says_what_is_not_known(run: Any) -> None:
+def test_it_wants_one_thing_to_begin_at_and_says_what_is_not_known(run):
     for words in ((), ("x", "--label", "1")):
         code, _, complaint = run(*words)
         assert code == 2

@@ -61,15 +61,13 @@ def said(child: Daemon) -> bool:
     return bool(child.log.read_bytes().endswith(b"\n"))
 
 
-def test_a_child_writes_to_its_log_and_not_to_the_terminal(
-    launch: Launch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_child_writes_to_its_log_and_not_to_the_terminal(launch, capfd):
     child = launch("import sys; print('out'); print('err', file=sys.stderr); import time; time.sleep(600)")
     wait_until(child, lambda: "err" in child.log.read_text(), 10)
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_stopped_child_is_gone_and_stopping_it_again_does_nothing(launch: Launch) -> None:
+def test_a_stopped_child_is_gone_and_stopping_it_again_does_nothing(launch):
     child = launch(SLEEP)
     wait_until(child, lambda: said(child), 10)
     stop(child)
@@ -77,7 +75,7 @@ def test_a_stopped_child_is_gone_and_stopping_it_again_does_nothing(launch: Laun
     stop(child)
 
 
-def test_a_child_that_ignores_sigterm_is_killed(launch: Launch) -> None:
+def test_a_child_that_ignores_sigterm_is_killed(launch):
     child = launch(DEAF)
     wait_until(child, lambda: said(child), 10)
     stop(child, timeout_s=0.3)
@@ -87,9 +85,7 @@ def test_a_child_that_ignores_sigterm_is_killed(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("killed_first", [False, True])
-def test_grandchildren_end_with_the_child_even_where_it_died_before(
-    launch: Launch, killed_first: bool
-) -> None:
+def test_grandchildren_end_with_the_child_even_where_it_died_before(launch, killed_first):
     child = launch(PARENT.format(code=DEAF))
     wait_until(child, lambda: child.log.read_text().count("\n") == 2, 10)
     grandchild = psutil.Process(next(int(line) for line in child.log.read_text().split() if line.isdigit()))
@@ -101,7 +97,7 @@ def test_grandchildren_end_with_the_child_even_where_it_died_before(
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_stranger_that_got_the_childs_id_is_not_touched(launch: Launch) -> None:
+def test_a_stranger_that_got_the_childs_id_is_not_touched(launch):
     stranger = launch(SLEEP)
     remembered = Daemon("child", stranger.pid, stranger.created_s - 60, stranger.log)
     assert not alive(remembered)
@@ -112,36 +108,36 @@ def test_a_stranger_that_got_the_childs_id_is_not_touched(launch: Launch) -> Non
     assert not alive(stranger)
 
 
-def test_a_child_of_an_earlier_run_is_stopped_by_its_record_alone(launch: Launch) -> None:
+def test_a_child_of_an_earlier_run_is_stopped_by_its_record_alone(launch):
     child = launch(SLEEP)
     stop(replace(child, handle=None), timeout_s=5)
     assert not alive(child)
 
 
-def test_waiting_for_a_child_that_dies_raises_with_its_last_words(launch: Launch) -> None:
+def test_waiting_for_a_child_that_dies_raises_with_its_last_words(launch):
     child = launch("raise SystemExit('the port is taken')", name="broker")
     with pytest.raises(ProcessDiedError, match=r"(?s)broker ended with exit status 1.*the port is taken"):
         wait_until(child, lambda: False, 10)
 
 
-def test_waiting_for_a_child_that_never_is_ready_raises_in_time(launch: Launch) -> None:
+def test_waiting_for_a_child_that_never_is_ready_raises_in_time(launch):
     with pytest.raises(ProcessNotReadyError, match=r"child was not ready within 0 s"):
         wait_until(launch(SLEEP), lambda: False, 0.2)
 
 
-def test_a_command_that_does_not_exist_raises_at_once(tmp_path: Path) -> None:
+def test_a_command_that_does_not_exist_raises_at_once(tmp_path):
     with pytest.raises(FileNotFoundError):
         start("x", [tmp_path / "nothing"], log=tmp_path / "log", environment={}, folder=tmp_path)
 
 
-def test_last_lines_are_the_last_ones_and_name_the_log(tmp_path: Path) -> None:
+def test_last_lines_are_the_last_ones_and_name_the_log(tmp_path):
     log = tmp_path / "a.log"
     assert last_lines(log) == f"Its log is empty: {log}"
     log.write_text("".join(f"line {number}\n" for number in range(100)))
     assert last_lines(log, 2) == f"The end of {log}:\n  line 98\n  line 99"
 
 
-def test_a_port_that_someone_listens_on_is_not_free() -> None:
+def test_a_port_that_someone_listens_on_is_not_free():
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert not port_is_free(server.getsockname()[1])
         with pytest.raises(PortTakenError):
@@ -150,13 +146,13 @@ def test_a_port_that_someone_listens_on_is_not_free() -> None:
     assert claim_port(server_port := free_port()) == server_port
 
 
-def test_an_ended_child_is_dead_before_anyone_reaps_it(launch: Launch) -> None:
+def test_an_ended_child_is_dead_before_anyone_reaps_it(launch):
     child = replace(launch("pass"), handle=None)
     wait_until(launch(SLEEP, "other"), lambda: not alive(child), 10)
     assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_ctrl_c_in_the_terminal_does_not_reach_a_child(launch: Launch) -> None:
+def test_a_ctrl_c_in_the_terminal_does_not_reach_a_child(launch):
     child = launch(SLEEP)
     assert os.getsid(child.pid) == child.pid != os.getsid(0)
     assert (
@@ -171,9 +167,7 @@ SOCKETS = ("supervisor.sock.4194304", "management.sock", "metrics.sock", ".ts.so
 
 
 @pytest.mark.parametrize("longest_bytes", [106, 107, 108, 109])
-def test_every_socket_has_a_path_that_the_kernel_takes(
-    tmp_path_factory: pytest.TempPathFactory, longest_bytes: int
-) -> None:
+def test_every_socket_has_a_path_that_the_kernel_takes(tmp_path_factory, longest_bytes):
     base = tmp_path_factory.mktemp("s")  # short: the length is made below
     # 107 bytes and a final zero byte fill the kernel's 108; one byte more binds nowhere.
     room = longest_bytes - len(os.fsencode(base)) - len("/") - len("/tmp/supervisor.sock.4194304")
@@ -188,6 +182,6 @@ def test_every_socket_has_a_path_that_the_kernel_takes(
         sockets.rmdir()
 
 
-def test_the_sockets_of_a_server_that_was_killed_are_removed(tmp_path: Path) -> None:
+def test_the_sockets_of_a_server_that_was_killed_are_removed(tmp_path):
     (socket_folder(tmp_path) / "management.sock").touch()
     assert list(socket_folder(tmp_path).iterdir()) == []

@@ -57,9 +57,7 @@ def make_impatient(server: Server) -> None:
 
 @pytest.mark.slow
 @needs_prometheus
-def test_an_alert_fires_and_the_doctor_says_what_and_where_its_runbook_is(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_alert_fires_and_the_doctor_says_what_and_where_its_runbook_is(server, monkeypatch):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_PROMETHEUS_URL", server.url)
     assert firing_alerts(server.url) == []
     quiet = examine("alerts")
@@ -77,7 +75,7 @@ def test_an_alert_fires_and_the_doctor_says_what_and_where_its_runbook_is(
 
 @pytest.mark.slow
 @needs_prometheus
-def test_it_knows_the_four_processes_by_their_names(server: Server) -> None:
+def test_it_knows_the_four_processes_by_their_names(server):
     def instances() -> set[str]:
         targets = httpx.get(f"{server.url}/api/v1/targets").json()["data"]["activeTargets"]
         return {target["labels"]["instance"] for target in targets}
@@ -87,7 +85,7 @@ def test_it_knows_the_four_processes_by_their_names(server: Server) -> None:
 
 @pytest.mark.slow
 @needs_prometheus
-def test_it_listens_on_loopback_and_cannot_be_ended_by_a_request(server: Server) -> None:
+def test_it_listens_on_loopback_and_cannot_be_ended_by_a_request(server):
     assert httpx.post(f"{server.url}/-/quit").status_code == 403
     assert httpx.post(f"{server.url}/-/reload").status_code == 403
     assert "--web.listen-address=127.0.0.1:" in Path(f"/proc/{server.process.pid}/cmdline").read_text()
@@ -95,7 +93,7 @@ def test_it_listens_on_loopback_and_cannot_be_ended_by_a_request(server: Server)
 
 @pytest.mark.slow
 @needs_prometheus
-def test_a_taken_port_is_told(server: Server, tmp_path: Path) -> None:
+def test_a_taken_port_is_told(server, tmp_path):
     taken = urlparse(server.url).port
     assert taken is not None
     with pytest.raises(PortTakenError):
@@ -104,7 +102,7 @@ def test_a_taken_port_is_told(server: Server, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_prometheus
-def test_a_server_without_the_rules_is_no_witness(server: Server) -> None:
+def test_a_server_without_the_rules_is_no_witness(server):
     for path in (server.folder / "rules").iterdir():
         path.unlink()
     os.kill(server.process.pid, signal.SIGHUP)
@@ -136,9 +134,7 @@ EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
 
 
 @pytest.mark.usefixtures("no_network")
-def test_a_cached_jar_with_its_pinned_digest_needs_no_network(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_cached_jar_with_its_pinned_digest_needs_no_network(monkeypatch, tmp_path):
     pin(monkeypatch, tmp_path, f"org.example:thing:1.0 {EMPTY_SHA256}\n")
     jar = jar_path(tmp_path, "org.example:thing:1.0")
     jar.parent.mkdir(parents=True)
@@ -149,9 +145,7 @@ def test_a_cached_jar_with_its_pinned_digest_needs_no_network(
 
 
 @pytest.mark.usefixtures("no_network")
-def test_half_a_jar_in_the_cache_is_thrown_away_and_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_half_a_jar_in_the_cache_is_thrown_away_and_asked_for_again(monkeypatch, tmp_path):
     pin(monkeypatch, tmp_path, f"org.example:thing:1.0 {EMPTY_SHA256}\n")
     jar = jar_path(tmp_path, "org.example:thing:1.0")
     jar.parent.mkdir(parents=True)
@@ -161,9 +155,7 @@ def test_half_a_jar_in_the_cache_is_thrown_away_and_asked_for_again(
     assert not jar.exists()
 
 
-def test_of_two_that_fetch_into_an_empty_cache_at_once_one_waits_for_the_others_jars(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_of_two_that_fetch_into_an_empty_cache_at_once_one_waits_for_the_others_jars(monkeypatch, tmp_path):
     halves = [b"jar" * 100, b"more" * 100]
     pin(monkeypatch, tmp_path, f"org.example:thing:1.0 {hashlib.sha256(b''.join(halves)).hexdigest()}\n")
     jar, both, disturbed = (
@@ -194,7 +186,7 @@ def test_of_two_that_fetch_into_an_empty_cache_at_once_one_waits_for_the_others_
     assert found_half == [False]
 
 
-def test_the_lock_names_one_version_of_each_jar_with_a_digest() -> None:
+def test_the_lock_names_one_version_of_each_jar_with_a_digest():
     pins = [line.split() for line in broker._LOCK.read_text().splitlines()]
     assert all(len(pin) == 2 and len(pin[1]) == 64 for pin in pins)
     names = [pin[0].rsplit(":", 1)[0] for pin in pins]

@@ -73,12 +73,12 @@ def write_down(supervisor: Supervisor, home: Path) -> StackRecord:
     return record
 
 
-def test_free_ports_are_free_and_all_different() -> None:
+def test_free_ports_are_free_and_all_different():
     ports = asdict(free_ports()).values()
     assert len(set(ports)) == len(ports)
 
 
-def test_a_taken_port_gives_way_to_a_free_one_and_is_told(console: Console) -> None:
+def test_a_taken_port_gives_way_to_a_free_one_and_is_told(console):
     wanted = free_ports()
     with socket.create_server(("127.0.0.1", wanted.deploy)):
         ports = usable_ports(wanted, console)
@@ -89,8 +89,8 @@ def test_a_taken_port_gives_way_to_a_free_one_and_is_told(console: Console) -> N
 
 
 def test_every_variable_of_a_stack_is_a_setting_that_its_room_understands(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     variables = settings_of_a_stack()
     for variable, value in variables.items():
         _, room, name = variable.split("_", 2)
@@ -101,7 +101,7 @@ def test_every_variable_of_a_stack_is_a_setting_that_its_room_understands(
     assert set(DeploySettings().health_urls) == {"detector", "memory", "updater"}
 
 
-def test_no_state_of_a_stack_is_left_to_a_default_path() -> None:
+def test_no_state_of_a_stack_is_left_to_a_default_path():
     # A setting that points below the working folder would lie outside the stack's own folder.
     variables = settings_of_a_stack()
     for room, settings in ROOMS.items():
@@ -111,8 +111,8 @@ def test_no_state_of_a_stack_is_left_to_a_default_path() -> None:
 
 
 def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credentials(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setenv("FORGEWATCH_UPDATER_SCHEDULE", "0 3 * * *")
     monkeypatch.setenv("FORGEWATCH_MEMORY_DATABASE_URL", "sqlite:////elsewhere")
     monkeypatch.setenv("FORGEWATCH_INGEST_SECURITY_PROTOCOL", "SASL_SSL")
@@ -128,14 +128,14 @@ def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credenti
     assert "FORGEWATCH_DEPLOY_TOKEN" not in variables
 
 
-def test_each_machine_of_a_stack_has_a_token_of_its_own() -> None:
+def test_each_machine_of_a_stack_has_a_token_of_its_own():
     variables, others = settings_of_a_stack(), settings_of_a_stack()
     tokens = {variables[f"FORGEWATCH_DEPLOY_{room}_TOKEN"] for room in ("DETECTOR", "UPDATER")}
     assert tokens == {variables[f"FORGEWATCH_{room}_DEPLOY_TOKEN"] for room in ("DETECTOR", "UPDATER")}
     assert len(tokens | {others["FORGEWATCH_DETECTOR_DEPLOY_TOKEN"]}) == 3
 
 
-def test_what_is_written_about_a_stack_is_read_again_and_is_for_its_user_alone(tmp_path: Path) -> None:
+def test_what_is_written_about_a_stack_is_read_again_and_is_for_its_user_alone(tmp_path):
     record = StackRecord(pid=7, created_s=1.25, log=tmp_path / "log", folder=tmp_path, sockets=tmp_path)
     write_record(tmp_path / "stack.json", record)
     write_environment(tmp_path / "stack.env", {"FORGEWATCH_B": "2", "FORGEWATCH_A": "x=y"})
@@ -147,14 +147,14 @@ def test_what_is_written_about_a_stack_is_read_again_and_is_for_its_user_alone(t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stack.env", "stack.json"]
 
 
-def test_a_record_that_cannot_be_understood_is_an_error_and_stays(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_understood_is_an_error_and_stays(tmp_path):
     (tmp_path / "stack.json").write_text(json.dumps({"format": 1}))
     with pytest.raises(StackError, match=r"stack\.json does not list the processes here"):
         commands.down(tmp_path)
     assert (tmp_path / "stack.json").exists()
 
 
-def test_down_where_nothing_runs_says_so(tmp_path: Path, console: Console) -> None:
+def test_down_where_nothing_runs_says_so(tmp_path, console):
     commands.down(tmp_path / "never", console)
     commands.down(tmp_path, console)
     assert said(console) == "Nothing runs here.\nNothing runs here.\n"
@@ -165,8 +165,8 @@ def test_down_where_nothing_runs_says_so(tmp_path: Path, console: Console) -> No
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("purge", [False, True])
 def test_down_ends_what_is_written_down_and_keeps_a_stack_s_state_unless_told_to_purge(
-    tmp_path: Path, console: Console, running: Supervisor, below: str, killed: bool, purge: bool
-) -> None:
+    tmp_path, console, running, below, killed, purge
+):
     home = tmp_path / "home"
     folder = home / below
     (folder / "run/broker").mkdir(parents=True)
@@ -191,9 +191,7 @@ def test_down_ends_what_is_written_down_and_keeps_a_stack_s_state_unless_told_to
 
 
 @pytest.mark.slow
-def test_down_does_not_touch_a_stranger_that_got_a_recorded_id(
-    tmp_path: Path, console: Console, running: Supervisor
-) -> None:
+def test_down_does_not_touch_a_stranger_that_got_a_recorded_id(tmp_path, console, running):
     stale = write_down(running, tmp_path).model_copy(
         update={"created_s": running.process.created_s - 3600, "sockets": tmp_path / "other"}
     )
@@ -204,7 +202,7 @@ def test_down_does_not_touch_a_stranger_that_got_a_recorded_id(
     assert "Nothing runs here." in said(console)
 
 
-def test_only_one_up_or_down_works_in_a_folder_at_a_time(tmp_path: Path) -> None:
+def test_only_one_up_or_down_works_in_a_folder_at_a_time(tmp_path):
     with commands._alone(tmp_path):
         for command in (commands.up, commands.down):
             with pytest.raises(StackError, match="another forgewatch up or down is at work"):
@@ -213,9 +211,7 @@ def test_only_one_up_or_down_works_in_a_folder_at_a_time(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_up_says_that_a_stack_runs_already_and_starts_nothing(
-    tmp_path: Path, console: Console, running: Supervisor
-) -> None:
+def test_up_says_that_a_stack_runs_already_and_starts_nothing(tmp_path, console, running):
     write_down(running, tmp_path)
     write_environment(tmp_path / "stack.env", settings_of_a_stack())
     before = running.states()
@@ -228,8 +224,8 @@ def test_up_says_that_a_stack_runs_already_and_starts_nothing(
 
 @pytest.mark.slow
 def test_a_stack_is_broken_when_a_part_was_given_up_or_its_supervisord_is_dead_or_it_never_came_up(
-    tmp_path: Path, running: Supervisor
-) -> None:
+    tmp_path, running
+):
     assert commands._problem_of_stack(tmp_path, running) == "it never came up whole"
     write_environment(tmp_path / "stack.env", settings_of_a_stack())
     assert commands._problem_of_stack(tmp_path, running) == ""

@@ -58,9 +58,7 @@ def awaited(supervisor: Supervisor, holds: Callable[[ProcessStatus], object]) ->
     return kept
 
 
-def test_a_killed_process_is_started_again_and_it_is_told_why(
-    supervisor: Supervisor, launch: Callable[..., int]
-) -> None:
+def test_a_killed_process_is_started_again_and_it_is_told_why(supervisor, launch):
     pid = launch(SLEEP)
     (before,) = supervisor.states()
     assert (before.runs, before.pid, before.restarts, before.why) == (True, pid, 0, None)
@@ -72,8 +70,8 @@ def test_a_killed_process_is_started_again_and_it_is_told_why(
 
 
 def test_a_process_that_ends_again_and_again_is_started_after_longer_and_longer_pauses(
-    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path
-) -> None:
+    supervisor, launch, tmp_path
+):
     launch(
         "import time; open('starts', 'a').write(f'{time.time()}\\n'); time.sleep(0.3); raise SystemExit(3)"
     )
@@ -84,9 +82,7 @@ def test_a_process_that_ends_again_and_again_is_started_after_longer_and_longer_
     assert at[3] - at[2] > at[1] - at[0] + 0.5
 
 
-def test_a_wrong_setting_is_not_tried_again(
-    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path
-) -> None:
+def test_a_wrong_setting_is_not_tried_again(supervisor, launch, tmp_path):
     (tmp_path / "go").touch()
     launch(UNTIL)
     (tmp_path / "go").write_text("2")
@@ -95,9 +91,7 @@ def test_a_wrong_setting_is_not_tried_again(
     assert stopped.why == "exit status 2: a setting is wrong; its log names it"
 
 
-def test_another_status_at_once_is_tried_again(
-    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path
-) -> None:
+def test_another_status_at_once_is_tried_again(supervisor, launch, tmp_path):
     """The control of the test above: it is the status 2 that stops, not the end."""
     (tmp_path / "go").touch()
     launch(UNTIL)
@@ -107,9 +101,7 @@ def test_another_status_at_once_is_tried_again(
     assert awaited(supervisor, lambda kept: kept.runs).why == "exit status 1"
 
 
-def test_the_environment_is_supervisords_own_or_the_given_one_alone(
-    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path
-) -> None:
+def test_the_environment_is_supervisords_own_or_the_given_one_alone(supervisor, launch, tmp_path):
     own, given = launch(SLEEP, "own"), launch(SLEEP, "given", environment={"A": "b 'c' \"d\" 5%"})
     for pid, path in ((own, tmp_path / "own.py"), (given, tmp_path / "given.py")):  # after `run` and `env`
         awaited(supervisor, lambda _, pid=pid, path=path: psutil.Process(pid).cmdline()[1:] == [str(path)])
@@ -119,9 +111,7 @@ def test_the_environment_is_supervisords_own_or_the_given_one_alone(
     assert environment == {"A": "b 'c' \"d\" 5%"}
 
 
-def test_a_process_is_started_anew_by_another_command_and_keeps_its_place(
-    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path
-) -> None:
+def test_a_process_is_started_anew_by_another_command_and_keeps_its_place(supervisor, launch, tmp_path):
     first, second = launch(SLEEP, "z"), launch(SLEEP, "a")
     command = ["sleep", "600"]
     again = supervisor.launch("z", command, log=tmp_path / "z.log", folder=tmp_path).pid
@@ -132,22 +122,20 @@ def test_a_process_is_started_anew_by_another_command_and_keeps_its_place(
     assert supervisor.states()[0].last_end is None
 
 
-def test_what_cannot_be_started_is_told(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_what_cannot_be_started_is_told(supervisor, tmp_path):
     with pytest.raises(ProcessDiedError, match="x ended as soon as it was started"):
         supervisor.launch("x", [tmp_path / "nothing"], log=tmp_path / "log", folder=tmp_path)
     with pytest.raises(StackError, match=r"a #b: supervisord would read no further"):
         supervisor.launch("y", ["true"], log=tmp_path / "a #b", folder=tmp_path)
 
 
-def test_nobody_else_can_ask_and_nothing_listens_on_a_port(supervisor: Supervisor) -> None:
+def test_nobody_else_can_ask_and_nothing_listens_on_a_port(supervisor):
     assert stat.S_IMODE(supervisor.sockets.stat().st_mode) == 0o700
     assert stat.S_IMODE((supervisor.sockets / SOCKET).stat().st_mode) == 0o700
     assert psutil.Process(supervisor.process.pid).net_connections("inet") == []
 
 
-def test_processes_stop_in_reverse_order_and_before_supervisord(
-    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path
-) -> None:
+def test_processes_stop_in_reverse_order_and_before_supervisord(supervisor, launch, tmp_path):
     code = (
         "import signal, sys, time\n"
         "def end(*_):\n"
@@ -174,8 +162,8 @@ DEAF = (
 
 @pytest.mark.parametrize("by_itself", [True, False])
 def test_what_outlives_a_killed_supervisord_ends_by_itself_or_is_found_and_ended(
-    supervisor: Supervisor, launch: Callable[..., int], tmp_path: Path, by_itself: bool
-) -> None:
+    supervisor, launch, tmp_path, by_itself
+):
     meek = psutil.Process(launch(SLEEP))
     launch(DEAF, "deaf")
     awaited(supervisor, lambda _: (tmp_path / "deaf.log").read_text().count("up") == 2)
@@ -212,8 +200,8 @@ def sleeps(pid: int) -> bool:
 
 
 def test_what_ends_on_a_full_disk_waits_and_comes_back_with_the_space_and_it_is_told_why(
-    small_disk: Path, supervisor: Supervisor, launch: Callable[..., int]
-) -> None:
+    small_disk, supervisor, launch
+):
     pid = launch(SLEEP)
     while True:
         try:
@@ -236,7 +224,7 @@ def test_what_ends_on_a_full_disk_waits_and_comes_back_with_the_space_and_it_is_
     assert psutil.Process(pid).cmdline() == [sys.executable, str(small_disk / "child.py")]
 
 
-def test_a_stranger_is_in_no_session_of_ours(supervisor: Supervisor, tmp_path: Path) -> None:
+def test_a_stranger_is_in_no_session_of_ours(supervisor, tmp_path):
     """The control of the test above."""
     stranger = start(
         "stranger", [sys.executable, "-c", SLEEP], log=tmp_path / "log", environment={}, folder=tmp_path
@@ -247,7 +235,7 @@ def test_a_stranger_is_in_no_session_of_ours(supervisor: Supervisor, tmp_path: P
     stop(stranger)
 
 
-def test_the_activity_of_an_earlier_supervisord_is_not_told(tmp_path: Path) -> None:
+def test_the_activity_of_an_earlier_supervisord_is_not_told(tmp_path):
     log = tmp_path / ACTIVITY_LOG
     log.write_text(
         "2026-01-01 10:00:00,000 INFO supervisord started with pid 1\n"

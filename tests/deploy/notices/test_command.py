@@ -5,13 +5,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
-from fastapi.testclient import TestClient
 
 from deploy.cli import notices as command
 from deploy.cli.main import main
 from deploy.server.services import Services
 from deploy.settings import DeploySettings
-from detector.release.artifact import Artifact
 from memory.records import ShiftAlarm
 from memory.shift.alarms import put_shelved
 
@@ -48,12 +46,12 @@ def run(
 
 
 def test_what_is_done_in_any_room_is_told_of(
-    telling: Services,
-    http: TestClient,
+    telling,
+    http,
     receiver,
-    make_artifact: Callable[..., Artifact],
-    propose: Callable[[Artifact], None],
-) -> None:
+    make_artifact,
+    propose,
+):
     artifact = make_artifact()
     propose(artifact)
     approved = {"evaluation_digest": artifact.manifest.files["evaluation.json"]}
@@ -91,7 +89,7 @@ def test_what_is_done_in_any_room_is_told_of(
     assert (events[3]["subject"], events[3]["data"]["details"]["cluster"]) == ("camera", "bcdfgh")
 
 
-def test_webhooks_are_shown_without_their_urls_and_tried(run: Run, receiver) -> None:
+def test_webhooks_are_shown_without_their_urls_and_tried(run, receiver):
     code, said, _ = run("notices", "test", "--as", "bo")
     assert (code, receiver.got[0][0]) == (0, "/topsecret")
     assert "127.0.0.1" in said
@@ -101,9 +99,7 @@ def test_webhooks_are_shown_without_their_urls_and_tried(run: Run, receiver) -> 
     assert "topsecret" not in said + run("notices")[1] + json.dumps(state)
 
 
-def test_a_webhook_that_does_not_take_is_named_with_the_reason(
-    run: Run, receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_webhook_that_does_not_take_is_named_with_the_reason(run, receiver, monkeypatch):
     monkeypatch.setattr(command, "_PATIENCE_S", 0.5)
     receiver.answer = lambda _: 403
     code, said, complaint = run("notices", "test", "--as", "bo")

@@ -1,23 +1,16 @@
 """Receivers that hang, drip, redirect, fail: each is told of in one line, and holds nothing up."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import httpx
 import pytest
 
 from deploy.notice_records import Webhook
-from deploy.notices.notices import Notices
-from deploy.record.record import Record
 
-Telling = Callable[..., AbstractContextManager[Notices]]
 ACTS = 40
 
 
-def test_what_answers_500_gets_the_same_notice_again_until_it_takes_it(
-    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]
-) -> None:
+def test_what_answers_500_gets_the_same_notice_again_until_it_takes_it(telling, record, receiver, act):
     receiver.answer = lambda number: 500 if number < 4 else 200
     with telling(record, receiver.webhook()) as notices:
         one, other = act(2)
@@ -30,8 +23,8 @@ def test_what_answers_500_gets_the_same_notice_again_until_it_takes_it(
 
 @pytest.mark.parametrize("wrong", ["hang", "drip", 500])
 def test_a_webhook_that_does_not_take_holds_up_neither_another_nor_the_end(
-    telling: Telling, record: Record, make_receiver, act: Callable[[int], list[str]], wrong: int | str
-) -> None:
+    telling, record, make_receiver, act, wrong
+):
     bad, good = make_receiver(), make_receiver()
     bad.answer = lambda _: wrong
     with telling(record, bad.webhook(), good.webhook(form="slack"), try_s=600) as notices:
@@ -57,9 +50,7 @@ def test_a_webhook_that_does_not_take_holds_up_neither_another_nor_the_end(
         (302, "it answers 302: redirects are not followed"),
     ],
 )
-def test_why_a_notice_is_not_taken_is_said_in_one_line(
-    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]], wrong: int | str, said: str
-) -> None:
+def test_why_a_notice_is_not_taken_is_said_in_one_line(telling, record, receiver, act, wrong, said):
     receiver.answer = lambda _: wrong
     with telling(record, receiver.webhook("/secret"), try_s=0.2) as notices:
         act(1)
@@ -67,9 +58,7 @@ def test_why_a_notice_is_not_taken_is_said_in_one_line(
         assert notices.states()[0].error == said
 
 
-def test_a_webhook_that_nobody_listens_at_is_said_to_be_so(
-    telling: Telling, record: Record, make_receiver, act: Callable[[int], list[str]]
-) -> None:
+def test_a_webhook_that_nobody_listens_at_is_said_to_be_so(telling, record, make_receiver, act):
     nobody, webhook = make_receiver(), Webhook.model_validate({"url": "http://127.0.0.1:1/secret"})
     with telling(record, webhook, nobody.webhook()) as notices:
         act(1)
@@ -82,13 +71,13 @@ def test_a_webhook_that_nobody_listens_at_is_said_to_be_so(
 
 @pytest.mark.parametrize("follows", [False, True])
 def test_a_redirect_leads_to_no_other_host(
-    telling: Telling,
-    record: Record,
+    telling,
+    record,
     make_receiver,
-    act: Callable[[int], list[str]],
+    act,
     monkeypatch,
-    follows: bool,
-) -> None:
+    follows,
+):
     """Were it followed, the notice would arrive there."""
     here, elsewhere = make_receiver(), make_receiver()
     here.answer = lambda _: 307
@@ -108,13 +97,13 @@ def test_a_redirect_leads_to_no_other_host(
 
 
 def test_no_log_shows_a_url_whatever_its_level(
-    telling: Telling,
-    record: Record,
+    telling,
+    record,
     receiver,
-    act: Callable[[int], list[str]],
-    caplog: pytest.LogCaptureFixture,
+    act,
+    caplog,
     capfd,
-) -> None:
+):
     caplog.set_level("DEBUG")
     receiver.answer = lambda number: [500, 302, "drop", 204][number]
     with telling(record, receiver.webhook("/topsecret")) as notices:

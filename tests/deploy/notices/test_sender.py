@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -34,9 +33,7 @@ def firsts(ids: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def test_a_notice_is_a_signed_cloud_event_whose_id_is_that_of_its_act(
-    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]
-) -> None:
+def test_a_notice_is_a_signed_cloud_event_whose_id_is_that_of_its_act(telling, record, receiver, act):
     with telling(record, receiver.webhook("/hook")):
         (expected,) = act(1)
         receiver.until_got(1)
@@ -53,9 +50,7 @@ def test_a_notice_is_a_signed_cloud_event_whose_id_is_that_of_its_act(
     assert headers["webhook-signature"] == f"v1,{signature}"
 
 
-def test_a_webhook_that_is_new_is_told_of_what_comes_and_of_nothing_before(
-    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]
-) -> None:
+def test_a_webhook_that_is_new_is_told_of_what_comes_and_of_nothing_before(telling, record, receiver, act):
     act(3)
     with telling(record, receiver.webhook()):
         expected = act(2)
@@ -63,21 +58,19 @@ def test_a_webhook_that_is_new_is_told_of_what_comes_and_of_nothing_before(
     assert receiver.ids == expected
 
 
-def test_over_twenty_restarts_amid_sending_none_is_lost_and_none_overtakes(
-    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]
-) -> None:
+def test_over_twenty_restarts_amid_sending_none_is_lost_and_none_overtakes(telling, record, receiver, act):
     ids = restarted(telling, record, receiver, act)
     assert firsts(receiver.ids) == ids
     assert len(receiver.ids) > len(ids)  # some were told twice: a server that ends cannot know better
 
 
 def test_a_cursor_that_moved_before_its_notice_was_taken_would_lose_some(
-    telling: Telling,
-    record: Record,
+    telling,
+    record,
     receiver,
-    act: Callable[[int], list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    act,
+    monkeypatch,
+):
     post = Sender._post
 
     async def moved_first(self: Sender, client: httpx.AsyncClient, notice: Notice) -> None:
@@ -116,9 +109,7 @@ def restarted(telling: Telling, record: Record, receiver, act: Callable[[int], l
     return ids
 
 
-def test_a_step_is_told_with_the_share_of_its_own_rollout_s_plan(
-    telling: Telling, record: Record, receiver
-) -> None:
+def test_a_step_is_told_with_the_share_of_its_own_rollout_s_plan(telling, record, receiver):
     def begin(plan: str) -> Act:
         return Act("ada", "begin", "0" * 64, {"rollout": {"plan": Plan.parse(plan, 10, 500).model_dump()}})
 
@@ -132,9 +123,7 @@ def test_a_step_is_told_with_the_share_of_its_own_rollout_s_plan(
     assert steps == ["shadow", "5 %", "shadow", "0.5 %", "100 %"]
 
 
-def test_of_two_servers_one_sends(
-    telling: Telling, url: str, receiver, record: Record, act: Callable[[int], list[str]]
-) -> None:
+def test_of_two_servers_one_sends(telling, url, receiver, record, act):
     other = Record(url)
     with telling(record, receiver.webhook()), telling(other, receiver.webhook()):
         ids = act(ACTS)
@@ -143,7 +132,7 @@ def test_of_two_servers_one_sends(
     assert receiver.ids == ids
 
 
-def test_a_lease_is_taken_over_once_it_is_over_or_given_back(record: Record, receiver) -> None:
+def test_a_lease_is_taken_over_once_it_is_over_or_given_back(record, receiver):
     now, lease = datetime.now(UTC), timedelta(seconds=30)
     one, other = (Outbox(record, receiver.webhook(), lease) for _ in range(2))
     one.open()
@@ -154,7 +143,7 @@ def test_a_lease_is_taken_over_once_it_is_over_or_given_back(record: Record, rec
     assert one.claim(now + 2 * lease) == 0
 
 
-def test_a_cursor_moves_forward_alone(record: Record, receiver, act: Callable[[int], list[str]]) -> None:
+def test_a_cursor_moves_forward_alone(record, receiver, act):
     act(3)
     outbox = Outbox(record, receiver.webhook())
     outbox.open()
@@ -164,9 +153,7 @@ def test_a_cursor_moves_forward_alone(record: Record, receiver, act: Callable[[i
     assert outbox.until() == 9
 
 
-def test_what_was_not_taken_in_a_week_is_left_out_and_counted(
-    telling: Telling, record: Record, receiver
-) -> None:
+def test_what_was_not_taken_in_a_week_is_left_out_and_counted(telling, record, receiver):
     def left_out() -> float:
         return REGISTRY.get_sample_value("forgewatch_deploy_notices_left_out_total", {"webhook": "1"}) or 0.0
 
@@ -182,8 +169,8 @@ def test_what_was_not_taken_in_a_week_is_left_out_and_counted(
 
 
 def test_a_webhook_of_a_companys_authority_is_trusted_where_its_file_says_so(
-    telling: Telling, record: Record, receiver, act: Callable[[int], list[str]], tmp_path: Path
-) -> None:
+    telling, record, receiver, act, tmp_path
+):
     key, authority = tmp_path / "key", tmp_path / "ca.crt"
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
@@ -203,15 +190,13 @@ def test_a_webhook_of_a_companys_authority_is_trusted_where_its_file_says_so(
             Notices(record, [], list, wrong)
 
 
-def test_without_webhooks_no_thread_runs(telling: Telling, record: Record) -> None:
+def test_without_webhooks_no_thread_runs(telling, record):
     with telling(record) as notices:
         assert notices.states() == []
         assert not notices._thread.is_alive()
 
 
-def test_a_test_is_sent_at_once_though_the_webhook_has_failed_for_long(
-    record: Record, receiver, act: Callable[[int], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_test_is_sent_at_once_though_the_webhook_has_failed_for_long(record, receiver, act, monkeypatch):
     monkeypatch.setattr("deploy.notices.sender.LONGEST_PAUSE_S", 3600)
     receiver.answer = lambda number: 500 if number == 0 else 200
     sender = Sender(record, 1, receiver.webhook(), KEY, interval_s=1800)
@@ -225,7 +210,7 @@ def test_a_test_is_sent_at_once_though_the_webhook_has_failed_for_long(
     assert json.loads(receiver.got[2][2])["data"]["says"] == "bo tries the webhooks: this one takes notices"
 
 
-def test_what_waits_is_put_on_record_once_by_two_servers(url: str, record: Record, receiver) -> None:
+def test_what_waits_is_put_on_record_once_by_two_servers(url, record, receiver):
     waiting = Act("deploy server", "waiting", "0" * 64, {"reason": "it is proposed"}, origin="f" * 32)
     other = Record(url)
     for opened in (record, other):
@@ -271,9 +256,7 @@ def server(url: str, webhook: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.slow
-def test_kills_amid_sending_none_is_lost(
-    either_database: str, receiver, act_in: Callable[[Record, int], list[str]]
-) -> None:
+def test_kills_amid_sending_none_is_lost(either_database, receiver, act_in):
     """Half of them while a notice is under way: it was received, and the server never knew."""
     rng, record, ids = np.random.default_rng(7), Record(either_database), list[str]()
     webhook = receiver.webhook().url.get_secret_value()

@@ -21,7 +21,7 @@ def problems(
     return [str(problem) for problem in find_problems([DeploySettings])]
 
 
-def test_webhooks_to_listed_hosts_are_taken_by_any_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_webhooks_to_listed_hosts_are_taken_by_any_spelling(monkeypatch):
     webhooks = [{"url": URL.replace("hooks", "Hooks")}, {"url": "http://127.0.0.1:1/x", "form": "slack"}]
     assert problems(monkeypatch, webhooks, ["HOOKS.example.com", "127.0.0.1"], SECRET) == []
     settings = DeploySettings()
@@ -58,9 +58,7 @@ def test_webhooks_to_listed_hosts_are_taken_by_any_spelling(monkeypatch: pytest.
         ([{"url": URL, "follow": True}], ["hooks.example.com"], SECRET, "at 0: Extra inputs"),
     ],
 )
-def test_what_may_not_be_is_refused_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, webhooks: object, hosts: list[str], secret: str | None, said: str
-) -> None:
+def test_what_may_not_be_is_refused_in_one_line(monkeypatch, webhooks, hosts, secret, said):
     (problem,) = problems(monkeypatch, webhooks, hosts, secret)
     assert said in problem
     assert "\n" not in problem

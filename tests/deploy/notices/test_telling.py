@@ -58,14 +58,14 @@ def told(action: str, subject: str = DIGEST, plan: Plan | None = None, **details
         ),
     ],
 )
-def test_a_move_is_told_in_one_sentence(action: str, details: dict, type_: str, says: str) -> None:
+def test_a_move_is_told_in_one_sentence(action, details, type_, says):
     notice = told(action, plan=Plan(), **details)
     assert (notice.type, notice.data.says) == (f"io.forgewatch.{type_}", says)
     assert (notice.subject, notice.time, notice.id) == (DIGEST, AT, "e" * 64)
     assert notice.data.step == {"begin": "shadow", "step": "25 %", "promote": "live"}.get(action)
 
 
-def test_figures_findings_and_what_a_purge_took_are_in_the_data() -> None:
+def test_figures_findings_and_what_a_purge_took_are_in_the_data():
     check = {
         "name": "real is called fake",
         "counted": 9,
@@ -91,7 +91,7 @@ def test_figures_findings_and_what_a_purge_took_are_in_the_data() -> None:
 FOUND = {"statistic": "energy", "direction": "higher"}
 
 
-def test_what_drifts_is_named_be_it_a_source_or_all() -> None:
+def test_what_drifts_is_named_be_it_a_source_or_all():
     one = told("drift", "camera", source="camera", **FOUND)
     assert one.data.says == "verdicts on source 'camera' have drifted: energy is higher than before"
     assert one.data.details == {"source": "camera", **FOUND}
@@ -103,7 +103,7 @@ SOURCES = st.text(max_size=300)
 
 
 @given(SOURCES)
-def test_no_source_speaks_to_slack(source: str) -> None:
+def test_no_source_speaks_to_slack(source):
     """Which reads `<`, `>` and `&` as links, mentions and entities, and breaks lines."""
     for action in ("shift", "drift", "purge source"):
         body = json.loads(forms.slack(told(action, source, **FOUND)))
@@ -113,7 +113,7 @@ def test_no_source_speaks_to_slack(source: str) -> None:
         assert body["mrkdwn"] is False
 
 
-def test_a_mention_in_a_source_is_shown_as_it_is() -> None:
+def test_a_mention_in_a_source_is_shown_as_it_is():
     text = json.loads(forms.slack(told("purge source", "<!channel> & <http://e.com|x>")))["text"]
     assert text == (
         "Forgewatch: source '&lt;!channel&gt; &amp; &lt;http://e.com|x&gt;' is purged from the memory by ada"
@@ -121,7 +121,7 @@ def test_a_mention_in_a_source_is_shown_as_it_is() -> None:
 
 
 @given(SOURCES, st.integers(0, 2**40))
-def test_a_notice_is_the_same_at_each_try(source: str, now_s: int) -> None:
+def test_a_notice_is_the_same_at_each_try(source, now_s):
     one, other = told("shift", source), told("shift", source)
     assert forms.cloud_event(one) == forms.cloud_event(other)
     body = forms.cloud_event(one)
@@ -131,7 +131,7 @@ def test_a_notice_is_the_same_at_each_try(source: str, now_s: int) -> None:
     assert at_first["webhook-signature"] != later["webhook-signature"]
 
 
-def test_a_signature_is_as_the_specification_has_it() -> None:
+def test_a_signature_is_as_the_specification_has_it():
     """Computed by openssl: HMAC-SHA256 under 32 bytes of 0, over `id.1700000000.{}`."""
     notice = Notice(
         id="id", type="t", time=AT + timedelta(), subject="s", data=NoticeData(says="", by="", act=1)
@@ -143,7 +143,7 @@ def test_a_signature_is_as_the_specification_has_it() -> None:
 @pytest.mark.parametrize(
     "secret", ["", "whsec_", "whsec_c2hvcnQ=", "x" * 40, "whsec_" + "A" * 200, "whsec_é"]
 )
-def test_a_secret_that_is_none_is_refused_in_one_line(secret: str) -> None:
+def test_a_secret_that_is_none_is_refused_in_one_line(secret):
     with pytest.raises(ValueError, match="openssl rand") as refused:
         key_of(secret)
     assert secret == "" or secret not in str(refused.value).replace("whsec_ and", "").replace('"whsec_', "")
@@ -159,7 +159,7 @@ def test_a_secret_that_is_none_is_refused_in_one_line(secret: str) -> None:
         (TEST, "", "/"),
     ],
 )
-def test_a_notice_links_to_the_view_that_it_is_about(action: str, subject: str, path: str) -> None:
+def test_a_notice_links_to_the_view_that_it_is_about(action, subject, path):
     act = ActMessage(7, AT, "ada", action, subject, {"reason": "<http://evil>"}, "e" * 64)
     notice = notice_of(act, "https://forgewatch.example/")
     assert notice.data.link == f"https://forgewatch.example{path}"
@@ -211,11 +211,11 @@ def on_trial(since: datetime, *states: CheckState, inconclusive: str | None = No
         ("rejected", AFTER, 0),
     ],
 )
-def test_a_release_is_told_of_that_has_waited_for_a_day(state: State, waited: timedelta, count: int) -> None:
+def test_a_release_is_told_of_that_has_waited_for_a_day(state, waited, count):
     assert len(list(pending_notice("id", standing(state, NOW - waited), NOTHING, NOW))) == count
 
 
-def test_a_rollout_is_told_of_once_for_each_check_that_needs_labels() -> None:
+def test_a_rollout_is_told_of_once_for_each_check_that_needs_labels():
     view = on_trial(NOW, "look", "passed", "look")
     acts = list(pending_notice("id", LedgerState(), view, NOW))
     assert [act.details["reason"].partition(": check")[0] for act in acts] == [
@@ -225,14 +225,14 @@ def test_a_rollout_is_told_of_once_for_each_check_that_needs_labels() -> None:
     assert [act.origin for act in acts] == [act.origin for act in later]
 
 
-def test_an_inconclusive_rollout_is_told_of_again_after_a_day() -> None:
+def test_an_inconclusive_rollout_is_told_of_again_after_a_day():
     view = on_trial(NOW, "look", inconclusive="24 hours did not decide it")
     assert list(pending_notice("id", LedgerState(), view, NOW)) == []
     (act,) = pending_notice("id", LedgerState(), view, NOW + AFTER)
     assert act.details["reason"] == "its rollout is inconclusive: 24 hours did not decide it"
 
 
-def test_what_waits_anew_is_told_of_anew() -> None:
+def test_what_waits_anew_is_told_of_anew():
     first, again = (
         next(pending_notice("id", standing("proposed", NOW - AFTER - more), NOTHING, NOW))
         for more in (timedelta(0), timedelta(1))

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -17,14 +15,13 @@ from deploy.record.acts import Act, append
 from deploy.record.record import Record
 from deploy.record.rooms import MemoryActs
 from deploy.releases.ledger import DamagedLedgerError, Ledger, Move
-from deploy.server.services import Services
 from memory import acts
 from memory.store import Store
 
 DIGEST, EVALUATION = "a" * 64, "e" * 64
 
 
-def test_acts_come_back_as_they_went_in_the_newest_first(record: Record) -> None:
+def test_acts_come_back_as_they_went_in_the_newest_first(record):
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     record.append(
         Act("ada", "add token", "bo", {"role": "reviewer", "name": "Bø\u202e"}, at), Act("bo", "log in", "")
@@ -36,14 +33,14 @@ def test_acts_come_back_as_they_went_in_the_newest_first(record: Record) -> None
     assert record.prove().hash == newest.hash
 
 
-def test_what_stands_for_a_person_to_read_has_no_control_character_and_an_end(record: Record) -> None:
+def test_what_stands_for_a_person_to_read_has_no_control_character_and_an_end(record):
     record.append(Act("ada", "purge", "a\x00\x1b[2J\u202e" + "x" * 1000))
     (entry,) = record.entries(1)
     assert entry.subject.isprintable()
     assert len(entry.subject) == 300
 
 
-def test_a_transaction_that_fails_leaves_no_act(record: Record) -> None:
+def test_a_transaction_that_fails_leaves_no_act(record):
     def add_token() -> None:
         with record.write() as connection:
             append(connection, Act("ada", "add token", "bo"))
@@ -64,9 +61,7 @@ def test_a_transaction_that_fails_leaves_no_act(record: Record) -> None:
         ({"since": datetime(2026, 1, 3, tzinfo=UTC)}, [6, 5, 4, 3]),
     ],
 )
-def test_acts_are_found_by_who_what_and_since_when(
-    record: Record, given: dict[str, object], sequences: list[int]
-) -> None:
+def test_acts_are_found_by_who_what_and_since_when(record, given, sequences):
     for number in range(1, 7):
         actor, action = ("bo", "ada")[number % 2], "undo" if number in (1, 4) else "label"
         record.append(Act(actor, action, f"label {number}", at=datetime(2026, 1, number, tzinfo=UTC)))
@@ -74,7 +69,7 @@ def test_acts_are_found_by_who_what_and_since_when(
     assert [entry.sequence for entry in record.entries(2, **given)] == sequences[:2]  # type: ignore[arg-type]
 
 
-def test_a_move_of_the_ledger_is_on_record_with_it_and_a_refused_one_is_not(record: Record, url: str) -> None:
+def test_a_move_of_the_ledger_is_on_record_with_it_and_a_refused_one_is_not(record, url):
     ledger = Ledger(url)
     accepted = {"points of power lost": "ñ"}
     ledger.append(lambda history: [Move("ada", "approve", DIGEST, EVALUATION, accepted=accepted)])
@@ -87,7 +82,7 @@ def test_a_move_of_the_ledger_is_on_record_with_it_and_a_refused_one_is_not(reco
 
 
 @pytest.mark.slow
-def test_the_database_itself_refuses_to_change_the_past(either_database: str) -> None:
+def test_the_database_itself_refuses_to_change_the_past(either_database):
     record = Record(either_database)
     record.append(Act("ada", "label", "label 1"), Act("ada", "undo", "label 1"))
     for statement in ("UPDATE deploy_record SET actor = 'eve'", "DELETE FROM deploy_record"):
@@ -97,7 +92,7 @@ def test_the_database_itself_refuses_to_change_the_past(either_database: str) ->
     record.close()
 
 
-def test_replace_is_refused_too_which_no_trigger_of_a_delete_sees(record: Record) -> None:
+def test_replace_is_refused_too_which_no_trigger_of_a_delete_sees(record):
     record.append(Act("ada", "label", "label 1"))
     with record._engine.connect() as connection, pytest.raises(DBAPIError, match="append-only"):
         connection.execute(text("REPLACE INTO deploy_record SELECT * FROM deploy_record"))
@@ -116,7 +111,7 @@ for number in range(40):
 
 
 @pytest.mark.slow
-def test_processes_that_append_at_once_make_one_line(either_database: str) -> None:
+def test_processes_that_append_at_once_make_one_line(either_database):
     Record(either_database).close()
     processes = [
         subprocess.Popen([sys.executable, "-c", APPENDS, either_database, name])
@@ -137,8 +132,8 @@ def test_processes_that_append_at_once_make_one_line(either_database: str) -> No
 # What the server does with old rows of the ledger, which a reading alone does not prove again.
 @pytest.mark.parametrize("proves", [True, False])
 def test_an_old_row_of_the_ledger_that_was_changed_is_noticed_while_the_server_runs(
-    services: Services, tmp_path: Path, without_triggers: Any, proves: bool
-) -> None:
+    services, tmp_path, without_triggers, proves
+):
     """With the control: without the timer's proof, a reading of the newest rows does not see it."""
     services.ledger.append(lambda _: [Move("ada", "raise epoch", "", "", epoch=at) for at in range(1, 401)])
     services.ledger.events()
@@ -171,7 +166,7 @@ def subjects(record: Record) -> list[str]:
     return [entry.subject for entry in reversed(record.entries(1000))]
 
 
-def test_each_act_of_the_memory_comes_on_record_once_in_its_order(record: Record, memory: Store) -> None:
+def test_each_act_of_the_memory_comes_on_record_once_in_its_order(record, memory):
     way = MemoryActs(memory, record)
     put(memory, "c1", "c2")
     assert (way.bring_in(), way.bring_in()) == (2, 0)
@@ -182,7 +177,7 @@ def test_each_act_of_the_memory_comes_on_record_once_in_its_order(record: Record
     assert record.entries(1)[0].details == {"into": ["c3", "é"]}
 
 
-def test_a_memory_s_transaction_that_fails_leaves_no_act(record: Record, memory: Store) -> None:
+def test_a_memory_s_transaction_that_fails_leaves_no_act(record, memory):
     def purge() -> None:
         with memory.write() as connection:
             acts.append(connection, "ada", "purge", "camera")
@@ -193,7 +188,7 @@ def test_a_memory_s_transaction_that_fails_leaves_no_act(record: Record, memory:
     assert MemoryActs(memory, record).bring_in() == 0
 
 
-def test_servers_that_bring_in_at_once_do_so_once(url: str, memory: Store) -> None:
+def test_servers_that_bring_in_at_once_do_so_once(url, memory):
     put(memory, *(f"c{number}" for number in range(30)))
     records = [Record(url) for _ in range(4)]
     ways = [MemoryActs(memory, record) for record in records]
@@ -204,9 +199,7 @@ def test_servers_that_bring_in_at_once_do_so_once(url: str, memory: Store) -> No
         record.close()
 
 
-def test_a_memory_that_was_restored_loses_no_act_that_came_after(
-    tmp_path: object, record: Record, memory: Store
-) -> None:
+def test_a_memory_that_was_restored_loses_no_act_that_came_after(tmp_path, record, memory):
     put(memory, "c1")
     older = Store(f"sqlite:///{tmp_path}/older.sqlite")
     with memory.read() as connection, older.write() as copy:

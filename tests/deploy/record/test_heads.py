@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -106,9 +106,6 @@ def forge_acceptance(shell: sqlite3.Connection, database: str, row: int, rng: np
     return recompute(shell, database, row, rng)
 
 
-Tampering = Callable[[sqlite3.Connection, str, int, np.random.Generator], int]
-
-
 @pytest.fixture
 def untouched(shell: sqlite3.Connection, published: object) -> Iterator[sqlite3.Connection]:
     """The record as it was, to be written over the changed one."""
@@ -121,13 +118,13 @@ def untouched(shell: sqlite3.Connection, published: object) -> Iterator[sqlite3.
 @pytest.mark.parametrize("tampering", [edit, delete, insert, cut, recompute, forge_acceptance])
 @pytest.mark.parametrize("compaction", [False, True])
 def test_of_a_hundred_tamperings_of_each_kind_all_are_noticed_where_they_begin(
-    record: Record,
-    published: list[PublishedHead],
-    shell: sqlite3.Connection,
-    untouched: sqlite3.Connection,
-    tampering: Tampering,
-    compaction: bool,
-) -> None:
+    record,
+    published,
+    shell,
+    untouched,
+    tampering,
+    compaction,
+):
     """With what compaction leaves, a chain that was computed anew is noticed, and the place is a range."""
     rng, heads = np.random.default_rng(23), compacted(published) if compaction else published
     for _ in range(100):
@@ -144,16 +141,16 @@ def test_of_a_hundred_tamperings_of_each_kind_all_are_noticed_where_they_begin(
 
 @pytest.mark.parametrize("tampering", [cut, recompute])
 def test_without_published_heads_neither_a_cut_tail_nor_a_new_chain_shows(
-    record: Record, published: list[PublishedHead], shell: sqlite3.Connection, tampering: Tampering
-) -> None:
+    record, published, shell, tampering
+):
     tampering(shell, record.id, 50, np.random.default_rng(0))
     verify(record, [])
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_another_identity_of_the_database_is_a_difference_whether_or_not_its_chain_fits(
-    record: Record, url: str, published: list[PublishedHead], shell: sqlite3.Connection, whole: bool
-) -> None:
+    record, url, published, shell, whole
+):
     record.close()
     shell.execute("UPDATE deploy_ledger_identity SET id = ?", ("f" * 32,))
     with pytest.raises(BrokenChainError, match="row 1 "):
@@ -172,9 +169,7 @@ def test_another_identity_of_the_database_is_a_difference_whether_or_not_its_cha
     changed.close()
 
 
-def test_a_difference_that_is_accepted_is_a_head_itself_and_settles_no_later_one(
-    record: Record, published: list[PublishedHead], shell: sqlite3.Connection
-) -> None:
+def test_a_difference_that_is_accepted_is_a_head_itself_and_settles_no_later_one(record, published, shell):
     cut(shell, record.id, 100, np.random.default_rng(0))
     seen = difference(record, published)
     settled = accept(record, published, "ada", seen, "restored the backup of 3 May")
@@ -193,9 +188,7 @@ def test_a_difference_that_is_accepted_is_a_head_itself_and_settles_no_later_one
         compare(record, [*published, settled])
 
 
-def test_what_was_accepted_hides_no_row_before_it(
-    record: Record, published: list[PublishedHead], shell: sqlite3.Connection
-) -> None:
+def test_what_was_accepted_hides_no_row_before_it(record, published, shell):
     cut(shell, record.id, 100, np.random.default_rng(0))
     settled = accept(record, published, "ada", difference(record, published), "restored")
     recompute(shell, record.id, 50, np.random.default_rng(0))
@@ -203,9 +196,7 @@ def test_what_was_accepted_hides_no_row_before_it(
         compare(record, [*published, settled])
 
 
-def test_a_forged_head_of_more_acts_is_one_line_and_is_settled_by_an_admin(
-    record: Record, published: list[PublishedHead]
-) -> None:
+def test_a_forged_head_of_more_acts_is_one_line_and_is_settled_by_an_admin(record, published):
     forged = PublishedHead(database=record.id, size=10**9, hash="f" * 64, at=datetime(2999, 1, 1, tzinfo=UTC))
     with pytest.raises(HeadsDifferError, match=r"row 121 .* gone.*record accept"):
         compare(record, [*published, forged])
@@ -217,12 +208,12 @@ def test_a_forged_head_of_more_acts_is_one_line_and_is_settled_by_an_admin(
 
 @pytest.mark.parametrize("tampering", [cut, recompute, "head", "other head", "restored"])
 def test_a_difference_that_changed_after_it_was_seen_is_not_accepted(
-    record: Record,
-    published: list[PublishedHead],
-    shell: sqlite3.Connection,
-    untouched: sqlite3.Connection,
-    tampering: Tampering | str,
-) -> None:
+    record,
+    published,
+    shell,
+    untouched,
+    tampering,
+):
     """That it is whole again is a change, too."""
     cut(shell, record.id, 100, np.random.default_rng(0))
     seen = difference(record, published)

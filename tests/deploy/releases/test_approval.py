@@ -1,8 +1,7 @@
 """The rules of release over any history."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -18,23 +17,18 @@ from deploy.releases.standing import TRANSITIONS, Consequence, LedgerState, repl
 
 A, B, C, D = (letter * 64 for letter in "abcd")
 LEDGER = "0" * 32
-NewHistory = Callable[..., Any]
-"""Makes a conftest.History of wishes."""
 
 ACTIONS = ("propose", "approve", "promote", "reject", "rollback")
 WISHES = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.sampled_from((A, B, C, D)), st.sampled_from((None, None, A, B))),
     max_size=40,
 )
-Wishes = list[tuple[str, str, str | None]]
 ALL_VERBS = (*get_args(Action), *get_args(Consequence))
 
 
 @pytest.mark.slow
 @given(WISHES)
-def test_nothing_else_than_the_table_decides_which_state_follows(
-    new_history: NewHistory, wishes: Wishes
-) -> None:
+def test_nothing_else_than_the_table_decides_which_state_follows(new_history, wishes):
     history = new_history()
     allowed = {(before, after) for (before, _), after in TRANSITIONS.items()}
     for wish in wishes:
@@ -46,9 +40,7 @@ def test_nothing_else_than_the_table_decides_which_state_follows(
 
 
 @given(WISHES, st.sampled_from(ACTIONS), st.sampled_from((A, B, C, D)))
-def test_a_rule_allows_no_move_that_the_table_has_not(
-    new_history: NewHistory, wishes: Wishes, action: Action, digest: str
-) -> None:
+def test_a_rule_allows_no_move_that_the_table_has_not(new_history, wishes, action, digest):
     history = new_history(*wishes)
     known = replay(history.events).releases
     if action == "rollback":
@@ -58,9 +50,7 @@ def test_a_rule_allows_no_move_that_the_table_has_not(
 
 
 @given(st.sampled_from(sorted(set(ALL_VERBS) - {"raise epoch"})), st.sampled_from([*STATES]))
-def test_a_ledger_that_holds_a_move_against_the_table_is_damaged(
-    new_history: NewHistory, verb: Any, state: str
-) -> None:
+def test_a_ledger_that_holds_a_move_against_the_table_is_damaged(new_history, verb, state):
     ways = {
         "proposed": [("propose", A)],
         "approved": [("propose", A), ("approve", A)],
@@ -77,9 +67,7 @@ def test_a_ledger_that_holds_a_move_against_the_table_is_damaged(
 
 @pytest.mark.slow
 @given(WISHES)
-def test_after_any_sequence_at_most_one_release_is_live_and_the_rollout_names_it(
-    new_history: NewHistory, wishes: Wishes
-) -> None:
+def test_after_any_sequence_at_most_one_release_is_live_and_the_rollout_names_it(new_history, wishes):
     standing = replay(new_history(*wishes).events)
     live = [digest for digest, release in standing.releases.items() if release.state == "live"]
     rollout = standing.rollout(LEDGER)
@@ -88,7 +76,7 @@ def test_after_any_sequence_at_most_one_release_is_live_and_the_rollout_names_it
 
 @pytest.mark.slow
 @given(WISHES)
-def test_once_something_is_live_something_stays_live(new_history: NewHistory, wishes: Wishes) -> None:
+def test_once_something_is_live_something_stays_live(new_history, wishes):
     history = new_history()
     seen_live = False
     for wish in wishes:
@@ -100,7 +88,7 @@ def test_once_something_is_live_something_stays_live(new_history: NewHistory, wi
 
 @pytest.mark.slow
 @given(WISHES)
-def test_a_rejected_release_stays_rejected(new_history: NewHistory, wishes: Wishes) -> None:
+def test_a_rejected_release_stays_rejected(new_history, wishes):
     history = new_history()
     rejected: set[str] = set()
     for wish in wishes:
@@ -111,9 +99,7 @@ def test_a_rejected_release_stays_rejected(new_history: NewHistory, wishes: Wish
 
 
 @given(WISHES)
-def test_what_goes_live_was_approved_by_a_person_and_measured_against_what_was_live(
-    new_history: NewHistory, wishes: Wishes
-) -> None:
+def test_what_goes_live_was_approved_by_a_person_and_measured_against_what_was_live(new_history, wishes):
     events = new_history(*wishes).events
     for at, event in enumerate(events):
         if event.move.action == "promote":
@@ -124,7 +110,7 @@ def test_what_goes_live_was_approved_by_a_person_and_measured_against_what_was_l
 
 
 @given(WISHES)
-def test_what_waits_was_measured_against_what_is_live(new_history: NewHistory, wishes: Wishes) -> None:
+def test_what_waits_was_measured_against_what_is_live(new_history, wishes):
     standing = replay(new_history(*wishes).events)
     live = standing.live.digest if standing.live else None
     waiting = [one for one in standing.releases.values() if one.state in ("proposed", "approved")]
@@ -132,9 +118,7 @@ def test_what_waits_was_measured_against_what_is_live(new_history: NewHistory, w
 
 
 @given(WISHES)
-def test_the_rollouts_sequence_grows_exactly_when_the_rollout_changes(
-    new_history: NewHistory, wishes: Wishes
-) -> None:
+def test_the_rollouts_sequence_grows_exactly_when_the_rollout_changes(new_history, wishes):
     events = new_history(*wishes).events
     previous = None
     for length in range(1, len(events) + 1):
@@ -147,9 +131,7 @@ def test_the_rollouts_sequence_grows_exactly_when_the_rollout_changes(
 
 @pytest.mark.slow
 @given(WISHES, st.sampled_from((A, B, C, D)))
-def test_rollback_undoes_a_promotion_whatever_came_before(
-    new_history: NewHistory, wishes: Wishes, digest: str
-) -> None:
+def test_rollback_undoes_a_promotion_whatever_came_before(new_history, wishes, digest):
     history = new_history(*wishes, ("propose", digest), ("approve", digest))
     before = replay(history.events)
     if not history.wish("promote", digest) or before.live is None:
@@ -161,7 +143,7 @@ def test_rollback_undoes_a_promotion_whatever_came_before(
     assert undone.releases[digest].state == "rolled back"
 
 
-def test_approving_and_going_live_are_two_moves(new_history: NewHistory) -> None:
+def test_approving_and_going_live_are_two_moves(new_history):
     history = new_history(("propose", A), ("approve", A))
     standing = replay(history.events)
     assert (standing.releases[A].state, standing.live) == ("approved", None)
@@ -173,8 +155,8 @@ def test_approving_and_going_live_are_two_moves(new_history: NewHistory) -> None
 
 
 def test_a_promotion_retires_the_release_before_and_lets_its_other_children_expire(
-    new_history: NewHistory,
-) -> None:
+    new_history,
+):
     history = new_history(*go_live(A), ("propose", B), ("propose", C), ("approve", C))
     assert history.wish("approve", B)
     assert history.wish("promote", B)
@@ -188,8 +170,8 @@ def test_a_promotion_retires_the_release_before_and_lets_its_other_children_expi
 
 
 def test_of_two_proposals_on_one_parent_the_second_is_refused_once_the_first_is_live(
-    new_history: NewHistory,
-) -> None:
+    new_history,
+):
     history = new_history(*go_live(A), *go_live(B))
     with pytest.raises(ApprovalError, match="compared with aaaaaaaaaaaa, but bbbbbbbbbbbb is live") as said:
         history.moves("propose", C, A)
@@ -197,8 +179,8 @@ def test_of_two_proposals_on_one_parent_the_second_is_refused_once_the_first_is_
 
 
 def test_a_proposal_of_an_older_ledger_that_never_expired_is_refused_at_its_approval(
-    new_history: NewHistory,
-) -> None:
+    new_history,
+):
     history = new_history(*go_live(A), ("propose", B), ("propose", C), ("approve", B))
     moves = history.moves("promote", B)
     history.force(*(move for move in moves if move.action != "expire"))
@@ -206,7 +188,7 @@ def test_a_proposal_of_an_older_ledger_that_never_expired_is_refused_at_its_appr
         history.moves("approve", C)
 
 
-def test_a_rolled_back_or_expired_release_may_be_proposed_and_approved_again(new_history: NewHistory) -> None:
+def test_a_rolled_back_or_expired_release_may_be_proposed_and_approved_again(new_history):
     history = new_history(*go_live(A), ("propose", C), *go_live(B), ("rollback", B))
     states = {digest: release.state for digest, release in replay(history.events).releases.items()}
     assert (states[B], states[C]) == ("rolled back", "expired")
@@ -216,13 +198,13 @@ def test_a_rolled_back_or_expired_release_may_be_proposed_and_approved_again(new
     assert history.wish("promote", C)
 
 
-def test_rollback_without_an_earlier_release_is_refused(new_history: NewHistory) -> None:
+def test_rollback_without_an_earlier_release_is_refused(new_history):
     with pytest.raises(ApprovalError, match="no earlier release"):
         new_history(*go_live(A)).moves("rollback", A)
 
 
 @pytest.mark.parametrize("part", ["digest", "evaluation_digest"])
-def test_an_approval_is_void_when_the_bytes_on_disk_changed(new_history: NewHistory, part: str) -> None:
+def test_an_approval_is_void_when_the_bytes_on_disk_changed(new_history, part):
     history = new_history(("propose", A))
     evidence = history.evidence(A)
     changed = replace(evidence, **{part: "0" * 64})
@@ -234,22 +216,22 @@ def test_an_approval_is_void_when_the_bytes_on_disk_changed(new_history: NewHist
 
 
 @pytest.mark.parametrize("part", ["digest", "evaluation_digest"])
-def test_a_rollback_to_changed_bytes_is_refused(new_history: NewHistory, part: str) -> None:
+def test_a_rollback_to_changed_bytes_is_refused(new_history, part):
     history = new_history(*go_live(A), *go_live(B))
     changed = replace(history.evidence(A), **{part: "0" * 64})
     with pytest.raises(EvidenceError, match="bytes give 000"):
         approval.rollback(history.events, TakeOut(reason="worse"), changed, "ada")
 
 
-def test_approving_another_evaluation_than_the_proposed_one_is_refused(new_history: NewHistory) -> None:
+def test_approving_another_evaluation_than_the_proposed_one_is_refused(new_history):
     history = new_history(("propose", A))
     with pytest.raises(ApprovalError, match="not the one that was proposed"):
         history.approve(A, evaluation_digest="0" * 64)
 
 
 def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is_refused(
-    new_history: NewHistory,
-) -> None:
+    new_history,
+):
     history = new_history(("propose", A))
     assert history.moves("propose", A) == []
     other = history.candidate(A, None).model_copy(update={"update": 2})
@@ -257,7 +239,7 @@ def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is
         approval.propose(history.events, other, history.evidence(A), history.bounds, "updater")
 
 
-def test_a_digest_that_nobody_proposed_is_unknown_and_an_empty_ledger_has_no_rollout() -> None:
+def test_a_digest_that_nobody_proposed_is_unknown_and_an_empty_ledger_has_no_rollout():
     with pytest.raises(UnknownReleaseError):
         approval.reject((), A, "no", "ada")
     assert replay(()) == LedgerState()

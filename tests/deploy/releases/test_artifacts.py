@@ -2,7 +2,6 @@
 
 import shutil
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 from onnx import StringStringEntryProto, TensorProto, helper
-from s3_server import Line
 
 from deploy.releases import artifacts
 from deploy.releases.artifacts import (
@@ -20,11 +18,10 @@ from deploy.releases.artifacts import (
     ArtifactsUnavailableError,
     ArtifactTooLargeError,
 )
-from detector.release.artifact import DETECTOR, FILES, MANIFEST, SCANNER, WEIGHTS, Artifact, Graph, seal
+from detector.release.artifact import DETECTOR, FILES, MANIFEST, SCANNER, WEIGHTS, Artifact, seal
 from memory.crops import object_store
 from memory.crops.object_store import ObjectStore
 
-Make = Callable[..., Artifact]
 MAX_BYTES = 2**26
 
 
@@ -57,9 +54,7 @@ def is_whole(store: ArtifactStore, artifact: Artifact) -> bool:
     return there == {name: stored(store, artifact.digest, name) for name in names}
 
 
-def test_an_artifact_is_there_with_its_manifest_and_not_before(
-    store: ArtifactStore, url: str, make_artifact: Make
-) -> None:
+def test_an_artifact_is_there_with_its_manifest_and_not_before(store, url, make_artifact):
     artifact = make_artifact()
     put(store, artifact, *artifact.manifest.files)
     for ask in (store.evidence, lambda digest: store.read(digest, WEIGHTS)):
@@ -84,9 +79,7 @@ NODES: dict[str, Any] = {
 
 @pytest.mark.parametrize("graph", [DETECTOR, pytest.param(SCANNER, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("why", NODES)
-def test_a_release_has_listed_operators_alone_in_each_of_its_graphs(
-    request: pytest.FixtureRequest, tmp_path: Path, graph: Graph, why: str
-) -> None:
+def test_a_release_has_listed_operators_alone_in_each_of_its_graphs(request, tmp_path, graph, why):
     store, scans = ArtifactStore(str(tmp_path / "store"), MAX_BYTES), graph is SCANNER
     good = request.getfixturevalue("scanned_artifact" if scans else "make_artifact")
     put(store, artifact := good if scans else good())  # the updater's own graphs are taken
@@ -97,7 +90,7 @@ def test_a_release_has_listed_operators_alone_in_each_of_its_graphs(
         put(store, seal(folder, artifact.manifest))
 
 
-def test_a_large_artifact_goes_in_parts(store: ArtifactStore, make_artifact: Make) -> None:
+def test_a_large_artifact_goes_in_parts(store, make_artifact):
     small = make_artifact()
     (small.folder / WEIGHTS).write_bytes(bytes(range(256)) * (40 * 2**12))
     artifact = seal(small.folder, small.manifest)
@@ -106,7 +99,7 @@ def test_a_large_artifact_goes_in_parts(store: ArtifactStore, make_artifact: Mak
     assert store.evidence(artifact.digest).digest == artifact.digest
 
 
-def test_a_file_over_the_limit_is_refused(url: str) -> None:
+def test_a_file_over_the_limit_is_refused(url):
     store = ArtifactStore(url, 10)
     with store.upload("a" * 64, WEIGHTS) as upload:
         upload.write(b"x" * 10)
@@ -115,18 +108,14 @@ def test_a_file_over_the_limit_is_refused(url: str) -> None:
     assert ObjectStore(url).names() == []
 
 
-def test_files_that_came_by_way_of_several_servers_make_one_artifact(
-    store: ArtifactStore, url: str, make_artifact: Make
-) -> None:
+def test_files_that_came_by_way_of_several_servers_make_one_artifact(store, url, make_artifact):
     artifact = make_artifact()
     for number, name in enumerate((*artifact.manifest.files, MANIFEST)):
         put(ArtifactStore(url, MAX_BYTES) if number % 2 else store, artifact, name)
     assert is_whole(store, artifact)
 
 
-def test_other_bytes_are_refused_and_the_right_ones_taken_afterwards(
-    store: ArtifactStore, make_artifact: Make
-) -> None:
+def test_other_bytes_are_refused_and_the_right_ones_taken_afterwards(store, make_artifact):
     artifact = make_artifact()
     put(store, artifact, *artifact.manifest.files)
     send(store, artifact.digest, WEIGHTS, b"other bytes")
@@ -140,8 +129,8 @@ def test_other_bytes_are_refused_and_the_right_ones_taken_afterwards(
 
 
 def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
-    store: ArtifactStore, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store, make_artifact, monkeypatch
+):
     artifact = make_artifact()
     put(store, artifact, *artifact.manifest.files)
     verify = artifacts.verify_signed
@@ -158,9 +147,7 @@ def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
     assert store.evidence(artifact.digest).digest == artifact.digest
 
 
-def test_a_manifest_that_came_first_or_is_another_is_refused(
-    store: ArtifactStore, make_artifact: Make
-) -> None:
+def test_a_manifest_that_came_first_or_is_another_is_refused(store, make_artifact):
     artifact = make_artifact()
     for manifest in ((artifact.folder / MANIFEST).read_bytes(), b"{}", b""):
         with pytest.raises(ArtifactRefusedError, match="not complete"):
@@ -169,9 +156,7 @@ def test_a_manifest_that_came_first_or_is_another_is_refused(
         store.evidence(artifact.digest)
 
 
-def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
-    store: ArtifactStore, url: str, make_artifact: Make
-) -> None:
+def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(store, url, make_artifact):
     artifact = make_artifact()
     again = ArtifactStore(url, MAX_BYTES)  # as another server has it
 
@@ -186,7 +171,7 @@ def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(
     assert is_whole(store, artifact)
 
 
-def test_evidence_reads_every_byte_anew(store: ArtifactStore, url: str, make_artifact: Make) -> None:
+def test_evidence_reads_every_byte_anew(store, url, make_artifact):
     artifact = make_artifact()
     put(store, artifact)
     ObjectStore(url).write(f"{artifact.digest}/{WEIGHTS}", b"other bytes")
@@ -198,9 +183,7 @@ def test_evidence_reads_every_byte_anew(store: ArtifactStore, url: str, make_art
 
 
 @pytest.mark.slow
-def test_a_folders_artifacts_are_copied_into_a_bucket_as_they_are(
-    bucket: str, make_artifact: Make, tmp_path: Path
-) -> None:
+def test_a_folders_artifacts_are_copied_into_a_bucket_as_they_are(bucket, make_artifact, tmp_path):
     artifact = make_artifact()
     folder, store = (ArtifactStore(url, MAX_BYTES) for url in (str(tmp_path / "store"), bucket))
     put(folder, artifact)
@@ -210,7 +193,7 @@ def test_a_folders_artifacts_are_copied_into_a_bucket_as_they_are(
 
 
 @pytest.mark.parametrize("name", ["extra.html", "handler.py", "Manifest.json", "", "../x", ".used"])
-def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactStore, url: str, name: str) -> None:
+def test_no_other_names_than_an_artifacts_are_taken(store, url, name):
     for digest, file in (("a" * 64, name), (".incoming", WEIGHTS), ("A" * 64, WEIGHTS)):
         with pytest.raises(ArtifactRefusedError):
             store.read(digest, file)
@@ -222,8 +205,8 @@ def test_no_other_names_than_an_artifacts_are_taken(store: ArtifactStore, url: s
 
 
 def test_what_no_release_names_and_nobody_uses_is_collected_when_it_is_old(
-    store: ArtifactStore, url: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store, url, make_artifact, monkeypatch
+):
     named, old, unfinished, unfinished_named = (make_artifact() for _ in range(4))
     for artifact in (named, old):
         put(store, artifact)
@@ -246,9 +229,7 @@ def test_what_no_release_names_and_nobody_uses_is_collected_when_it_is_old(
 
 
 @pytest.mark.parametrize("use", ["evidence", "put"])
-def test_an_artifact_that_is_used_while_it_is_collected_stays(
-    store: ArtifactStore, url: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch, use: str
-) -> None:
+def test_an_artifact_that_is_used_while_it_is_collected_stays(store, url, make_artifact, monkeypatch, use):
     artifact = make_artifact()
     put(store, artifact)
     ObjectStore(url).delete(f".used/{artifact.digest}")
@@ -271,8 +252,8 @@ def test_an_artifact_that_is_used_while_it_is_collected_stays(
 
 @pytest.mark.slow
 def test_a_completion_that_breaks_off_anywhere_is_never_served_and_is_done_again(
-    line: Line, bucket: str, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    line, bucket, make_artifact, monkeypatch
+):
     monkeypatch.setattr(object_store, "CALL_S", 5.0)
     artifact = make_artifact()
     whole = ArtifactStore(bucket, MAX_BYTES)
@@ -300,9 +281,7 @@ def test_a_completion_that_breaks_off_anywhere_is_never_served_and_is_done_again
 
 
 @pytest.mark.parametrize("kind", ["folder", pytest.param("bucket", marks=pytest.mark.slow)])
-def test_a_store_that_is_gone_holds_no_artifacts_and_lacks_none(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_a_store_that_is_gone_holds_no_artifacts_and_lacks_none(kind, request, tmp_path):
     if kind == "bucket":
         there = ArtifactStore(request.getfixturevalue("bucket"), MAX_BYTES)
         gone, said = ArtifactStore("s3://no-such-bucket/x", MAX_BYTES), "no bucket no-such-bucket"
@@ -331,8 +310,8 @@ def put_whole(store: ArtifactStore, artifact: Artifact) -> None:
 
 
 def test_an_artifact_that_is_completed_leaves_what_another_server_is_taking_in(
-    tmp_path: Path, make_artifact: Callable[..., Artifact], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, make_artifact, monkeypatch
+):
     artifact, copyfile = make_artifact(), shutil.copyfile
     store, again = (ArtifactStore(str(tmp_path / "store"), 2**26) for _ in range(2))
     completed: list[Path] = []

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from bars import Bar
 from pydantic import ValidationError
-from signers import MakeSigner, Signer
+from signers import Signer
 
 from deploy.release_records import Release
 from deploy.releases.artifacts import ArtifactMissingError, ArtifactRefusedError, ArtifactStore
@@ -61,31 +60,27 @@ def judge(make_evaluation: Callable[..., Evaluation]) -> Judge:
     return run
 
 
-def test_what_holds_by_its_own_bytes_passes(judge: Judge) -> None:
+def test_what_holds_by_its_own_bytes_passes(judge):
     judge()
 
 
-def test_a_candidate_without_gates_is_refused(judge: Judge) -> None:
+def test_a_candidate_without_gates_is_refused(judge):
     with pytest.raises(EvidenceError, match="without gates"):
         judge(gates=())
 
 
-def test_a_gate_that_does_not_hold_by_the_bytes_is_no_error_but_a_finding_for_a_person(judge: Judge) -> None:
+def test_a_gate_that_does_not_hold_by_the_bytes_is_no_error_but_a_finding_for_a_person(judge):
     judge(named=0.4)
 
 
-def test_a_gate_that_is_said_to_hold_and_does_not_by_the_bytes_is_refused(
-    judge: Judge, make_evaluation: Callable[..., Evaluation]
-) -> None:
+def test_a_gate_that_is_said_to_hold_and_does_not_by_the_bytes_is_refused(judge, make_evaluation):
     gates = make_evaluation(CLASSES, A, KNOWN, named=0.4).gates
     held = tuple(gate.model_copy(update={"holds": True, "mends": None}) for gate in gates)
     with pytest.raises(EvidenceError, match=r"says 0\.4 .*, holds, its evaluation gives 0\.4 .*, broken"):
         judge(gates=held, named=0.4)
 
 
-def test_gates_that_the_bytes_do_not_give_are_refused(
-    judge: Judge, make_evaluation: Callable[..., Evaluation]
-) -> None:
+def test_gates_that_the_bytes_do_not_give_are_refused(judge, make_evaluation):
     good = make_evaluation(CLASSES, A, KNOWN, named=0.9).gates
     with pytest.raises(EvidenceError, match=r"says 0\.9 .*, holds, its evaluation gives 0\.4 .*, broken"):
         judge(gates=good, named=0.4)
@@ -96,12 +91,12 @@ def test_gates_that_the_bytes_do_not_give_are_refused(
         judge(gates=(*good, invented))
 
 
-def test_bounds_of_another_process_are_told_from_false_figures(judge: Judge) -> None:
+def test_bounds_of_another_process_are_told_from_false_figures(judge):
     with pytest.raises(EvidenceError, match=r"bound 0\.5 in the updater and 0\.7 here.*FORGEWATCH_UPDATER_"):
         judge(bounds=UpdaterSettings(min_new_named=0.7))
 
 
-def test_a_candidate_that_lost_a_family_of_the_live_release_is_refused(judge: Judge) -> None:
+def test_a_candidate_that_lost_a_family_of_the_live_release_is_refused(judge):
     with pytest.raises(EvidenceError, match="the live release knows blend, which it does not know"):
         judge(classes=("real", "noise", "upsampling"))
 
@@ -118,15 +113,12 @@ def test_a_candidate_that_lost_a_family_of_the_live_release_is_refused(judge: Ju
         ({"after": None}, "no evaluation: after"),
     ],
 )
-def test_an_evaluation_of_something_else_is_refused(
-    judge: Judge, bytes_say: dict[str, Any], why: str
-) -> None:
+def test_an_evaluation_of_something_else_is_refused(judge, bytes_say, why):
     with pytest.raises(EvidenceError, match=why):
         judge(**bytes_say)
 
 
 # The store takes and shows what a trusted key signed, in a folder and in a real S3 server.
-Make = Callable[..., Artifact]
 MAX_BYTES = 2**26
 
 
@@ -139,9 +131,7 @@ def signed(artifact: Artifact, signer: Signer) -> Artifact:
     return artifact
 
 
-def test_a_signature_is_kept_beside_the_files_and_read_with_the_evidence(
-    url: str, make_artifact: Make, signer: Signer
-) -> None:
+def test_a_signature_is_kept_beside_the_files_and_read_with_the_evidence(url, make_artifact, signer):
     store = ArtifactStore(url, MAX_BYTES, signer.certificate)
     artifact = signed(make_artifact(), signer)
     put(store, artifact, *artifact.manifest.files, SIGNATURE, MANIFEST)
@@ -153,8 +143,8 @@ def test_a_signature_is_kept_beside_the_files_and_read_with_the_evidence(
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("how", ["not signed", "signed by another"])
 def test_what_no_trusted_key_signed_is_neither_taken_nor_shown_as_evidence(
-    url: str, make_artifact: Make, signer: Signer, make_signer: MakeSigner, bar: Bar, how: str
-) -> None:
+    url, make_artifact, signer, make_signer, bar, how
+):
     bar.count(2)
     store = ArtifactStore(url, MAX_BYTES, signer.certificate)
     artifact = make_artifact()
@@ -173,9 +163,7 @@ def test_what_no_trusted_key_signed_is_neither_taken_nor_shown_as_evidence(
         store.evidence(artifact.digest)
 
 
-def test_a_complete_artifact_is_signed_again_by_a_trusted_key_alone(
-    url: str, make_artifact: Make, signer: Signer, make_signer: MakeSigner
-) -> None:
+def test_a_complete_artifact_is_signed_again_by_a_trusted_key_alone(url, make_artifact, signer, make_signer):
     artifact = make_artifact()
     without, store = ArtifactStore(url, MAX_BYTES), ArtifactStore(url, MAX_BYTES, signer.certificate)
     put(without, artifact)
@@ -211,8 +199,8 @@ def approved(history: Any, accept: dict[str, str]) -> list[Move]:
 
 
 def test_a_candidate_of_which_a_gate_does_not_hold_waits_as_proposed_with_findings(
-    with_findings: Any,
-) -> None:
+    with_findings,
+):
     release = replay(with_findings.events).releases[DIGEST]
     assert (release.state, [gate.name for gate in release.candidate.findings]) == (
         "proposed with findings",
@@ -221,7 +209,7 @@ def test_a_candidate_of_which_a_gate_does_not_hold_waits_as_proposed_with_findin
     assert with_findings.moves("propose", DIGEST) == []
 
 
-def test_a_finding_without_a_reason_is_not_approved_and_the_line_names_it(with_findings: Any) -> None:
+def test_a_finding_without_a_reason_is_not_approved_and_the_line_names_it(with_findings):
     with pytest.raises(
         ApprovalError, match=rf'no reason was given for: {NAMED}: 0\.1.*--accept "{NAMED}=WHY"'
     ):
@@ -231,14 +219,14 @@ def test_a_finding_without_a_reason_is_not_approved_and_the_line_names_it(with_f
     assert not with_findings.wish("promote", DIGEST)
 
 
-def test_a_reason_for_what_is_no_finding_is_refused(with_findings: Any, new_history: NewHistory) -> None:
+def test_a_reason_for_what_is_no_finding_is_refused(with_findings, new_history):
     with pytest.raises(ApprovalError, match=f"'nonsense' is no finding .* its findings are '{NAMED}'"):
         approved(with_findings, {NAMED: "few items", "nonsense": "why"})
     with pytest.raises(ApprovalError, match="it has no findings"):
         approved(new_history(("propose", DIGEST)), {NAMED: "few items"})
 
 
-def test_with_a_reason_for_each_finding_it_is_approved_and_the_move_keeps_them(with_findings: Any) -> None:
+def test_with_a_reason_for_each_finding_it_is_approved_and_the_move_keeps_them(with_findings):
     (move,) = approved(with_findings, {NAMED: "few items"})
     assert (move.actor, move.accepted) == ("ada", {NAMED: "few items"})
     with_findings.force(move)
@@ -247,7 +235,7 @@ def test_with_a_reason_for_each_finding_it_is_approved_and_the_move_keeps_them(w
 
 
 @pytest.mark.parametrize("action", ["reject", "expire"])
-def test_a_proposal_with_findings_may_be_refused_and_may_expire(with_findings: Any, action: Any) -> None:
+def test_a_proposal_with_findings_may_be_refused_and_may_expire(with_findings, action):
     with_findings.force(Move("ada", action, DIGEST, "e" * 64))
     assert (
         replay(with_findings.events).releases[DIGEST].state

@@ -31,7 +31,7 @@ def actions(moves: list[Move]) -> list[str]:
     return [move.action for move in moves]
 
 
-def test_who_asked_for_the_update_cannot_approve_what_came_of_it(history: Any) -> None:
+def test_who_asked_for_the_update_cannot_approve_what_came_of_it(history):
     with pytest.raises(ApprovalError, match="ann asked for the update that made release aaaaaaaaaaaa"):
         history.approve(A, "ann")
     with pytest.raises(ApprovalError, match="updater proposed release"):
@@ -58,8 +58,8 @@ def test_who_asked_for_the_update_cannot_approve_what_came_of_it(history: Any) -
     ],
 )
 def test_who_is_one_person_with_who_asked_or_stands_above_or_below_them_by_tokens_approves_nothing(
-    history: Any, given: tuple[tuple[str, str], ...], actor: str, says: str | None
-) -> None:
+    history, given, actor, says
+):
     history.terms = replace(history.terms, given=given)
     if says is not None:
         with pytest.raises(ApprovalError, match=says):
@@ -70,7 +70,7 @@ def test_who_is_one_person_with_who_asked_or_stands_above_or_below_them_by_token
     assert move.bound.token_by == ("root" if actor == "bea" else None)
 
 
-def test_a_second_token_of_ones_own_is_no_second_judge() -> None:
+def test_a_second_token_of_ones_own_is_no_second_judge():
     judges = {
         "m-0-1": ("ada",),
         "m-0-2": ("ada", "zed"),
@@ -82,7 +82,7 @@ def test_a_second_token_of_ones_own_is_no_second_judge() -> None:
     assert by_one_hand(judges, []) == {"m-0-1"}
 
 
-def test_two_approvals_are_not_of_one_person_by_another_name(history: Any) -> None:
+def test_two_approvals_are_not_of_one_person_by_another_name(history):
     history.terms = replace(history.terms, needed=2, given=(("bea", "zed"),))
     history.force(*history.approve(A, "bea"))
     assert history.approve(A, " BEA") == []
@@ -91,20 +91,20 @@ def test_two_approvals_are_not_of_one_person_by_another_name(history: Any) -> No
     assert actions(history.approve(A, "cem", promote=True)) == ["approve", "promote"]
 
 
-def test_an_automatic_update_has_nobody_who_asked(new_history: NewHistory) -> None:
+def test_an_automatic_update_has_nobody_who_asked(new_history):
     history = new_history(("propose", A))
     assert replay(history.events).releases[A].requested_by is None
     assert actions(history.approve(A, "ann")) == ["approve"]
 
 
-def test_who_asked_may_take_live_what_another_person_approved(history: Any) -> None:
+def test_who_asked_may_take_live_what_another_person_approved(history):
     history.force(*history.approve(A, "bea"))
     with pytest.raises(ApprovalError, match="ann asked"):
         history.approve(A, "ann", promote=True)
     assert actions(history.promote(A)) == ["promote"]
 
 
-def test_a_labeller_s_approval_says_so_and_a_setting_forbids_it(history: Any) -> None:
+def test_a_labeller_s_approval_says_so_and_a_setting_forbids_it(history):
     history.force(*history.approve(A, "bea", labelled=3))
     assert replay(history.events).releases[A].approvals[0].labelled == 3
     history.terms = replace(history.terms, labellers=False)
@@ -113,7 +113,7 @@ def test_a_labeller_s_approval_says_so_and_a_setting_forbids_it(history: Any) ->
     assert actions(history.approve(A, "cem")) == ["approve"]
 
 
-def test_two_approvals_are_of_two_people(history: Any) -> None:
+def test_two_approvals_are_of_two_people(history):
     history.terms = replace(history.terms, needed=2)
     history.force(*history.approve(A, "bea", promote=True))
     assert replay(history.events).releases[A].state == "approved"
@@ -123,7 +123,7 @@ def test_two_approvals_are_of_two_people(history: Any) -> None:
     assert actions(history.approve(A, "cem", promote=True)) == ["approve", "promote"]
 
 
-def test_an_approval_expires_at_its_moment_and_another_may_be_given(history: Any) -> None:
+def test_an_approval_expires_at_its_moment_and_another_may_be_given(history):
     history.force(*history.approve(A, "bea"))
     history.now += timedelta(days=7) - timedelta(microseconds=1)
     assert actions(history.promote(A)) == ["promote"]
@@ -134,7 +134,7 @@ def test_an_approval_expires_at_its_moment_and_another_may_be_given(history: Any
 
 
 @pytest.mark.parametrize("ends", ["expire", "rollback"])
-def test_after_a_rollback_or_an_expiry_it_counts_for_nothing(new_history: NewHistory, ends: str) -> None:
+def test_after_a_rollback_or_an_expiry_it_counts_for_nothing(new_history, ends):
     history = new_history(("propose", A), ("approve", A), ("promote", A), ("propose", B), ("approve", B))
     stale = replay(history.events).releases[B].ledger
     if ends == "rollback":
@@ -150,7 +150,7 @@ def test_after_a_rollback_or_an_expiry_it_counts_for_nothing(new_history: NewHis
     assert actions(history.approve(B, ledger=replay(history.events).releases[B].ledger)) == ["approve"]
 
 
-def test_one_that_retired_and_came_back_keeps_its_approvals(new_history: NewHistory) -> None:
+def test_one_that_retired_and_came_back_keeps_its_approvals(new_history):
     history = new_history(("propose", A), ("approve", A), ("promote", A))
     given_ = replay(history.events).releases[A].approvals
     for action in ("propose", "approve", "promote", "rollback"):
@@ -160,7 +160,7 @@ def test_one_that_retired_and_came_back_keeps_its_approvals(new_history: NewHist
 
 
 @pytest.mark.parametrize("part", ["ledger", "snapshot"])
-def test_an_approval_of_another_ledger_or_snapshot_counts_for_nothing(history: Any, part: str) -> None:
+def test_an_approval_of_another_ledger_or_snapshot_counts_for_nothing(history, part):
     """Control of the digests of artifact and evaluation: test_approval."""
     (move,) = history.approve(A, "bea")
     history.force(replace(move, bound=move.bound.model_copy(update={part: "0" * 64})))
@@ -169,7 +169,7 @@ def test_an_approval_of_another_ledger_or_snapshot_counts_for_nothing(history: A
     assert actions(history.approve(A, "cem", promote=True)) == ["approve", "promote"]
 
 
-def test_an_approval_from_before_they_bound_anything_counts_for_nothing(history: Any) -> None:
+def test_an_approval_from_before_they_bound_anything_counts_for_nothing(history):
     history.force(Move("bea", "approve", A, history.evidence(A).evaluation_digest))
     with pytest.raises(ApprovalError, match="0 of 1 approvals"):
         history.promote(A)
@@ -180,9 +180,7 @@ PEOPLE = st.sampled_from(["ann", "bea", "cem", "dan"])
 
 
 @given(st.lists(st.tuples(PEOPLE, st.integers(0, 5)), max_size=12), st.sampled_from([1, 2]))
-def test_nothing_goes_live_but_by_enough_others_within_their_time(
-    new_history: NewHistory, approvals: list[tuple[str, int]], needed: int
-) -> None:
+def test_nothing_goes_live_but_by_enough_others_within_their_time(new_history, approvals, needed):
     """Oracle: who else than ann approved in the last seven days."""
     history = new_history()
     history.requested_by, history.terms = "ann", replace(history.terms, needed=needed)

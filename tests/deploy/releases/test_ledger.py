@@ -14,7 +14,6 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
 from deploy.release_records import STATES, Action, Release
 from deploy.releases import standing
@@ -57,7 +56,7 @@ def opened(url: str) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def test_events_come_back_as_they_went_in_even_after_a_restart(ledger: Ledger, url: str) -> None:
+def test_events_come_back_as_they_went_in_even_after_a_restart(ledger, url):
     propose = Move("updater", "propose", DIGEST, "e" * 64, candidate=CANDIDATE)
     appended = ledger.append(lambda history: [propose, move("zu schlecht: ñ")])
     assert [event.sequence for event in appended] == [1, 2]
@@ -69,7 +68,7 @@ def test_events_come_back_as_they_went_in_even_after_a_restart(ledger: Ledger, u
         again.close()
 
 
-def test_the_reasons_for_accepted_findings_are_kept_and_cannot_be_changed(url: str) -> None:
+def test_the_reasons_for_accepted_findings_are_kept_and_cannot_be_changed(url):
     accepted = {"points of power lost": "our reals changed: ñ"}
     ledger = Ledger(url)
     ledger.append(lambda history: [move(), Move("ada", "approve", DIGEST, "e" * 64, accepted=accepted)])
@@ -98,7 +97,7 @@ VALUES = "1, '2026-01-01T00:00:00+00:00', 'eve', 'approve', 'd', 'e', 'f'"
         "REPLACE INTO deploy_ledger SELECT * FROM deploy_ledger",
     ],
 )
-def test_the_database_itself_refuses_to_change_the_past(ledger: Ledger, url: str, statement: str) -> None:
+def test_the_database_itself_refuses_to_change_the_past(ledger, url, statement):
     appended = ledger.append(lambda history: [move()])
     with opened(url) as other, pytest.raises(sqlite3.IntegrityError, match="append-only"):
         other.execute(statement)
@@ -119,9 +118,7 @@ def test_the_database_itself_refuses_to_change_the_past(ledger: Ledger, url: str
         ("UPDATE deploy_ledger_identity SET id = 'eve'", 1),
     ],
 )
-def test_what_was_changed_without_the_triggers_is_named_and_never_acted_upon(
-    ledger: Ledger, url: str, statement: str, row: int
-) -> None:
+def test_what_was_changed_without_the_triggers_is_named_and_never_acted_upon(ledger, url, statement, row):
     ledger.append(lambda history: [move("a"), move("b"), move("c")])
     with opened(url) as other:
         for (name,) in other.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
@@ -136,14 +133,14 @@ def test_what_was_changed_without_the_triggers_is_named_and_never_acted_upon(
             ledger.append(lambda history: [move()])
 
 
-def test_a_ledger_without_its_id_is_damaged(ledger: Ledger, url: str) -> None:
+def test_a_ledger_without_its_id_is_damaged(ledger, url):
     with opened(url) as other:
         other.execute("DELETE FROM deploy_ledger_identity")
     with pytest.raises(DamagedLedgerError, match="0 ids"):
         Ledger(url)
 
 
-def test_a_ledger_keeps_its_id_and_another_has_another(ledger: Ledger, url: str, tmp_path: Path) -> None:
+def test_a_ledger_keeps_its_id_and_another_has_another(ledger, url, tmp_path):
     again, other = Ledger(url), Ledger(f"sqlite:///{tmp_path}/other.sqlite")
     assert re.fullmatch("[0-9a-f]{32}", ledger.id)
     assert again.id == ledger.id != other.id
@@ -151,7 +148,7 @@ def test_a_ledger_keeps_its_id_and_another_has_another(ledger: Ledger, url: str,
     other.close()
 
 
-def test_who_reads_waits_for_no_writer(ledger: Ledger, url: str) -> None:
+def test_who_reads_waits_for_no_writer(ledger, url):
     appended = ledger.append(lambda history: [move()])
     other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     try:
@@ -161,7 +158,7 @@ def test_who_reads_waits_for_no_writer(ledger: Ledger, url: str) -> None:
         other.close()
 
 
-def test_a_refused_decision_writes_nothing(ledger: Ledger) -> None:
+def test_a_refused_decision_writes_nothing(ledger):
     def refuse(history: tuple[Event, ...]) -> list[Move]:
         raise ValueError("no")
 
@@ -170,7 +167,7 @@ def test_a_refused_decision_writes_nothing(ledger: Ledger) -> None:
     assert ledger.events() == ()
 
 
-def test_parallel_writers_see_each_others_moves_and_leave_no_gap(url: str) -> None:
+def test_parallel_writers_see_each_others_moves_and_leave_no_gap(url):
     def only_if_fewer_than_twenty(history: tuple[Event, ...]) -> list[Move]:
         return [move()] if len(history) < 20 else []
 
@@ -185,7 +182,7 @@ def test_parallel_writers_see_each_others_moves_and_leave_no_gap(url: str) -> No
             opened.close()
 
 
-def test_a_database_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_opened_is_one_line(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(LedgerError, match="cannot open the ledger"):
         Ledger(f"sqlite:///{tmp_path}/file/ledger.sqlite")
@@ -194,7 +191,7 @@ def test_a_database_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("record", [Verdict, Rollout, Candidate, Release])
-def test_a_record_exports_a_json_schema_that_names_its_fields(record: type[BaseModel]) -> None:
+def test_a_record_exports_a_json_schema_that_names_its_fields(record):
     schema = json.loads(json.dumps(record.model_json_schema()))
     assert schema["type"] == "object"
     assert schema["description"]
@@ -203,7 +200,7 @@ def test_a_record_exports_a_json_schema_that_names_its_fields(record: type[BaseM
     assert set(schema.get("required", ())) == required
 
 
-def test_the_schema_of_a_release_lists_its_states() -> None:
+def test_the_schema_of_a_release_lists_its_states():
     assert Release.model_json_schema()["properties"]["state"]["enum"] == list(STATES)
 
 
@@ -220,7 +217,7 @@ NewHistory = Callable[..., Any]
 """Makes a conftest.History of wishes."""
 
 
-def test_every_state_has_a_sentence_and_is_reached_from_nothing_by_the_table() -> None:
+def test_every_state_has_a_sentence_and_is_reached_from_nothing_by_the_table():
     assert all(sentence.endswith(".") for sentence in STATES.values())
     reached, size = {None}, 0
     while len(reached) > size:
@@ -230,7 +227,7 @@ def test_every_state_has_a_sentence_and_is_reached_from_nothing_by_the_table() -
 
 
 @given(st.lists(st.sampled_from(ALL_VERBS), max_size=30))
-def test_every_sequence_of_moves_ends_in_a_state_of_the_table(verbs: list[Any]) -> None:
+def test_every_sequence_of_moves_ends_in_a_state_of_the_table(verbs):
     state = None
     for verb in verbs:
         if (state, verb) in TRANSITIONS:
@@ -242,9 +239,7 @@ def test_every_sequence_of_moves_ends_in_a_state_of_the_table(verbs: list[Any]) 
 
 
 @given(WISHES, WISHES, st.data())
-def test_to_go_on_from_what_was_folded_is_the_same_as_to_fold_from_the_first(
-    new_history: NewHistory, some: Any, others: Any, data: st.DataObject
-) -> None:
+def test_to_go_on_from_what_was_folded_is_the_same_as_to_fold_from_the_first(new_history, some, others, data):
     """Whatever was folded before: the same history, a part of it, or another one."""
     histories = [new_history(*wishes).events for wishes in (some, others)]
     for _ in range(5):
@@ -274,9 +269,7 @@ def live(new_history: NewHistory) -> Any:
 
 @pytest.mark.slow
 @given(st.lists(ROLLOUTS, max_size=5))
-def test_after_a_raise_this_ledgers_rollout_outranks_what_was_found(
-    new_history: NewHistory, topic: list[Rollout]
-) -> None:
+def test_after_a_raise_this_ledgers_rollout_outranks_what_was_found(new_history, topic):
     history = live(new_history)
     for found in topic:
         ours = replay(history.events).rollout(OURS)
@@ -290,7 +283,7 @@ def test_after_a_raise_this_ledgers_rollout_outranks_what_was_found(
         assert raise_epoch(history.events, OURS, found) == []
 
 
-def test_what_this_ledger_wrote_itself_raises_nothing(new_history: NewHistory) -> None:
+def test_what_this_ledger_wrote_itself_raises_nothing(new_history):
     history = live(new_history)
     earlier = replay(history.events).rollout(OURS)
     for wish in (("propose", B), ("approve", B), ("promote", B)):
@@ -307,20 +300,18 @@ def test_what_this_ledger_wrote_itself_raises_nothing(new_history: NewHistory) -
         (Rollout(ledger=OTHER, epoch=0, sequence=1, stable=B), "begun anew, another deploy server"),
     ],
 )
-def test_the_reason_of_a_raise_says_what_was_found_and_what_it_may_mean(
-    new_history: NewHistory, found: Rollout, why: str
-) -> None:
+def test_the_reason_of_a_raise_says_what_was_found_and_what_it_may_mean(new_history, found, why):
     (move,) = raise_epoch(live(new_history).events, OURS, found)
     assert move.reason is not None
     assert "named release bbbbbbbbbbbb" in move.reason
     assert why in move.reason
 
 
-def test_a_ledger_without_a_live_release_outranks_nothing(new_history: NewHistory) -> None:
+def test_a_ledger_without_a_live_release_outranks_nothing(new_history):
     assert raise_epoch(new_history().events, OURS, Rollout(ledger=OTHER, epoch=5, sequence=1, stable=B)) == []
 
 
-def test_above_the_last_epoch_is_none(new_history: NewHistory) -> None:
+def test_above_the_last_epoch_is_none(new_history):
     history = live(new_history)
     forged = Rollout(ledger=OURS, epoch=MAX_EPOCH, sequence=9, stable=B)
     history.force(*raise_epoch(history.events, OURS, forged))
@@ -328,7 +319,7 @@ def test_above_the_last_epoch_is_none(new_history: NewHistory) -> None:
     assert raise_epoch(history.events, OURS, forged) == []
 
 
-def test_two_servers_over_one_topic_write_ever_more_seldom(new_history: NewHistory) -> None:
+def test_two_servers_over_one_topic_write_ever_more_seldom(new_history):
     history = live(new_history)
     start = now = history.events[0].at
     raised = []

@@ -1,7 +1,5 @@
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
@@ -10,7 +8,6 @@ from deploy.releases.evaluations import Evaluations
 from deploy.releases.metrics import EvaluationGauges, show
 
 A, B, C = (letter * 64 for letter in "abc")
-NewHistory = Callable[..., Any]
 LIVE_A = (("propose", A), ("approve", A), ("promote", A))
 LIVE_B = (*LIVE_A, ("propose", B), ("approve", B), ("promote", B))
 
@@ -24,7 +21,7 @@ def evaluation(registry: CollectorRegistry, role: str, measure: str) -> float | 
     return registry.get_sample_value("forgewatch_deploy_evaluation", {"role": role, "measure": measure})
 
 
-def test_what_is_to_be_served_is_the_live_release_alone(new_history: NewHistory) -> None:
+def test_what_is_to_be_served_is_the_live_release_alone(new_history):
     show(new_history().events)
     assert served() == {}
     show(new_history(*LIVE_A).events)
@@ -35,7 +32,7 @@ def test_what_is_to_be_served_is_the_live_release_alone(new_history: NewHistory)
     assert served() == {("stable", A[:12]): 1}
 
 
-def test_the_oldest_that_waits_for_a_person_says_since_when(new_history: NewHistory) -> None:
+def test_the_oldest_that_waits_for_a_person_says_since_when(new_history):
     def since() -> float | None:
         return REGISTRY.get_sample_value("forgewatch_deploy_proposed_since_timestamp_seconds")
 
@@ -50,7 +47,7 @@ def test_the_oldest_that_waits_for_a_person_says_since_when(new_history: NewHist
     assert since() == 0
 
 
-def test_the_live_release_and_the_one_before_show_their_stored_evaluations(new_history: NewHistory) -> None:
+def test_the_live_release_and_the_one_before_show_their_stored_evaluations(new_history):
     history = new_history(*LIVE_A)
     read: list[str] = []
 
@@ -71,7 +68,7 @@ def test_the_live_release_and_the_one_before_show_their_stored_evaluations(new_h
     assert read == [A, B]
 
 
-def test_an_evaluation_that_is_gone_or_not_what_was_approved_is_not_shown(new_history: NewHistory) -> None:
+def test_an_evaluation_that_is_gone_or_not_what_was_approved_is_not_shown(new_history):
     history = new_history(*LIVE_A)
     given = history.evidence(A).evaluation
 

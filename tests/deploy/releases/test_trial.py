@@ -48,7 +48,7 @@ def state(history: Any, digest: str) -> str:
     return str(replay(history.events).releases[digest].state)
 
 
-def test_a_rollout_goes_from_shadow_by_its_steps_to_live(begun: Any) -> None:
+def test_a_rollout_goes_from_shadow_by_its_steps_to_live(begun):
     assert state(begun, B) == "shadow"
     on(begun, stable=A, canary=B, canary_share=0, shared_share=0.25)
     for answered, shared in ((0.05, 0.25), (0.25, 0.25), (1.0, 1.0)):
@@ -62,26 +62,26 @@ def test_a_rollout_goes_from_shadow_by_its_steps_to_live(begun: Any) -> None:
     assert [state(begun, digest) for digest in (A, B, C)] == ["retired", "live", "expired"]
 
 
-def test_the_plan_now_is_a_swap_and_so_is_the_first_release(new_history: NewHistory) -> None:
+def test_the_plan_now_is_a_swap_and_so_is_the_first_release(new_history):
     history = new_history(("propose", A))
     history.force(*history.approve(A, plan=Plan()))
     assert history.wish("promote", A)
     assert state(history, A) == "live"
 
 
-def test_two_rollouts_do_not_go_on_at_once(begun: Any) -> None:
+def test_two_rollouts_do_not_go_on_at_once(begun):
     with pytest.raises(ApprovalError, match="is on trial: one rollout at a time"):
         begun.promote(C)
 
 
-def test_the_evidence_steps_once_however_often_it_is_looked_at(begun: Any) -> None:
+def test_the_evidence_steps_once_however_often_it_is_looked_at(begun):
     trial = replay(begun.events).trial
     step(begun)
     assert moves.step_on(begun.events, trial, (), begun.evidence(B)) == []
     assert moves.inconclusive(begun.events, trial, (), "late") == []
 
 
-def test_hold_resume_extend_and_waive_change_the_trial_and_nothing_that_is_served(begun: Any) -> None:
+def test_hold_resume_extend_and_waive_change_the_trial_and_nothing_that_is_served(begun):
     served = replay(begun.events).rollout(LEDGER)
     begun.force(*moves.by_person(begun.events, B, "hold", "holiday", "ada", begun.evidence))
     assert replay(begun.events).trial.held
@@ -107,9 +107,7 @@ def test_hold_resume_extend_and_waive_change_the_trial_and_nothing_that_is_serve
     ],
 )
 @pytest.mark.parametrize("purged", [True, False])
-def test_each_way_to_live_asks_whether_what_a_release_was_made_of_was_purged(
-    new_history: NewHistory, way: str, purged: bool
-) -> None:
+def test_each_way_to_live_asks_whether_what_a_release_was_made_of_was_purged(new_history, way, purged):
     """Before its last act. With the control; a challenger is taken out whatever its champion was made of."""
     history = new_history(("propose", A), ("approve", A), ("promote", A))
     found, (*before, last) = history.evidence, way.split()
@@ -140,7 +138,7 @@ def test_each_way_to_live_asks_whether_what_a_release_was_made_of_was_purged(
         assert wish("rollback")
 
 
-def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun: Any) -> None:
+def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun):
     step(begun)
     trial = replay(begun.events).trial
     begun.force(*moves.inconclusive(begun.events, trial, (), "24 hours did not decide reals"))
@@ -154,7 +152,7 @@ def test_inconclusive_goes_back_to_shadow_and_is_left_by_more_time_once(begun: A
         moves.by_person(begun.events, B, "extend", "more", "ada", begun.evidence)
 
 
-def test_twenty_labels_settle_what_is_inconclusive(begun: Any) -> None:
+def test_twenty_labels_settle_what_is_inconclusive(begun):
     trial = replay(begun.events).trial
     begun.force(*moves.inconclusive(begun.events, trial, (), "reals"))
     begun.force(*moves.judge(begun.events, B, {f"m-0-{n}": "real" for n in range(19)}, "eve", begun.terms))
@@ -165,8 +163,8 @@ def test_twenty_labels_settle_what_is_inconclusive(begun: Any) -> None:
 
 
 def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_same_one_again(
-    begun: Any,
-) -> None:
+    begun,
+):
     with pytest.raises(ApprovalError, match="another person must judge"):
         moves.judge(begun.events, B, {"m-0-1": "gan"}, "updater", begun.terms)
     for actor in ("eve", " EVE", "bob"):
@@ -175,7 +173,7 @@ def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_sam
     assert replay(begun.events).trial.judges == {"m-0-1": ("eve", "bob"), "m-0-2": ("bob",)}
 
 
-def test_a_check_is_waived_and_a_source_left_out_by_name_once_and_not_by_who_asked(begun: Any) -> None:
+def test_a_check_is_waived_and_a_source_left_out_by_name_once_and_not_by_who_asked(begun):
     def waive(name: str, actor: str, reason: str = "why", **of: Any) -> Any:
         asked = Waive(digest=B, check=name, reason=reason, **of)
         return moves.waive(begun.events, asked, actor, begun.terms)
@@ -193,7 +191,7 @@ def test_a_check_is_waived_and_a_source_left_out_by_name_once_and_not_by_who_ask
     assert (trial.waived, trial.without) == ({name: "a new camera"}, {"camera 7": "a new camera"})
 
 
-def test_a_person_takes_its_answers_back_and_the_steps_begin_anew(begun: Any) -> None:
+def test_a_person_takes_its_answers_back_and_the_steps_begin_anew(begun):
     step(begun)
     step(begun)
     begun.force(*moves.by_person(begun.events, B, "back to shadow", "odd", "ada", begun.evidence))
@@ -202,7 +200,7 @@ def test_a_person_takes_its_answers_back_and_the_steps_begin_anew(begun: Any) ->
     on(begun, canary_share=0.05)
 
 
-def test_a_rollback_takes_the_release_on_trial_and_the_live_one_only_by_its_name(begun: Any) -> None:
+def test_a_rollback_takes_the_release_on_trial_and_the_live_one_only_by_its_name(begun):
     step(begun)
     out, back = approval.to_take_out(begun.events, None)
     assert (out.digest, back.digest) == (B, A)
@@ -217,7 +215,7 @@ def test_a_rollback_takes_the_release_on_trial_and_the_live_one_only_by_its_name
         approval.to_take_out(begun.events, A)
 
 
-def test_what_a_canary_answered_is_taken_back_from_its_first_word_on(begun: Any) -> None:
+def test_what_a_canary_answered_is_taken_back_from_its_first_word_on(begun):
     step(begun)
     first = begun.events[-1].at
     begun.now += timedelta(hours=1)
@@ -231,8 +229,8 @@ def test_what_a_canary_answered_is_taken_back_from_its_first_word_on(begun: Any)
 
 
 def test_a_release_that_goes_live_while_it_is_taken_back_is_trusted_until_it_is_rolled_back_again(
-    begun: Any,
-) -> None:
+    begun,
+):
     step(begun)
     begun.force(*approval.rollback(begun.events, TakeOut(reason="odd"), begun.evidence(A), "ada"))
     (first,) = replay(begun.events).retractions
@@ -248,7 +246,7 @@ def test_a_release_that_goes_live_while_it_is_taken_back_is_trusted_until_it_is_
     assert second.number > first.number
 
 
-def test_two_releases_are_taken_back_at_once_and_each_ends_alone(new_history: NewHistory) -> None:
+def test_two_releases_are_taken_back_at_once_and_each_ends_alone(new_history):
     wishes = [(action, digest) for digest in (A, B, C) for action in ("propose", "approve", "promote")]
     history = new_history(*wishes, ("rollback", C), ("rollback", B))
     assert [each.release for each in replay(history.events).retractions] == [C, B]
@@ -256,7 +254,7 @@ def test_two_releases_are_taken_back_at_once_and_each_ends_alone(new_history: Ne
     assert [each.release for each in replay(history.events).retractions] == [B]
 
 
-def test_a_release_that_answered_nothing_and_one_whose_verdicts_stand_are_not_taken_back(begun: Any) -> None:
+def test_a_release_that_answered_nothing_and_one_whose_verdicts_stand_are_not_taken_back(begun):
     shadowed = begun.events
     begun.force(*approval.rollback(shadowed, TakeOut(reason="odd"), begun.evidence(A), "ada"))
     assert replay(begun.events).retractions == ()
@@ -267,7 +265,7 @@ def test_a_release_that_answered_nothing_and_one_whose_verdicts_stand_are_not_ta
     assert replay(begun.events).retractions == ()
 
 
-def test_the_trial_ends_with_the_champion_that_it_was_measured_against(new_history: NewHistory) -> None:
+def test_the_trial_ends_with_the_champion_that_it_was_measured_against(new_history):
     history = new_history(
         *(
             wish
@@ -285,7 +283,7 @@ def test_the_trial_ends_with_the_champion_that_it_was_measured_against(new_histo
     assert replay(history.events).trial is None
 
 
-def test_two_approvals_name_one_plan(new_history: NewHistory) -> None:
+def test_two_approvals_name_one_plan(new_history):
     history = new_history(("propose", A))
     history.terms = history.terms.__class__(**vars(history.terms) | {"needed": 2})
     history.force(*history.approve(A, "ada", plan=Plan()))
@@ -294,7 +292,7 @@ def test_two_approvals_name_one_plan(new_history: NewHistory) -> None:
         history.promote(A)
 
 
-def test_labels_count_anew_where_it_is_inconclusive_again_and_each_item_once(begun: Any) -> None:
+def test_labels_count_anew_where_it_is_inconclusive_again_and_each_item_once(begun):
     labels = {f"m-0-{n}": "real" for n in range(20)}
     begun.force(*moves.inconclusive(begun.events, replay(begun.events).trial, (), "reals"))
     begun.force(*moves.judge(begun.events, B, labels, "eve", begun.terms))
@@ -306,7 +304,7 @@ def test_labels_count_anew_where_it_is_inconclusive_again_and_each_item_once(beg
     assert replay(begun.events).trial.inconclusive is None
 
 
-def test_what_was_asked_once_and_when_its_steps_began_stays_known(begun: Any) -> None:
+def test_what_was_asked_once_and_when_its_steps_began_stays_known(begun):
     step(begun)
     first = begun.events[-1].at
     begun.force(*moves.inconclusive(begun.events, replay(begun.events).trial, (), "reals"))

@@ -1,6 +1,5 @@
 """Whatever the evidence shows and whatever people do, in any order: only passed checks take a rollout on."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -82,9 +81,7 @@ def act(history: Any, what: str, number: int) -> None:
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(LOOKS | ACTS, max_size=30))
-def test_no_sequence_goes_on_without_passed_checks_at_each_step(
-    new_history: Callable[..., Any], sequence: list[Any]
-) -> None:
+def test_no_sequence_goes_on_without_passed_checks_at_each_step(new_history, sequence):
     history = new_history(("propose", A), ("approve", A), ("promote", A), ("propose", B))
     history.force(*history.approve(B, plan=Plan()))
     assert history.wish("promote", B)

@@ -52,21 +52,19 @@ def changed(true: Comparison, **fields: Any) -> bytes:
     return json.dumps(found).encode()
 
 
-def test_a_signed_comparison_of_this_rollout_is_believed(read: Any, true: Comparison) -> None:
+def test_a_signed_comparison_of_this_rollout_is_believed(read, true):
     assert read(true) == true
     assert read(true, headers=[], keys=()) == true
     assert read(true, keys=(b"an older token", KEY)) == true
 
 
 @pytest.mark.parametrize("headers", [[], [(SIGNATURE, b"")], [(SIGNATURE, sign(b"another token", b"{}"))]])
-def test_a_forged_comparison_is_not_believed(read: Any, true: Comparison, headers: Any) -> None:
+def test_a_forged_comparison_is_not_believed(read, true, headers):
     with pytest.raises(InvalidComparisonError, match="not signed by a detector's token"):
         read(true, headers=headers)
 
 
-def test_a_signature_of_another_comparison_is_none_of_this_one(
-    read: Any, true: Comparison, compared: Any
-) -> None:
+def test_a_signature_of_another_comparison_is_none_of_this_one(read, true, compared):
     other = sign(KEY, compared(SHARED, "real", "real").model_dump_json().encode())
     with pytest.raises(InvalidComparisonError, match="not signed"):
         read(true, headers=[(SIGNATURE, other)])
@@ -99,9 +97,7 @@ def elsewhere(share: float) -> str:
         ({"source": "s" * 1_000_000}, "has 1,000,.* bytes, and a comparison 16,384 at most"),
     ],
 )
-def test_what_no_detector_says_is_not_believed_in_one_short_line(
-    read: Any, true: Comparison, fields: Any, why: str
-) -> None:
+def test_what_no_detector_says_is_not_believed_in_one_short_line(read, true, fields, why):
     with pytest.raises(InvalidComparisonError, match=why) as raised:
         read(changed(true, **fields))
     assert len(str(raised.value)) < 200
@@ -109,7 +105,7 @@ def test_what_no_detector_says_is_not_believed_in_one_short_line(
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"[]", b"{" * 9000])
-def test_what_is_no_comparison_is_not_believed(read: Any, value: bytes) -> None:
+def test_what_is_no_comparison_is_not_believed(read, value):
     with pytest.raises(InvalidComparisonError, match="it is no comparison"):
         read(value)
 
@@ -141,9 +137,7 @@ fields = st.fixed_dictionaries(
 @example({"source": "door\x00", "champion__error": "\x00"}, NOW_S * 1000)
 @example({"champion__error": "", "challenger__error": ""}, NOW_S * 1000)
 @example({"champion__energy": 1e308, "challenger__unknown_score": -1e308}, NOW_S * 1000)
-def test_whatever_a_record_says_it_is_not_believed_or_the_evidence_takes_it(
-    read: Any, true: Comparison, fields: Any, at_ms: float
-) -> None:
+def test_whatever_a_record_says_it_is_not_believed_or_the_evidence_takes_it(read, true, fields, at_ms):
     evidence = RolloutEvidence(FAMILIES, FAMILIES, {})
     with suppress(InvalidComparisonError):
         found = read(changed(true, **fields), at_s=at_ms / 1000)
@@ -156,9 +150,7 @@ def test_whatever_a_record_says_it_is_not_believed_or_the_evidence_takes_it(
     evidence.model_s()  # of none, where the item is believed and failed with both
 
 
-def test_an_item_that_only_one_release_scores_is_not_believed(
-    trial: Any, true: Comparison, read: Any
-) -> None:
+def test_an_item_that_only_one_release_scores_is_not_believed(trial, true, read):
     quarter = trial.model_copy(update={"plan": trial.plan.model_copy(update={"canary": (0.05, 0.25)})})
     for share, by, why in ((0.25, "champion", "both"), (0.25, "challenger", "both")):
         value = changed(true, id=elsewhere(share), answered=by)
@@ -170,7 +162,7 @@ def test_an_item_that_only_one_release_scores_is_not_believed(
         parse_comparison(value, [], NOW_S, few, FAMILIES, TOPIC, (), NOW_S)
 
 
-def test_a_record_of_another_rollout_is_none_of_this_one(read: Any, true: Comparison) -> None:
+def test_a_record_of_another_rollout_is_none_of_this_one(read, true):
     assert read(changed(true, champion__release=CHALLENGER)) is None
     assert read(true, at_s=BEGAN.timestamp() - 1) is None  # the same two, before
     assert read(true, at_s=0.0) is None
@@ -224,7 +216,7 @@ def evidence_of(items: list[Item], ends: list[int]) -> RolloutEvidence:
 
 
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 240), max_size=12), st.sampled_from([0.0, 0.1]))
-def test_the_checks_are_the_same_however_the_topic_was_read(seed: int, ends: list[int], lost: float) -> None:
+def test_the_checks_are_the_same_however_the_topic_was_read(seed, ends, lost):
     items = items_of(seed, lost=lost)
     at_once, in_parts = evidence_of(items, []), evidence_of(items, ends)
     assert in_parts.left_out["it came too late"] == 0
@@ -232,7 +224,7 @@ def test_the_checks_are_the_same_however_the_topic_was_read(seed: int, ends: lis
     assert at_once.table == in_parts.table
 
 
-def test_labels_that_say_what_the_champion_said_leave_the_bets_as_they_were() -> None:
+def test_labels_that_say_what_the_champion_said_leave_the_bets_as_they_were():
     items = items_of(3)
     reals = {each.id: "real" for each, _ in items if each.champion.label == "real"}
     first, again = new(), new(reals | {"media-0-99999": "real"})
@@ -245,7 +237,7 @@ def test_labels_that_say_what_the_champion_said_leave_the_bets_as_they_were() ->
 
 @settings(max_examples=10)
 @given(st.integers(0, 10**6), st.data())
-def test_an_item_that_is_repeated_counts_once(seed: int, data: st.DataObject) -> None:
+def test_an_item_that_is_repeated_counts_once(seed, data):
     items = items_of(seed, units=10)
     again = [(place, items[place]) for place in data.draw(st.lists(st.integers(0, 59), max_size=9))]
     twice = items.copy()
@@ -258,7 +250,7 @@ def test_an_item_that_is_repeated_counts_once(seed: int, data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("units_after", [0, 400])
-def test_a_check_that_failed_stays_failed_whenever_somebody_looks(units_after: int, compared: Any) -> None:
+def test_a_check_that_failed_stays_failed_whenever_somebody_looks(units_after, compared):
     found = new()
     for unit in range(12 + units_after):
         said = "unknown" if unit < 12 else "real"
@@ -268,7 +260,7 @@ def test_a_check_that_failed_stays_failed_whenever_somebody_looks(units_after: i
     assert reals.state == "failed"
 
 
-def test_a_step_that_begins_is_known_to_the_bets_once(compared: Any) -> None:
+def test_a_step_that_begins_is_known_to_the_bets_once(compared):
     found, steps = new(), []
     found.steps_began([])
     for unit in range(30):

@@ -152,7 +152,7 @@ def both_at_once(ledger: Ledger) -> None:
             ticked.result(20)
 
 
-def test_two_servers_that_conduct_at_once_make_one_move(ledger: Ledger, topic: Topic, compared: Any) -> None:
+def test_two_servers_that_conduct_at_once_make_one_move(ledger, topic, compared):
     topic.write(compared, "real", "real", 120)
     both_at_once(ledger)
     assert actions(ledger) == ["step"]
@@ -161,9 +161,7 @@ def test_two_servers_that_conduct_at_once_make_one_move(ledger: Ledger, topic: T
     assert actions(ledger) == ["step", "rollback"]
 
 
-def test_comparisons_of_a_rollout_before_and_of_items_that_never_were_are_left_out(
-    ledger: Ledger, topic: Topic, compared: Any
-) -> None:
+def test_comparisons_of_a_rollout_before_and_of_items_that_never_were_are_left_out(ledger, topic, compared):
     first, topic.rollout = topic.rollout, topic.rollout - 1
     topic.write(compared, "real", "unknown", 5)
     topic.rollout = first
@@ -177,9 +175,7 @@ def test_comparisons_of_a_rollout_before_and_of_items_that_never_were_are_left_o
     assert conducting.view().left_out == {"it is not to be believed": 60}
 
 
-def test_without_looking_anew_two_servers_would_take_two_steps(
-    ledger: Ledger, topic: Topic, compared: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_looking_anew_two_servers_would_take_two_steps(ledger, topic, compared, monkeypatch):
     def blindly(history: tuple[Event, ...], trial: Trial, *rest: Any) -> list[Move]:
         now = replay(history).trial
         assert now is not None
@@ -192,9 +188,7 @@ def test_without_looking_anew_two_servers_would_take_two_steps(
     assert actions(ledger) == ["step", "step"]
 
 
-def test_a_server_begun_anew_comes_to_the_same_without_a_move_too_many(
-    ledger: Ledger, topic: Topic, compared: Any
-) -> None:
+def test_a_server_begun_anew_comes_to_the_same_without_a_move_too_many(ledger, topic, compared):
     topic.write(compared, "real", "real", 120)
     first = new(ledger)
     first.tick()
@@ -207,7 +201,7 @@ def test_a_server_begun_anew_comes_to_the_same_without_a_move_too_many(
     assert standing(ledger).live_history == (CHAMPION, CHALLENGER)
 
 
-def test_a_repeated_comparison_counts_once(ledger: Ledger, topic: Topic, compared: Any) -> None:
+def test_a_repeated_comparison_counts_once(ledger, topic, compared):
     topic.write(compared, "blend", "real", 1)
     (value, headers, at_s), *_ = topic.written
     topic.written = [(value, headers, at_s + 10 * number) for number in range(200)]  # else it is blind
@@ -217,9 +211,7 @@ def test_a_repeated_comparison_counts_once(ledger: Ledger, topic: Topic, compare
     assert (view.shared, view.left_out, actions(ledger)) == (1, {"it came before": 199}, [])
 
 
-def test_records_that_are_no_comparison_are_counted_and_move_nothing(
-    ledger: Ledger, topic: Topic, compared: Any
-) -> None:
+def test_records_that_are_no_comparison_are_counted_and_move_nothing(ledger, topic, compared):
     topic.write(compared, "real", "real", 1)
     junk = [b"", b"{}", b"x" * 1_000_000, topic.written[0][0].replace(b"camera", b"c" * 17_000)]
     topic.written += [(value, [], topic.began_s + 5) for value in junk]
@@ -231,7 +223,7 @@ def test_records_that_are_no_comparison_are_counted_and_move_nothing(
     assert controller.metrics.UNBELIEVABLE._value.get() - before == 4
 
 
-def test_a_topic_that_is_away_moves_nothing_and_is_said(ledger: Ledger, topic: Topic, compared: Any) -> None:
+def test_a_topic_that_is_away_moves_nothing_and_is_said(ledger, topic, compared):
     topic.write(compared, "real", "real", 120)
     topic.away = True
     with pytest.raises(TopicError, match="cannot reach the broker"):
@@ -240,8 +232,8 @@ def test_a_topic_that_is_away_moves_nothing_and_is_said(ledger: Ledger, topic: T
 
 
 def test_a_ledger_restored_in_the_midst_of_a_rollout_goes_on_from_where_its_copy_stood(
-    ledger: Ledger, topic: Topic, compared: Any, tmp_path: Path
-) -> None:
+    ledger, topic, compared, tmp_path
+):
     copy = tmp_path / "yesterday.sqlite"
     with (
         closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as now,
@@ -264,8 +256,8 @@ def test_a_ledger_restored_in_the_midst_of_a_rollout_goes_on_from_where_its_copy
 
 
 def test_a_ledger_from_before_the_rollout_has_none_and_its_comparisons_move_nothing(
-    ledger: Ledger, topic: Topic, compared: Any, tmp_path: Path
-) -> None:
+    ledger, topic, compared, tmp_path
+):
     older = Ledger(f"sqlite:///{tmp_path}/before.sqlite")
     history = [event.move for event in ledger.events()[:5]]
     older.append(lambda _: history)

@@ -61,9 +61,7 @@ def at(trial: Trial, **changed: Any) -> Trial:
         ({}, {"complete": False}, "wait", "are read"),
     ],
 )
-def test_passed_checks_step_on_once_time_and_answers_are_there(
-    trial: Trial, changed: Any, given: Any, turn: str, says: str
-) -> None:
+def test_passed_checks_step_on_once_time_and_answers_are_there(trial, changed, given, turn, says):
     decision = decide(at(trial, **changed), facts(check("passed"), **given), LATER)
     assert decision.turn == turn
     assert says in decision.says
@@ -71,7 +69,7 @@ def test_passed_checks_step_on_once_time_and_answers_are_there(
 
 
 @pytest.mark.parametrize("state", ["undecided", "look"])
-def test_what_is_not_decided_waits_and_after_a_day_is_inconclusive(trial: Trial, state: CheckState) -> None:
+def test_what_is_not_decided_waits_and_after_a_day_is_inconclusive(trial, state):
     assert decide(trial, facts(check(state)), LATER).turn == "wait"
     day = BEGAN + timedelta(hours=24)
     assert decide(trial, facts(check(state), newest=day), day).turn == "inconclusive"
@@ -81,7 +79,7 @@ def test_what_is_not_decided_waits_and_after_a_day_is_inconclusive(trial: Trial,
     assert decide(trial, facts(check("passed"), newest=day), day).turn == "step"
 
 
-def test_a_person_is_asked_once_where_only_new_names_show_that_all_is_well(trial: Trial) -> None:
+def test_a_person_is_asked_once_where_only_new_names_show_that_all_is_well(trial):
     alone = check("inconclusive", name=NOT_ALONE, reason="an approver waives it")
     inconclusive = facts(alone, check("inconclusive"), check("passed"))
     asked = decide(trial, inconclusive, SOON)
@@ -92,7 +90,7 @@ def test_a_person_is_asked_once_where_only_new_names_show_that_all_is_well(trial
     assert decide(at(trial, asked=True), waived, LATER).turn == "step"
 
 
-def test_an_hour_without_any_shared_item_is_inconclusive_and_never_a_pass(trial: Trial) -> None:
+def test_an_hour_without_any_shared_item_is_inconclusive_and_never_a_pass(trial):
     hour = BEGAN + timedelta(hours=1)
     for state in ("passed", "undecided"):
         decision = decide(trial, facts(check(state), newest=None), hour)
@@ -100,13 +98,13 @@ def test_an_hour_without_any_shared_item_is_inconclusive_and_never_a_pass(trial:
 
 
 @pytest.mark.parametrize("changed", [{}, {"held": True}, {"inconclusive": "x"}, {"step": 2}])
-def test_a_failed_check_takes_it_out_wherever_it_stands(trial: Trial, changed: Any) -> None:
+def test_a_failed_check_takes_it_out_wherever_it_stands(trial, changed):
     decision = decide(at(trial, **changed), facts(check("failed"), complete=False), SOON)
     assert decision.turn == "rollback"
     assert "reals: 10.0% (1 of 9 items" in decision.says
 
 
-def test_what_only_one_source_shows_takes_it_back_to_shadow_and_no_further(trial: Trial) -> None:
+def test_what_only_one_source_shows_takes_it_back_to_shadow_and_no_further(trial):
     doubtful = check("inconclusive", low=0.05, reason="only odd shows it")
     assert decide(at(trial, step=2), facts(doubtful), LATER).turn == "inconclusive"
     assert decide(trial, facts(check("inconclusive", low=0.0)), LATER).turn == "wait"
@@ -115,7 +113,7 @@ def test_what_only_one_source_shows_takes_it_back_to_shadow_and_no_further(trial
 @pytest.mark.parametrize(
     ("text", "canary"), [("25,5,25,100", (0.05, 0.25, 1)), ("now", ()), ("100, 100", (1,))]
 )
-def test_a_plan_is_read_as_it_is_written(text: str, canary: tuple[float, ...]) -> None:
+def test_a_plan_is_read_as_it_is_written(text, canary):
     plan = Plan.parse(text, 10, 500)
     assert plan.canary == canary
     assert str(plan) == text.replace(" ", "")
@@ -124,7 +122,7 @@ def test_a_plan_is_read_as_it_is_written(text: str, canary: tuple[float, ...]) -
 @pytest.mark.parametrize(
     "text", ["", "25", "25,5", "25,50,5,100", "0,5,100", "25,5,101", "a,b", "25,,100", "nan,100"]
 )
-def test_a_plan_that_does_not_rise_to_everything_is_refused(text: str) -> None:
+def test_a_plan_that_does_not_rise_to_everything_is_refused(text):
     with pytest.raises(ValueError, match=r"is no plan: give `now`"):
         Plan.parse(text, 10, 500)
 
@@ -148,8 +146,8 @@ LOOKS = st.timedeltas(timedelta(0), timedelta(hours=40)).map(lambda after: BEGAN
 
 @given(st.lists(STATES, min_size=1, max_size=4), TRIALS, FACTS, LOOKS)
 def test_nothing_but_passed_checks_takes_a_rollout_on_and_a_failed_one_always_out(
-    states: list[CheckState], changed: Any, given_facts: Any, now: Any
-) -> None:
+    states, changed, given_facts, now
+):
     trial = Trial(release="b" * 64, champion="a" * 64, plan=Plan(), began=BEGAN, since=BEGAN, **changed)
     found = facts(*map(check, states), **given_facts)
     decision = decide(trial, found, now)
@@ -169,9 +167,7 @@ def test_nothing_but_passed_checks_takes_a_rollout_on_and_a_failed_one_always_ou
 
 
 @given(st.lists(STATES, min_size=1, max_size=4), TRIALS, FACTS, LOOKS)
-def test_no_later_look_at_the_same_facts_promotes_for_its_time_alone(
-    states: list[CheckState], changed: Any, given_facts: Any, now: Any
-) -> None:
+def test_no_later_look_at_the_same_facts_promotes_for_its_time_alone(states, changed, given_facts, now):
     trial = Trial(release="b" * 64, champion="a" * 64, plan=Plan(), began=BEGAN, since=BEGAN, **changed)
     found = facts(*map(check, states), **given_facts)
     open_checks = set(states) & {"undecided", "look", "inconclusive", "failed"}
@@ -181,19 +177,19 @@ def test_no_later_look_at_the_same_facts_promotes_for_its_time_alone(
     assert decide(trial, found, BEGAN + timedelta(days=400)).turn in ("wait", "inconclusive", "rollback")
 
 
-def test_what_a_person_let_go_on_is_not_asked_again_in_shadow_and_takes_no_step(trial: Trial) -> None:
+def test_what_a_person_let_go_on_is_not_asked_again_in_shadow_and_takes_no_step(trial):
     doubtful = facts(check("inconclusive", low=0.05, reason="only odd shows it"))
     assert decide(trial, doubtful, SOON).turn == "inconclusive"
     assert decide(at(trial, asked=True), doubtful, LATER).turn == "wait"
     assert decide(at(trial, asked=True, step=1), doubtful, SOON).turn == "inconclusive"
 
 
-def test_a_prefix_that_is_read_again_takes_nothing_back(trial: Trial) -> None:
+def test_a_prefix_that_is_read_again_takes_nothing_back(trial):
     doubtful = facts(check("inconclusive", low=0.05), complete=False)
     assert decide(at(trial, step=2), doubtful, LATER).turn == "wait"
 
 
-def test_a_person_may_hold_what_has_passed_for_days(trial: Trial) -> None:
+def test_a_person_may_hold_what_has_passed_for_days(trial):
     days = BEGAN + timedelta(days=3)
     passed = facts(check("passed"), newest=days, answered=900)
     assert decide(at(trial, step=2, held=True), passed, days).says == "A person holds it at this step."
@@ -227,7 +223,7 @@ def by_check(evaluation: Evaluation) -> dict[str, Any]:
     return {each.check: each for each in expected_of(evaluation)}
 
 
-def test_each_check_has_its_expected_share(evaluated: Callable[..., Evaluation]) -> None:
+def test_each_check_has_its_expected_share(evaluated):
     expected = by_check(
         evaluated(
             ("real", "unknown", 1),
@@ -246,7 +242,7 @@ def test_each_check_has_its_expected_share(evaluated: Callable[..., Evaluation])
     assert expected["over twice as slow, net"].share is None
 
 
-def test_a_share_over_its_bound_is_said_and_never_passes(evaluated: Callable[..., Evaluation]) -> None:
+def test_a_share_over_its_bound_is_said_and_never_passes(evaluated):
     expected = by_check(evaluated(("real", "unknown", 9), ("real", "gan", 3), ("blend", "real", 8)))
     over = {name for name, each in expected.items() if each.beyond}
     assert over == {REALS_LOST, REAL_TO_NEW, family_check("blend")}
@@ -256,15 +252,13 @@ def test_a_share_over_its_bound_is_said_and_never_passes(evaluated: Callable[...
     assert Expected(check="a", counted=3, items=100, share=0.03, tolerated=0.03, units=None).never
 
 
-def test_an_evaluation_that_does_not_say_expects_nothing(make_evaluation: Callable[..., Evaluation]) -> None:
+def test_an_evaluation_that_does_not_say_expects_nothing(make_evaluation):
     assert expected_of(make_evaluation()) == ()
     assert expected_of(make_evaluation(("real", "blend"), "a" * 64, ("real", "blend"))) == ()
 
 
 @given(st.sampled_from([0.005, 0.03, 0.05, 0.1]), st.floats(-0.02, 0.2).map(lambda share: round(share, 3)))
-def test_the_fewer_losses_the_sooner_it_passes_and_from_its_bound_on_never(
-    bound: float, share: float
-) -> None:
+def test_the_fewer_losses_the_sooner_it_passes_and_from_its_bound_on_never(bound, share):
     many, fewest = bets_to_pass(bound, share), bets_to_pass(bound, 0.0)
     assert fewest == zeros(bound)
     assert many is None or (many <= fewest) == (share <= 0)

@@ -46,11 +46,11 @@ def fill(
     found.close(10.0 * (first + units) + 2)
 
 
-def test_the_parts_of_one_in_a_hundred_sum_to_it() -> None:
+def test_the_parts_of_one_in_a_hundred_sum_to_it():
     assert sum(rule.alpha for rule in rules(KNOWN)) == pytest.approx(0.01)
 
 
-def test_reals_that_are_lost_fail_and_reals_that_stay_pass(compared: Any) -> None:
+def test_reals_that_are_lost_fail_and_reals_that_stay_pass(compared):
     good, bad = evidence(), evidence()
     fill(good, compared, 250, [("real", "real")] * 4)
     assert (check(good, REALS_LOST).state, check(good, REALS_LOST).share) == ("passed", 0)
@@ -60,34 +60,34 @@ def test_reals_that_are_lost_fail_and_reals_that_stay_pass(compared: Any) -> Non
     assert failed.low > failed.tolerated
 
 
-def test_a_burst_of_alike_items_is_one_unit(compared: Any) -> None:
+def test_a_burst_of_alike_items_is_one_unit(compared):
     found = evidence()
     fill(found, compared, 1, [("real", "unknown")] * 500)
     lost = check(found, REALS_LOST)
     assert (lost.state, lost.units, lost.items) == ("undecided", 1, 500)
 
 
-def test_a_family_that_goes_blind_fails_and_one_that_is_rare_is_not_measured(compared: Any) -> None:
+def test_a_family_that_goes_blind_fails_and_one_that_is_rare_is_not_measured(compared):
     found = evidence()
     fill(found, compared, 12, [("blend", "real"), ("real", "real")])
     assert check(found, "sure blend → real").state == "failed"
     assert check(found, "sure swap → real").state == "not measured"
 
 
-def test_a_champion_that_is_not_sure_says_nothing_of_a_family(compared: Any) -> None:
+def test_a_champion_that_is_not_sure_says_nothing_of_a_family(compared):
     found = evidence()
     fill(found, compared, 12, [("blend", "real")], sure=0.85)
     assert check(found, "sure blend → real").items == 0
 
 
-def test_more_unknowns_are_counted_net(compared: Any) -> None:
+def test_more_unknowns_are_counted_net(compared):
     found = evidence()
     fill(found, compared, 300, [("real", "unknown"), ("unknown", "real")] + [("real", "real")] * 8)
     more = check(found, "unknown, more than before")
     assert (more.counted, more.counter, more.share, more.state) == (300, 300, 0, "passed")
 
 
-def test_failing_and_slowness_are_counted_net(compared: Any) -> None:
+def test_failing_and_slowness_are_counted_net(compared):
     found = evidence()
     fill(found, compared, 40, [("real", "error"), ("real", "real")])
     assert check(found, "could not score, net").state == "failed"
@@ -96,7 +96,7 @@ def test_failing_and_slowness_are_counted_net(compared: Any) -> None:
     assert check(slow, "over twice as slow, net").state == "failed"
 
 
-def test_a_new_family_asks_for_labels_and_those_that_are_real_count_as_lost(compared: Any) -> None:
+def test_a_new_family_asks_for_labels_and_those_that_are_real_count_as_lost(compared):
     items = [("real", NEW)] + [("real", "real")] * 9
     asking = evidence()
     fill(asking, compared, 60, items)
@@ -115,7 +115,7 @@ def of_sources(known: Sequence[str], without: Sequence[str] = (), *, alone: bool
     return RolloutEvidence(KNOWN, (*KNOWN, NEW), {}, known, without, alone)
 
 
-def test_a_source_has_a_history_after_fifty_verdicts_and_a_day(sqlite_url: str) -> None:
+def test_a_source_has_a_history_after_fifty_verdicts_and_a_day(sqlite_url):
     before, store, day_ms = datetime.now(UTC), Store(sqlite_url), 86_400_000
     sent = 50 * [("old", day_ms)] + 90 * [("large", day_ms)] + 90 * [("new", 1)] + 49 * [("few", day_ms)]
     row = dict.fromkeys(("partition", "item_partition", "item_offset"), 0) | {"release": "", "label": "real"}
@@ -132,7 +132,7 @@ HONEST = ("one", "two", "three", "four", "five")
 
 @pytest.mark.parametrize("forged_items", [1, 50])
 @pytest.mark.parametrize("others", [1, 5])
-def test_one_source_of_any_size_fails_no_challenger(compared: Any, forged_items: int, others: int) -> None:
+def test_one_source_of_any_size_fails_no_challenger(compared, forged_items, others):
     found, numbers = of_sources(["odd", *HONEST]), itertools.count()
     for unit in range(300):
         for _ in range(forged_items):
@@ -150,7 +150,7 @@ def test_one_source_of_any_size_fails_no_challenger(compared: Any, forged_items:
 
 
 @pytest.mark.parametrize("others", [1, 5])
-def test_one_source_passes_no_challenger_that_loses_reals_of_the_others(compared: Any, others: int) -> None:
+def test_one_source_passes_no_challenger_that_loses_reals_of_the_others(compared, others):
     found, numbers = of_sources(["odd", *HONEST]), itertools.count()
     for unit in range(300):
         found.add(compared(next(numbers), "real", "real", "odd"), 10.0 * unit)
@@ -168,9 +168,7 @@ def test_one_source_passes_no_challenger_that_loses_reals_of_the_others(compared
 
 @pytest.mark.parametrize(("forged", "lost"), [("real", 5), ("unknown", 0)])
 @pytest.mark.parametrize("known", [(), ("one",), (NEW_NAMES,)])
-def test_names_without_a_history_pass_and_fail_nothing_however_many_they_are(
-    compared: Any, forged: str, lost: int, known: tuple[str, ...]
-) -> None:
+def test_names_without_a_history_pass_and_fail_nothing_however_many_they_are(compared, forged, lost, known):
     """One camera's items beside what a producer sends under twenty names to pass a challenger, or fail it."""
     found, numbers = of_sources(known), itertools.count()
     for unit in range(200):
@@ -190,8 +188,8 @@ def test_names_without_a_history_pass_and_fail_nothing_however_many_they_are(
 
 
 def test_a_source_that_a_person_left_out_counts_nowhere_and_by_their_word_one_may_decide(
-    compared: Any,
-) -> None:
+    compared,
+):
     def filled(*without: str, known: Sequence[str] = ("odd", *HONEST), **given: Any) -> Any:
         found, numbers = of_sources(known, without, **given), itertools.count()
         for unit, source in itertools.product(range(150), ("odd", "a name", *HONEST[:2])):
@@ -208,8 +206,8 @@ def test_a_source_that_a_person_left_out_counts_nowhere_and_by_their_word_one_ma
 
 
 def test_sources_that_agree_pass_and_fail_and_one_with_few_items_of_others_passes_nothing(
-    compared: Any,
-) -> None:
+    compared,
+):
     for said, state in (("real", "passed"), ("unknown", "failed")):
         found, numbers = of_sources(HONEST), itertools.count()
         for unit in range(150):
@@ -229,7 +227,7 @@ def test_sources_that_agree_pass_and_fail_and_one_with_few_items_of_others_passe
 
 
 @pytest.mark.parametrize("of", [1, 2, 8])
-def test_one_person_alone_cannot_say_away_what_counts_against_a_challenger(compared: Any, of: int) -> None:
+def test_one_person_alone_cannot_say_away_what_counts_against_a_challenger(compared, of):
     """10 % of the reals are lost, and every so many of them are called a family that neither said."""
     lost = [f"forgewatch.media-0-{1000 * unit}" for unit in range(0, 400, 2)]
     labels = dict.fromkeys(lost[::of], "fake gan")
@@ -251,13 +249,13 @@ def test_one_person_alone_cannot_say_away_what_counts_against_a_challenger(compa
         assert found.contradictions() == {"camera": 200}
 
 
-def test_a_waived_check_is_not_asked_for(compared: Any) -> None:
+def test_a_waived_check_is_not_asked_for(compared):
     found = evidence()
     fill(found, compared, 30, [("real", "unknown")])
     assert check(found, REALS_LOST, **{REALS_LOST: "known"}).state == "waived"
 
 
-def test_a_unit_is_bet_on_once_and_what_comes_after_is_left_out(compared: Any) -> None:
+def test_a_unit_is_bet_on_once_and_what_comes_after_is_left_out(compared):
     found = evidence()
     fill(found, compared, 3, [("real", "real")])
     found.add(compared(5, "real", "unknown"), 5.0)
@@ -270,7 +268,7 @@ def test_a_unit_is_bet_on_once_and_what_comes_after_is_left_out(compared: Any) -
     assert found.left_out == {"it came too late": 1, "it came before": 1, "the stream was behind": 2}
 
 
-def test_each_cell_of_the_table_opens_its_items(compared: Any) -> None:
+def test_each_cell_of_the_table_opens_its_items(compared):
     found = evidence({"forgewatch.media-0-0": "real"})
     fill(found, compared, 2, [("real", "unknown")])
     assert [(item.id, item.label) for item in found.items("real", "unknown")] == [
@@ -285,9 +283,7 @@ BOUNDS = st.floats(0.005, 0.9)
 
 
 @given(BOUNDS, st.floats(0, 1), st.booleans())
-def test_a_bet_pays_at_most_one_on_average_where_the_mean_is_on_the_claimed_side(
-    bound: float, part: float, net: bool
-) -> None:
+def test_a_bet_pays_at_most_one_on_average_where_the_mean_is_on_the_claimed_side(bound, part, net):
     low = -1.0 if net else 0.0
     # Of all x with a mean of at most the bound, two points at the ends vary the most.
     ends, mean = np.array([low, 1.0]), low + part * (bound - low)
@@ -304,7 +300,7 @@ def test_a_bet_pays_at_most_one_on_average_where_the_mean_is_on_the_claimed_side
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 5)), max_size=20))
-def test_equal_x_may_be_bet_on_at_once(runs: list[tuple[float, int]]) -> None:
+def test_equal_x_may_be_bet_on_at_once(runs):
     at_once, singly = (Bets(np.array([0.03])) for _ in range(2))
     for x, times in runs:
         at_once.bet_below(x, times)
@@ -314,7 +310,7 @@ def test_equal_x_may_be_bet_on_at_once(runs: list[tuple[float, int]]) -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=60))
-def test_the_interval_narrows_around_the_mean_and_its_ends_are_in_order(seen: list[float]) -> None:
+def test_the_interval_narrows_around_the_mean_and_its_ends_are_in_order(seen):
     bets = Bets(np.geomspace(0.001, 0.9, 30))
     for x in seen:
         bets.bet(x)
@@ -322,7 +318,7 @@ def test_the_interval_narrows_around_the_mean_and_its_ends_are_in_order(seen: li
     assert 0 <= low <= high <= 1
 
 
-def test_what_is_not_there_changes_nothing() -> None:
+def test_what_is_not_there_changes_nothing():
     two = Bets(np.array([0.03, 0.03]))
     two.bet(np.array([0.2, np.nan]))
     assert two.log_above[1] == pytest.approx(0)
@@ -330,7 +326,7 @@ def test_what_is_not_there_changes_nothing() -> None:
     assert list(two.seen) == [1, 0]
 
 
-def test_a_challenger_that_turns_bad_after_an_hour_of_good_is_noticed_within_twelve_units() -> None:
+def test_a_challenger_that_turns_bad_after_an_hour_of_good_is_noticed_within_twelve_units():
     bets = Bets(np.array([0.03]))
     for _ in range(360):
         bets.bet(0.0)

@@ -56,33 +56,33 @@ def refused(data: bytes) -> str:
 LOOP = header("gan/0.png", 0) * 19 + extended(-512 * 21) + END
 
 
-def test_an_archive_that_leads_back_is_refused() -> None:
+def test_an_archive_that_leads_back_is_refused():
     assert len(LOOP) < 13_000
     assert "lies before" in refused(LOOP)
     assert "has -512 bytes" in refused(header("gan/0.png", 0) + header("gan/a.png", -512) + END)
 
 
-def test_control_tarfile_alone_reads_it_without_end() -> None:
+def test_control_tarfile_alone_reads_it_without_end():
     with tarfile.open(fileobj=io.BytesIO(LOOP), mode="r:") as opened:
         assert len(list(islice(opened, 10_000))) == 10_000
 
 
 @pytest.mark.parametrize("size", [2**40, 8**11 - 1])
-def test_what_is_larger_than_its_archive_is_refused(size: int) -> None:
+def test_what_is_larger_than_its_archive_is_refused(size):
     for data in (header("gan/a.png", size), extended(size), header("x", size, tarfile.XGLTYPE)):
         refused(data + END)
 
 
-def test_a_name_without_end_is_refused_before_it_is_read() -> None:
+def test_a_name_without_end_is_refused_before_it_is_read():
     assert "a header of" in refused(header("x", 2**17, tarfile.GNUTYPE_LONGNAME) + bytes(2**17) + END)
 
 
-def test_headers_about_headers_without_end_are_refused() -> None:
+def test_headers_about_headers_without_end_are_refused():
     longer = header("x", 512, tarfile.GNUTYPE_LONGNAME) + b"gan/a.png".ljust(512, b"\0")
     refused(longer * 5000 + header("gan/a.png", 0) + END)
 
 
-def test_members_are_counted_folders_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_are_counted_folders_too(monkeypatch):
     monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
     folder = header("gan", 0, tarfile.DIRTYPE)
     assert len(files_of(io.BytesIO(folder + header("gan/a.png", 0) * 2 + END))) == 2
@@ -95,12 +95,12 @@ NAMES = st.text(
 
 
 @given(st.dictionaries(NAMES.map("gan/{}".format), st.binary(max_size=2000), min_size=1, max_size=8))
-def test_what_a_client_packs_is_read_as_it_was(files: dict[str, bytes]) -> None:
+def test_what_a_client_packs_is_read_as_it_was(files):
     assert {file.path: file.data for file in files_of(io.BytesIO(archive(files)))} == files
 
 
 @given(st.data())
-def test_whatever_bytes_change_no_more_is_read_than_there_is(data: st.DataObject) -> None:
+def test_whatever_bytes_change_no_more_is_read_than_there_is(data):
     whole = bytearray(archive({"gan/a.png": b"a" * 700, "gan/b.png": b"b" * 20}) + extended(3))
     for place in data.draw(st.lists(st.integers(0, len(whole) - 1), max_size=6)):
         whole[place] = data.draw(st.integers(0, 255))

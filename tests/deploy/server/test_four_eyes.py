@@ -66,12 +66,12 @@ def body(
 
 
 def test_who_asked_is_on_the_ledger_and_another_approves(
-    http: TestClient,
-    bearer: As,
-    asked_for: Artifact,
-    candidate_of: Callable[[Artifact], Candidate],
-    services: Services,
-) -> None:
+    http,
+    bearer,
+    asked_for,
+    candidate_of,
+    services,
+):
     path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of)
     assert http.get(path, headers=bearer["ann"]).json()["requested_by"] == "ann"
     refused = http.post(f"{path}/approve", json=wanted, headers=bearer["ann"])
@@ -96,12 +96,12 @@ def test_who_asked_is_on_the_ledger_and_another_approves(
 
 
 def test_a_token_that_somebody_gave_or_got_approves_nothing_of_theirs_though_it_ended(
-    http: TestClient,
-    bearer: As,
-    asked_for: Artifact,
-    candidate_of: Callable[[Artifact], Candidate],
-    services: Services,
-) -> None:
+    http,
+    bearer,
+    asked_for,
+    candidate_of,
+    services,
+):
     """ann's update; cem and root gave the tokens of these chains, some of which are revoked by now."""
 
     def token(giver: str, name: str, role: Role) -> dict[str, str]:
@@ -126,12 +126,12 @@ def test_a_token_that_somebody_gave_or_got_approves_nothing_of_theirs_though_it_
 
 
 def test_an_update_is_cancelled_by_who_asked_or_an_approver_and_what_it_made_is_not_proposed(
-    http: TestClient,
-    services: Services,
-    bearer: As,
-    make_artifact: Callable[..., Artifact],
-    candidate_of: Callable[[Artifact], Candidate],
-) -> None:
+    http,
+    services,
+    bearer,
+    make_artifact,
+    candidate_of,
+):
     root = Person("root", frozenset({"admin"}), "token")
     for name in ("dan", "eve"):
         token = services.access.tokens.add(TokenRequest(name=name, role="reviewer", days=1), root).token
@@ -163,12 +163,12 @@ def test_an_update_is_cancelled_by_who_asked_or_an_approver_and_what_it_made_is_
 
 
 def test_two_people_approve_where_a_setting_asks_for_two_and_labellers_may_be_kept_out(
-    bearer: As,
-    asked_for: Artifact,
-    candidate_of: Callable[[Artifact], Candidate],
-    settings: DeploySettings,
-    services: Services,
-) -> None:
+    bearer,
+    asked_for,
+    candidate_of,
+    settings,
+    services,
+):
     path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of)
     with under(settings, services, approvals=2, labellers_may_approve=False) as http:
         kept_out = http.post(f"{path}/approve", json=wanted, headers=bearer["bea"])
@@ -187,14 +187,14 @@ def test_two_people_approve_where_a_setting_asks_for_two_and_labellers_may_be_ke
 
 
 def test_an_approval_that_is_sent_once_more_after_a_rollback_approves_nothing(
-    http: TestClient,
-    bearer: As,
-    asked_for: Artifact,
-    make_artifact: Callable[..., Artifact],
-    propose: Callable[[Artifact], None],
-    candidate_of: Callable[[Artifact], Candidate],
-    services: Services,
-) -> None:
+    http,
+    bearer,
+    asked_for,
+    make_artifact,
+    propose,
+    candidate_of,
+    services,
+):
     first, second = asked_for, make_artifact(asked_for)
     for artifact in (first, second):
         if artifact is second:
@@ -212,12 +212,12 @@ def test_an_approval_that_is_sent_once_more_after_a_rollback_approves_nothing(
 
 
 def test_an_approval_that_has_expired_takes_nothing_live(
-    bearer: As,
-    asked_for: Artifact,
-    candidate_of: Callable[[Artifact], Candidate],
-    settings: DeploySettings,
-    services: Services,
-) -> None:
+    bearer,
+    asked_for,
+    candidate_of,
+    settings,
+    services,
+):
     path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of, promote=False)
     with under(settings, services, approval_days=1e-9) as http:
         assert http.post(f"{path}/approve", json=wanted, headers=bearer["bea"]).json()["state"] == "approved"

@@ -3,13 +3,11 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from forked import Fork
-from s3_server import Line
 
 import deploy
 from deploy.app import create_app
@@ -23,11 +21,8 @@ from detector.release.artifact import MANIFEST, WEIGHTS, Artifact
 from detector.serving.rollout_source import fetch
 from detector.settings import DetectorSettings
 from memory.crops import object_store
-from updater.records import Candidate
 
 pytestmark = pytest.mark.slow
-
-Make = Callable[..., Artifact]
 
 
 @pytest.fixture
@@ -59,13 +54,13 @@ def put_by_turns(servers: list[TestClient], artifact: Artifact) -> None:
 
 
 def test_two_servers_take_an_artifact_by_turns_and_take_it_live(
-    http: TestClient,
-    other: TestClient,
-    served: str,
-    make_artifact: Make,
-    candidate_of: Callable[[Artifact], Candidate],
-    tmp_path: Path,
-) -> None:
+    http,
+    other,
+    served,
+    make_artifact,
+    candidate_of,
+    tmp_path,
+):
     artifact = make_artifact()
     candidate = candidate_of(artifact)
     put_by_turns([http, other], artifact)
@@ -83,9 +78,7 @@ def test_two_servers_take_an_artifact_by_turns_and_take_it_live(
     assert fetched.digest == artifact.digest
 
 
-def test_a_store_that_is_away_is_a_503_and_nothing_is_lost(
-    line: Line, http: TestClient, services: Services, make_artifact: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_away_is_a_503_and_nothing_is_lost(line, http, services, make_artifact, monkeypatch):
     artifact = make_artifact()
     put_by_turns([http], artifact)
     assert (services.artifacts.hindrance(), services.crops.hindrance()) == (None, None)
@@ -106,9 +99,7 @@ def test_a_store_that_is_away_is_a_503_and_nothing_is_lost(
     assert http.get(f"/artifacts/{artifact.digest}/{WEIGHTS}").status_code == 200
 
 
-def test_a_server_whose_bucket_is_missing_runs_and_is_not_ready(
-    bucket: str, settings: DeploySettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_whose_bucket_is_missing_runs_and_is_not_ready(bucket, settings, monkeypatch):
     class Started:
         started = True
 
@@ -119,7 +110,7 @@ def test_a_server_whose_bucket_is_missing_runs_and_is_not_ready(
         assert problem is None if missing is None else missing in str(problem)
 
 
-def test_the_process_takes_no_url_of_another_kind(tmp_path: Path, fork: Fork) -> None:
+def test_the_process_takes_no_url_of_another_kind(tmp_path, fork):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")}
     for url, said in (("ftp2://x/y", "no kind of URL"), ("s3://", "the bucket is missing")):
         artifacts = {"FORGEWATCH_DEPLOY_ARTIFACTS_URL": url}
@@ -130,9 +121,7 @@ def test_the_process_takes_no_url_of_another_kind(tmp_path: Path, fork: Fork) ->
         assert said in line
 
 
-def test_a_process_on_a_bucket_answers_probes_and_ends_when_it_is_told(
-    bucket: str, settings: DeploySettings, tmp_path: Path
-) -> None:
+def test_a_process_on_a_bucket_answers_probes_and_ends_when_it_is_told(bucket, settings, tmp_path):
     port = free_port()
     environment = os.environ | {"FORGEWATCH_DEPLOY_METRICS_PORT": str(port), "FORGEWATCH_DEPLOY_PORT": "0"}
     command, log = [sys.executable, "-m", "deploy"], tmp_path / "log"

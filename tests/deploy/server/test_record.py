@@ -1,17 +1,9 @@
 """The API on the record: what people do in every room stands in one list."""
 
-from collections.abc import Callable
-
-from fastapi.testclient import TestClient
-
-from deploy.server.services import Services
-from detector.release.artifact import Artifact
 from memory import acts
 
 
-def test_acts_of_all_rooms_stand_in_one_list_the_newest_first(
-    http: TestClient, services: Services, make_artifact: Callable[..., Artifact], propose: Callable[..., None]
-) -> None:
+def test_acts_of_all_rooms_stand_in_one_list_the_newest_first(http, services, make_artifact, propose):
     artifact = make_artifact()
     propose(artifact)
     with services.memory.write() as connection:
@@ -28,7 +20,7 @@ def test_acts_of_all_rooms_stand_in_one_list_the_newest_first(
     assert entries[2]["subject"] == artifact.digest
 
 
-def test_the_record_is_read_in_pages_and_by_who_what_and_when(http: TestClient) -> None:
+def test_the_record_is_read_in_pages_and_by_who_what_and_when(http):
     for _ in range(5):
         http.post("/updates")
     first = http.get("/record", params={"limit": 2}).json()

@@ -2,21 +2,14 @@
 
 import re
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from deploy.server.services import Services
-from deploy.settings import DeploySettings
-from detector.release.artifact import EVALUATION, REFERENCE, WEIGHTS, Artifact
+from detector.release.artifact import EVALUATION, REFERENCE, WEIGHTS
 from updater.records import Candidate
-
-Make = Callable[..., Artifact]
-CandidateOf = Callable[[Artifact], Candidate]
-Put = Callable[[Artifact], None]
 
 
 def approve(http: TestClient, candidate: Candidate) -> httpx.Response:
@@ -25,9 +18,7 @@ def approve(http: TestClient, candidate: Candidate) -> httpx.Response:
 
 
 @pytest.mark.slow
-def test_a_candidate_is_put_proposed_approved_and_rolled_back(
-    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put
-) -> None:
+def test_a_candidate_is_put_proposed_approved_and_rolled_back(http, make_artifact, candidate_of, propose):
     first = make_artifact()
     second = make_artifact(first, ("upsampling",))
     for artifact in (first, second):
@@ -59,19 +50,19 @@ def test_a_candidate_is_put_proposed_approved_and_rolled_back(
     assert history[-1]["reason"] == "worse"
 
 
-def test_before_the_first_approval_the_rollout_is_null(http: TestClient) -> None:
+def test_before_the_first_approval_the_rollout_is_null(http):
     assert http.get("/rollout").json() is None
 
 
 @pytest.mark.parametrize("name", [EVALUATION, WEIGHTS, "manifest.json"])
 def test_one_changed_byte_on_the_disk_makes_the_approval_void(
-    http: TestClient,
-    make_artifact: Make,
-    settings: DeploySettings,
-    name: str,
-    candidate_of: CandidateOf,
-    propose: Put,
-) -> None:
+    http,
+    make_artifact,
+    settings,
+    name,
+    candidate_of,
+    propose,
+):
     artifact = make_artifact()
     propose(artifact)
     path = Path(settings.artifacts_url) / artifact.digest / name
@@ -85,8 +76,8 @@ def test_one_changed_byte_on_the_disk_makes_the_approval_void(
 
 
 def test_a_rejected_release_can_neither_be_approved_nor_proposed_again(
-    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put
-) -> None:
+    http, make_artifact, candidate_of, propose
+):
     artifact = make_artifact()
     propose(artifact)
     assert (
@@ -99,8 +90,8 @@ def test_a_rejected_release_can_neither_be_approved_nor_proposed_again(
 
 
 def test_a_candidate_with_findings_goes_live_only_with_a_reason_for_each_which_the_record_keeps(
-    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, put: Put
-) -> None:
+    http, make_artifact, candidate_of, put
+):
     artifact = make_artifact(named=0.1)
     put(artifact)
     candidate = candidate_of(artifact)
@@ -122,8 +113,8 @@ def test_a_candidate_with_findings_goes_live_only_with_a_reason_for_each_which_t
 
 
 def test_of_two_approved_proposals_on_one_parent_the_second_cannot_undo_the_first(
-    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put, put: Put
-) -> None:
+    http, make_artifact, candidate_of, propose, put
+):
     parent = make_artifact()
     propose(parent)
     approve(http, candidate_of(parent))
@@ -141,8 +132,8 @@ def test_of_two_approved_proposals_on_one_parent_the_second_cannot_undo_the_firs
 
 
 def test_to_approve_and_to_take_live_are_two_moves_where_they_are_asked_for_so(
-    http: TestClient, make_artifact: Make, candidate_of: CandidateOf, propose: Put
-) -> None:
+    http, make_artifact, candidate_of, propose
+):
     artifact = make_artifact()
     propose(artifact)
     path = f"/releases/{artifact.digest}"
@@ -157,9 +148,7 @@ def test_to_approve_and_to_take_live_are_two_moves_where_they_are_asked_for_so(
     assert [entry["action"] for entry in http.get("/ledger").json()] == ["propose", "approve", "promote"]
 
 
-def test_a_damaged_ledger_answers_503_and_says_what_to_do(
-    http: TestClient, make_artifact: Make, propose: Put, settings: DeploySettings
-) -> None:
+def test_a_damaged_ledger_answers_503_and_says_what_to_do(http, make_artifact, propose, settings):
     propose(make_artifact())
     with sqlite3.connect(settings.database_url.removeprefix("sqlite:///")) as shell:
         shell.execute("DROP TRIGGER deploy_ledger_no_update")
@@ -170,14 +159,12 @@ def test_a_damaged_ledger_answers_503_and_says_what_to_do(
         assert (answer.status_code, "row 1 of the ledger was changed" in answer.text) == (503, True)
 
 
-def test_a_candidate_without_its_artifact_is_refused(
-    http: TestClient, make_artifact: Make, candidate_of: CandidateOf
-) -> None:
+def test_a_candidate_without_its_artifact_is_refused(http, make_artifact, candidate_of):
     body = candidate_of(make_artifact()).model_dump(mode="json")
     assert http.post("/releases", json=body).status_code == 404
 
 
-def test_an_artifact_is_there_only_when_it_is_whole(http: TestClient, make_artifact: Make, put: Put) -> None:
+def test_an_artifact_is_there_only_when_it_is_whole(http, make_artifact, put):
     artifact = make_artifact()
     url = f"/artifacts/{artifact.digest}"
     manifest = (artifact.folder / "manifest.json").read_bytes()
@@ -197,7 +184,7 @@ def test_an_artifact_is_there_only_when_it_is_whole(http: TestClient, make_artif
         assert http.get(f"{url}/{name}").content == (artifact.folder / name).read_bytes()
 
 
-def test_a_manifest_under_another_digest_is_refused(http: TestClient, make_artifact: Make) -> None:
+def test_a_manifest_under_another_digest_is_refused(http, make_artifact):
     first, second = make_artifact(), make_artifact()
     for name in first.manifest.files:
         http.put(f"/artifacts/{second.digest}/{name}", content=(first.folder / name).read_bytes())
@@ -205,9 +192,7 @@ def test_a_manifest_under_another_digest_is_refused(http: TestClient, make_artif
     assert http.put(f"/artifacts/{second.digest}/manifest.json", content=content).status_code == 422
 
 
-def test_putting_a_complete_artifact_again_changes_nothing(
-    http: TestClient, make_artifact: Make, settings: DeploySettings, put: Put
-) -> None:
+def test_putting_a_complete_artifact_again_changes_nothing(http, make_artifact, settings, put):
     artifact = make_artifact()
     put(artifact)
     answer = http.put(f"/artifacts/{artifact.digest}/{WEIGHTS}", content=b"other bytes")
@@ -218,9 +203,7 @@ def test_putting_a_complete_artifact_again_changes_nothing(
     assert not any(path.is_file() for path in (Path(settings.artifacts_url) / ".incoming").rglob("*"))
 
 
-def test_a_file_that_the_manifest_does_not_name_is_never_served(
-    http: TestClient, make_artifact: Make, put: Put
-) -> None:
+def test_a_file_that_the_manifest_does_not_name_is_never_served(http, make_artifact, put):
     artifact = make_artifact()
     url = f"/artifacts/{artifact.digest}"
     assert http.put(f"{url}/extra.html", content=b"<script>").status_code == 422
@@ -229,7 +212,7 @@ def test_a_file_that_the_manifest_does_not_name_is_never_served(
     assert http.get(f"{url}/{REFERENCE}").status_code == 404
 
 
-def test_no_file_name_leads_out_of_the_store(http: TestClient, tmp_path: Path) -> None:
+def test_no_file_name_leads_out_of_the_store(http, tmp_path):
     def files() -> set[Path]:
         found = {path for path in tmp_path.rglob("*") if path.is_file()}
         # The store looks at its clock as the server starts, which may be now.
@@ -246,18 +229,14 @@ def test_no_file_name_leads_out_of_the_store(http: TestClient, tmp_path: Path) -
     assert files() == before
 
 
-def test_a_file_over_the_limit_is_refused_and_leaves_nothing(
-    http: TestClient, settings: DeploySettings
-) -> None:
+def test_a_file_over_the_limit_is_refused_and_leaves_nothing(http, settings):
     answer = http.put(f"/artifacts/{'a' * 64}/weights.safetensors", content=b"x" * 100_001)
     assert answer.status_code == 413
     left = {path.name for path in Path(settings.artifacts_url).rglob("*") if path.is_file()}
     assert {name for name in left if ".clock" not in name} == set()
 
 
-def test_whoever_changes_something_must_say_who_they_are(
-    http: TestClient, make_artifact: Make, services: Services, propose: Put
-) -> None:
+def test_whoever_changes_something_must_say_who_they_are(http, make_artifact, services, propose):
     propose(make_artifact())
     del http.headers["X-Forgewatch-Actor"]
     assert http.post("/rollback", json={"reason": "x"}).status_code == 422
@@ -267,7 +246,7 @@ def test_whoever_changes_something_must_say_who_they_are(
     assert len(services.ledger.events()) == 1
 
 
-def test_an_actor_is_put_on_record_in_any_script(http: TestClient, make_artifact: Make, propose: Put) -> None:
+def test_an_actor_is_put_on_record_in_any_script(http, make_artifact, propose):
     http.headers["X-Forgewatch-Actor"] = "J%C3%BCrgen%20%E6%9D%8E"
     propose(make_artifact())
     assert http.get("/ledger").json()[0]["actor"] == "Jürgen 李"

@@ -11,14 +11,11 @@ from fastapi.testclient import TestClient
 
 from deploy.doctor.diagnosis import examine
 from deploy.releases.ledger import DamagedLedgerError, Ledger
-from deploy.server.services import Services
-from deploy.settings import DeploySettings
 from detector.release.artifact import Artifact
 from updater.records import Candidate
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Artifact]
 CandidateOf = Callable[[Artifact], Candidate]
 Put = Callable[[Artifact], None]
 
@@ -44,14 +41,14 @@ def backed_up(url: str, to: Path) -> Path:
 
 
 def test_artifacts_older_than_the_ledger_are_named_and_refused_until_they_are_back(
-    http: TestClient,
-    served: str,
-    settings: DeploySettings,
-    make_artifact: Make,
-    take_live: Put,
-    put: Put,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    http,
+    served,
+    settings,
+    make_artifact,
+    take_live,
+    put,
+    monkeypatch,
+):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     first = make_artifact()
     second = make_artifact(first, ("upsampling",))
@@ -72,13 +69,13 @@ def test_artifacts_older_than_the_ledger_are_named_and_refused_until_they_are_ba
 
 
 def test_a_ledger_older_than_the_artifacts_is_as_it_was_and_goes_on(
-    http: TestClient,
-    services: Services,
-    settings: DeploySettings,
-    make_artifact: Make,
-    take_live: Put,
-    tmp_path: Path,
-) -> None:
+    http,
+    services,
+    settings,
+    make_artifact,
+    take_live,
+    tmp_path,
+):
     first = make_artifact()
     take_live(first)
     copy = backed_up(settings.database_url, tmp_path / "backup.sqlite")
@@ -91,8 +88,8 @@ def test_a_ledger_older_than_the_artifacts_is_as_it_was_and_goes_on(
 
 
 def test_a_ledger_whose_rows_were_changed_in_the_backup_is_refused(
-    settings: DeploySettings, make_artifact: Make, take_live: Put, tmp_path: Path
-) -> None:
+    settings, make_artifact, take_live, tmp_path
+):
     take_live(make_artifact())
     copy = backed_up(settings.database_url, tmp_path / "backup.sqlite")
     Ledger(f"sqlite:///{copy}").close()  # the control

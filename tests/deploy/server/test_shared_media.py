@@ -55,7 +55,7 @@ def media(topic: Topic) -> Iterator[SharedMedia]:
     opened.close()
 
 
-def test_an_item_is_shown_whole_by_its_position(media: SharedMedia, topic: Topic) -> None:
+def test_an_item_is_shown_whole_by_its_position(media, topic):
     shown = media.picture("forgewatch.media-0-3", "0" * 64)
     assert shown.shape == (192, 384, 3)
     assert np.abs(shown.astype(int) - (200, 40, 40)).max() < 3
@@ -66,16 +66,14 @@ def test_an_item_is_shown_whole_by_its_position(media: SharedMedia, topic: Topic
     assert topic.opened == 1
 
 
-def test_an_id_that_is_no_position_is_told_without_a_broker(media: SharedMedia, topic: Topic) -> None:
+def test_an_id_that_is_no_position_is_told_without_a_broker(media, topic):
     for item in ("forgewatch.media-x-y", "x"):
         with pytest.raises(NoPictureError, match="no position"):
             media.picture(item, "0" * 64)
     assert topic.opened == 0
 
 
-def test_a_broker_that_does_not_answer_is_not_asked_for_each_picture(
-    media: SharedMedia, topic: Topic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_does_not_answer_is_not_asked_for_each_picture(media, topic, monkeypatch):
     topic.answers = False
     monkeypatch.setattr(shared_media, "Sandbox", Topic({}))
     for _ in range(3):

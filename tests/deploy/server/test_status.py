@@ -42,7 +42,7 @@ def detector() -> Iterator[str]:
     server.server_close()
 
 
-def test_a_detector_that_serves_what_it_should_complains_of_nothing() -> None:
+def test_a_detector_that_serves_what_it_should_complains_of_nothing():
     assert complaints(metrics_say("confirmed")) == []
     assert complaints(metrics_say("nothing_approved", serving=False)) == []
     assert complaints("no metrics\n at all") == []
@@ -57,17 +57,17 @@ def test_a_detector_that_serves_what_it_should_complains_of_nothing() -> None:
         ("nothing_approved", "approved nothing"),
     ],
 )
-def test_what_deploy_does_not_stand_by_is_told(state: str, told: str) -> None:
+def test_what_deploy_does_not_stand_by_is_told(state, told):
     (complaint,) = complaints(metrics_say(state))
     assert told in complaint
 
 
-def test_an_updater_whose_token_is_refused_is_told() -> None:
+def test_an_updater_whose_token_is_refused_is_told():
     gauge = "# TYPE forgewatch_updater_token_refused gauge\nforgewatch_updater_token_refused"
     assert [len(complaints(f"{gauge} {value}\n")) for value in (0, 1)] == [0, 1]
 
 
-def test_a_release_that_is_not_served_is_told_with_its_time(detector: str) -> None:
+def test_a_release_that_is_not_served_is_told_with_its_time(detector):
     metrics_say("confirmed", unserved_since=86400.0)
     (health,) = processes_health({"detector": detector})
     assert health.alive
@@ -76,7 +76,7 @@ def test_a_release_that_is_not_served_is_told_with_its_time(detector: str) -> No
     assert "1970-01-02 00:00:00 UTC" in health.problem
 
 
-def test_doctor_names_the_trouble(served: str, detector: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_the_trouble(served, detector, monkeypatch):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     monkeypatch.setenv("FORGEWATCH_DEPLOY_HEALTH_URLS", f'{{"detector": "{detector}"}}')
     metrics_say("confirmed")

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bars import Bar
-from signers import MakeSigner, Signer
+from signers import MakeSigner
 
 from detector.release.artifact import (
     DETECTOR,
@@ -58,15 +57,13 @@ def sealed_again(signed_artifact: Artifact) -> Artifact:
     return again
 
 
-def test_the_files_of_this_module_are_those_of_the_release(signed_artifact: Artifact) -> None:
+def test_the_files_of_this_module_are_those_of_the_release(signed_artifact):
     assert set(NAMED) == set(signed_artifact.manifest.files)
 
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("curve", ["P256", "P384", "P521"])
-def test_what_a_trusted_key_signed_is_taken(
-    signed_artifact: Artifact, make_signer: MakeSigner, curve: str
-) -> None:
+def test_what_a_trusted_key_signed_is_taken(signed_artifact, make_signer, curve):
     made = make_signer(curve=curve)
     sign(signed_artifact, made.key)
     assert (
@@ -75,9 +72,7 @@ def test_what_a_trusted_key_signed_is_taken(
     )
 
 
-def test_each_of_several_trusted_keys_may_sign(
-    signed_artifact: Artifact, signer: Signer, make_signer: MakeSigner, tmp_path: Path
-) -> None:
+def test_each_of_several_trusted_keys_may_sign(signed_artifact, signer, make_signer, tmp_path):
     both = tmp_path / "both.crt"
     both.write_bytes(make_signer("next").certificate.read_bytes() + signer.certificate.read_bytes())
     assert (
@@ -87,9 +82,7 @@ def test_each_of_several_trusted_keys_may_sign(
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("name", [MANIFEST, *NAMED])
-def test_a_flipped_bit_of_any_file_is_refused(
-    signed_artifact: Artifact, signer: Signer, bar: Bar, name: str
-) -> None:
+def test_a_flipped_bit_of_any_file_is_refused(signed_artifact, signer, bar, name):
     bar.count(1)
     flip(signed_artifact.folder / name)
     with pytest.raises(ArtifactError):
@@ -98,9 +91,7 @@ def test_a_flipped_bit_of_any_file_is_refused(
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("name", NAMED)
-def test_a_flipped_bit_is_refused_where_every_digest_was_made_right_again(
-    signed_artifact: Artifact, signer: Signer, bar: Bar, name: str
-) -> None:
+def test_a_flipped_bit_is_refused_where_every_digest_was_made_right_again(signed_artifact, signer, bar, name):
     bar.count(1)
     flip(signed_artifact.folder / name)
     again = sealed_again(signed_artifact)
@@ -119,9 +110,7 @@ def other(signed_artifact: Artifact, tmp_path: Path) -> Artifact:
 
 
 @pytest.mark.bar("P1")
-def test_the_signature_of_another_release_is_refused(
-    signed_artifact: Artifact, other: Artifact, signer: Signer, bar: Bar
-) -> None:
+def test_the_signature_of_another_release_is_refused(signed_artifact, other, signer, bar):
     bar.count(1)
     sign(other, signer.key)
     shutil.copy(other.folder / SIGNATURE, signed_artifact.folder / SIGNATURE)
@@ -132,8 +121,8 @@ def test_the_signature_of_another_release_is_refused(
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("disguised", [False, True])
 def test_another_key_is_refused_though_it_bears_the_same_name(
-    signed_artifact: Artifact, signer: Signer, make_signer: MakeSigner, bar: Bar, disguised: bool
-) -> None:
+    signed_artifact, signer, make_signer, bar, disguised
+):
     bar.count(1)
     ours = json.loads((signed_artifact.folder / SIGNATURE).read_bytes())["verificationMaterial"]
     sign(signed_artifact, make_signer().key)
@@ -148,8 +137,8 @@ def test_another_key_is_refused_though_it_bears_the_same_name(
 
 @pytest.mark.bar("P1")
 def test_two_releases_whose_keys_were_swapped_are_both_refused(
-    signed_artifact: Artifact, other: Artifact, signer: Signer, make_signer: MakeSigner, bar: Bar
-) -> None:
+    signed_artifact, other, signer, make_signer, bar
+):
     bar.count(2)
     second = make_signer("second")
     sign(other, second.key)
@@ -170,9 +159,7 @@ def test_two_releases_whose_keys_were_swapped_are_both_refused(
         (30, 60, "counts from"),
     ],
 )
-def test_a_key_outside_of_its_dates_is_refused(
-    signed_artifact: Artifact, make_signer: MakeSigner, bar: Bar, since: float, until: float, said: str
-) -> None:
+def test_a_key_outside_of_its_dates_is_refused(signed_artifact, make_signer, bar, since, until, said):
     bar.count(1)
     made = make_signer("late", since, until)
     sign(signed_artifact, made.key)
@@ -185,8 +172,8 @@ def test_a_key_outside_of_its_dates_is_refused(
 
 @pytest.mark.bar("P1")
 def test_an_expired_key_is_no_help_beside_one_that_signed_nothing(
-    signed_artifact: Artifact, make_signer: MakeSigner, bar: Bar, tmp_path: Path
-) -> None:
+    signed_artifact, make_signer, bar, tmp_path
+):
     bar.count(1)
     expired = make_signer("old", -2, -1)
     sign(signed_artifact, expired.key)
@@ -198,9 +185,7 @@ def test_an_expired_key_is_no_help_beside_one_that_signed_nothing(
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("left_out", [MANIFEST, MODEL_CARD, "."])
-def test_a_trusted_key_that_signed_only_some_files_is_refused(
-    signed_artifact: Artifact, signer: Signer, bar: Bar, left_out: str
-) -> None:
+def test_a_trusted_key_that_signed_only_some_files_is_refused(signed_artifact, signer, bar, left_out):
     from model_signing import hashing, signing
 
     bar.count(1)
@@ -215,9 +200,7 @@ def test_a_trusted_key_that_signed_only_some_files_is_refused(
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("name", [MANIFEST, MODEL_CARD])
-def test_a_file_that_is_a_symbolic_link_is_refused(
-    signed_artifact: Artifact, signer: Signer, bar: Bar, name: str
-) -> None:
+def test_a_file_that_is_a_symbolic_link_is_refused(signed_artifact, signer, bar, name):
     bar.count(1)
     path = signed_artifact.folder / name
     path.rename(signed_artifact.folder.parent / name)
@@ -227,7 +210,7 @@ def test_a_file_that_is_a_symbolic_link_is_refused(
 
 
 @pytest.mark.bar("P1")
-def test_a_file_that_nobody_signed_is_refused(signed_artifact: Artifact, signer: Signer, bar: Bar) -> None:
+def test_a_file_that_nobody_signed_is_refused(signed_artifact, signer, bar):
     bar.count(1)
     (signed_artifact.folder / "sitecustomize.py").write_text("raise SystemExit\n")
     with pytest.raises(SignatureError, match="Extra files"):
@@ -251,18 +234,14 @@ def no_signers(request: pytest.FixtureRequest, tmp_path: Path, make_signer: Make
 
 
 @pytest.mark.bar("P1")
-def test_where_the_trusted_signers_cannot_be_read_nothing_is_trusted(
-    signed_artifact: Artifact, no_signers: Path, bar: Bar
-) -> None:
+def test_where_the_trusted_signers_cannot_be_read_nothing_is_trusted(signed_artifact, no_signers, bar):
     bar.count(1)
     with pytest.raises(SignersError, match="the trusted signers"):
         verify_signed(signed_artifact.folder, signed_artifact.digest, no_signers)
 
 
 @pytest.mark.parametrize("curve", ["RSA", "K256", None])
-def test_a_file_that_is_no_key_to_sign_with_is_told_by_its_name(
-    make_signer: MakeSigner, tmp_path: Path, curve: str | None
-) -> None:
+def test_a_file_that_is_no_key_to_sign_with_is_told_by_its_name(make_signer, tmp_path, curve):
     key = make_signer(curve=curve).key if curve else tmp_path / "nowhere.key"
     with pytest.raises(SigningKeyError, match=re.escape(str(key))):
         check_key(key)
@@ -270,11 +249,11 @@ def test_a_file_that_is_no_key_to_sign_with_is_told_by_its_name(
         check_key(make_signer().certificate)
 
 
-def test_a_release_that_is_sealed_anew_has_no_signature_left(signed_artifact: Artifact) -> None:
+def test_a_release_that_is_sealed_anew_has_no_signature_left(signed_artifact):
     assert not (seal(signed_artifact.folder, signed_artifact.manifest).folder / SIGNATURE).exists()
 
 
-def test_the_certificates_of_the_readmes_line_can_be_read(signer: Signer) -> None:
+def test_the_certificates_of_the_readmes_line_can_be_read(signer):
     (certificate,) = read_signers(signer.certificate)
     assert certificate.subject.rfc4514_string() == "CN=updater"
 
@@ -355,9 +334,7 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("how", SPOILT)
-def test_a_signature_that_is_spoilt_is_refused_in_one_line(
-    signed_artifact: Artifact, signer: Signer, bar: Bar, how: str
-) -> None:
+def test_a_signature_that_is_spoilt_is_refused_in_one_line(signed_artifact, signer, bar, how):
     bar.count(1)
     SPOILT[how](signed_artifact.folder / SIGNATURE)
     with pytest.raises(SignatureError) as refused:

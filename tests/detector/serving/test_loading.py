@@ -330,15 +330,15 @@ def swapped(digests: list[str], folder: Path, in_use: Collection[str] = ()) -> f
 DIGESTS = [f"{number:02x}" * 32 for number in range(20)]
 
 
-def test_of_twenty_swaps_within_the_window_the_last_three_releases_stay_loaded(tmp_path: Path) -> None:
+def test_of_twenty_swaps_within_the_window_the_last_three_releases_stay_loaded(tmp_path):
     assert swapped(DIGESTS, tmp_path) == set(DIGESTS[-3:])
 
 
-def test_what_scores_still_is_not_unloaded_for_it(tmp_path: Path) -> None:
+def test_what_scores_still_is_not_unloaded_for_it(tmp_path):
     assert swapped(DIGESTS, tmp_path, in_use=DIGESTS[:1]) == {DIGESTS[0], *DIGESTS[-3:]}
 
 
-def test_without_the_bound_all_of_them_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_bound_all_of_them_stay(tmp_path, monkeypatch):
     """The negative control."""
     monkeypatch.setattr(rollout_module, "_MOST_LEAVING", 100)
     assert swapped(DIGESTS, tmp_path) == set(DIGESTS)

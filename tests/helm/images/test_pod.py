@@ -120,12 +120,12 @@ def release(pod: Pod, untrained_artifact: Artifact, candidate_of: Callable[[Arti
     return untrained_artifact.digest
 
 
-def test_memory_and_deploy_are_ready(pod: Pod) -> None:
+def test_memory_and_deploy_are_ready(pod):
     pod.await_ready("deploy")
     pod.await_ready("memory")
 
 
-def test_a_detector_without_a_release_lives_and_is_not_ready(pod: Pod) -> None:
+def test_a_detector_without_a_release_lives_and_is_not_ready(pod):
     pod.await_ready("memory")
     lives, ready = pod.answer("detector", "livez"), pod.answer("detector", "readyz")
     assert lives is not None
@@ -133,7 +133,7 @@ def test_a_detector_without_a_release_lives_and_is_not_ready(pod: Pod) -> None:
     assert (lives.status_code, ready.status_code) == (200, 503)
 
 
-def test_a_photograph_gets_its_verdict_and_hostile_media_a_dead_letter(pod: Pod, release: str) -> None:
+def test_a_photograph_gets_its_verdict_and_hostile_media_a_dead_letter(pod, release):
     sent = pod.cli("send", "/media/photo.jpg", "/media/hostile.jpg", "--json").splitlines()
     photograph, _ = (json.loads(line)["id"] for line in sent)
     found: list[dict[str, Any]] = []
@@ -149,12 +149,12 @@ def test_a_photograph_gets_its_verdict_and_hostile_media_a_dead_letter(pod: Pod,
 
 
 @pytest.mark.parametrize("name", ["detector", "torchserve", "memory", "deploy"])
-def test_the_healthcheck_finds_each_process_live(pod: Pod, release: str, name: str) -> None:
+def test_the_healthcheck_finds_each_process_live(pod, release, name):
     pod.podman("healthcheck", "run", pod.containers[name])  # fails unless its command ends with 0
 
 
 @pytest.mark.parametrize("name", ["detector", "torchserve"])
-def test_the_healthcheck_finds_a_process_that_is_stopped_not_live(pod: Pod, release: str, name: str) -> None:
+def test_the_healthcheck_finds_a_process_that_is_stopped_not_live(pod, release, name):
     container = pod.containers[name]
     signal = {
         "detector": lambda which: pod.podman("kill", f"--signal={which}", container),
@@ -169,7 +169,7 @@ def test_the_healthcheck_finds_a_process_that_is_stopped_not_live(pod: Pod, rele
         signal("CONT")
 
 
-def test_each_process_ends_with_0_within_its_grace_when_told(pod: Pod, release: str) -> None:
+def test_each_process_ends_with_0_within_its_grace_when_told(pod, release):
     for name, container in pod.containers.items():
         begun = time.monotonic()
         pod.podman("stop", "--time=30", container)

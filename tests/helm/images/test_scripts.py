@@ -36,23 +36,21 @@ def runs(tmp_path: Path) -> Runs:
     return make
 
 
-def test_it_knows_the_defaults_of_the_settings() -> None:
+def test_it_knows_the_defaults_of_the_settings():
     rooms = (DetectorSettings, MemorySettings, UpdaterSettings, DeploySettings)
     ports = {kind.__module__.partition(".")[0]: kind.model_fields["metrics_port"].default for kind in rooms}
     assert ports == healthcheck.METRICS_PORTS
     assert DetectorSettings.model_fields["torchserve_url"].default == healthcheck.TORCHSERVE_URL
 
 
-def test_it_finds_the_room_and_not_its_decoding_children(runs: Runs) -> None:
+def test_it_finds_the_room_and_not_its_decoding_children(runs):
     processes = runs(
         ("/pause",), ("python3", "-E", "-s", "-m", "ingest"), ("python3", "-u", "-m", "memory"), ("sh",)
     )
     assert healthcheck.module_run(processes) == "memory"
 
 
-def test_a_container_without_any_process_of_ours_is_not_live(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_container_without_any_process_of_ours_is_not_live(runs, monkeypatch, capsys):
     processes = runs(("sleep", "1"))
     found = healthcheck.module_run(processes)
     monkeypatch.setattr(healthcheck, "module_run", lambda: found)
@@ -61,9 +59,7 @@ def test_a_container_without_any_process_of_ours_is_not_live(
 
 
 @pytest.mark.parametrize(("max_age_s", "code"), [(60.0, 0), (-1.0, 1)])
-def test_it_asks_whether_the_loop_goes_on(
-    monkeypatch: pytest.MonkeyPatch, max_age_s: float, code: int
-) -> None:
+def test_it_asks_whether_the_loop_goes_on(monkeypatch, max_age_s, code):
     monkeypatch.setattr(healthcheck, "module_run", lambda: "memory")
     with serve_health("127.0.0.1", 0, Heartbeat(max_age_s)) as url:
         monkeypatch.setenv("FORGEWATCH_METRICS_HOST", "0.0.0.0")
@@ -71,13 +67,13 @@ def test_it_asks_whether_the_loop_goes_on(
         assert healthcheck.main() == code
 
 
-def test_torchserve_is_asked_where_the_detector_asks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchserve_is_asked_where_the_detector_asks_it(monkeypatch):
     monkeypatch.setenv("FORGEWATCH_DETECTOR_TORCHSERVE_URL", "http://127.0.0.1:18080")
     assert healthcheck.address("detector.serving.torchserve_launch") == ("127.0.0.1", 18080, "/ping")
 
 
 @pytest.mark.parametrize("package", ["av", "faiss", "multidict", "numpy"])
-def test_libraries_without_what_debuggers_read_load_and_compute(package: str, tmp_path: Path) -> None:
+def test_libraries_without_what_debuggers_read_load_and_compute(package, tmp_path):
     """Those of one package are replaced by stripped ones; its neighbours stay."""
     site = Path(importlib.import_module(package).__file__ or "").parents[1]
     for folder in (site / package, *site.glob(f"{package}*.libs")):
@@ -131,8 +127,8 @@ def loaded() -> list[Path]:
 
 @pytest.mark.slow
 def test_a_worker_loads_the_stand_in_and_asks_it_for_nothing_else_before_it_pickles(
-    loaded: list[Path],
-) -> None:
+    loaded,
+):
     assert [path for path in loaded if "torch" in path.parts] == [STAND_IN / "torch" / "__init__.py"]
     asked = {path.name: names_of_torch(path.read_text()) for path in loaded if "ts" in path.parts}
     assert {name: names for name, names in asked.items() if names} == {
@@ -141,7 +137,7 @@ def test_a_worker_loads_the_stand_in_and_asks_it_for_nothing_else_before_it_pick
 
 
 @pytest.mark.slow
-def test_replies_of_bytes_pass_and_no_other_kind_reaches_a_pickle() -> None:
+def test_replies_of_bytes_pass_and_no_other_kind_reaches_a_pickle():
     script = (
         "import sys; from ts.protocol.otf_message_handler import create_predict_response as respond\n"
         "for reply in (b'verdict', object()):\n"
@@ -153,5 +149,5 @@ def test_replies_of_bytes_pass_and_no_other_kind_reaches_a_pickle() -> None:
     assert b"Unsupported model output data type." in done.stdout
 
 
-def test_a_name_that_is_asked_for_would_be_seen() -> None:
+def test_a_name_that_is_asked_for_would_be_seen():
     assert names_of_torch("import torch\nfrom torch.nn import Module\ntorch.load('x')") == {"Module", "load"}

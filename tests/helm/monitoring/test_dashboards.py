@@ -142,9 +142,7 @@ def with_recorded(known: Mapping[str, set[str]], rules: Rules) -> dict[str, set[
     return {**known, **recorded, **BY_PROMETHEUS}
 
 
-def test_everything_that_an_expression_names_is_there(
-    known: dict[str, set[str]], rules: Rules, dashboards: Dashboards
-) -> None:
+def test_everything_that_an_expression_names_is_there(known, rules, dashboards):
     series = with_recorded(known, rules)
     wrong = {
         expr: found
@@ -164,13 +162,11 @@ def test_everything_that_an_expression_names_is_there(
         ("namespace:forgewatch_nothing:rate5m", "no series namespace:forgewatch_nothing:rate5m"),
     ],
 )
-def test_a_name_that_is_not_there_is_found(
-    known: dict[str, set[str]], rules: Rules, expr: str, said: str
-) -> None:
+def test_a_name_that_is_not_there_is_found(known, rules, expr, said):
     assert list(complaints(expr, "", with_recorded(known, rules))) == [said]
 
 
-def test_the_bound_of_the_objective_is_a_bucket_in_this_very_spelling() -> None:
+def test_the_bound_of_the_objective_is_a_bucket_in_this_very_spelling():
     buckets = {
         sample.labels["le"]
         for metric in detector_metrics.END_TO_END.collect()
@@ -181,13 +177,13 @@ def test_the_bound_of_the_objective_is_a_bucket_in_this_very_spelling() -> None:
 
 
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
-def test_every_metric_that_a_runbook_names_is_there(path: Path, known: dict[str, set[str]]) -> None:
+def test_every_metric_that_a_runbook_names_is_there(path, known):
     named = {*re.findall(r"\bforgewatch_\w+", path.read_text())}
     assert named - known.keys() == set()
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_the_json_is_what_the_source_makes(name: str) -> None:
+def test_the_json_is_what_the_source_makes(name):
     assert (FOLDER / f"{name}.json").read_text() == encode(DASHBOARDS[name]()), "run: make dashboards"
 
 
@@ -195,12 +191,12 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
-def test_there_are_three_with_names_of_their_own(dashboards: Dashboards) -> None:
+def test_there_are_three_with_names_of_their_own(dashboards):
     assert set(dashboards) == {"stream", "detection", "operations"}
     assert len({dashboard["uid"] for dashboard in dashboards.values()}) == 3
 
 
-def test_every_panel_has_a_unit_and_says_what_is_normal(dashboards: Dashboards) -> None:
+def test_every_panel_has_a_unit_and_says_what_is_normal(dashboards):
     shown = [panel for dashboard in dashboards.values() for panel in panels(dashboard)]
     assert len(shown) > 40
     for panel in shown:
@@ -211,7 +207,7 @@ def test_every_panel_has_a_unit_and_says_what_is_normal(dashboards: Dashboards) 
         assert panel["type"] == "heatmap" or panel["fieldConfig"]["defaults"]["unit"], panel["title"]
 
 
-def test_no_data_source_and_no_instance_is_written_in(dashboards: Dashboards) -> None:
+def test_no_data_source_and_no_instance_is_written_in(dashboards):
     for dashboard in dashboards.values():
         asked = [*panels(dashboard), *dashboard["annotations"]["list"]]
         asked += [target for panel in panels(dashboard) for target in panel["targets"]]
@@ -222,7 +218,7 @@ def test_no_data_source_and_no_instance_is_written_in(dashboards: Dashboards) ->
         assert all(f"${name}" in used for name in names[1:])
 
 
-def test_swaps_and_approvals_are_marked_at_whatever_range_of_time(dashboards: Dashboards) -> None:
+def test_swaps_and_approvals_are_marked_at_whatever_range_of_time(dashboards):
     for dashboard in dashboards.values():
         marked = {one["name"]: one["expr"] for one in dashboard["annotations"]["list"]}
         assert "swaps" in marked["Swaps"]
@@ -230,7 +226,7 @@ def test_swaps_and_approvals_are_marked_at_whatever_range_of_time(dashboards: Da
         assert all("[$__rate_interval]" in expr for expr in marked.values())
 
 
-def test_panels_do_not_lie_on_one_another(dashboards: Dashboards) -> None:
+def test_panels_do_not_lie_on_one_another(dashboards):
     for name, dashboard in dashboards.items():
         taken: set[tuple[int, int]] = set()
         for panel in dashboard["panels"]:
@@ -243,12 +239,12 @@ def test_panels_do_not_lie_on_one_another(dashboards: Dashboards) -> None:
             taken |= cells
 
 
-def test_energy_and_unknown_score_are_heat_maps_by_release(dashboards: Dashboards) -> None:
+def test_energy_and_unknown_score_are_heat_maps_by_release(dashboards):
     heat = [panel for panel in panels(dashboards["detection"]) if panel["type"] == "heatmap"]
     assert {panel["repeat"] for panel in heat} == {"release"}
     assert {panel["targets"][0]["format"] for panel in heat} == {"heatmap"}
     assert len(heat) == 2
 
 
-def test_the_source_lies_beside_the_chart_and_not_in_it() -> None:
+def test_the_source_lies_beside_the_chart_and_not_in_it():
     assert list(Path(FOLDER).parent.rglob("*.py")) == []

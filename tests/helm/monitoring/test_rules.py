@@ -17,7 +17,6 @@ from ingest.process.frame import ProcessSettings
 CHART = Path(__file__).parents[3] / "helm" / "forgewatch"
 RULES = sorted((CHART / "rules").glob("*.yaml"))
 TESTS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
-RUNBOOKS = sorted((CHART / "runbooks").glob("Forgewatch*.md"))
 SECTIONS = ["Cause", "How to see it", "What to do", "How to know that it is over"]
 
 needs_promtool = pytest.mark.skipif(
@@ -50,7 +49,7 @@ def alerts_of_tests(fires: bool) -> set[str]:
 
 
 @needs_promtool
-def test_promtool_takes_the_rules() -> None:
+def test_promtool_takes_the_rules():
     checked = subprocess.run(["promtool", "check", "rules", *RULES], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -58,7 +57,7 @@ def test_promtool_takes_the_rules() -> None:
 @needs_promtool
 @pytest.mark.slow
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
-def test_each_alert_fires_when_it_should_and_says_so_in_figures(path: Path, tmp_path: Path) -> None:
+def test_each_alert_fires_when_it_should_and_says_so_in_figures(path, tmp_path):
     whole = yaml.safe_load(path.read_text())
     groups = [
         group
@@ -87,18 +86,18 @@ def needed(groups: list[dict[str, Any]], alerts: set[str]) -> list[dict[str, Any
 
 
 @pytest.mark.parametrize("fires", [True, False])
-def test_every_alert_has_a_test_that_it_fires_and_one_that_it_does_not(fires: bool) -> None:
+def test_every_alert_has_a_test_that_it_fires_and_one_that_it_does_not(fires):
     assert alerts_of_tests(fires) == set(alerts())
 
 
-def test_an_alerts_name_is_unique() -> None:
+def test_an_alerts_name_is_unique():
     names = [rule["alert"] for rule in rules() if "alert" in rule]
     assert len(names) == len(set(names))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", alerts())
-def test_every_alert_says_how_bad_it_is_and_names_its_runbook(name: str) -> None:
+def test_every_alert_says_how_bad_it_is_and_names_its_runbook(name):
     alert = alerts()[name]
     assert alert["labels"]["severity"] in {"critical", "warning"}
     assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
@@ -113,7 +112,7 @@ def test_every_alert_says_how_bad_it_is_and_names_its_runbook(name: str) -> None
 @pytest.mark.parametrize(
     "path", sorted((CHART / "runbooks").glob("Forgewatch*.md")), ids=lambda path: path.stem
 )
-def test_every_runbook_has_its_four_sections_and_its_alert(path: Path) -> None:
+def test_every_runbook_has_its_four_sections_and_its_alert(path):
     text = path.read_text()
     assert text.startswith(f"# {path.stem}\n")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
@@ -146,10 +145,10 @@ def unknown_words(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_names_no_command_option_or_setting_that_there_is_not(page: Path) -> None:
+def test_a_page_names_no_command_option_or_setting_that_there_is_not(page):
     assert unknown_words(page.read_text()) == set()
 
 
-def test_such_words_would_be_seen() -> None:
+def test_such_words_would_be_seen():
     text = "`forgewatch undo 3 --force`, `forgewatch resume`, `FORGEWATCH_MEMORY_MAX_CLUSTER`"
     assert unknown_words(text) == {"--force", "resume", "FORGEWATCH_MEMORY_MAX_CLUSTER"}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from attacks import attacks, wide_png
-from bars import Bar
 from media import photo, slow_jpeg
 
 from ingest.records import CropPlan, Decoded, MediaPlan, Place, PlacesPlan, Plan
@@ -88,7 +87,7 @@ def _look(box: Sandbox, data: bytes, plan: Plan, spent_s: float) -> Decoded | st
 
 
 def test_every_attack_costs_at_most_its_processor_time_and_memory_and_hurts_no_other(
-    bar: Bar, monkeypatch, capsys
+    bar, monkeypatch, capsys
 ):
     settings = IngestSettings() if bar.long else IngestSettings(max_pixels=4_000_000)
     if not bar.long:
@@ -121,7 +120,7 @@ def _show(costs: dict[str, Cost]) -> None:
 
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["bounded", "control: without the kernel's bound"])
-def test_a_picture_that_needs_more_than_its_memory_is_refused_by_the_kernel(bar: Bar, monkeypatch, bounded):
+def test_a_picture_that_needs_more_than_its_memory_is_refused_by_the_kernel(bar, monkeypatch, bounded):
     limit = Child._limit
     if not bounded:
         monkeypatch.setattr(
@@ -138,7 +137,7 @@ def test_a_picture_that_needs_more_than_its_memory_is_refused_by_the_kernel(bar:
 
 
 @pytest.mark.parametrize("bounded", [True, False], ids=["bounded", "control: without a bound"])
-def test_a_picture_of_many_scans_is_ended_at_its_processor_time(bar: Bar, monkeypatch, bounded):
+def test_a_picture_of_many_scans_is_ended_at_its_processor_time(bar, monkeypatch, bounded):
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 0.1 if bounded else 100.0)
     with Sandbox(IngestSettings()) as box:
         said, cost = _look(box, slow_jpeg(1_500, 2_700), PLAN, 0.0), MeasuredChild.cost

@@ -7,7 +7,7 @@ from sqlalchemy import insert
 
 from memory.clusters import pages
 from memory.clusters.clustering import renew
-from memory.clusters.pages import Order, facts_of, order_members, page_of, views_of
+from memory.clusters.pages import facts_of, order_members, page_of, views_of
 from memory.clusters.review import label_cluster, list_clusters
 from memory.crops.crop_store import CropsMissingError
 from memory.features import WIDTH
@@ -18,7 +18,7 @@ from memory.store import Store
 
 
 @pytest.mark.parametrize("order", ["typical", "farthest", "random"])
-def test_the_pages_of_a_cluster_hold_each_member_once(store, settings, fill, make, order: Order):
+def test_the_pages_of_a_cluster_hold_each_member_once(store, settings, fill, make, order):
     fill([make(number) for number in range(12)])
     renew(store, settings)
     (cluster,) = list_clusters(store)

@@ -200,9 +200,7 @@ def test_a_test_that_was_put_away_and_taken_up_again_goes_on_as_it_was(values, s
     assert len(straight.media) <= NEWEST
 
 
-def test_a_drift_is_an_act_of_the_record_in_the_transaction_that_finds_it(
-    store: Store, settings: MemorySettings
-) -> None:
+def test_a_drift_is_an_act_of_the_record_in_the_transaction_that_finds_it(store, settings):
     def stopped() -> None:
         with store.write_unversioned() as connection:
             assert watch_drift(connection, shifted, settings)

@@ -2,18 +2,17 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import cast
 
 import httpx
 import pytest
-from bars import Bar
 from cloudevents.core.bindings.kafka import to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 from kafka import KafkaProducer
-from media_stream import Stream, picture
+from media_stream import picture
 from on_trial import Trials
 from serving_faults import (
     Answer,
@@ -28,23 +27,17 @@ from serving_faults import (
 from streams import await_that
 
 from deploy.demo.claims import Sent
-from deploy.demo.traffic import Traffic
-from deploy.local.stack import Stack
 from detector.release.artifact import Artifact
 from updater.benchmark.synthetic.stream import MediaSample
 
 pytestmark = pytest.mark.system
 
-Cli = Callable[..., str]
-Picture = Callable[..., bytes]
-Samples = Callable[[int, int], list[MediaSample]]
-AnsweredOnce = Callable[[Traffic, list[Sent]], None]
 HOSTILE = Path(__file__).parents[4] / "shared" / "media" / "hostile"
 
 
 def test_every_envelope_gets_a_verdict_and_every_bad_value_a_dead_letter(
-    stack: Stack, traffic: Traffic, cli: Cli, picture: Picture, samples: Samples, answered_once: AnsweredOnce
-) -> None:
+    stack, traffic, cli, picture, samples, answered_once
+):
     event = CloudEvent(
         {
             "id": "a-1",
@@ -75,9 +68,7 @@ def test_every_envelope_gets_a_verdict_and_every_bad_value_a_dead_letter(
 
 @pytest.mark.bar("M1")
 @pytest.mark.skipif(not HOSTILE.is_dir(), reason="the hostile files are not here")
-def test_every_hostile_file_gets_a_verdict_or_a_dead_letter(
-    traffic: Traffic, answered_once: AnsweredOnce
-) -> None:
+def test_every_hostile_file_gets_a_verdict_or_a_dead_letter(traffic, answered_once):
     values = [path.read_bytes() for path in sorted(HOSTILE.iterdir()) if path.stat().st_size <= 1_000_000]
     sent = traffic.send_hostile(values)
     traffic.wait(sent, lambda *_: None)
@@ -85,8 +76,8 @@ def test_every_hostile_file_gets_a_verdict_or_a_dead_letter(
 
 
 def test_a_file_gets_the_same_verdict_from_score_from_curl_and_from_the_stream(
-    stack: Stack, traffic: Traffic, cli: Cli, tmp_path: Path, picture: Picture
-) -> None:
+    stack, traffic, cli, tmp_path, picture
+):
     path = tmp_path / "photo.jpg"
     path.write_bytes(picture(9))
     (sent,) = traffic.send([MediaSample(path.read_bytes(), "real", "g", "photo.jpg")], "before")
@@ -101,7 +92,7 @@ def test_a_file_gets_the_same_verdict_from_score_from_curl_and_from_the_stream(
             assert other[name] == pytest.approx(getattr(streamed, name), abs=1e-4)
 
 
-def test_torchserve_refuses_what_is_no_media_with_a_reason(stack: Stack, live: str) -> None:
+def test_torchserve_refuses_what_is_no_media_with_a_reason(stack, live):
     url = f"http://127.0.0.1:{stack.ports.torchserve}/predictions/forgewatch"
     answer = httpx.put(url, content=b"no media", timeout=30)
     assert answer.status_code == 415
@@ -145,8 +136,8 @@ def fault(name: str, proxy: Proxy, trials: Trials) -> AbstractContextManager[obj
     ],
 )
 def test_an_ill_torchserve_makes_no_dead_letter_and_the_worker_goes_on_by_itself(
-    trials: Trials, proxy: Proxy, stream: Stream, name: str, bar: Bar
-) -> None:
+    trials, proxy, stream, name, bar
+):
     port, pid = trials.stack.ports.detector_metrics, trials.kept("detector").pid
     stream.recovery_s()  # a worker that just started holds little yet
     before = most = rss_bytes(pid)
@@ -175,9 +166,7 @@ def test_an_ill_torchserve_makes_no_dead_letter_and_the_worker_goes_on_by_itself
 
 
 @pytest.mark.bar("B7")
-def test_control_without_retries_an_ill_torchserve_makes_dead_letters(
-    trials: Trials, proxy: Proxy, stream: Stream, bar: Bar
-) -> None:
+def test_control_without_retries_an_ill_torchserve_makes_dead_letters(trials, proxy, stream, bar):
     with launched(trials.stack, "detector", {URL: proxy.url}, without="retries"):
         stream.recovery_s()
         with proxy.answering("503"):

@@ -2,33 +2,23 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
-from bars import Bar
 
 from deploy.demo.claims import Sent
-from deploy.demo.traffic import Traffic
 from deploy.local.processes import Daemon, free_port, start, stop
-from deploy.local.stack import Stack
-from deploy.local.supervisor import ProcessStatus
 from deploy.local.torchserve import start_torchserve
-from updater.benchmark.synthetic.stream import MediaSample
 
 pytestmark = pytest.mark.system
-
-Samples = Callable[[int, int], list[MediaSample]]
-Look = Callable[[str], ProcessStatus]
-AnsweredOnce = Callable[[Traffic, list[Sent]], None]
 
 
 @pytest.mark.bar("B1")
 def test_a_killed_worker_is_started_again_and_loses_nothing_and_repeats_nothing(
-    kept: Look, traffic: Traffic, samples: Samples, answered_once: AnsweredOnce
-) -> None:
+    kept, traffic, samples, answered_once
+):
     first = traffic.send(samples(2, 20), "before")
     traffic.wait(first, lambda *_: None)
     before = kept("detector")
@@ -57,8 +47,8 @@ def consumed(port: int) -> float:
 
 @pytest.mark.bar("B5")
 def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_or_doubled(
-    stack: Stack, traffic: Traffic, tmp_path: Path, samples: Samples, answered_once: AnsweredOnce
-) -> None:
+    stack, traffic, tmp_path, samples, answered_once
+):
     server = start_torchserve(tmp_path / "torchserve", environment={**os.environ, **stack.settings})
     port = free_port()
     own = {
@@ -102,14 +92,14 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
 
 @pytest.mark.bar("S3")
 def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
-    stack: Stack,
-    live: str,
-    kept: Look,
-    traffic: Traffic,
-    samples: Samples,
-    answered_once: AnsweredOnce,
-    bar: Bar,
-) -> None:
+    stack,
+    live,
+    kept,
+    traffic,
+    samples,
+    answered_once,
+    bar,
+):
     detector = f"http://127.0.0.1:{stack.ports.detector_metrics}"
     first = traffic.send(samples(4, 1), "before")
     traffic.wait(first, lambda *_: None)
@@ -133,9 +123,7 @@ def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
     assert not {message.id for message in sent} & set(traffic.dead_letter_ids)
 
 
-def test_a_models_worker_holds_no_secret_of_the_environment(
-    stack: Stack, kept: Look, live: str, secret: str
-) -> None:
+def test_a_models_worker_holds_no_secret_of_the_environment(stack, kept, live, secret):
     def environment(process: psutil.Process) -> str:
         return Path(f"/proc/{process.pid}/environ").read_text()
 

@@ -35,7 +35,7 @@ def value(metrics: str, sample: str) -> float:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_every_process_lives_and_is_ready_once_a_release_is_live(stack: Stack, live: str, room: str) -> None:
+def test_every_process_lives_and_is_ready_once_a_release_is_live(stack, live, room):
     port = stack.settings[f"FORGEWATCH_{room.upper()}_METRICS_PORT"]
     await_ready(port)
     assert httpx.get(f"http://127.0.0.1:{port}/livez").text == "ok\n"
@@ -49,7 +49,7 @@ def await_ready(port: str) -> None:
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 @pytest.mark.parametrize("room", ROOMS)
-def test_promtool_finds_nothing_wrong_with_the_metrics(stack: Stack, live: str, room: str) -> None:
+def test_promtool_finds_nothing_wrong_with_the_metrics(stack, live, room):
     port = stack.settings[f"FORGEWATCH_{room.upper()}_METRICS_PORT"]
     metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").content
     checked = subprocess.run(["promtool", "check", "metrics"], input=metrics, capture_output=True)
@@ -57,7 +57,7 @@ def test_promtool_finds_nothing_wrong_with_the_metrics(stack: Stack, live: str, 
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_every_process_shows_itself_and_the_disks_that_it_writes(stack: Stack, live: str, room: str) -> None:
+def test_every_process_shows_itself_and_the_disks_that_it_writes(stack, live, room):
     shown = metrics_of(stack, room)
     assert abs(time.time() - value(shown, "process_start_time_seconds")) < 3600
     for name in ("free", "size"):
@@ -74,15 +74,13 @@ def await_caught_up(stack: Stack, room: str, gauge: str) -> None:
         assert time.monotonic() < deadline, f"the oldest has waited {age_s} s"
 
 
-def test_a_detector_that_has_answered_all_is_not_behind_and_its_torchserve_is_ready(
-    stack: Stack, live: str
-) -> None:
+def test_a_detector_that_has_answered_all_is_not_behind_and_its_torchserve_is_ready(stack, live):
     await_ready(stack.settings["FORGEWATCH_DETECTOR_METRICS_PORT"])
     await_caught_up(stack, "detector", "forgewatch_ingest_lag_seconds")
     assert value(metrics_of(stack, "detector"), "forgewatch_detector_torchserve_ready") == 1
 
 
-def test_a_memory_that_has_remembered_all_is_not_behind_and_shows_its_caps(stack: Stack, live: str) -> None:
+def test_a_memory_that_has_remembered_all_is_not_behind_and_shows_its_caps(stack, live):
     await_ready(stack.settings["FORGEWATCH_MEMORY_METRICS_PORT"])
     await_caught_up(stack, "memory", "forgewatch_memory_lag_seconds")
     shown = metrics_of(stack, "memory")
@@ -91,7 +89,7 @@ def test_a_memory_that_has_remembered_all_is_not_behind_and_shows_its_caps(stack
     assert value(shown, "forgewatch_memory_rehearsal_budget_exemplars") == 1500
 
 
-def test_deploy_shows_what_is_to_be_served_and_how_it_was_measured(stack: Stack, live: str) -> None:
+def test_deploy_shows_what_is_to_be_served_and_how_it_was_measured(stack, live):
     shown = metrics_of(stack, "deploy")
     assert value(shown, f'forgewatch_deploy_serve{{release="{version_of(live)}",slot="stable"}}') == 1
     assert value(shown, "forgewatch_deploy_proposed_since_timestamp_seconds") == 0
@@ -99,16 +97,14 @@ def test_deploy_shows_what_is_to_be_served_and_how_it_was_measured(stack: Stack,
         assert 0 <= value(shown, f'forgewatch_deploy_evaluation{{measure="{measure}",role="live"}}') <= 1
 
 
-def test_an_updater_without_a_schedule_has_no_due_time(stack: Stack, live: str) -> None:
+def test_an_updater_without_a_schedule_has_no_due_time(stack, live):
     assert value(metrics_of(stack, "updater"), "forgewatch_updater_due_timestamp_seconds") == 0
 
 
 _LOADED_WITHIN_S = 120
 
 
-def test_ledger_topic_and_detector_agree_once_the_release_is_loaded(
-    stack: Stack, live: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ledger_topic_and_detector_agree_once_the_release_is_loaded(stack, live, monkeypatch):
     for name, value in stack.settings.items():
         monkeypatch.setenv(name, value)
     deadline = time.monotonic() + _LOADED_WITHIN_S

@@ -7,7 +7,6 @@ from dataclasses import astuple, dataclass
 
 import psutil
 import pytest
-from bars import Bar
 from media_stream import Stream
 from on_trial import Trials
 from serving_faults import family, launched, metric
@@ -93,9 +92,7 @@ def nothing_waits(trials: Trials, champion: Artifact) -> None:
 
 @pytest.mark.bar("L1")
 @pytest.mark.usefixtures("nothing_waits")
-def test_a_soak_leaves_every_process_within_its_bounds_and_its_counters_say_what_came(
-    trials: Trials, bar: Bar
-) -> None:
+def test_a_soak_leaves_every_process_within_its_bounds_and_its_counters_say_what_came(trials, bar):
     with launched(trials.stack, "detector"), Stream(trials.ingest) as stream:
         stream.recovery_s()
         restarts = {kept.name: kept.restarts for kept in trials.stack.supervisor.states()}
@@ -115,9 +112,7 @@ def test_a_soak_leaves_every_process_within_its_bounds_and_its_counters_say_what
 
 
 @pytest.mark.bar("L1")
-def test_control_a_worker_that_leaves_files_open_goes_beyond_its_bounds(
-    trials: Trials, champion: Artifact, bar: Bar
-) -> None:
+def test_control_a_worker_that_leaves_files_open_goes_beyond_its_bounds(trials, champion, bar):
     with launched(trials.stack, "detector", without="closing"), Stream(trials.ingest) as stream:
         stream.recovery_s()
         most, _ = soak(trials, stream, SHORT_S / 2)

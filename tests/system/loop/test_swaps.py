@@ -1,12 +1,8 @@
 """Swaps under load on the real TorchServe: no request fails, and none leaves anything behind."""
 
 import time
-from pathlib import Path
 
 import pytest
-from bars import Bar
-from media_stream import Stream
-from on_trial import Trials
 from serving_faults import metric, model_workers, rss_bytes
 from streams import await_that
 
@@ -22,8 +18,8 @@ SETTLED, MOST_GROWTH = 5, 0.1
 
 @pytest.mark.bar("S1")
 def test_swaps_in_both_directions_under_load_fail_no_request_and_leave_nothing_behind(
-    trials: Trials, champion: Artifact, stream: Stream, tmp_path: Path, bar: Bar
-) -> None:
+    trials, champion, stream, tmp_path, bar
+):
     swaps, port = bar.times(2, 20), trials.stack.ports.detector_metrics
     pids = {name: trials.kept(name).pid for name in HOLDERS}
     retries, began_s = metric(port, RETRIES), time.monotonic()

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import psutil
 import pytest
-from bars import Bar
-from media_stream import Stream
 from on_trial import Trials
 from serving_faults import family, launched, still_run
 from streams import await_that
@@ -46,8 +44,8 @@ def told_to_stop(trials: Trials, name: str) -> Ended:
 
 @pytest.mark.bar("K2")
 def test_a_process_that_is_told_to_stop_under_load_ends_with_0_and_loses_nothing_and_leaves_no_child(
-    trials: Trials, stream: Stream, bar: Bar
-) -> None:
+    trials, stream, bar
+):
     told = OURS | (JVMS if bar.long else {})
     turns, longest_s, wrong, worst_s = bar.times(1, 20), dict.fromkeys(told, 0.0), list[object](), 0.0
     for _ in range(turns):
@@ -66,9 +64,7 @@ def test_a_process_that_is_told_to_stop_under_load_ends_with_0_and_loses_nothing
 
 
 @pytest.mark.bar("K2")
-def test_control_a_process_that_does_not_meet_the_signal_ends_by_it(
-    trials: Trials, stream: Stream, bar: Bar
-) -> None:
+def test_control_a_process_that_does_not_meet_the_signal_ends_by_it(trials, stream, bar):
     with launched(trials.stack, "detector", without="signals"):
         stream.recovery_s()
         ended = told_to_stop(trials, "detector")

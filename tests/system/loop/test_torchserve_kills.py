@@ -8,9 +8,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from bars import Bar
 from media_stream import Stream
-from on_trial import Trials
 from serving_faults import launch, launched, metric, model_workers
 from streams import await_that
 
@@ -47,8 +45,8 @@ def counted(stream: Stream) -> tuple[int, int]:
 
 @pytest.mark.bar("S3")
 def test_whatever_of_torchserve_is_killed_the_approved_release_answers_within_a_minute(
-    trials: Trials, champion: Artifact, stream: Stream, tmp_path: Path, bar: Bar
-) -> None:
+    trials, champion, stream, tmp_path, bar
+):
     workers, servers = bar.times(1, 10), bar.times(0, 4)
     took_s = list[float]()
     for turn in range(workers + servers):
@@ -75,9 +73,7 @@ def test_whatever_of_torchserve_is_killed_the_approved_release_answers_within_a_
 
 
 @pytest.mark.bar("S3")
-def test_control_what_torchserve_lost_does_not_come_back_unless_it_is_registered_again(
-    trials: Trials, stream: Stream, bar: Bar
-) -> None:
+def test_control_what_torchserve_lost_does_not_come_back_unless_it_is_registered_again(trials, stream, bar):
     port, ping = trials.stack.ports.detector_metrics, f"http://127.0.0.1:{trials.stack.ports.torchserve}/ping"
     with launched(trials.stack, "detector", without="healing"):
         stream.recovery_s()
@@ -102,8 +98,8 @@ def test_control_what_torchserve_lost_does_not_come_back_unless_it_is_registered
 @pytest.mark.bar("S3")
 @pytest.mark.skipif(MAY_MOUNT.returncode != 0, reason=f"no own mounts: {MAY_MOUNT.stderr!r}")
 def test_where_the_disk_of_releases_is_full_the_live_one_answers_and_the_next_comes_with_room(
-    trials: Trials, champion: Artifact, stream: Stream, tmp_path: Path, bar: Bar
-) -> None:
+    trials, champion, stream, tmp_path, bar
+):
     stack, port = trials.stack, trials.stack.ports.detector_metrics
     cache = Path(stack.settings["FORGEWATCH_DETECTOR_MODEL_STORE_DIR"]) / "artifacts"
     size = 3 * sum(path.stat().st_size for path in champion.folder.iterdir())

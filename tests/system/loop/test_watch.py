@@ -20,10 +20,9 @@ from deploy.demo.traffic import Traffic
 from deploy.local import prometheus
 from deploy.local.stack import PROMETHEUS_URL, Stack
 from deploy.local.supervisor import ProcessStatus
-from detector.release.artifact import EVALUATION, Artifact, load, seal
+from detector.release.artifact import EVALUATION, load, seal
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
-from updater.records import Evaluation
 
 pytestmark = [
     pytest.mark.system,
@@ -125,7 +124,7 @@ def watched(
 
 
 @pytest.mark.usefixtures("watched")
-def test_every_panel_finds_data(query: Query) -> None:
+def test_every_panel_finds_data(query):
     queries = panel_queries()
     missing = {name: expr for name, expr in queries.items() if not any(one in expr for one in NOT_HERE)}
     assert len(missing) > 50
@@ -140,7 +139,7 @@ def test_every_panel_finds_data(query: Query) -> None:
 
 
 @pytest.mark.usefixtures("watched")
-def test_every_rule_is_evaluated_and_reads_series_that_are_there(query: Query) -> None:
+def test_every_rule_is_evaluated_and_reads_series_that_are_there(query):
     expressions = [rule["expr"] for rule in rules()] + sorted(annotations())
     read = {
         name
@@ -172,9 +171,7 @@ def fires(url: str, name: str) -> bool:
     return name in {alert.name for alert in firing_alerts(url)}
 
 
-def test_a_torchserve_that_stands_still_fires_until_it_goes_on(
-    url: str, kept: Callable[[str], ProcessStatus]
-) -> None:
+def test_a_torchserve_that_stands_still_fires_until_it_goes_on(url, kept):
     name = "ForgewatchTorchServeNotReady"
     await_that(lambda: not fires(url, name), lambda: "it fires though nothing was done")
     with stopped(kept("torchserve")):
@@ -182,7 +179,7 @@ def test_a_torchserve_that_stands_still_fires_until_it_goes_on(
     await_that(lambda: not fires(url, name), lambda: firing_alerts(url))
 
 
-def test_a_hundred_bad_files_fire(url: str, traffic: Traffic) -> None:
+def test_a_hundred_bad_files_fire(url, traffic):
     name = "ForgewatchDeadLetterRateHigh"
     # Other tests of this folder send bad values too.
     await_that(lambda: not fires(url, name), lambda: "it fires though nothing was done")
@@ -192,14 +189,14 @@ def test_a_hundred_bad_files_fire(url: str, traffic: Traffic) -> None:
 
 
 def test_an_approval_that_is_left_waiting_fires_until_somebody_decides(
-    stack: Stack,
-    url: str,
-    live: str,
-    tmp_path: Path,
-    cli: Callable[..., str],
-    propose: Callable[[Artifact], None],
-    make_evaluation: Callable[..., Evaluation],
-) -> None:
+    stack,
+    url,
+    live,
+    tmp_path,
+    cli,
+    propose,
+    make_evaluation,
+):
     name = "ForgewatchApprovalWaiting"
     assert not fires(url, name)
     first = load(stack.run / "deploy" / "artifacts" / live)

@@ -10,9 +10,8 @@ import httpx
 import numpy as np
 import pytest
 import skimage
-from bars import Bar
 from prometheus_client import REGISTRY
-from signers import MakeSigner, Signer
+from signers import MakeSigner
 
 from detector.records import Rollout
 from detector.release.artifact import MODEL, MODEL_CARD, PROBE, SIGNATURE, Artifact, load, seal
@@ -30,9 +29,7 @@ def unserved_since(slot: str) -> float:
     return REGISTRY.get_sample_value(name, {"slot": slot}) or 0.0
 
 
-def test_after_a_restart_without_deploy_the_release_before_is_served_again(
-    deploy: Any, releases: list[Artifact]
-) -> None:
+def test_after_a_restart_without_deploy_the_release_before_is_served_again(deploy, releases):
     first, second, _ = releases
     deploy.publish(first)
     with deploy.worker(deploy.say(first)) as running:
@@ -41,9 +38,7 @@ def test_after_a_restart_without_deploy_the_release_before_is_served_again(
         running.until_scoring(first)
 
 
-def test_a_restarted_worker_scores_with_the_release_before_until_it_can_have_the_new_one(
-    deploy: Any, releases: list[Artifact]
-) -> None:
+def test_a_restarted_worker_scores_with_the_release_before_until_it_can_have_the_new_one(deploy, releases):
     first, second, _ = releases
     deploy.publish(first)
     with deploy.worker(deploy.say(first)) as running:
@@ -72,9 +67,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, where: object, name: str, error: 
 
 @pytest.mark.bar("S3")
 @pytest.mark.parametrize("fault", ["full disk", "failed start"])
-def test_a_passing_fault_at_a_swap_only_delays_it(
-    deploy: Any, releases: list[Artifact], monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
+def test_a_passing_fault_at_a_swap_only_delays_it(deploy, releases, monkeypatch, fault):
     first, second, _ = releases
     deploy.publish(first)
     deploy.publish(second)
@@ -90,7 +83,7 @@ def test_a_passing_fault_at_a_swap_only_delays_it(
         running.until_scoring(second)
 
 
-def test_damaged_bytes_are_fetched_anew_until_they_are_right(deploy: Any, releases: list[Artifact]) -> None:
+def test_damaged_bytes_are_fetched_anew_until_they_are_right(deploy, releases):
     first, second, _ = releases
     deploy.publish(first)
     (published,) = deploy.publish(second)
@@ -108,9 +101,7 @@ def test_damaged_bytes_are_fetched_anew_until_they_are_right(deploy: Any, releas
         running.until_scoring(second)
 
 
-def test_a_release_that_scores_otherwise_than_its_probe_never_scores_and_is_taken_out(
-    deploy: Any, releases: list[Artifact]
-) -> None:
+def test_a_release_that_scores_otherwise_than_its_probe_never_scores_and_is_taken_out(deploy, releases):
     first, second, _ = releases
     asked, expected = read_probe(second.folder / PROBE, second.manifest.contract)
     write_probe(second.folder / PROBE, asked, {**expected, "energy": expected["energy"] + 1})
@@ -126,7 +117,7 @@ def test_a_release_that_scores_otherwise_than_its_probe_never_scores_and_is_take
         assert unserved_since("stable") > 0
 
 
-def test_a_forged_record_on_the_topic_is_never_served(deploy: Any, releases: list[Artifact]) -> None:
+def test_a_forged_record_on_the_topic_is_never_served(deploy, releases):
     first, second, _ = releases
     deploy.publish(first)
     deploy.publish(second)
@@ -142,9 +133,7 @@ def test_a_forged_record_on_the_topic_is_never_served(deploy: Any, releases: lis
         assert second.version not in deploy.there()[0]
 
 
-def test_stable_and_canary_score_side_by_side_and_what_no_slot_names_is_removed(
-    deploy: Any, releases: list[Artifact]
-) -> None:
+def test_stable_and_canary_score_side_by_side_and_what_no_slot_names_is_removed(deploy, releases):
     first, second, third = releases
     for artifact in releases:
         deploy.publish(artifact)
@@ -169,9 +158,7 @@ def test_stable_and_canary_score_side_by_side_and_what_no_slot_names_is_removed(
             assert client.predict(third, request)["logits"].shape == (1, 3)
 
 
-def test_no_version_is_unloaded_while_a_batch_is_on_its_way_to_it(
-    deploy: Any, releases: list[Artifact]
-) -> None:
+def test_no_version_is_unloaded_while_a_batch_is_on_its_way_to_it(deploy, releases):
     first, second, _ = releases
     for artifact in releases:
         deploy.publish(artifact)
@@ -187,9 +174,7 @@ def test_no_version_is_unloaded_while_a_batch_is_on_its_way_to_it(
         running.until(lambda: deploy.there()[0] == {second.version})
 
 
-def test_what_an_earlier_process_left_is_removed_but_not_what_a_neighbour_holds(
-    deploy: Any, releases: list[Artifact]
-) -> None:
+def test_what_an_earlier_process_left_is_removed_but_not_what_a_neighbour_holds(deploy, releases):
     left, held, wanted = releases
     for artifact in releases:
         deploy.publish(artifact)
@@ -212,8 +197,8 @@ def test_what_an_earlier_process_left_is_removed_but_not_what_a_neighbour_holds(
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("how", ["not signed", "signed by another", "changed and sealed again"])
 def test_the_signed_release_scores_on_until_the_next_is_signed_too(
-    deploy: Any, releases: list[Artifact], signer: Signer, make_signer: MakeSigner, bar: Bar, how: str
-) -> None:
+    deploy, releases, signer, make_signer, bar, how
+):
     bar.count(1)
     first, second, _ = releases
     old, new = deploy.publish(first, second)
@@ -234,9 +219,7 @@ def test_the_signed_release_scores_on_until_the_next_is_signed_too(
 
 
 @pytest.mark.bar("P1")
-def test_the_control_where_nobody_is_trusted_by_name_an_unsigned_release_scores(
-    deploy: Any, releases: list[Artifact], bar: Bar
-) -> None:
+def test_the_control_where_nobody_is_trusted_by_name_an_unsigned_release_scores(deploy, releases, bar):
     bar.count(1)
     first, second, _ = releases
     _, new = deploy.publish(first, second)

@@ -1,6 +1,5 @@
 import csv
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,7 +81,7 @@ def test_what_ships_is_equal_each_time_and_names_its_makers_and_holds_no_weights
 
 
 @pytest.mark.slow
-def test_the_release_that_lies_in_the_package_is_the_one_that_the_code_names(tmp_path: Path) -> None:
+def test_the_release_that_lies_in_the_package_is_the_one_that_the_code_names(tmp_path):
     release = copy_shipped(tmp_path / "release")
     assert release.manifest.classes == ("real", "generated")
     assert release.manifest.gate.first_sight is not None
@@ -92,8 +91,8 @@ def test_the_release_that_lies_in_the_package_is_the_one_that_the_code_names(tmp
 
 @pytest.mark.slow
 def test_a_source_called_as_the_shipped_sums_is_neither_added_to_them_nor_takes_them_out(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     release = copy_shipped(tmp_path / "release")
     known = load_parent(release).statistics
     assert known is not None

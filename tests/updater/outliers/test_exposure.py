@@ -26,7 +26,7 @@ def items(count: int = 6) -> LabelledCrops:
     )
 
 
-def test_as_many_as_asked_for_with_the_crops_of_the_items_they_come_from() -> None:
+def test_as_many_as_asked_for_with_the_crops_of_the_items_they_come_from():
     pseudo = expose(items(), 9, frozenset(), seed=1)
     assert len(pseudo) == 9
     assert pseudo.crops.shape == (18, 64, 64, 3)
@@ -34,32 +34,30 @@ def test_as_many_as_asked_for_with_the_crops_of_the_items_they_come_from() -> No
     assert pseudo.starts[-1] == 18
 
 
-def test_a_seed_repeats_them_and_another_does_not() -> None:
+def test_a_seed_repeats_them_and_another_does_not():
     first, again, other = (expose(items(), 4, frozenset(), seed).crops for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_asking_for_fewer_gives_the_first_ones() -> None:
+def test_asking_for_fewer_gives_the_first_ones():
     few, many = expose(items(), 3, frozenset(), 5), expose(items(), 6, frozenset(), 5)
     assert np.array_equal(few.crops, many.crops[:6])
 
 
-def test_small_classes_are_drawn_as_often_as_large_ones() -> None:
+def test_small_classes_are_drawn_as_often_as_large_ones():
     sources = expose(items(), 60, frozenset(), 3).sources
     assert 15 <= sources.count("source-5") <= 45
 
 
-def test_leaving_kinds_out_changes_what_is_made() -> None:
+def test_leaving_kinds_out_changes_what_is_made():
     everything = expose(items(), 8, frozenset(), 7).crops
     without = expose(items(), 8, frozenset({"resampling", "smoothing", "noise"}), 7).crops
     assert not np.array_equal(everything, without)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_last_compression_is_left_out_with_its_kind_alone(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_compression_is_left_out_with_its_kind_alone(family, monkeypatch):
     qualities: list[int] = []
 
     def save(image: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
@@ -75,9 +73,7 @@ def test_the_last_compression_is_left_out_with_its_kind_alone(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_fresh_pseudo_forgery_has_no_operation_of_a_left_out_familys_kinds(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fresh_pseudo_forgery_has_no_operation_of_a_left_out_familys_kinds(family, monkeypatch):
     kinds: set[str] = set()
     for name, operation in OPERATIONS.items():
 
@@ -95,7 +91,7 @@ def test_a_fresh_pseudo_forgery_has_no_operation_of_a_left_out_familys_kinds(
     assert not kinds & FAMILIES[family].kinds
 
 
-def test_a_fresh_one_is_one_crop_and_follows_from_its_generator() -> None:
+def test_a_fresh_one_is_one_crop_and_follows_from_its_generator():
     source = Exposure(items(), frozenset())
     crop, again, other = (source.anew(np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert crop.shape == (1, 64, 64, 3)

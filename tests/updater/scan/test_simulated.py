@@ -151,7 +151,7 @@ def test_real_videos_come_as_they_are():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frames", [1, 4, 9])
-def test_they_are_those_that_torch_computes(frames: int) -> None:
+def test_they_are_those_that_torch_computes(frames):
     crops = np.random.default_rng(frames).integers(0, 256, (frames, 64, 64, 3), np.uint8)
     with torch.inference_mode():
         wanted = FrameFeatures(64)(torch.from_numpy(crops).permute(0, 3, 1, 2).float()).numpy()
@@ -160,7 +160,7 @@ def test_they_are_those_that_torch_computes(frames: int) -> None:
     assert (np.abs(found - wanted) / (1 + np.abs(wanted))).max() < 1e-3
 
 
-def test_a_side_that_has_no_features_is_refused() -> None:
+def test_a_side_that_has_no_features_is_refused():
     with pytest.raises(ValueError, match="multiple of 8"):
         SeenFrames(60)
 

@@ -84,7 +84,7 @@ def report(*ways: tuple[Verdicts, Verdicts]) -> dict[str, Any]:
     return json.loads(report_json(runs_of(*ways)))
 
 
-def test_each_share_is_of_its_own_items() -> None:
+def test_each_share_is_of_its_own_items():
     found = report((BEFORE, AFTER))
     assert found["unknown_thresholds"] == [[3, 3]]
     assert {name: (of["before"]["mean"], of["after"]["mean"]) for name, of in found["whole"].items()} == {
@@ -102,7 +102,7 @@ def test_each_share_is_of_its_own_items() -> None:
     }
 
 
-def test_a_source_has_its_own_figures_of_what_it_holds() -> None:
+def test_a_source_has_its_own_figures_of_what_it_holds():
     of = report((BEFORE, AFTER))["by_source"]
     assert set(of) == {"phone", "gan"}
     assert set(of["phone"]) == {"others_unknown", "others_fake", "others_not_real"}
@@ -114,7 +114,7 @@ def test_a_source_has_its_own_figures_of_what_it_holds() -> None:
     assert aucs == [0.5, 1]
 
 
-def test_how_far_sources_lie_apart_stands_beside_what_images_say() -> None:
+def test_how_far_sources_lie_apart_stands_beside_what_images_say():
     found = report((BEFORE, AFTER))
     means = [of["others_not_real"]["after"]["mean"] for of in found["by_source"].values()]
     assert found["between_sources"]["others_not_real"]["after"] == {
@@ -124,14 +124,14 @@ def test_how_far_sources_lie_apart_stands_beside_what_images_say() -> None:
     }
 
 
-def test_the_page_has_a_table_of_sources() -> None:
+def test_the_page_has_a_table_of_sources():
     page = report_page(runs_of((BEFORE, AFTER)), [])
     assert "by source" in page
     assert "by family" not in page
     assert "half of the new sources" in page
 
 
-def test_seeds_are_averaged_and_an_interval_holds_the_mean() -> None:
+def test_seeds_are_averaged_and_an_interval_holds_the_mean():
     found = report((BEFORE, AFTER), (AFTER, BEFORE))
     assert found["seeds"] == 2
     figure = found["whole"]["others_not_real"]["before"]
@@ -140,7 +140,7 @@ def test_seeds_are_averaged_and_an_interval_holds_the_mean() -> None:
     assert figure["items"] == 6
 
 
-def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelled) -> None:
+def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelled):
     items = labelled({"phone/real": 12, "gan/real": 8})
     groups = tuple(f"{name}-{number // 2}" for number, name in enumerate(items.families))
     items = dataclasses.replace(items, groups=groups, sources=tuple(f[:-5] for f in items.families))

@@ -58,9 +58,7 @@ def originals(tmp_path: Path) -> Path:
     return folder
 
 
-def test_each_forgery_stands_beside_the_original_of_its_target_in_the_same_split(
-    data: Path, originals: Path
-) -> None:
+def test_each_forgery_stands_beside_the_original_of_its_target_in_the_same_split(data, originals):
     listing = load_deeperforensics(data, originals)
     assert listing.notes == ()
     assert {(e.path.stem, e.label, e.split) for e in listing.entries} == {
@@ -72,28 +70,26 @@ def test_each_forgery_stands_beside_the_original_of_its_target_in_the_same_split
     assert {e.family for e in listing.entries if e.label} == {"DF-VAE"}
 
 
-def test_the_real_carries_the_distortions_of_its_forgery_and_has_yet_to_get_them(
-    data: Path, originals: Path
-) -> None:
+def test_the_real_carries_the_distortions_of_its_forgery_and_has_yet_to_get_them(data, originals):
     found = {e.path.stem: e for e in load_deeperforensics(data, originals, "mix3").entries}
     expected = (Step("JPEG", 5), Step("VC", 2), Step("GB", 3))
     assert (found["010_M004"].distortions, found["010_M004"].distorted) == (expected, True)
     assert (found["010"].distortions, found["010"].distorted) == (expected, False)
 
 
-def test_without_distortions_nothing_is_distorted(data: Path, originals: Path) -> None:
+def test_without_distortions_nothing_is_distorted(data, originals):
     assert {(e.distortions, e.distorted) for e in load_deeperforensics(data, originals).entries} == {
         ((), False)
     }
 
 
-def test_an_actor_is_a_group_with_all_targets_that_got_the_face(data: Path, originals: Path) -> None:
+def test_an_actor_is_a_group_with_all_targets_that_got_the_face(data, originals):
     groups = {e.path.stem: e.group for e in load_deeperforensics(data, originals).entries}
     assert groups["000_W025"] == groups["003_W025"] == groups["000"] == groups["003"]
     assert len({groups[name] for name in ("000", "010", "020", "030", "031")}) == 5
 
 
-def test_an_actor_in_two_splits_stays_in_the_test_alone(data: Path, originals: Path) -> None:
+def test_an_actor_in_two_splits_stays_in_the_test_alone(data, originals):
     touch(data / "manipulated_videos/end_to_end/032_W025.mp4")
     touch(originals / ORIGINALS / "032.mp4")
     with (data / "lists/splits/test.txt").open("a") as names:
@@ -107,7 +103,7 @@ def test_an_actor_in_two_splits_stays_in_the_test_alone(data: Path, originals: P
 @pytest.mark.parametrize(
     "where", ["source_videos", ".", "source_videos/W025", "actors", "renamed", "flat", "linked"]
 )
-def test_actors_given_as_reals_are_refused(data: Path, originals: Path, where: str) -> None:
+def test_actors_given_as_reals_are_refused(data, originals, where):
     reals = data / where
     if where == "actors":
         reals = originals / "original_sequences/actors/c23/videos"
@@ -123,7 +119,7 @@ def test_actors_given_as_reals_are_refused(data: Path, originals: Path, where: s
     assert "\n" not in str(error.value)
 
 
-def test_originals_at_another_rate_are_refused(data: Path, originals: Path) -> None:
+def test_originals_at_another_rate_are_refused(data, originals):
     other = originals / "original_sequences/youtube/c40/videos"
     (originals / ORIGINALS).parent.rename(other.parent)
     with pytest.raises(LayoutError, match="at c40"):
@@ -132,11 +128,11 @@ def test_originals_at_another_rate_are_refused(data: Path, originals: Path) -> N
         load_deeperforensics(data, originals)
 
 
-def test_the_folder_of_originals_itself_may_be_named(data: Path, originals: Path) -> None:
+def test_the_folder_of_originals_itself_may_be_named(data, originals):
     assert load_deeperforensics(data, originals / ORIGINALS) == load_deeperforensics(data, originals)
 
 
-def test_what_is_missing_is_left_out_and_counted(data: Path, originals: Path) -> None:
+def test_what_is_missing_is_left_out_and_counted(data, originals):
     (data / "manipulated_videos/end_to_end/000_W025.mp4").unlink()
     (originals / ORIGINALS / "010.mp4").unlink()
     listing = load_deeperforensics(data, originals)
@@ -145,7 +141,7 @@ def test_what_is_missing_is_left_out_and_counted(data: Path, originals: Path) ->
     assert noted(listing, "originals")[0].startswith("1 ")
 
 
-def test_a_video_without_a_line_of_distortions_is_left_out_and_counted(data: Path, originals: Path) -> None:
+def test_a_video_without_a_line_of_distortions_is_left_out_and_counted(data, originals):
     meta = meta_file(data, "end_to_end_random_level")
     meta.write_text("\n".join(meta.read_text().splitlines()[1:]))
     listing = load_deeperforensics(data, originals, "rand")
@@ -153,7 +149,7 @@ def test_a_video_without_a_line_of_distortions_is_left_out_and_counted(data: Pat
     assert noted(listing, "no line")[0].startswith("1 ")
 
 
-def test_fewer_than_half_of_the_videos_or_of_their_originals_is_one_line(data: Path, originals: Path) -> None:
+def test_fewer_than_half_of_the_videos_or_of_their_originals_is_one_line(data, originals):
     for name in ("010", "020", "030", "031"):
         (originals / ORIGINALS / f"{name}.mp4").unlink()
     with pytest.raises(LayoutError, match="by its targets, names 6 files; of these, 2"):
@@ -165,7 +161,7 @@ def test_fewer_than_half_of_the_videos_or_of_their_originals_is_one_line(data: P
         load_deeperforensics(data, originals)
 
 
-def test_a_variant_that_is_none_or_not_there_is_one_line(data: Path, originals: Path) -> None:
+def test_a_variant_that_is_none_or_not_there_is_one_line(data, originals):
     with pytest.raises(LayoutError, match=r"no variant.*std, sing, rand, mix2, mix3, mix4"):
         load_deeperforensics(data, originals, "mix5")
     with pytest.raises(LayoutError, match="end_to_end_level_5 is missing"):
@@ -174,25 +170,21 @@ def test_a_variant_that_is_none_or_not_there_is_one_line(data: Path, originals: 
 
 
 @pytest.mark.parametrize("words", ["XX:1", "CS:6", "CS:0", "CS", "CS:one", "CS:" + "1" * 5000, "CS:1 :2", ""])
-def test_a_distortion_or_a_level_that_is_none_names_its_list_and_line(
-    data: Path, originals: Path, words: str
-) -> None:
+def test_a_distortion_or_a_level_that_is_none_names_its_list_and_line(data, originals, words):
     meta = meta_file(data, "end_to_end_random_level")
     meta.write_text(meta.read_text() + f"\nend_to_end_random_level/031_M112.mp4 {words}\n")
     with pytest.raises(LayoutError, match=r"_meta\.txt, line 7: .*(TYPE:LEVEL|no distortion|no level)"):
         load_deeperforensics(data, originals, "rand")
 
 
-def test_a_types_name_in_another_group_of_distortions_is_none_of_the_data_set(
-    data: Path, originals: Path
-) -> None:
+def test_a_types_name_in_another_group_of_distortions_is_none_of_the_data_set(data, originals):
     meta = meta_file(data, "end_to_end_random_level")
     meta.write_text(meta.read_text() + "\nend_to_end_random_level/031_M112.mp4 motion_blur:2\n")
     with pytest.raises(LayoutError, match="with a type of CS, CC"):
         load_deeperforensics(data, originals, "rand")
 
 
-def test_names_that_are_none_are_left_out_and_counted(data: Path, originals: Path) -> None:
+def test_names_that_are_none_are_left_out_and_counted(data, originals):
     with (data / "lists/splits/val.txt").open("a") as names:
         names.write("../../../etc/passwd\n31_M112.mp4\n020_M011.mp4\n")
     listing = load_deeperforensics(data, originals)
@@ -201,13 +193,13 @@ def test_names_that_are_none_are_left_out_and_counted(data: Path, originals: Pat
     assert len(listing.entries) == 12
 
 
-def test_a_list_of_splits_that_is_missing_is_one_line(data: Path, originals: Path) -> None:
+def test_a_list_of_splits_that_is_missing_is_one_line(data, originals):
     (data / "lists/splits/val.txt").unlink()
     with pytest.raises(LayoutError, match=r"val\.txt cannot be read"):
         load_deeperforensics(data, originals)
 
 
-def test_a_hidden_set_is_a_test_of_reals_and_fakes(tmp_path: Path) -> None:
+def test_a_hidden_set_is_a_test_of_reals_and_fakes(tmp_path):
     touch(tmp_path / "real/a.mp4")
     with pytest.raises(LayoutError, match="fake"):
         load_hidden(tmp_path)

@@ -131,7 +131,7 @@ def lay_sources(folder: Path, *places: str) -> Path:
     return folder
 
 
-def test_cddbs_layout_and_folders_by_photograph_are_read_alike(tmp_path: Path) -> None:
+def test_cddbs_layout_and_folders_by_photograph_are_read_alike(tmp_path):
     folder = lay_sources(
         tmp_path,
         "gan/train/0_real/a.png",
@@ -149,7 +149,7 @@ def test_cddbs_layout_and_folders_by_photograph_are_read_alike(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("places", [(), ("phone/real/a.png",), ("gan/1_fake/a.png",), ("gan/other/a.png",)])
-def test_without_reals_or_forgeries_it_says_what_it_needs(tmp_path: Path, places: tuple[str, ...]) -> None:
+def test_without_reals_or_forgeries_it_says_what_it_needs(tmp_path, places):
     with CropReader(processes=1) as reader, pytest.raises(LayoutError, match="SOURCE/0_real") as refused:
         load_sources(lay_sources(tmp_path, *places), reader)
     assert str(tmp_path) in str(refused.value)

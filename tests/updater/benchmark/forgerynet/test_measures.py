@@ -52,12 +52,12 @@ def pairs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
         ([[0.6501]], [[0.6]], "close_0.05", 0),
     ],
 )
-def test_cells_are_counted_as_the_paper_defines_them(p, g, name, value) -> None:
+def test_cells_are_counted_as_the_paper_defines_them(p, g, name, value):
     assert cell_figures(p, g)[name] == value
 
 
 @given(pairs())
-def test_overlap_and_areas_are_those_of_scikit_learn(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_overlap_and_areas_are_those_of_scikit_learn(pair):
     p, g = pair
     forged, marked = (g >= 0.1).ravel(), (p >= 0.3).ravel()
     found = cell_figures(p, g, 0.3)
@@ -66,18 +66,18 @@ def test_overlap_and_areas_are_those_of_scikit_learn(pair: tuple[np.ndarray, np.
     assert found["pixel_auc"] == pytest.approx(roc_auc_score(forged, p.ravel()))
 
 
-def test_the_threshold_of_a_release_is_reached_by_what_equals_it() -> None:
+def test_the_threshold_of_a_release_is_reached_by_what_equals_it():
     assert cell_figures([[0.3, 0.0]], [[1.0, 0.0]], 0.3)["iou"] == 1
     assert cell_figures([[0.3, 0.0]], [[1.0, 0.0]])["iou"] == 0
 
 
-def test_a_mean_is_over_pictures_of_whatever_size() -> None:
+def test_a_mean_is_over_pictures_of_whatever_size():
     large, small = np.ones((4, 4)), np.zeros((1, 1))
     found, _ = map_figures([large, small], [np.zeros((4, 4)), small], [True, True])
     assert found["l1"] == 0.5
 
 
-def test_a_real_picture_is_marked_by_more_than_two_cells_in_a_hundred() -> None:
+def test_a_real_picture_is_marked_by_more_than_two_cells_in_a_hundred():
     two, three = np.zeros((10, 10)), np.zeros((10, 10))
     two[0, :2], three[0, :3] = 0.5, 0.5
     for threshold, share in ((0.5, 0.5), (0.6, 0)):
@@ -85,7 +85,7 @@ def test_a_real_picture_is_marked_by_more_than_two_cells_in_a_hundred() -> None:
         assert found["reals_marked"] == share
 
 
-def test_a_picture_without_a_forged_cell_is_in_no_figure_of_overlap() -> None:
+def test_a_picture_without_a_forged_cell_is_in_no_figure_of_overlap():
     alone, _ = map_figures([[[0.9]]], [[[0.05]]], [True])
     beside, _ = map_figures([[[0.9]], [[0.9, 0.0]]], [[[0.05]], [[1.0, 0.0]]], [True, True])
     for name in ("iou", "f1", "pixel_auc"):
@@ -96,7 +96,7 @@ def test_a_picture_without_a_forged_cell_is_in_no_figure_of_overlap() -> None:
     assert math.isnan(nothing["agree_0.1"])
 
 
-def test_the_empty_map_is_always_beside_with_all_its_figures() -> None:
+def test_the_empty_map_is_always_beside_with_all_its_figures():
     half = np.array([[1.0, 0.0]])
     found, zeros = map_figures([half, half * 0], [half, half * 0], [True, False])
     assert set(zeros) == set(found)
@@ -110,7 +110,7 @@ def test_the_empty_map_is_always_beside_with_all_its_figures() -> None:
     assert (zeros["l1"], zeros["l1_forged"], zeros["iou"], zeros["pixel_auc"]) == (0.25, 0.5, 0, 0.5)
 
 
-def test_a_false_mark_on_a_real_picture_costs_agreement_but_no_overlap() -> None:
+def test_a_false_mark_on_a_real_picture_costs_agreement_but_no_overlap():
     half = np.array([[1.0, 0.0]])
     found, _ = map_figures([half, half], [half, half * 0], [True, False])
     assert (found["agree_0.1"], found["agree_0.1_forged"], found["iou"]) == (0.75, 1, 1)
@@ -131,7 +131,7 @@ def answers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return p / p.sum(1, keepdims=True), np.array(classes)
 
 
-def test_the_figures_of_five_pictures_worked_by_hand() -> None:
+def test_the_figures_of_five_pictures_worked_by_hand():
     assert image_figures(PROBABILITY, Y) == {
         "acc": pytest.approx((1 + 0.5 + 1) / 3),
         # f is .4 .6 | .8 .55 .9: of the six pairs, .55 against .6 alone is wrong.
@@ -147,7 +147,7 @@ def test_the_figures_of_five_pictures_worked_by_hand() -> None:
 
 
 @given(answers())
-def test_areas_and_accuracies_are_those_of_scikit_learn(answer: tuple[np.ndarray, np.ndarray]) -> None:
+def test_areas_and_accuracies_are_those_of_scikit_learn(answer):
     p, y = answer
     found, forged, there = image_figures(p, y), y > 0, np.unique(y)
     said = np.where(np.isin(p.argmax(1), y), p.argmax(1), -1)
@@ -164,26 +164,26 @@ def test_areas_and_accuracies_are_those_of_scikit_learn(answer: tuple[np.ndarray
     assert found["acc_2_sum"] == pytest.approx(balanced_accuracy_score(forged, 1 - p[:, 0] >= 0.5))
 
 
-def test_a_class_that_no_item_is_of_is_left_out_and_named() -> None:
+def test_a_class_that_no_item_is_of_is_left_out_and_named():
     wider = np.c_[np.array(PROBABILITY) * 0.99, np.full(5, 0.01)]
     assert absent(wider, Y) == (3,)
     for name in ("acc", "map_ovr", "map"):
         assert image_figures(wider, Y)[name] == pytest.approx(image_figures(PROBABILITY, Y)[name])
 
 
-def test_summing_forged_classes_tells_what_the_likeliest_class_does_not() -> None:
+def test_summing_forged_classes_tells_what_the_likeliest_class_does_not():
     found = image_figures([[0.4, 0.3, 0.3], [0.6, 0.2, 0.2]], [1, 0])
     assert (found["acc_2"], found["acc_2_sum"]) == (0.5, 1)
 
 
-def test_one_class_alone_or_nothing_at_all_is_no_number() -> None:
+def test_one_class_alone_or_nothing_at_all_is_no_number():
     for p, y in ([[0.6, 0.4]], [0]), (np.zeros((0, 2)), np.zeros(0, int)):
         found = image_figures(p, y)
         assert all(math.isnan(found[name]) for name in ("auc", "map_ovr", "map"))
     assert math.isnan(image_figures(np.zeros((0, 2)), np.zeros(0, int))["acc"])
 
 
-def test_what_is_not_finite_has_no_figure() -> None:
+def test_what_is_not_finite_has_no_figure():
     for figures in (image_figures, cell_figures):
         with pytest.raises(ValueError, match="not a finite"):
             figures([[math.nan, 0.5], [0.5, 0.5]], [0, 1])
@@ -196,17 +196,17 @@ RECIPE = PAPER["video"]
 PX, FRAMES = 48, 12
 
 
-def test_the_middle_clip_is_16_frames_at_a_stride_of_4_about_the_middle() -> None:
+def test_the_middle_clip_is_16_frames_at_a_stride_of_4_about_the_middle():
     assert middle(101, RECIPE).tolist() == list(range(20, 81, 4))
 
 
-def test_a_short_video_goes_round() -> None:
+def test_a_short_video_goes_round():
     assert middle(10, RECIPE).tolist() == [4 * number % 10 for number in range(16)]
     assert by_chance(10, RECIPE, np.random.default_rng(0)).tolist() == middle(10, RECIPE).tolist()
 
 
 @given(frames=st.integers(1, 500), seed=st.integers(0, 9))
-def test_clips_lie_in_the_video_and_cover_it(frames: int, seed: int) -> None:
+def test_clips_lie_in_the_video_and_cover_it(frames, seed):
     clips = [by_chance(frames, RECIPE, np.random.default_rng(seed)), middle(frames, RECIPE)]
     clips += (covered := covering(frames, RECIPE))
     clips.append(in_segments(frames, RECIPE, np.random.default_rng(seed)))
@@ -217,7 +217,7 @@ def test_clips_lie_in_the_video_and_cover_it(frames: int, seed: int) -> None:
         assert all(later[0] - earlier[0] <= 61 for earlier, later in itertools.pairwise(covered))
 
 
-def test_segments_give_a_frame_each() -> None:
+def test_segments_give_a_frame_each():
     assert in_segments(30, replace(RECIPE, frames=3)).tolist() == [5, 15, 25]
 
 
@@ -274,7 +274,7 @@ def measured(videos: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "crops"), [("frames:test_resnet", "multi"), ("tsn:test_resnet", "single")])
-def test_videos_are_told_apart(measured: Callable[..., Run], model: str, crops: str) -> None:
+def test_videos_are_told_apart(measured, model, crops):
     run = measured(model=model, crops=crops)
     assert run.outcome.figures["auc"].n == 8
     assert (run.outcome.figures["auc"].value or 0) > 0.9
@@ -283,9 +283,7 @@ def test_videos_are_told_apart(measured: Callable[..., Run], model: str, crops: 
 
 
 @pytest.mark.slow
-def test_a_video_that_cannot_be_decoded_is_left_out_and_counted(
-    videos: Path, measured: Callable[..., Run]
-) -> None:
+def test_a_video_that_cannot_be_decoded_is_left_out_and_counted(videos, measured):
     broken = next((videos / "Validation").rglob("*.mp4"))
     broken.write_bytes(broken.read_bytes()[:40])
     run = measured(steps=1)
@@ -293,7 +291,7 @@ def test_a_video_that_cannot_be_decoded_is_left_out_and_counted(
     assert [note for note in run.outcome.notes if "cannot be decoded" in note and str(broken) in note]
 
 
-def test_rise_and_falls_come_at_the_same_shares_of_fewer_steps() -> None:
+def test_rise_and_falls_come_at_the_same_shares_of_fewer_steps():
     paper, small = PAPER["video"], SMALL["video"]
     assert [paper.rate_at(step) for step in (0, 500, 20_000, 30_000, 40_000, 45_000)] == pytest.approx(
         [1e-3, 0.02, 0.01, 0.005, 0.0025, 0.00125]

@@ -47,9 +47,7 @@ def measure(pictures: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) 
     return go
 
 
-def test_every_figure_has_a_mean_a_deviation_and_a_number_of_items_by_family_too(
-    measure: Measure, tmp_path: Path
-) -> None:
+def test_every_figure_has_a_mean_a_deviation_and_a_number_of_items_by_family_too(measure, tmp_path):
     runs = measure(seeds=range(2))
     write_reports(tmp_path / "run", runs)
     report = json.loads((tmp_path / "run" / "report.json").read_bytes())
@@ -68,12 +66,12 @@ def test_every_figure_has_a_mean_a_deviation_and_a_number_of_items_by_family_too
     assert "| acc |" in (tmp_path / "run" / "report.md").read_text()
 
 
-def test_a_network_learns_what_tells_forgeries_from_reals(measure: Measure) -> None:
+def test_a_network_learns_what_tells_forgeries_from_reals(measure):
     (run,) = measure(replace(CHOICES, steps=40))
     assert (run.outcome.figures["auc"].value or 0) > 0.9
 
 
-def test_what_a_folder_holds_is_not_done_again(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_folder_holds_is_not_done_again(measure, monkeypatch):
     before = measure()
     image = run.TASKS["image"]
 
@@ -86,7 +84,7 @@ def test_what_a_folder_holds_is_not_done_again(measure: Measure, monkeypatch: py
         measure(seeds=range(2))
 
 
-def test_a_folder_of_other_choices_or_data_is_refused(measure: Measure, pictures: Path) -> None:
+def test_a_folder_of_other_choices_or_data_is_refused(measure, pictures):
     measure()
     with pytest.raises(ResultsError, match=r"holds a run of steps 12: name another folder with --out"):
         measure(replace(CHOICES, steps=13))
@@ -97,9 +95,7 @@ def test_a_folder_of_other_choices_or_data_is_refused(measure: Measure, pictures
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_ends_with_the_weights_of_an_unbroken_one(
-    measure: Measure, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_ends_with_the_weights_of_an_unbroken_one(measure, tmp_path):
     unbroken = measure(replace(CHOICES, steps=10), folder=tmp_path / "unbroken")
 
     class StopHereError(Exception):
@@ -123,7 +119,7 @@ def test_an_interrupted_run_ends_with_the_weights_of_an_unbroken_one(
     assert resumed[0].outcome == unbroken[0].outcome
 
 
-def test_cross_trains_on_each_group_and_tests_on_each(measure: Measure, tmp_path: Path) -> None:
+def test_cross_trains_on_each_group_and_tests_on_each(measure, tmp_path):
     runs = measure(replace(CHOICES, protocol="cross"))
     table = json.loads(report_json(runs))["table"]
     assert {trained: set(of) for trained, of in table.items()} == {
@@ -135,13 +131,13 @@ def test_cross_trains_on_each_group_and_tests_on_each(measure: Measure, tmp_path
     assert "data:image/svg+xml" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_a_single_family_is_trained_on_and_all_are_reported(measure: Measure) -> None:
+def test_a_single_family_is_trained_on_and_all_are_reported(measure):
     (run,) = measure(replace(CHOICES, train_on=("FaceShifter",)))
     assert run.outcome.about["trained_on"] == 12
     assert set(run.outcome.families) == {"FaceShifter", "Talking-head Video"}
 
 
-def test_a_picture_that_cannot_be_decoded_is_left_out_and_counted(measure: Measure, pictures: Path) -> None:
+def test_a_picture_that_cannot_be_decoded_is_left_out_and_counted(measure, pictures):
     broken = next((pictures / "Training").rglob("*.png"))
     broken.write_bytes(b"no picture")
     (run,) = measure()
@@ -149,14 +145,14 @@ def test_a_picture_that_cannot_be_decoded_is_left_out_and_counted(measure: Measu
     assert [note for note in run.outcome.notes if "cannot be decoded" in note and str(broken) in note]
 
 
-def test_a_tree_without_reals_is_one_line(measure: Measure, pictures: Path) -> None:
+def test_a_tree_without_reals_is_one_line(measure, pictures):
     for broken in (pictures / "Training" / "image" / "train_release").glob("1[67]/*/*.png"):
         broken.write_bytes(b"no picture")
     with pytest.raises(LayoutError, match="train needs reals and forgeries that can be decoded"):
         measure()
 
 
-def test_runs_stand_side_by_side_with_what_they_differ_in(measure: Measure, tmp_path: Path) -> None:
+def test_runs_stand_side_by_side_with_what_they_differ_in(measure, tmp_path):
     for steps in (12, 13):
         measure(replace(CHOICES, steps=steps), folder=tmp_path / str(steps))
     grid = compare([tmp_path / "12", tmp_path / "13"])
@@ -179,9 +175,7 @@ def test_runs_stand_side_by_side_with_what_they_differ_in(measure: Measure, tmp_
         ({"train_on": ("remained", "replaced")}, "with --protocol cross"),
     ],
 )
-def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(
-    change: dict[str, object], said: str
-) -> None:
+def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(change, said):
     with pytest.raises(ChoiceError, match=said):
         check_choices(replace(CHOICES, **change), families_of("image", synthetic=False))  # type: ignore[arg-type]
 
@@ -198,9 +192,7 @@ def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(
         ("spatial", "unet:resnet10t", {"classes": 3}),
     ],
 )
-def test_a_choice_that_would_change_nothing_is_refused(
-    task: str, model: str, change: dict[str, object]
-) -> None:
+def test_a_choice_that_would_change_nothing_is_refused(task, model, change):
     choices = Choices.usual(task, model, synthetic=True)
     assert check_choices(choices, OWN) == choices
     (option,) = change
@@ -210,7 +202,7 @@ def test_a_choice_that_would_change_nothing_is_refused(
         check_choices(replace(choices, **change), OWN)  # type: ignore[arg-type]
 
 
-def test_classes_are_numbered_as_the_paper_numbers_them() -> None:
+def test_classes_are_numbered_as_the_paper_numbers_them():
     kinds = families_of("image", synthetic=False)
     assert [class_of("StyleGAN2", kinds, k) for k in (2, 3, 16)] == [1, 1, 11]
     assert [class_of("FaceShifter", kinds, k) for k in (2, 3, 16)] == [1, 2, 1]
@@ -221,6 +213,6 @@ def test_classes_are_numbered_as_the_paper_numbers_them() -> None:
 
 
 @pytest.mark.parametrize("task", run.TASKS.values(), ids=run.TASKS)
-def test_networks_that_are_taken_where_none_is_named_are_known(task: run.ForgeryTask) -> None:
+def test_networks_that_are_taken_where_none_is_named_are_known(task):
     task.check(task.model)
     task.check(task.small_model)

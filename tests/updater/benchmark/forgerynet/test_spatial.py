@@ -174,7 +174,7 @@ def job_of(tmp_path: Path, choices: Choices = OF_NETWORKS) -> Job:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("input", ["native", "face"])
-def test_a_network_finds_what_is_forged(tmp_path: Path, input: str) -> None:  # the option's name
+def test_a_network_finds_what_is_forged(tmp_path, input):  # the option's name
     found = measure(job_of(tmp_path, replace(OF_NETWORKS, input=input)))  # type: ignore[arg-type]
     assert (found.figures["pixel_auc"].value or 0) > 0.9
     assert found.figures["pixel_auc"].n == 2
@@ -183,7 +183,7 @@ def test_a_network_finds_what_is_forged(tmp_path: Path, input: str) -> None:  # 
 
 
 @pytest.mark.parametrize("augmentation", ["weak", "enhanced"])
-def test_the_map_moves_with_its_picture(tmp_path: Path, augmentation: str) -> None:
+def test_the_map_moves_with_its_picture(tmp_path, augmentation):
     job = job_of(tmp_path, replace(OF_NETWORKS, augmentation=augmentation))  # type: ignore[arg-type]
     load = train_map_network(
         job, [MapItem(Sample(one), one.masks[0] if one.masks else None) for one in job.train]
@@ -199,7 +199,7 @@ def test_the_map_moves_with_its_picture(tmp_path: Path, augmentation: str) -> No
     assert np.median(apart) > (130 if augmentation == "weak" else 50)
 
 
-def test_a_model_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_a_model_that_is_none_is_one_line(tmp_path):
     with pytest.raises(ChoiceError, match="makes no maps: choose of localizer, unet"):
         measure(job_of(tmp_path, replace(OF_NETWORKS, model="resnet18")))
     with pytest.raises(NetworkError, match="unet:BACKBONE"):

@@ -77,7 +77,7 @@ def measure(tree: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -> C
 
 
 @pytest.mark.slow
-def test_stretches_are_found_and_told_by_family(measure: Callable[..., Outcome]) -> None:
+def test_stretches_are_found_and_told_by_family(measure):
     outcome = measure()
     assert outcome.figures.keys() >= FIGURES
     assert (outcome.figures["ap_0.5"].value or 0) > 0.5
@@ -88,7 +88,7 @@ def test_stretches_are_found_and_told_by_family(measure: Callable[..., Outcome])
 
 
 @pytest.mark.slow
-def test_cross_leaves_each_family_out_in_turn(measure: Callable[..., Outcome]) -> None:
+def test_cross_leaves_each_family_out_in_turn(measure):
     outcome = measure(model="frames", protocol="cross")
     assert {name: set(of) for name, of in outcome.table.items()} == {
         "all but DeepFakes": {"DeepFakes"},
@@ -97,20 +97,18 @@ def test_cross_leaves_each_family_out_in_turn(measure: Callable[..., Outcome]) -
 
 
 @pytest.mark.slow
-def test_a_group_may_be_trained_on_alone(measure: Callable[..., Outcome]) -> None:
+def test_a_group_may_be_trained_on_alone(measure):
     outcome = measure(model="frames", train_on=("remained",))
     assert outcome.about["trained_on"] == 12
     assert set(outcome.families) == {"DeepFakes", "Talking-head Video"}
 
 
-def test_a_method_that_is_none_is_refused(measure: Callable[..., Outcome]) -> None:
+def test_a_method_that_is_none_is_refused(measure):
     with pytest.raises(ChoiceError, match="choose of convolutions, frames, bsn, bmn"):
         measure(model="resnet18")
 
 
-def test_a_tree_without_stretches_is_refused(
-    tree: Path, tmp_path: Path, measure: Callable[..., Outcome]
-) -> None:
+def test_a_tree_without_stretches_is_refused(tree, tmp_path, measure):
     for part in ("Training", "Validation"):
         found = (tree / part / "video_list.txt").read_text().splitlines()
         place = tmp_path / "data" / part
@@ -246,7 +244,7 @@ def entry(path: Path, annotated: Extent | None, *segments: Extent) -> Entry:
     return Entry(path, int(bool(segments)), "made up", "group", "train", segments, annotated)
 
 
-def test_only_annotated_frames_are_seen_and_segments_count_from_the_first_of_them(file: Path, tmp_path: Path):
+def test_only_annotated_frames_are_seen_and_segments_count_from_the_first_of_them(file, tmp_path):
     whole, part = entry(file, Extent(0, 30)), entry(file, Extent(5, 25), Extent(9, 20))
     seen = videos([whole, part], tmp_path / "cache", Tally())
     assert [len(one.clip.features) for one in seen] == [30, 20]
@@ -254,7 +252,7 @@ def test_only_annotated_frames_are_seen_and_segments_count_from_the_first_of_the
     assert seen[1].clip.segments.tolist() == [[4, 15]]
 
 
-def test_a_file_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_is_read_once(file, tmp_path, monkeypatch):
     listed = [entry(file, Extent(0, 30), Extent(0, 9))]
     (first,) = videos(listed, tmp_path / "cache", Tally())
     monkeypatch.setattr(module, "frame_features", None)
@@ -262,7 +260,7 @@ def test_a_file_is_read_once(file: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert np.array_equal(first.clip.features, again.clip.features)
 
 
-def test_what_cannot_be_used_is_counted(file: Path, tmp_path: Path):
+def test_what_cannot_be_used_is_counted(file, tmp_path):
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"no video")
     tally = Tally()

@@ -1,6 +1,5 @@
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,11 +88,11 @@ def first() -> Network:
     return quick()
 
 
-def test_it_names_fresh_items_of_families_that_it_learnt(first: Network) -> None:
+def test_it_names_fresh_items_of_families_that_it_learnt(first):
     assert accuracy(first, CLASSES, make({"real": 10, "blurred": 10, "striped": 10}, seed=1)) > 0.8
 
 
-def test_the_same_seed_gives_the_same_network_and_leaves_the_global_state(first: Network) -> None:
+def test_the_same_seed_gives_the_same_network_and_leaves_the_global_state(first):
     before = torch.get_rng_state()
     again = quick()
     assert same(first, again)
@@ -106,9 +105,7 @@ class StopError(Exception):
 
 
 @pytest.mark.parametrize(("stage", "at"), [("backbone", 4), ("balanced", 12)])
-def test_an_interrupted_run_goes_on_to_the_same_network(
-    first: Network, tmp_path: Path, stage: str, at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_goes_on_to_the_same_network(first, tmp_path, stage, at, monkeypatch):
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 3)
     seen: list[tuple[str, int]] = []
 
@@ -127,9 +124,7 @@ def test_an_interrupted_run_goes_on_to_the_same_network(
 
 
 @pytest.mark.parametrize("damage", ["other seed", "truncated"])
-def test_a_checkpoint_that_does_not_fit_is_not_gone_on_from(
-    first: Network, tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_does_not_fit_is_not_gone_on_from(first, tmp_path, damage, monkeypatch):
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
     file = tmp_path / "checkpoint.safetensors"
 
@@ -144,7 +139,7 @@ def test_a_checkpoint_that_does_not_fit_is_not_gone_on_from(
     assert same(first, quick(checkpoint=file))
 
 
-def test_an_update_names_the_new_family_and_still_names_the_old_ones(first: Network) -> None:
+def test_an_update_names_the_new_family_and_still_names_the_old_ones(first):
     classes = (*CLASSES, "posterised")
     memory = make({"real": 12, "blurred": 6, "striped": 6, "posterised": 8}, seed=5)
     recipe = replace(UPDATE, backbone_steps=4, balanced_steps=40, batch=12)
@@ -153,7 +148,7 @@ def test_an_update_names_the_new_family_and_still_names_the_old_ones(first: Netw
     assert accuracy(updated, classes, fresh) > 0.8
 
 
-def test_an_update_starts_as_the_previous_network(first: Network) -> None:
+def test_an_update_starts_as_the_previous_network(first):
     classes = (*CLASSES, "posterised")
     memory = make({"real": 4, "posterised": 4, "striped": 4, "blurred": 4}, seed=5)
     recipe = replace(UPDATE, backbone_steps=0, balanced_steps=0)
@@ -165,7 +160,7 @@ def test_an_update_starts_as_the_previous_network(first: Network) -> None:
     assert torch.allclose(new.pseudo_logit, old.pseudo_logit, atol=1e-5)
 
 
-def test_a_network_without_forensic_features_learns_too() -> None:
+def test_a_network_without_forensic_features_learns_too():
     plain = SMALL.model_copy(update={"forensic": False})
     network = learn(TRAIN, CLASSES, plain, seed=0, recipe=replace(QUICK, backbone_steps=2, balanced_steps=2))
     assert len(predictions(network, CLASSES, TRAIN)) == len(TRAIN)
@@ -179,37 +174,37 @@ def test_a_network_without_forensic_features_learns_too() -> None:
         (("real", "blurred", "striped", "absent"), "are not the classes"),
     ],
 )
-def test_classes_that_do_not_fit_the_items_are_refused(classes: tuple[str, ...], reason: str) -> None:
+def test_classes_that_do_not_fit_the_items_are_refused(classes, reason):
     with pytest.raises(ValueError, match=reason):
         learn(TRAIN, classes, SMALL, seed=0)
 
 
-def test_another_architecture_than_the_previous_ones_is_refused(first: Network) -> None:
+def test_another_architecture_than_the_previous_ones_is_refused(first):
     wider = SMALL.model_copy(update={"width": 32})
     with pytest.raises(ValueError, match="keeps the previous network's architecture"):
         learn(TRAIN, CLASSES, wider, previous=(first, CLASSES), seed=0)
 
 
-def test_distillation_is_the_divergence_from_the_teacher() -> None:
+def test_distillation_is_the_divergence_from_the_teacher():
     teacher, student = torch.tensor([[0.0, 2 * math.log(3)]]), torch.tensor([[0.0, 0.0]])
     expected = 4 * (0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5))
     assert distillation(student, teacher, 2.0).item() == pytest.approx(expected, rel=1e-5)
     assert distillation(teacher, teacher, 2.0).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_distillation_moves_every_old_logit() -> None:
+def test_distillation_moves_every_old_logit():
     student = torch.zeros(2, 3, requires_grad=True)
     torch.autograd.backward(distillation(student, torch.tensor([[3.0, 1, 0], [0, 2, 5.0]])))
     assert student.grad is not None
     assert (student.grad != 0).all()
 
 
-def test_pools_are_the_means_of_their_crops() -> None:
+def test_pools_are_the_means_of_their_crops():
     rows = torch.arange(10.0).reshape(5, 2)
     assert torch.equal(pool_rows(rows, np.array([0, 2, 5])), torch.tensor([[1.0, 2.0], [6.0, 7.0]]))
 
 
-def test_drawn_crops_are_one_of_each_items_and_all_of_them_come() -> None:
+def test_drawn_crops_are_one_of_each_items_and_all_of_them_come():
     rng, starts = np.random.default_rng(0), np.array([0, 1, 5, 7])
     drawn = np.array([draw_crops(rng, np.array([1, 0, 2]), starts) for _ in range(100)])
     assert [set(rows) for rows in drawn.T] == [{1, 2, 3, 4}, {0}, {5, 6}]

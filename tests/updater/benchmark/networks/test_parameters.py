@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from forked import Forked
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -47,7 +46,7 @@ def millions(network: nn.Module) -> float:
         ("mvit_v2_s", 34.23),
     ],
 )
-def test_networks_on_videos_are_of_the_published_size(name: str, wanted: float) -> None:
+def test_networks_on_videos_are_of_the_published_size(name, wanted):
     with torch.device("meta"):
         found = millions(videos.make_video_network(name, 2, 224, 16))
     assert math.isclose(found, wanted, abs_tol=0.0051)
@@ -65,13 +64,13 @@ def test_networks_on_videos_are_of_the_published_size(name: str, wanted: float) 
         ("resnest101e", 46.23),
     ],
 )
-def test_networks_on_pictures_are_of_the_published_size(name: str, wanted: float) -> None:
+def test_networks_on_pictures_are_of_the_published_size(name, wanted):
     assert math.isclose(millions(images.make_image_network(name, 2, 64)), wanted, abs_tol=0.0051)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "wanted"), [("unet:legacy_xception", 28.77), ("fpn:hrnet_w48", 69.24)])
-def test_decoders_are_of_the_published_size(name: str, wanted: float) -> None:
+def test_decoders_are_of_the_published_size(name, wanted):
     kind, _, backbone = name.partition(":")
     assert math.isclose(millions(maps.EncoderDecoder(kind, backbone)), wanted, abs_tol=0.0051)
 
@@ -87,13 +86,13 @@ def test_decoders_are_of_the_published_size(name: str, wanted: float) -> None:
         (maps.check, "unet", "choose of regression:BACKBONE, unet:BACKBONE"),
     ],
 )
-def test_a_name_that_is_none_is_one_line_that_says_what_there_is(check, name: str, said: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_name_that_is_none_is_one_line_that_says_what_there_is(check, name, said):  # type: ignore[no-untyped-def]
     with pytest.raises(NetworkError, match=said):
         check(name)
 
 
 @pytest.mark.parametrize("name", ["frames:resnet19", "lstm:highpass:resnet19"])
-def test_a_backbone_that_is_none_is_one_line_too(name: str) -> None:
+def test_a_backbone_that_is_none_is_one_line_too(name):
     with pytest.raises(BackboneError, match="resnet19 is no model that timm knows: resnet18"):
         videos.check(name)
 
@@ -102,9 +101,7 @@ SCRIPT = Path(__file__).with_name("train_in_processes.py")
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_network_of_one(
-    tmp_path: Path, fork_together: Callable[..., list[Forked]]
-) -> None:
+def test_two_processes_train_the_network_of_one(tmp_path, fork_together):
     found = []
     for processes in (1, 2):
         file = tmp_path / f"{processes}.safetensors"
@@ -206,9 +203,7 @@ def trained(name: str, checkpoint: Path, progress: Callable[[int, int], None]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
-def test_a_network_that_was_interrupted_ends_with_the_same_weights(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_that_was_interrupted_ends_with_the_same_weights(name, tmp_path, monkeypatch):
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
     # C3D's two wide layers are 60 million weights, of which each checkpoint would hold two copies.
     monkeypatch.setattr(deeperforensics, "_WIDE", 64)

@@ -58,13 +58,13 @@ def whitened() -> tuple[np.ndarray, np.ndarray]:
     return (KNOWN.evidence.features - mean) @ matrix, (FRESH.features - mean) @ matrix
 
 
-def test_the_forensic_distance_is_scikit_learns_mean_over_the_whitened_neighbours() -> None:
+def test_the_forensic_distance_is_scikit_learns_mean_over_the_whitened_neighbours():
     reference, fresh = whitened()
     distance, _ = NearestNeighbors(n_neighbors=5, algorithm="brute").fit(reference).kneighbors(fresh)
     assert forensic.fit_forensic_knn(KNOWN)(FRESH) == pytest.approx(distance.mean(1), rel=1e-4)
 
 
-def test_the_forensic_distance_is_the_numerator_of_the_gates_novelty() -> None:
+def test_the_forensic_distance_is_the_numerator_of_the_gates_novelty():
     reference, fresh = (torch.from_numpy(rows) for rows in whitened())
     own = own_distance(reference)
     ratio, index, distance = nearest(fresh, reference, own)
@@ -75,7 +75,7 @@ def test_the_forensic_distance_is_the_numerator_of_the_gates_novelty() -> None:
     )
 
 
-def test_each_group_of_traces_is_whitened_and_measured_alone() -> None:
+def test_each_group_of_traces_is_whitened_and_measured_alone():
     many, fresh = known(width=FEATURE_WIDTH), items(2, 12, FEATURE_WIDTH)
     alone = []
     for columns in TRACE_COLUMNS:
@@ -89,7 +89,7 @@ def test_each_group_of_traces_is_whitened_and_measured_alone() -> None:
     assert POST_HOC["trace_novelty"](many)(fresh) == pytest.approx(np.mean(alone, axis=0), rel=1e-3)
 
 
-def test_forensic_distances_do_not_see_the_units_of_the_features() -> None:
+def test_forensic_distances_do_not_see_the_units_of_the_features():
     units = np.array([10, 0.1, 3, 1, 50], "f")
 
     def in_units(of: Evidence) -> Evidence:
@@ -101,7 +101,7 @@ def test_forensic_distances_do_not_see_the_units_of_the_features() -> None:
         assert fit(changed)(in_units(FRESH)) == pytest.approx(fit(KNOWN)(FRESH), rel=1e-3)
 
 
-def test_mahalanobis_is_the_distance_under_scikit_learns_shrunk_covariance() -> None:
+def test_mahalanobis_is_the_distance_under_scikit_learns_shrunk_covariance():
     raw, targets = KNOWN.evidence.features.astype(float), KNOWN.targets
     means = np.stack([raw[targets == c].mean(0) for c in range(2)])
     centred = raw - means[targets]
@@ -112,7 +112,7 @@ def test_mahalanobis_is_the_distance_under_scikit_learns_shrunk_covariance() -> 
     assert forensic.fit_mahalanobis(KNOWN)(FRESH) == pytest.approx(expected, rel=1e-3)
 
 
-def test_mahalanobis_of_many_items_is_pytorch_oods_but_for_its_half_and_its_sum() -> None:
+def test_mahalanobis_of_many_items_is_pytorch_oods_but_for_its_half_and_its_sum():
     many = known(count=20_000)
     oracle = Mahalanobis(encoder=None).fit_features(
         torch.tensor(many.evidence.features, dtype=torch.float32), torch.tensor(many.targets)
@@ -128,11 +128,11 @@ def gate_parts(evidence: Evidence) -> GateInputs:
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_a_score_of_the_gate_has_the_same_values_as_a_score_of_rejection(name: str) -> None:
+def test_a_score_of_the_gate_has_the_same_values_as_a_score_of_rejection(name):
     assert POST_HOC[name](KNOWN)(FRESH) == pytest.approx(gate_parts(FRESH).scores[name], rel=1e-5)
 
 
-def test_the_fused_score_is_what_a_fitted_gate_gives() -> None:
+def test_the_fused_score_is_what_a_fitted_gate_gives():
     assert KNOWN.calibration is not None
     assert KNOWN.calibration_targets is not None
     families = NAMES[KNOWN.calibration_targets]
@@ -143,7 +143,7 @@ def test_the_fused_score_is_what_a_fitted_gate_gives() -> None:
     )
 
 
-def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
+def test_the_fused_score_is_the_sum_of_its_clipped_standards():
     assert KNOWN.calibration is not None
     weights, held, fresh = (
         balanced_weights(np.arange(30) % 2),
@@ -162,13 +162,13 @@ def test_the_fused_score_is_the_sum_of_its_clipped_standards() -> None:
     assert forensic.fit_fused(KNOWN)(FRESH) == pytest.approx(expected, abs=1e-4)
 
 
-def test_without_calibration_items_nothing_can_be_fused() -> None:
+def test_without_calibration_items_nothing_can_be_fused():
     bare = FitSet(KNOWN.evidence, KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
     with pytest.raises(EvidenceError, match="needs calibration items"):
         forensic.fit_fused(bare)
 
 
-def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_the_fused() -> None:
+def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_the_fused():
     blind = known(width=0)
     for name in ("forensic_knn", "novelty", "embedding_novelty", "trace_novelty", "mahalanobis"):
         with pytest.raises(EvidenceError, match="the network has none"):
@@ -176,7 +176,7 @@ def test_without_forensic_features_no_score_that_reads_them_can_be_fitted_but_th
     assert np.isfinite(forensic.fit_fused(blind)(items(2, 12, width=0))).all()
 
 
-def test_too_few_items_make_no_reference() -> None:
+def test_too_few_items_make_no_reference():
     with pytest.raises(CalibrationError, match="8 training items are too few"):
         forensic.fit_forensic_knn(known(count=8))
 

@@ -41,14 +41,12 @@ ANY = known([[0, 0, 0]])
 
 
 @given(ROWS)
-def test_msp_is_scipys_largest_softmax_turned_round(rows: list[list[float]]) -> None:
+def test_msp_is_scipys_largest_softmax_turned_round(rows):
     assert scores.fit_msp(ANY)(evidence(rows)) == pytest.approx(-softmax(rows, axis=1).max(1))
 
 
 @given(ROWS, st.integers(-64, 64))
-def test_a_constant_added_to_the_logits_leaves_msp_gen_and_kl_matching_alone(
-    rows: list[list[float]], constant: int
-) -> None:
+def test_a_constant_added_to_the_logits_leaves_msp_gen_and_kl_matching_alone(rows, constant):
     # Multiples of 1/8: so the sums are exact in float32.
     logits = np.round(np.array(rows) * 8) / 8
     typical = known([[3, 0, 0], [2, 1, 0], [0, 2, 1]])
@@ -58,16 +56,14 @@ def test_a_constant_added_to_the_logits_leaves_msp_gen_and_kl_matching_alone(
 
 
 @given(ROWS, st.integers(-64, 64))
-def test_a_constant_added_to_the_logits_lowers_energy_and_max_logit_by_it(
-    rows: list[list[float]], constant: int
-) -> None:
+def test_a_constant_added_to_the_logits_lowers_energy_and_max_logit_by_it(rows, constant):
     logits = np.round(np.array(rows) * 8) / 8
     for name in ("energy", "max_logit"):
         score = POST_HOC[name](ANY)
         assert score(evidence(logits + constant)) == pytest.approx(score(evidence(logits)) - constant)
 
 
-def test_energy_agrees_with_pytorch_ood_and_scipy_and_tells_confident_items_apart() -> None:
+def test_energy_agrees_with_pytorch_ood_and_scipy_and_tells_confident_items_apart():
     rows = np.random.default_rng(0).normal(0, 3, (20, 3)).astype("f")
     found = POST_HOC["energy"](ANY)(evidence(rows))
     oracle = EnergyBased.score(torch.tensor(rows, dtype=torch.float64)).numpy()
@@ -75,22 +71,22 @@ def test_energy_agrees_with_pytorch_ood_and_scipy_and_tells_confident_items_apar
     assert found == pytest.approx(-logsumexp(rows.astype(float), axis=1), rel=1e-12)
 
 
-def test_energy_of_a_confident_row_is_lower_than_of_a_flat_one() -> None:
+def test_energy_of_a_confident_row_is_lower_than_of_a_flat_one():
     confident, flat = POST_HOC["energy"](ANY)(evidence([[9, 0, 0], [1, 1, 1]]))
     assert flat == pytest.approx(-(1 + math.log(3)))
     assert confident < flat
 
 
-def test_max_logit_is_the_largest_logit_turned_round() -> None:
+def test_max_logit_is_the_largest_logit_turned_round():
     assert scores.fit_max_logit(ANY)(evidence([[1, 4, 2], [-3, -2, -5]])).tolist() == [-4, 2]
 
 
-def test_gen_of_four_equal_classes_is_worked_by_hand() -> None:
+def test_gen_of_four_equal_classes_is_worked_by_hand():
     score = scores.fit_gen(known([[0, 0, 0, 0]]))(evidence([[7, 7, 7, 7]]))
     assert score == pytest.approx([4 * (1 / 4 * 3 / 4) ** 0.1])
 
 
-def test_gen_is_pytorch_oods_mean_times_the_number_of_terms_where_nothing_is_clamped() -> None:
+def test_gen_is_pytorch_oods_mean_times_the_number_of_terms_where_nothing_is_clamped():
     rows = np.random.default_rng(1).normal(0, 1, (20, 5))
     for largest, terms in ((100, 5), (2, 2)):
         found = scores.fit_gen(known(rows), largest=largest)(evidence(rows))
@@ -98,7 +94,7 @@ def test_gen_is_pytorch_oods_mean_times_the_number_of_terms_where_nothing_is_cla
         assert found == pytest.approx(terms * oracle, rel=1e-4)
 
 
-def test_gen_orders_answers_so_confident_that_pytorch_ood_gives_them_one_score() -> None:
+def test_gen_orders_answers_so_confident_that_pytorch_ood_gives_them_one_score():
     rows = [[20, 0, 0], [30, 0, 0]]
     less, more = scores.fit_gen(ANY)(evidence(rows))
     assert less > 1.2 * more
@@ -106,7 +102,7 @@ def test_gen_orders_answers_so_confident_that_pytorch_ood_gives_them_one_score()
     assert float(clamped[0]) == pytest.approx(float(clamped[1]))
 
 
-def test_kl_matching_agrees_with_scipys_divergence_from_the_typical_posteriors() -> None:
+def test_kl_matching_agrees_with_scipys_divergence_from_the_typical_posteriors():
     rng = np.random.default_rng(2)
     training, fresh = rng.normal(0, 2, (40, 3)), rng.normal(0, 2, (15, 3))
     training, fresh = training.astype("f").astype(float), fresh.astype("f").astype(float)
@@ -116,20 +112,20 @@ def test_kl_matching_agrees_with_scipys_divergence_from_the_typical_posteriors()
     assert scores.fit_klm(known(training))(evidence(fresh)) == pytest.approx(expected)
 
 
-def test_a_class_that_is_never_named_has_no_typical_posterior() -> None:
+def test_a_class_that_is_never_named_has_no_typical_posterior():
     score = scores.fit_klm(known([[4, 0, 0], [0, 4, 0]]))
     of_first, of_third = score(evidence([[4, 0, 0], [0, 0, 4]]))
     assert of_first == pytest.approx(0, abs=1e-12)
     assert of_third > 3
 
 
-def test_kl_matching_stays_finite_where_a_posterior_underflows() -> None:
+def test_kl_matching_stays_finite_where_a_posterior_underflows():
     score = scores.fit_klm(known([[2000, 0, 0], [0, 2000, 0]]))
     assert score(evidence([[2000, 0, 0]])) == pytest.approx([0])
     assert score(evidence([[0, 0, 2000]])) > 1e300
 
 
-def test_the_pseudo_score_is_the_log_odds_of_the_extra_class() -> None:
+def test_the_pseudo_score_is_the_log_odds_of_the_extra_class():
     rows, extra = np.array([[1.0, 2, 3], [4, 0, 0]]), np.array([5.0, -1])
     posterior = softmax(np.column_stack([rows, extra]), axis=1)
     expected = np.log(posterior[:, 3] / posterior[:, :3].sum(1))
@@ -161,7 +157,7 @@ class LinearNetwork(nn.Module):
         return NetworkOutput(torch.stack([mean, -mean], 1), nothing, nothing[:, None], nothing[:, None])
 
 
-def test_a_linear_networks_score_is_worked_by_hand() -> None:
+def test_a_linear_networks_score_is_worked_by_hand():
     items = labelled([1, 3, 2])
     means = [
         items.crops[a:b].mean((1, 2, 3)).mean() for a, b in zip(items.starts, items.starts[1:], strict=False)
@@ -178,7 +174,7 @@ def network() -> Network:
     return Network(Architecture(backbone="lcnet_035", crop_px=SIDE, width=8), 3).eval()
 
 
-def test_a_networks_score_is_that_of_a_step_along_the_gradient(network: Network) -> None:
+def test_a_networks_score_is_that_of_a_step_along_the_gradient(network):
     items = labelled([2])
     images = torch.tensor(items.crops).permute(0, 3, 1, 2).float().requires_grad_()
     pooling = torch.full((1, 2), 0.5)
@@ -190,7 +186,7 @@ def test_a_networks_score_is_that_of_a_step_along_the_gradient(network: Network)
     assert odin_scores(network, items) != pytest.approx(odin_scores(network, items, epsilon=0.0), rel=1e-6)
 
 
-def test_without_a_step_it_is_the_temperature_alone_and_needs_no_crops(network: Network) -> None:
+def test_without_a_step_it_is_the_temperature_alone_and_needs_no_crops(network):
     items = labelled([2, 1])
     pooling = torch.tensor([[0.5, 0.5, 0], [0, 0, 1]])
     with torch.no_grad():
@@ -201,12 +197,12 @@ def test_without_a_step_it_is_the_temperature_alone_and_needs_no_crops(network: 
     assert score(evidence) == pytest.approx(-softmax(evidence.logits / 1000, axis=1).max(1), rel=1e-6)
 
 
-def test_a_small_step_makes_an_item_more_familiar(network: Network) -> None:
+def test_a_small_step_makes_an_item_more_familiar(network):
     items = labelled([1, 1, 1])
     assert (odin_scores(network, items, epsilon=0.01) < odin_scores(network, items, epsilon=0.0)).all()
 
 
-def test_an_item_scores_the_same_alone_and_in_company(network: Network) -> None:
+def test_an_item_scores_the_same_alone_and_in_company(network):
     items = labelled([1, 2, 1, 1, 2])
     together = odin_scores(network, items)
     alone = np.concatenate([odin_scores(network, items.take([i])) for i in range(5)])
@@ -215,13 +211,13 @@ def test_an_item_scores_the_same_alone_and_in_company(network: Network) -> None:
     assert together == pytest.approx(alone, abs=1e-6)
 
 
-def test_no_item_gives_no_score_and_progress_counts_items(network: Network) -> None:
+def test_no_item_gives_no_score_and_progress_counts_items(network):
     seen: list[tuple[int, int]] = []
     assert odin_scores(network, labelled([]).take([])).shape == (0,)
     odin_scores(network, labelled([1] * 5), progress=lambda *at: seen.append(at))
     assert seen == [(4, 5), (5, 5)]
 
 
-def test_the_networks_own_gradients_stay_empty(network: Network) -> None:
+def test_the_networks_own_gradients_stay_empty(network):
     odin_scores(network, labelled([1]))
     assert all(parameter.grad is None for parameter in network.parameters())

@@ -1,6 +1,5 @@
 """What holds of every post-hoc score, and of those that read the embedding."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,13 +55,13 @@ def part(evidence: Evidence, rows: slice) -> Evidence:
 @pytest.mark.parametrize(
     "name", sorted(POST_HOC.keys() - {"discriminant"})
 )  # it is higher for likely forgeries
-def test_a_score_is_higher_for_less_familiar_items(name: str) -> None:
+def test_a_score_is_higher_for_less_familiar_items(name):
     score = POST_HOC[name](KNOWN)
     assert auroc(score(items(2, 60, unknown=True)), score(items(3, 60))) > 0.95
 
 
 @every_method
-def test_a_score_gives_one_float64_for_each_item_whatever_the_others_are(name: str) -> None:
+def test_a_score_gives_one_float64_for_each_item_whatever_the_others_are(name):
     score, fresh = POST_HOC[name](KNOWN), items(3, 12)
     together = score(fresh)
     assert together.dtype == np.float64
@@ -73,7 +72,7 @@ def test_a_score_gives_one_float64_for_each_item_whatever_the_others_are(name: s
 
 
 @every_method
-def test_scoring_changes_nothing_and_can_be_done_again(name: str) -> None:
+def test_scoring_changes_nothing_and_can_be_done_again(name):
     fresh, again = items(3, 12), items(3, 12)
     score = POST_HOC[name](KNOWN)
     assert (score(fresh) == score(again)).all()
@@ -81,7 +80,7 @@ def test_scoring_changes_nothing_and_can_be_done_again(name: str) -> None:
         assert (getattr(fresh, field) == getattr(again, field)).all()
 
 
-def test_one_name_is_one_score() -> None:
+def test_one_name_is_one_score():
     own = {path.stem for path in Path(methods.__file__).parent.glob("*.py")}
     assert not own & SCORES.keys(), "a score of the gate lies in detector/scores alone"
     assert POST_HOC.keys() >= SCORES.keys()
@@ -103,13 +102,13 @@ TRAINING, FRESH = clustered(0, 36), clustered(1, 14)
 CLUSTERED = FitSet(TRAINING, np.arange(36) % 3, HEAD_WEIGHT, BIAS)
 
 
-def test_react_is_the_energy_of_what_is_left_below_the_quantile() -> None:
+def test_react_is_the_energy_of_what_is_left_below_the_quantile():
     cut = np.quantile(TRAINING.embedding.astype(float), 0.9)
     logits = np.minimum(FRESH.embedding, cut) @ HEAD_WEIGHT.astype(float).T + BIAS
     assert logits_of.fit_react(CLUSTERED)(FRESH) == pytest.approx(-logsumexp(logits, axis=1))
 
 
-def test_react_that_cuts_nothing_is_the_energy() -> None:
+def test_react_that_cuts_nothing_is_the_energy():
     calm = Evidence(
         *(getattr(TRAINING, name) for name in ("logits", "embedding", "features", "pseudo_logit"))
     )
@@ -119,7 +118,7 @@ def test_react_that_cuts_nothing_is_the_energy() -> None:
 
 
 @pytest.mark.parametrize(("power", "least_edge"), [(1.0, 0.03), (4.0, 0.0)])
-def test_relation_is_the_sum_of_the_ties_to_the_training_items(power: float, least_edge: float) -> None:
+def test_relation_is_the_sum_of_the_ties_to_the_training_items(power, least_edge):
     likeness = cosine_similarity(FRESH.embedding.astype(float), TRAINING.embedding.astype(float))
     agreement = softmax(FRESH.logits, axis=1) @ softmax(TRAINING.logits, axis=1).T
     expected = []
@@ -129,7 +128,7 @@ def test_relation_is_the_sum_of_the_ties_to_the_training_items(power: float, lea
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_an_item_against_all_training_items_has_no_relation() -> None:
+def test_an_item_against_all_training_items_has_no_relation():
     lonely = FitSet(
         Evidence(*(a[:1] for a in (TRAINING.logits, TRAINING.embedding, TRAINING.features, BIAS))),
         np.array([0]),
@@ -141,7 +140,7 @@ def test_an_item_against_all_training_items_has_no_relation() -> None:
     assert embedding.fit_relation(lonely)(lonely.evidence)[0] < -0.3
 
 
-def test_nnguide_is_the_energy_times_the_mean_of_the_best_guides() -> None:
+def test_nnguide_is_the_energy_times_the_mean_of_the_best_guides():
     confidence = logsumexp(TRAINING.logits.astype(float), axis=1)
     guides = cosine_similarity(FRESH.embedding.astype(float), TRAINING.embedding.astype(float)) * confidence
     best = np.sort(guides, axis=1)[:, -10:].mean(1)
@@ -150,14 +149,14 @@ def test_nnguide_is_the_energy_times_the_mean_of_the_best_guides() -> None:
 
 
 @pytest.mark.parametrize("neighbours", [1, 5])
-def test_the_embedding_distance_is_scikit_learns_to_the_kth_neighbour(neighbours: int) -> None:
+def test_the_embedding_distance_is_scikit_learns_to_the_kth_neighbour(neighbours):
     unit = [e.embedding / np.linalg.norm(e.embedding, axis=1, keepdims=True) for e in (TRAINING, FRESH)]
     distance, _ = NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(unit[0]).kneighbors(unit[1])
     found = embedding.fit_embedding_knn(CLUSTERED, neighbours=neighbours)(FRESH)
     assert found == pytest.approx(distance[:, -1], abs=1e-5)
 
 
-def test_the_embedding_distance_does_not_see_an_embeddings_length() -> None:
+def test_the_embedding_distance_does_not_see_an_embeddings_length():
     longer = Evidence(FRESH.logits, FRESH.embedding * 8, FRESH.features, FRESH.pseudo_logit)
     assert embedding.fit_embedding_knn(CLUSTERED)(longer) == pytest.approx(
         embedding.fit_embedding_knn(CLUSTERED)(FRESH), abs=1e-5
@@ -165,13 +164,13 @@ def test_the_embedding_distance_does_not_see_an_embeddings_length() -> None:
 
 
 @pytest.mark.parametrize("fit", [embedding.fit_nnguide, embedding.fit_embedding_knn])
-def test_more_neighbours_than_training_items_are_refused(fit: Callable[..., object]) -> None:
+def test_more_neighbours_than_training_items_are_refused(fit):
     with pytest.raises(EvidenceError, match="36 training items cannot give 37 neighbours"):
         fit(CLUSTERED, neighbours=37)
 
 
 @pytest.mark.parametrize("head", ["linear", "cosine"])
-def test_a_networks_logits_follow_from_its_embedding_and_its_head(head: str) -> None:
+def test_a_networks_logits_follow_from_its_embedding_and_its_head(head):
     torch.manual_seed(0)
     network = Network(
         Architecture(backbone="lcnet_035", crop_px=32, width=8, forensic=False, head=head), 3
@@ -184,7 +183,7 @@ def test_a_networks_logits_follow_from_its_embedding_and_its_head(head: str) -> 
     assert again.numpy() == pytest.approx(output.logits.numpy(), abs=1e-5)
 
 
-def test_what_tells_forgeries_from_reals_needs_both_among_the_known_classes() -> None:
+def test_what_tells_forgeries_from_reals_needs_both_among_the_known_classes():
     for names in ((), ("real", "camera/real", "phone/real")):
         with pytest.raises(EvidenceError, match="not both are among the known classes"):
             POST_HOC["discriminant"](replace(KNOWN, names=names))

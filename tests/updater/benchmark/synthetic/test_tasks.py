@@ -136,7 +136,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return samples
 
 
-def test_every_picture_is_read_back_with_its_family_and_its_truth(tmp_path: Path, made) -> None:
+def test_every_picture_is_read_back_with_its_family_and_its_truth(tmp_path, made):
     forgerynet.write_forgerynet_pictures(tmp_path, 7, {"train": 14, "stream": 6, "after": 6})
     listing = load_forgerynet(tmp_path, "image")
     assert listing.notes == ()
@@ -154,7 +154,7 @@ def test_every_picture_is_read_back_with_its_family_and_its_truth(tmp_path: Path
             assert np.array_equal(np.asarray(Image.open(truth)), sample.mask)
 
 
-def test_every_clip_is_read_back_with_its_family_and_its_stretches(tmp_path: Path, made) -> None:
+def test_every_clip_is_read_back_with_its_family_and_its_stretches(tmp_path, made):
     forgerynet.write_forgerynet_videos(tmp_path, 7, {"train": 16, "stream": 2, "after": 2})
     listing = load_forgerynet(tmp_path, "video")
     assert listing.notes == ()
@@ -170,7 +170,7 @@ def test_every_clip_is_read_back_with_its_family_and_its_stretches(tmp_path: Pat
         assert entry.label == (sample.family != REAL)
 
 
-def test_every_family_and_each_kind_of_real_has_a_directory_of_its_own() -> None:
+def test_every_family_and_each_kind_of_real_has_a_directory_of_its_own():
     assert sorted(DIRECTORIES.values()) == list(range(1, 9))
     assert DIRECTORIES.keys() == FAMILIES.keys()
     assert [directory_of(REAL, camera) for camera in (None, 0, 3, 7)] == [16, 17, 18, 19]

@@ -1,7 +1,6 @@
 """The figures of segments: the tables' by hand, and against a slow implementation of its own."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,7 +73,7 @@ def videos(draw: st.DrawFn):
     return [[[a, b, next(scores)] for a, b in of] for of in predicted], truth
 
 
-def test_the_tables_two_videos() -> None:
+def test_the_tables_two_videos():
     assert ap_at(PREDICTED, TRUTH, 0.5) == pytest.approx(0.8333, abs=1e-4)
     assert ap_at(PREDICTED, TRUTH, 0.75) == pytest.approx(0.5)
     by_name = figures(PREDICTED, TRUTH)
@@ -85,7 +84,7 @@ def test_the_tables_two_videos() -> None:
 
 
 @given(videos())
-def test_ap_is_that_of_an_implementation_by_the_words_of_the_rule(drawn) -> None:
+def test_ap_is_that_of_an_implementation_by_the_words_of_the_rule(drawn):
     predicted, truth = drawn
     if not any(truth):
         assert all(map(math.isnan, figures(predicted, truth).values()))
@@ -96,7 +95,7 @@ def test_ap_is_that_of_an_implementation_by_the_words_of_the_rule(drawn) -> None
 
 
 @given(videos(), st.sampled_from([2, 5]))
-def test_recalls_are_those_of_an_implementation_by_the_words_of_the_rule(drawn, most) -> None:
+def test_recalls_are_those_of_an_implementation_by_the_words_of_the_rule(drawn, most):
     predicted, truth = drawn
     assume(any(truth))
     n, v = sum(map(len, predicted)), sum(map(bool, truth))
@@ -106,20 +105,20 @@ def test_recalls_are_those_of_an_implementation_by_the_words_of_the_rule(drawn, 
     assert by_name[f"ar_share_{most}"] == pytest.approx(slow_ar(predicted, truth, shares))
 
 
-def test_a_true_segment_is_taken_once_and_a_double_is_false() -> None:
+def test_a_true_segment_is_taken_once_and_a_double_is_false():
     truth, twice = [[[0, 10]]], [[[0, 10, 0.9], [0, 10, 0.8]]]
     assert ap_at(twice, truth, 0.9) == 1
     assert ap_at([[[0, 10, 0.9], [0, 10, 0.95]], []], [[[0, 10]], [[0, 10]]], 0.9) == 0.5
 
 
-def test_a_prediction_whose_best_segment_is_taken_takes_the_next_one_that_reaches_the_threshold() -> None:
+def test_a_prediction_whose_best_segment_is_taken_takes_the_next_one_that_reaches_the_threshold():
     # Two true segments of half a prediction each: it reaches .5 with both.
     truth, predicted = [[[0, 10], [10, 20]]], [[[0, 10, 0.9], [0, 20, 0.8]]]
     assert ap_at(predicted, truth, 0.5) == 1
     assert ap_at(predicted, truth, 0.55) == 0.5
 
 
-def test_predictions_on_a_real_video_cost_precision() -> None:
+def test_predictions_on_a_real_video_cost_precision():
     truth, predicted = [[[0, 10]], []], [[[0, 10, 0.5]], [[0, 10, 0.9]]]
     assert ap_at(predicted, truth, 0.9) == 0.5
     assert ap_at(predicted[:1], truth[:1], 0.9) == 1
@@ -127,7 +126,7 @@ def test_predictions_on_a_real_video_cost_precision() -> None:
 
 
 @pytest.mark.parametrize("percent", range(50, 100, 5))
-def test_an_overlap_of_just_the_threshold_reaches_it(percent: int) -> None:
+def test_an_overlap_of_just_the_threshold_reaches_it(percent):
     truth, just, below = [[[0, 100]]], [[[0, percent, 1]]], [[[0, percent - 1, 1]]]
     for threshold in (percent / 100, float(np.linspace(0.5, 0.95, 10)[(percent - 50) // 5])):
         assert ap_at(just, truth, threshold) == 1
@@ -137,7 +136,7 @@ def test_an_overlap_of_just_the_threshold_reaches_it(percent: int) -> None:
 @pytest.mark.parametrize(
     ("percent", "length"), [(50, 20), (55, 100), (65, 20), (75, 100), (85, 20), (90, 100)]
 )
-def test_seconds_reach_a_threshold_as_their_frames_do(percent: int, length: int) -> None:
+def test_seconds_reach_a_threshold_as_their_frames_do(percent, length):
     frames, seconds = np.array([0, length]), np.array([0, length * percent // 100])
     overlap = tiou([seconds / 30], [frames / 30])[0, 0]
     assert overlap < percent / 100, "rounding takes it below"
@@ -145,7 +144,7 @@ def test_seconds_reach_a_threshold_as_their_frames_do(percent: int, length: int)
     assert ap_at(predicted, [[frames / 30]], percent / 100) == 1
 
 
-def test_a_share_leaves_a_video_of_few_without_any() -> None:
+def test_a_share_leaves_a_video_of_few_without_any():
     predicted = [[[0, 10, 0.9]], [[n, n + 5, 0.1] for n in range(9)]]
     truth = [[[0, 10]], []]
     by_name = figures(predicted, truth)
@@ -153,13 +152,13 @@ def test_a_share_leaves_a_video_of_few_without_any() -> None:
     assert by_name["ar_share_2"] == by_name["ar_share_5"] == 0
 
 
-def test_nothing_predicted_finds_nothing_and_nothing_true_is_no_number() -> None:
+def test_nothing_predicted_finds_nothing_and_nothing_true_is_no_number():
     assert set(figures([[]], [[[0, 9]]]).values()) == {0}
     for nothing in (figures([[[0, 5, 1]]], [[]]), figures([], [])):
         assert all(map(math.isnan, nothing.values()))
 
 
-def test_frames_are_told_apart_within_all_videos_together() -> None:
+def test_frames_are_told_apart_within_all_videos_together():
     scores, truth = [[0.1, 0.9, 0.8, 0.3], [0.2, 0.85]], [[[1, 3]], []]
     assert frame_auc(scores, truth) == pytest.approx(
         roc_auc_score([0, 1, 1, 0, 0, 0], [0.1, 0.9, 0.8, 0.3, 0.2, 0.85])
@@ -179,7 +178,7 @@ def test_frames_are_told_apart_within_all_videos_together() -> None:
         ([[[0, 9]]], [[]], r"\[n, 3\]"),
     ],
 )
-def test_what_is_no_segment_is_refused(predicted, truth, why: str) -> None:
+def test_what_is_no_segment_is_refused(predicted, truth, why):
     with pytest.raises(ValueError, match=why):
         figures(predicted, truth)
 
@@ -193,7 +192,7 @@ def features() -> SeenFrames:
 
 
 @pytest.mark.slow
-def test_a_clip_of_a_crops_size_has_the_features_of_its_frames(tmp_path: Path, features: SeenFrames):
+def test_a_clip_of_a_crops_size_has_the_features_of_its_frames(tmp_path, features):
     rng = np.random.default_rng(0)
     path = tmp_path / "clip.mp4"
     path.write_bytes(to_h264(rng.integers(0, 256, (12, CROP_PX, CROP_PX, 3), np.uint8), 20, "mp4"))
@@ -204,7 +203,7 @@ def test_a_clip_of_a_crops_size_has_the_features_of_its_frames(tmp_path: Path, f
         frame_features(path, features, 12, None, MAX_PIXELS)
 
 
-def test_without_a_face_the_place_that_changes_most_is_looked_at(tmp_path: Path, features: SeenFrames):
+def test_without_a_face_the_place_that_changes_most_is_looked_at(tmp_path, features):
     rng = np.random.default_rng(1)
     still = rng.integers(0, 256, (1, 2 * CROP_PX, 3 * CROP_PX, 3), np.uint8).repeat(24, 0)
     still[:, CROP_PX:, 2 * CROP_PX :] = 0

@@ -64,13 +64,13 @@ def by_folder(listing: Listing) -> dict[str, Entry]:
     return {entry.path.parent.name: entry for entry in listing.entries}
 
 
-def test_frames_are_in_the_order_of_the_numbers_in_their_names(data: Path) -> None:
+def test_frames_are_in_the_order_of_the_numbers_in_their_names(data):
     found = by_folder(load_deepfakebench(written(data, "FF", faceforensics(data)), data))
     assert [picture.name for picture in found["000"].pictures] == ["3.png", "20.png", "100.png"]
     assert found["000"].frames == 3
 
 
-def test_another_root_and_backslashes_are_found_below_the_folder(data: Path) -> None:
+def test_another_root_and_backslashes_are_found_below_the_folder(data):
     path = written(data, "FF", faceforensics(data))
     assert ROOT.replace("\\", "\\\\") in path.read_text()
     expected = load_deepfakebench(path, data)
@@ -81,7 +81,7 @@ def test_another_root_and_backslashes_are_found_below_the_folder(data: Path) -> 
     assert load_deepfakebench(path, data) == expected
 
 
-def test_a_label_that_ends_in_real_is_real_and_every_other_is_forged(data: Path) -> None:
+def test_a_label_that_ends_in_real_is_real_and_every_other_is_forged(data):
     labels = ["CelebDFv1_real", "DFDC_Real", "YouTube-real", "real", "DFDC_Fake", "unreal", "FF-F2F"]
     content = {
         "S": {label: {"test": {f"v{n}": video(data, f"{n}", label, [1])}} for n, label in enumerate(labels)}
@@ -93,7 +93,7 @@ def test_a_label_that_ends_in_real_is_real_and_every_other_is_forged(data: Path)
     ]
 
 
-def test_masks_belong_to_the_frames_of_their_stems(data: Path) -> None:
+def test_masks_belong_to_the_frames_of_their_stems(data):
     content = faceforensics(data)
     (data / "FF/FF-DF/c23/000_003/masks/30.png").unlink()
     found = by_folder(load_deepfakebench(written(data, "FF", content), data))
@@ -101,7 +101,7 @@ def test_masks_belong_to_the_frames_of_their_stems(data: Path) -> None:
     assert found["000"].masks == ()
 
 
-def test_one_rate_is_read_and_one_that_is_not_there_is_one_line(data: Path) -> None:
+def test_one_rate_is_read_and_one_that_is_not_there_is_one_line(data):
     path = written(data, "FF", faceforensics(data))
     assert {e.path.parts[-3] for e in load_deepfakebench(path, data, "c40").entries} == {"c40"}
     content = faceforensics(data)
@@ -110,7 +110,7 @@ def test_one_rate_is_read_and_one_that_is_not_there_is_one_line(data: Path) -> N
         load_deepfakebench(written(data, "FF", content), data, "raw")
 
 
-def test_a_target_and_its_forgeries_are_one_group(data: Path) -> None:
+def test_a_target_and_its_forgeries_are_one_group(data):
     groups = {
         name: e.group
         for name, e in by_folder(load_deepfakebench(written(data, "FF", faceforensics(data)), data)).items()
@@ -127,7 +127,7 @@ def test_a_target_and_its_forgeries_are_one_group(data: Path) -> None:
     assert len(set(groups.values())) == 3
 
 
-def test_reals_that_stand_in_all_splits_are_kept_in_the_test_and_told(data: Path) -> None:
+def test_reals_that_stand_in_all_splits_are_kept_in_the_test_and_told(data):
     reals = {name: video(data, f"r/{name}", "UADFV_Real", [1]) for name in ("a", "b")}
     fakes = {name: video(data, f"f/{name}", "UADFV_Fake", [1]) for name in ("fa", "fb")}
     content = {
@@ -143,7 +143,7 @@ def test_reals_that_stand_in_all_splits_are_kept_in_the_test_and_told(data: Path
     assert [note[:1] for note in noted(listing, "their group is in test")] == ["2", "2"]
 
 
-def test_a_split_that_is_one_bare_entry_is_left_out_and_told(data: Path) -> None:
+def test_a_split_that_is_one_bare_entry_is_left_out_and_told(data):
     content = {
         "DFDC": {
             "DFDC_Real": {
@@ -157,7 +157,7 @@ def test_a_split_that_is_one_bare_entry_is_left_out_and_told(data: Path) -> None
     assert "DFDC/DFDC_Real/val" in noted(listing, "one bare entry")[0]
 
 
-def test_actors_of_deeperforensics_are_no_reals(data: Path) -> None:
+def test_actors_of_deeperforensics_are_no_reals(data):
     real = {"W025": video(data, "source_videos/W025", "DF_real", [1])}
     content = {
         "DeeperForensics-1.0": {
@@ -171,7 +171,7 @@ def test_actors_of_deeperforensics_are_no_reals(data: Path) -> None:
         assert noted(listing, "actors")[0].startswith("3 ")
 
 
-def test_missing_frames_are_left_out_and_a_video_without_any_is_too(data: Path) -> None:
+def test_missing_frames_are_left_out_and_a_video_without_any_is_too(data):
     videos = {name: video(data, f"v/{name}", "x", [1, 2]) for name in ("a", "b", "c")}
     (data / "v/a/frames/1.png").unlink()
     (data / "v/b/frames/1.png").unlink()
@@ -186,14 +186,14 @@ def test_missing_frames_are_left_out_and_a_video_without_any_is_too(data: Path) 
         load_deepfakebench(path, data)
 
 
-def test_a_folder_that_holds_none_of_it_is_one_line(data: Path, tmp_path: Path) -> None:
+def test_a_folder_that_holds_none_of_it_is_one_line(data, tmp_path):
     path = written(data, "FF", faceforensics(data))
     with pytest.raises(LayoutError, match="of which no ending is below") as error:
         load_deepfakebench(path, tmp_path / "elsewhere")
     assert "\n" not in str(error.value)
 
 
-def test_paths_that_lead_out_of_the_folder_are_missing(data: Path) -> None:
+def test_paths_that_lead_out_of_the_folder_are_missing(data):
     touch(data.parent / "secret/1.png")
     strange = {
         "label": "x",
@@ -204,7 +204,7 @@ def test_paths_that_lead_out_of_the_folder_are_missing(data: Path) -> None:
     assert only.path.is_relative_to(data)
 
 
-def test_videos_whose_labels_contradict_or_that_have_no_frames_are_left_out(data: Path) -> None:
+def test_videos_whose_labels_contradict_or_that_have_no_frames_are_left_out(data):
     videos: dict[str, Any] = {"a": video(data, "a", "S_real", [1]), "b": video(data, "b", "S_fake", [1])}
     videos |= {"c": {"label": "S_real"}, "d": {"label": "S_real", "frames": [1]}, "e": 5}
     listing = load_deepfakebench(written(data, "S", {"S": {"S_real": {"test": videos}}}), data)
@@ -214,7 +214,7 @@ def test_videos_whose_labels_contradict_or_that_have_no_frames_are_left_out(data
 
 
 @pytest.mark.parametrize("content", [[], {"S": []}, {"S": {"x": []}}, {}, {"S": {"x": {"other": {}}}}])
-def test_a_file_that_is_none_of_these_lists_is_one_line(data: Path, content: object) -> None:
+def test_a_file_that_is_none_of_these_lists_is_one_line(data, content):
     data.mkdir()
     with pytest.raises(LayoutError, match="SET, LABEL"):
         load_deepfakebench(written(data, "S", content), data)

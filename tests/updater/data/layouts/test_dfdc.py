@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_parts_train_in_the_order_of_their_numbers_and_the_test_tests(data: Path) -> None:
+def test_parts_train_in_the_order_of_their_numbers_and_the_test_tests(data):
     listing = load_dfdc(data)
     assert [(e.path.name, e.label, e.family, e.split) for e in listing.entries] == [
         ("aa.mp4", 0, "real", "train"),
@@ -52,14 +52,14 @@ def test_parts_train_in_the_order_of_their_numbers_and_the_test_tests(data: Path
     ]
 
 
-def test_a_fake_is_in_the_group_of_its_original_whether_that_is_there_or_not(data: Path) -> None:
+def test_a_fake_is_in_the_group_of_its_original_whether_that_is_there_or_not(data):
     groups = {e.path.name: e.group for e in load_dfdc(data).entries}
     assert groups["aa.mp4"] == groups["ab.mp4"] == groups["ac.mp4"]
     assert groups["ba.mp4"] == groups["bb.mp4"]
     assert len(set(groups.values())) == 4
 
 
-def test_an_original_of_the_test_takes_its_fakes_out_of_training(data: Path) -> None:
+def test_an_original_of_the_test_takes_its_fakes_out_of_training(data):
     (data / "test/labels.csv").write_text("filename,label\nta.mp4,1\nlost.mp4,0\n")
     touch(data / "test/lost.mp4")
     listing = load_dfdc(data)
@@ -67,26 +67,26 @@ def test_an_original_of_the_test_takes_its_fakes_out_of_training(data: Path) -> 
     assert noted(listing, "left out of train")[0].startswith("2 ")
 
 
-def test_what_is_missing_or_has_no_label_is_left_out_and_counted(data: Path) -> None:
+def test_what_is_missing_or_has_no_label_is_left_out_and_counted(data):
     listing = load_dfdc(data)
     assert noted(listing, "missing")[0].startswith("1 ")
     assert noted(listing, "neither real nor fake")[0].startswith("2 ")
 
 
-def test_names_that_lead_elsewhere_are_left_out(data: Path) -> None:
+def test_names_that_lead_elsewhere_are_left_out(data):
     touch(data / "secret.mp4")
     (data / "test/labels.csv").write_text(f"filename,label\n../secret.mp4,1\n{data}/secret.mp4,1\nta.mp4,1\n")
     assert not [e for e in load_dfdc(data).entries if e.path.name == "secret.mp4"]
 
 
-def test_one_half_alone_will_do_but_not_neither(data: Path, tmp_path: Path) -> None:
+def test_one_half_alone_will_do_but_not_neither(data, tmp_path):
     (data / "test/labels.csv").unlink()
     assert {e.split for e in load_dfdc(data).entries} == {"train"}
     with pytest.raises(LayoutError, match="unpack one"):
         load_dfdc(tmp_path / "elsewhere")
 
 
-def test_a_part_with_less_than_half_of_its_files_is_one_line(data: Path) -> None:
+def test_a_part_with_less_than_half_of_its_files_is_one_line(data):
     for name in ("aa.mp4", "ab.mp4"):
         (data / "dfdc_train_part_2" / name).unlink()
     with pytest.raises(LayoutError, match="names 4 files; of these, 1"):
@@ -101,7 +101,7 @@ def test_a_part_with_less_than_half_of_its_files_is_one_line(data: Path) -> None
         ("test/labels.csv", "filename,label\n" + "x" * 200_000 + ",1\n"),
     ],
 )
-def test_a_list_that_is_none_is_one_line(data: Path, file: str, content: str) -> None:
+def test_a_list_that_is_none_is_one_line(data, file, content):
     (data / file).write_text(content)
     with pytest.raises(LayoutError, match=file) as error:
         load_dfdc(data)

@@ -36,7 +36,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_pair_is_two_originals_and_two_forgeries_a_method_in_one_group_and_split(data: Path) -> None:
+def test_a_pair_is_two_originals_and_two_forgeries_a_method_in_one_group_and_split(data):
     listing = load_faceforensics(data)
     for split, pairs in PAIRS.items():
         for a, b in pairs:
@@ -52,7 +52,7 @@ def test_a_pair_is_two_originals_and_two_forgeries_a_method_in_one_group_and_spl
     assert len(listing.entries) == 4 * 6
 
 
-def test_a_mask_is_the_one_set_of_all_rates_and_faceshifter_has_none(data: Path) -> None:
+def test_a_mask_is_the_one_set_of_all_rates_and_faceshifter_has_none(data):
     for entry in load_faceforensics(data).entries:
         if entry.family == "Deepfakes":
             assert [mask.parent.parent.name for mask in entry.masks if mask] == ["masks"]
@@ -61,7 +61,7 @@ def test_a_mask_is_the_one_set_of_all_rates_and_faceshifter_has_none(data: Path)
             assert entry.masks == ()
 
 
-def test_another_rate_is_another_listing(data: Path) -> None:
+def test_another_rate_is_another_listing(data):
     listing = load_faceforensics(data, "c40")
     assert {e.family for e in listing.entries} == {"real", "Face2Face"}
     assert {e.path.parent.parent.name for e in listing.entries} == {"c40"}
@@ -69,13 +69,13 @@ def test_another_rate_is_another_listing(data: Path) -> None:
         load_faceforensics(data, "raw")
 
 
-def test_actors_and_what_no_pair_names_are_not_read_and_told(data: Path) -> None:
+def test_actors_and_what_no_pair_names_are_not_read_and_told(data):
     listing = load_faceforensics(data)
     assert not [e for e in listing.entries if "exit_phone_room" in e.path.name]
     assert "DeepFakeDetection" in noted(listing, "no video that a pair names")[0]
 
 
-def test_a_video_in_two_pairs_joins_them_and_stays_in_the_test(data: Path) -> None:
+def test_a_video_in_two_pairs_joins_them_and_stays_in_the_test(data):
     (data / "splits/train.json").write_text(json.dumps([["071", "054"], ["087", "953"]]))
     listing = load_faceforensics(data)
     assert {e.group for e in listing.entries if "953" in e.path.stem} == {"087"}
@@ -83,7 +83,7 @@ def test_a_video_in_two_pairs_joins_them_and_stays_in_the_test(data: Path) -> No
     assert noted(listing, "left out of train")[0].startswith("2 "), "the reals 087 and 953"
 
 
-def test_what_is_missing_is_left_out_and_counted_and_half_of_it_is_one_line(data: Path) -> None:
+def test_what_is_missing_is_left_out_and_counted_and_half_of_it_is_one_line(data):
     videos = data / "manipulated_sequences/Deepfakes/c23/videos"
     names = sorted(path.name for path in videos.iterdir())
     for name in names[:4]:
@@ -97,14 +97,14 @@ def test_what_is_missing_is_left_out_and_counted_and_half_of_it_is_one_line(data
 
 
 @pytest.mark.parametrize("content", ["{}", '[["1"]]', '[["../../x", "1"]]', "[[1, 2]]", "[[", "[" * 100_000])
-def test_a_list_that_holds_no_pairs_is_one_line(data: Path, content: str) -> None:
+def test_a_list_that_holds_no_pairs_is_one_line(data, content):
     (data / "splits/val.json").write_text(content)
     with pytest.raises(LayoutError, match=r"val\.json") as error:
         load_faceforensics(data)
     assert "\n" not in str(error.value)
 
 
-def test_splits_may_lie_in_the_folder_itself_and_must_lie_somewhere(data: Path) -> None:
+def test_splits_may_lie_in_the_folder_itself_and_must_lie_somewhere(data):
     before = load_faceforensics(data)
     for split in PAIRS:
         (data / f"splits/{split}.json").rename(data / f"{split}.json")

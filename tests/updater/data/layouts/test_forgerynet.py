@@ -60,7 +60,7 @@ def images(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_directory_gives_every_label_and_the_columns_none(images: Path) -> None:
+def test_the_directory_gives_every_label_and_the_columns_none(images):
     found = by_name(load_forgerynet(images, "image"))
     assert {name: (entry.label, entry.family) for name, entry in found.items()} == {
         "frame00038.jpg": (1, "Talking-head Video"),
@@ -72,7 +72,7 @@ def test_the_directory_gives_every_label_and_the_columns_none(images: Path) -> N
     }
 
 
-def test_a_reader_of_the_columns_would_get_it_wrong(images: Path) -> None:
+def test_a_reader_of_the_columns_would_get_it_wrong(images):
     believed = {
         line.split()[0].rpartition("/")[2]: int(line.split()[1])
         for part in ("Training", "Validation")
@@ -82,26 +82,26 @@ def test_a_reader_of_the_columns_would_get_it_wrong(images: Path) -> None:
     assert len(wrong) == 2
 
 
-def test_rows_that_contradict_their_directory_are_counted_and_told_once(images: Path) -> None:
+def test_rows_that_contradict_their_directory_are_counted_and_told_once(images):
     (note,) = noted(load_forgerynet(images, "image"), "contradict")
     assert note.startswith("3 rows")
     assert "frame00038.jpg" in note
 
 
-def test_a_missing_file_is_left_out_and_counted(images: Path) -> None:
+def test_a_missing_file_is_left_out_and_counted(images):
     listing = load_forgerynet(images, "image")
     assert "frame00004.jpg" not in by_name(listing)
     (note,) = noted(listing, "missing")
     assert note.startswith("1 ")
 
 
-def test_the_folders_are_the_splits_and_every_folder_of_pictures_is_searched(images: Path) -> None:
+def test_the_folders_are_the_splits_and_every_folder_of_pictures_is_searched(images):
     listing = load_forgerynet(images, "image")
     assert Counter(entry.split for entry in listing.entries) == {"train": 4, "val": 2}
     assert {entry.path.relative_to(images).parts[1] for entry in listing.entries} == {"image", "image2"}
 
 
-def test_a_map_belongs_to_the_forged_picture_of_the_same_stem(images: Path) -> None:
+def test_a_map_belongs_to_the_forged_picture_of_the_same_stem(images):
     listing = load_forgerynet(images, "image")
     maps = {e.path.name: [m.relative_to(images).as_posix() for m in e.masks if m] for e in listing.entries}
     assert {name: found for name, found in maps.items() if found} == {
@@ -114,7 +114,7 @@ def test_a_map_belongs_to_the_forged_picture_of_the_same_stem(images: Path) -> N
     assert note.startswith("2 forged pictures")
 
 
-def test_a_list_and_pictures_of_two_releases_are_one_line(images: Path) -> None:
+def test_a_list_and_pictures_of_two_releases_are_one_line(images):
     rows = (images / "Validation/image_list.txt").read_text().splitlines()
     lost = [f"val_perturb_release/3/{hash_of(n)}/{hash_of(n)}/frame.jpg {labels(3)}" for n in range(20, 22)]
     write_list(images / "Validation/image_list.txt", [*rows, *lost])
@@ -126,18 +126,18 @@ def test_a_list_and_pictures_of_two_releases_are_one_line(images: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_paths_that_begin_nowhere_are_one_line(images: Path) -> None:
+def test_paths_that_begin_nowhere_are_one_line(images):
     (images / "Validation/image/val_perturb_release").rename(images / "Validation/image/elsewhere")
     with pytest.raises(LayoutError, match=r"image_list\.txt names val_perturb_release/.* holds"):
         load_forgerynet(images, "image")
 
 
-def test_a_folder_of_something_else_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_one_line(tmp_path):
     with pytest.raises(LayoutError, match="no Training/video_list"):
         load_forgerynet(tmp_path, "video")
 
 
-def test_a_hash_that_stands_in_two_splits_stays_in_validation_alone(images: Path) -> None:
+def test_a_hash_that_stands_in_two_splits_stays_in_validation_alone(images):
     path = f"val_perturb_release/7/{hash_of(1)}/{hash_of(99)}/frame00007.jpg"
     touch(images / "Validation/image" / path)
     with (images / "Validation/image_list.txt").open("a") as rows:
@@ -148,7 +148,7 @@ def test_a_hash_that_stands_in_two_splits_stays_in_validation_alone(images: Path
     assert note.startswith("1 entries")
 
 
-def test_hostile_rows_are_left_out_and_lead_nowhere(images: Path) -> None:
+def test_hostile_rows_are_left_out_and_lead_nowhere(images):
     touch(images / "secret/3/a/b.jpg")
     touch(images / f"Training/image2/train_release/19/{hash_of(7)}/frame00004.jpg")
     strange = [
@@ -175,7 +175,7 @@ def test_hostile_rows_are_left_out_and_lead_nowhere(images: Path) -> None:
     assert noted(listing, "not of their list's form")[0].startswith("4 ")
 
 
-def test_a_file_that_is_listed_twice_is_one_entry(images: Path) -> None:
+def test_a_file_that_is_listed_twice_is_one_entry(images):
     path = images / "Validation/image_list.txt"
     path.write_text(path.read_text() * 2)
     listing = load_forgerynet(images, "image")
@@ -183,7 +183,7 @@ def test_a_file_that_is_listed_twice_is_one_entry(images: Path) -> None:
     assert noted(listing, "again")[0].startswith("2 ")
 
 
-def test_every_directory_has_its_classes_of_two_three_and_sixteen() -> None:
+def test_every_directory_has_its_classes_of_two_three_and_sixteen():
     assert [classes_of(d) for d in (1, 2, 7, 9, 10, 15, 16, 19)] == [
         *((1, 2, 1), (1, 2, 2), (1, 1, 7), (1, 2, 9), (1, 1, 10), (1, 1, 15)),
         *((0, 0, 0), (0, 0, 0)),

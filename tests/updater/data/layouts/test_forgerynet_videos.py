@@ -46,7 +46,7 @@ def listed(listing: Listing) -> dict[str, Entry]:
     return {entry.path.parent.name: entry for entry in listing.entries}
 
 
-def test_stretches_become_segments_and_the_frames_outside_of_them_stay_unlabelled(videos: Path) -> None:
+def test_stretches_become_segments_and_the_frames_outside_of_them_stay_unlabelled(videos):
     found = listed(load_forgerynet(videos, "video"))
     assert found["partly"].segments == (Extent(10, 45),)
     assert found["partly"].annotated == (0, 75)
@@ -55,27 +55,27 @@ def test_stretches_become_segments_and_the_frames_outside_of_them_stay_unlabelle
     assert (found["real"].label, found["real"].segments, found["real"].annotated) == (0, (), (0, 73))
 
 
-def test_a_real_directory_is_real_whatever_its_flags_say(videos: Path) -> None:
+def test_a_real_directory_is_real_whatever_its_flags_say(videos):
     listing = load_forgerynet(videos, "video")
     flagged = listed(listing)["flagged"]
     assert (flagged.label, flagged.family, flagged.segments) == (0, "real", ())
 
 
-def test_a_forged_video_without_a_forged_stretch_is_for_classification_alone(videos: Path) -> None:
+def test_a_forged_video_without_a_forged_stretch_is_for_classification_alone(videos):
     listing = load_forgerynet(videos, "video")
     unforged = listed(listing)["unforged"]
     assert (unforged.label, unforged.segments, unforged.annotated) == (1, (), None)
     assert noted(listing, "contradict")[0].startswith("2 rows")
 
 
-def test_rows_whose_stretches_do_not_follow_on_one_another_are_left_out_and_counted(videos: Path) -> None:
+def test_rows_whose_stretches_do_not_follow_on_one_another_are_left_out_and_counted(videos):
     listing = load_forgerynet(videos, "video")
     assert {"overlap", "gap", "empty", "negative", "flag", "short"} & set(listed(listing)) == set()
     assert noted(listing, "overlap")[0].startswith("4 rows")
     assert noted(listing, "not of their list's form")[0].startswith("2 rows")
 
 
-def test_directories_2_and_8_are_found_without_a_row_and_have_no_segments(videos: Path) -> None:
+def test_directories_2_and_8_are_found_without_a_row_and_have_no_segments(videos):
     listing = load_forgerynet(videos, "video")
     whole = [e for e in listing.entries if e.family in ("FS-GAN", "ATVG-Net")]
     assert Counter(e.family for e in whole) == {"FS-GAN": 2, "ATVG-Net": 2}
@@ -83,7 +83,7 @@ def test_directories_2_and_8_are_found_without_a_row_and_have_no_segments(videos
     assert noted(listing, "directories 2 and 8")[0].startswith("4 videos")
 
 
-def test_directory_2_in_a_list_has_no_segments_either_and_is_not_found_twice(videos: Path) -> None:
+def test_directory_2_in_a_list_has_no_segments_either_and_is_not_found_twice(videos):
     with (videos / "Validation/video_list.txt").open("a") as rows:
         rows.write(f"1 {V}/2/{hash_of(20)}/a/video.mp4 0 80 1 1 2 2\n")
     listing = load_forgerynet(videos, "video")
@@ -91,7 +91,7 @@ def test_directory_2_in_a_list_has_no_segments_either_and_is_not_found_twice(vid
     assert (only.segments, only.annotated) == ((), None)
 
 
-def test_segments_beyond_the_end_are_told_once_the_number_of_frames_is_known(videos: Path) -> None:
+def test_segments_beyond_the_end_are_told_once_the_number_of_frames_is_known(videos):
     late = listed(load_forgerynet(videos, "video"))["late"]
     assert with_frames(late, 109).frames == 109
     assert with_frames(late, 300).segments == late.segments, "the last stretch may end before the file"
@@ -100,6 +100,6 @@ def test_segments_beyond_the_end_are_told_once_the_number_of_frames_is_known(vid
 
 
 @pytest.mark.parametrize("line", ["", "x", "1 a/3/b 0", "-1 a/3/b/c 1 2 3", "9999999999 a/3/b/c 0 1 0 1 2 3"])
-def test_a_line_that_is_none_is_refused_by_its_reader(line: str) -> None:
+def test_a_line_that_is_none_is_refused_by_its_reader(line):
     with pytest.raises(RowError):
         row_of(line, "video")

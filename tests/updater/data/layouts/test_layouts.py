@@ -44,7 +44,7 @@ def test_every_layout_has_a_tree_here():
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_set_is_imported_by_family_but_for_what_it_reports_by(name: str, tmp_path: Path) -> None:
+def test_a_set_is_imported_by_family_but_for_what_it_reports_by(name, tmp_path):
     folder = TREES[name](tmp_path / "data")
     files, notes = labelled_files(name, folder)
     assert Counter(place.partition("/")[0] for place, _ in files) == IMPORTED[name]
@@ -66,16 +66,14 @@ def test_a_set_is_imported_by_family_but_for_what_it_reports_by(name: str, tmp_p
         ("cddb", "deepfake/train/0_real/033_0.png", "deepfake/train/1_fake/033_097_0.png"),
     ],
 )
-def test_a_forgery_and_what_it_was_made_of_are_one_group(
-    name: str, real: str, fake: str, tmp_path: Path
-) -> None:
+def test_a_forgery_and_what_it_was_made_of_are_one_group(name, real, fake, tmp_path):
     files, _ = labelled_files(name, TREES[name](tmp_path / "data"))
     groups = [place.split("/")[1] for end in (real, fake) for place, _ in files if place.endswith(end)]
     assert len(groups) == 2
     assert len(set(groups)) == 1
 
 
-def test_a_picture_that_stands_alone_has_no_group_and_a_long_video_some_frames(tmp_path: Path) -> None:
+def test_a_picture_that_stands_alone_has_no_group_and_a_long_video_some_frames(tmp_path):
     files, _ = labelled_files("cddb", TREES["cddb"](tmp_path / "cddb"))
     assert [place for place, _ in files if place.startswith("gaugan/")] == [
         "gaugan/gaugan_train_1_fake_0.png",
@@ -96,9 +94,7 @@ def test_a_picture_that_stands_alone_has_no_group_and_a_long_video_some_frames(t
         ("forgerynet", "has no Training/image_list.txt and no Validation/image_list.txt"),
     ],
 )
-def test_a_folder_of_another_layout_is_one_line_that_says_what_was_expected(
-    name: str, said: str, tmp_path: Path
-) -> None:
+def test_a_folder_of_another_layout_is_one_line_that_says_what_was_expected(name, said, tmp_path):
     (tmp_path / "pictures").mkdir()
     with pytest.raises(LayoutError, match=said) as error:
         labelled_files(name, tmp_path)
@@ -106,14 +102,14 @@ def test_a_folder_of_another_layout_is_one_line_that_says_what_was_expected(
     assert str(tmp_path) in str(error.value)
 
 
-def test_a_folder_that_is_not_there_and_a_layout_that_is_none_are_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_and_a_layout_that_is_none_are_one_line(tmp_path):
     with pytest.raises(LayoutError, match="is no folder: name the one that holds the data"):
         labelled_files("dfdc", tmp_path / "nowhere")
     with pytest.raises(LayoutError, match="choose of cddb, deepfakebench, dfdc, faceforensics, forgerynet"):
         labelled_files("dfcd", tmp_path)
 
 
-def test_an_import_loads_neither_torch_nor_the_laboratory() -> None:
+def test_an_import_loads_neither_torch_nor_the_laboratory():
     modules = "sys, deploy.cli.memory, deploy.client.importing, updater.data.layouts.layouts"
     said = f"import {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
@@ -128,7 +124,7 @@ ENTRIES = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(SPLITS)), 
 
 
 @given(KEYS)
-def test_items_are_of_one_group_exactly_if_keys_link_them(keys: list[list[str]]) -> None:
+def test_items_are_of_one_group_exactly_if_keys_link_them(keys):
     # The slow way: what an item shares keys with, until nothing more comes.
     expected = []
     for first in keys:
@@ -140,7 +136,7 @@ def test_items_are_of_one_group_exactly_if_keys_link_them(keys: list[list[str]])
 
 
 @given(ENTRIES)
-def test_no_group_is_left_in_two_splits_and_all_that_goes_is_counted(drawn: list[tuple[str, Split]]) -> None:
+def test_no_group_is_left_in_two_splits_and_all_that_goes_is_counted(drawn):
     entries = [Entry(Path(str(n)), 0, "real", group, split) for n, (group, split) in enumerate(drawn)]
     tally = Tally()
     kept = kept_apart(entries, tally)
@@ -152,20 +148,20 @@ def test_no_group_is_left_in_two_splits_and_all_that_goes_is_counted(drawn: list
 
 
 @pytest.mark.parametrize("listed", ["../a", "a/../../b", "/a", "\\a", "", ".", "a\0b", "..\\a"])
-def test_a_name_that_leads_out_of_its_folder_is_none(listed: str) -> None:
+def test_a_name_that_leads_out_of_its_folder_is_none(listed):
     assert below(Path("/data"), listed) is None
 
 
-def test_names_have_either_slash() -> None:
+def test_names_have_either_slash():
     assert below(Path("/data"), "a\\b/c.mp4") == Path("/data/a/b/c.mp4")
 
 
-def test_a_name_that_no_disk_can_hold_is_not_there(tmp_path: Path) -> None:
+def test_a_name_that_no_disk_can_hold_is_not_there(tmp_path):
     assert not is_there(tmp_path / ("x" * 5000))
     assert is_there(Path(__file__))
 
 
-def test_a_tally_tells_each_kind_once_with_its_count_and_its_first() -> None:
+def test_a_tally_tells_each_kind_once_with_its_count_and_its_first():
     tally = Tally()
     for name in ("a", "b"):
         tally.add("files are missing", name)
@@ -174,20 +170,20 @@ def test_a_tally_tells_each_kind_once_with_its_count_and_its_first() -> None:
     assert (tally["files are missing"], tally["others"]) == (2, 0)
 
 
-def test_what_a_list_names_cannot_break_a_line_or_a_terminal() -> None:
+def test_what_a_list_names_cannot_break_a_line_or_a_terminal():
     tally = Tally()
     tally.add("files are missing", "a\n\x1b[2Jb")
     assert tally.notes() == ("1 files are missing (first: a??[2Jb)",)
 
 
-def test_half_of_the_files_is_enough() -> None:
+def test_half_of_the_files_is_enough():
     refuse_another_release("list", 1, 2)
     refuse_another_release("list", 0, 0)
     with pytest.raises(LayoutError, match="names 3 files; of these, 1"):
         refuse_another_release("list", 1, 3)
 
 
-def test_a_list_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_list_that_cannot_be_read_is_one_line(tmp_path):
     with pytest.raises(LayoutError, match="cannot be read"):
         list(lines_of(tmp_path))
     with pytest.raises(LayoutError, match="cannot be read"):
