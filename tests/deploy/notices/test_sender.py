@@ -242,7 +242,7 @@ with Notices(record, [sender], list):
     print("sending", flush=True)
     sys.stdin.read()
 """
-KILLS = {"sqlite": 20, "postgresql": 5}
+KILLS = {"sqlite": 8, "postgresql": 4}
 
 
 @contextmanager
