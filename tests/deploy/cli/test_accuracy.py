@@ -1,17 +1,12 @@
 import time
-from collections.abc import Callable
-from typing import Any
 
 from verdicts import make_item, make_verdict
 
-from deploy.server.services import Services
 from ingest.records import InRecord
 from memory.estimate.sums import note_estimates
 
 
-def test_drawn_items_are_listed_labelled_and_called_otherwise_and_told_in_one_line(
-    answered: Any, services: Services
-) -> None:
+def test_drawn_items_are_listed_labelled_and_called_otherwise_and_told_in_one_line(answered, services):
     verdict = make_verdict(make_item(3), label="real", fake_probability=0.1)
     record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())
     with services.memory.write_unversioned() as connection:
@@ -24,13 +19,11 @@ def test_drawn_items_are_listed_labelled_and_called_otherwise_and_told_in_one_li
     assert "name its class" in answered.fails("audit", "media-0-3", code=2)
 
 
-def test_accuracy_needs_a_live_release(answered: Any) -> None:
+def test_accuracy_needs_a_live_release(answered):
     assert "no release is live" in answered.fails("accuracy")
 
 
-def test_accuracy_without_an_audit_is_not_known_and_the_power_stands_beside(
-    answered: Any, services: Services, proposed: Callable[..., Any]
-) -> None:
+def test_accuracy_without_an_audit_is_not_known_and_the_power_stands_beside(answered, services, proposed):
     artifact = proposed()
     verdict = make_verdict(make_item(3), label="real", fake_probability=0.1, release=artifact.digest)
     record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())

@@ -1,7 +1,6 @@
 """`forgewatch benchmark` as a person types it, rightly and wrongly."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +62,7 @@ QUICK = ("--backbone", "none", "--memory", "8", "--device", "cpu")
 
 
 @pytest.mark.slow
-def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(
-    opencil: Path, capsys: pytest.CaptureFixture[str], fails: Callable[..., str], tmp_path: Path
-) -> None:
+def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(opencil, capsys, fails, tmp_path):
     options = (*QUICK, "--base", "2", "--increment", "1", "--rejection", "energy,fused", "--out", "runs")
     assert main(["benchmark", "opencil", "--data", str(opencil), *options, "--report", "r/figures.json"]) == 0
     told = capsys.readouterr().out
@@ -93,9 +90,7 @@ def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(
 
 
 @pytest.mark.slow
-def test_opencil_takes_cddbs_layout_and_what_is_not_yet_learnt_is_unknown(
-    cddb: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_opencil_takes_cddbs_layout_and_what_is_not_yet_learnt_is_unknown(cddb, tmp_path, capsys):
     words = ["opencil", "--data", str(cddb), "--sequence", "gan,glow", *QUICK]
     assert main(["benchmark", *words]) == 0
     (folder,) = (tmp_path / ".forgewatch/benchmarks").glob("opencil-softmax-rehearsal-mc-8-none-*")
@@ -110,9 +105,7 @@ def test_opencil_takes_cddbs_layout_and_what_is_not_yet_learnt_is_unknown(
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
-    cddb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]
-) -> None:
+def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(cddb, tmp_path, monkeypatch, fails):
     from updater.benchmark.learners.methods import LEARNERS
 
     words = ("cddb", "--data", cddb, "--sequence", "gan,glow", *QUICK, "--no-leave-out", "--out", "runs")
@@ -148,9 +141,7 @@ def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(
         (("--device", "cuda:77"), "GPUs that torch can use"),
     ],
 )
-def test_a_value_that_an_option_never_takes_is_one_line_and_ends_with_2(
-    cddb: Path, fails: Callable[..., str], words: tuple[str, ...], told: str
-) -> None:
+def test_a_value_that_an_option_never_takes_is_one_line_and_ends_with_2(cddb, fails, words, told):
     line = fails("cddb", "--data", cddb, "--sequence", "gan,glow", "--memory", "8", *words, code=2)
     assert told in line
 
@@ -172,9 +163,7 @@ def test_a_value_that_an_option_never_takes_is_one_line_and_ends_with_2(
         (("--data", "empty"), "empty holds no TASK"),
     ],
 )
-def test_what_is_mistyped_is_one_line(
-    cddb: Path, tmp_path: Path, fails: Callable[..., str], words: tuple[str, ...], told: str
-) -> None:
+def test_what_is_mistyped_is_one_line(cddb, tmp_path, fails, words, told):
     (tmp_path / "file").write_text("hello")
     (tmp_path / "empty").mkdir()
     line = fails("cddb", "--data", cddb, "--sequence", "gan,glow", "--memory", "8", *words)
@@ -195,15 +184,11 @@ def test_what_is_mistyped_is_one_line(
         (("cddb", "--lerner", "icarl"), "--lerner"),
     ],
 )
-def test_a_wrong_command_line_ends_with_2(
-    fails: Callable[..., str], words: tuple[str, ...], told: str
-) -> None:
+def test_a_wrong_command_line_ends_with_2(fails, words, told):
     assert told in fails(*words, code=2)
 
 
-def test_data_is_asked_for_where_it_is_not_given_or_is_of_no_layout(
-    fails: Callable[..., str], tmp_path: Path
-) -> None:
+def test_data_is_asked_for_where_it_is_not_given_or_is_of_no_layout(fails, tmp_path):
     assert "there is no --data" in fails("cddb")
     assert "neither id/CLASS and ood/NAME (OpenCIL) nor TASK" in fails("opencil", "--data", tmp_path)
     (tmp_path / "id").mkdir()
@@ -218,9 +203,7 @@ def test_data_is_asked_for_where_it_is_not_given_or_is_of_no_layout(
         (lambda file: [one.unlink() for one in file.parent.iterdir()], "gan/val/1_fake holds no media"),
     ],
 )
-def test_a_corrupt_image_and_an_empty_class_are_named(
-    tmp_path: Path, fails: Callable[..., str], spoil: Callable[[Path], object], told: str
-) -> None:
+def test_a_corrupt_image_and_an_empty_class_are_named(tmp_path, fails, spoil, told):
     data = lay(
         tmp_path / "data",
         {f"gan/{part}/{kind}": (0, 2) for part in ("train", "val") for kind in ("0_real", "1_fake")},
@@ -230,9 +213,7 @@ def test_a_corrupt_image_and_an_empty_class_are_named(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_other_classes_loses_nothing(
-    cddb: Path, tmp_path: Path, fails: Callable[..., str]
-) -> None:
+def test_a_checkpoint_of_other_classes_loses_nothing(cddb, tmp_path, fails):
     words = ("cddb", "--data", cddb, *QUICK, "--no-leave-out")
     assert main(["benchmark", *map(str, words), "--sequence", "gan,glow", "--out", "runs"]) == 0
     (file,) = (tmp_path / "runs/seed-0/parts").glob("*/1.safetensors")

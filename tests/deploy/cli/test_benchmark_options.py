@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,19 +37,15 @@ LUCIR = ("--preset", "cddb-lucir")
         (("--preset", "cddb-lwf"), "--preset 'cddb-lwf' is not known: choose of cddb-lucir"),
     ],
 )
-def test_training_that_cannot_be_is_one_line_before_any_data_is_read(
-    fails: Callable[..., str], words: tuple[str, ...], told: str
-) -> None:
+def test_training_that_cannot_be_is_one_line_before_any_data_is_read(fails, words, told):
     assert told in fails("cddb", "--data", "absent", *words, code=2)
 
 
-def test_the_own_stream_has_its_calibration_items_apart(fails: Callable[..., str]) -> None:
+def test_the_own_stream_has_its_calibration_items_apart(fails):
     assert "a --preset is of cddb or opencil" in fails("synthetic", *LUCIR, "--backbone", "lcnet_035")
 
 
-def test_a_gpu_with_too_little_memory_is_told_of_in_one_line(
-    fails: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_gpu_with_too_little_memory_is_told_of_in_one_line(fails, monkeypatch, tmp_path):
     def read(self: object, reader: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
 
@@ -73,8 +68,8 @@ def lay(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_what_is_given_beside_a_preset_counts_and_without_calibration_no_threshold_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(Setup, "recipe", lambda self, items, first: Recipe(1, 1e-3, 0, 2e-3, 0.3, 4))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
@@ -92,7 +87,7 @@ def test_what_is_given_beside_a_preset_counts_and_without_calibration_no_thresho
     assert told["map_mass"] is not None
 
 
-def test_no_more_options_are_listed_than_a_reader_takes_in(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_more_options_are_listed_than_a_reader_takes_in(capsys):
     assert main(["benchmark", "cddb", "--help"]) == 0
     listed = re.findall(r"^│ *\*? *(?:-\w,? *)?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
     assert {"--data", "--learner", "--seeds", "--help"} <= set(listed)

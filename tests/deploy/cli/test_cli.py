@@ -6,23 +6,18 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deploy.cli.main import main
-from deploy.server.services import Services
-from detector.release.artifact import Artifact
 
-Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 
 
 @pytest.mark.slow
-def test_status_loads_neither_torch_nor_kafka(answered: Terminal) -> None:
+def test_status_loads_neither_torch_nor_kafka(answered):
     code = (
         "import sys; from deploy.cli.main import main; code = main(['status']);"
         "heavy = {'torch', 'kafka', 'sqlalchemy', 'onnxruntime'} & sys.modules.keys();"
@@ -32,9 +27,7 @@ def test_status_loads_neither_torch_nor_kafka(answered: Terminal) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_status_works_with_half_of_the_system_down(
-    answered: Terminal, services: Services, proposed: Callable[..., Artifact]
-) -> None:
+def test_status_works_with_half_of_the_system_down(answered, services, proposed):
     artifact = proposed()
     out = answered.ok("status")
     assert artifact.digest[:12] in out
@@ -49,9 +42,7 @@ def test_status_works_with_half_of_the_system_down(
     assert re.search(r"1 +live ", answered.ok("status")), "it is not proposed any more"
 
 
-def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(
-    answered: Terminal, services: Services
-) -> None:
+def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(answered, services):
     run = answered.json("update", "--as", "ada")
     assert (run["state"], run["requested_by"]) == ("queued", "ada")
     lease = services.runs.claim("a test")
@@ -69,7 +60,7 @@ def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(
     runner.join()
 
 
-def test_empty_lists_say_so(answered: Terminal) -> None:
+def test_empty_lists_say_so(answered):
     for command in ("releases", "clusters", "labels"):
         assert "none" in answered.ok(command)
         assert answered.json(command) == []
@@ -91,16 +82,14 @@ def test_empty_lists_say_so(answered: Terminal) -> None:
         (("import", "nowhere"), "no folder"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_exit_code_1(
-    answered: Terminal, arguments: tuple[str, ...], told: str
-) -> None:
+def test_what_cannot_be_done_is_one_line_and_exit_code_1(answered, arguments, told):
     assert told in answered.fails(*arguments)
 
 
 @pytest.mark.parametrize(
     "command", ["status", "releases", "clusters", "labels", "rollback --reason x", "update"]
 )
-def test_a_server_that_is_down_is_one_line(terminal: Terminal, command: str) -> None:
+def test_a_server_that_is_down_is_one_line(terminal, command):
     assert "does not answer" in terminal.fails(*command.split())
 
 
@@ -108,7 +97,7 @@ def test_a_server_that_is_down_is_one_line(terminal: Terminal, command: str) -> 
     "line",
     ["nonsense", "approve", "status --nonsense", "label only-one", "label bcd234 x-0-1 blend", "undo x"],
 )
-def test_a_wrong_command_is_one_line_and_exit_code_2(terminal: Terminal, line: str) -> None:
+def test_a_wrong_command_is_one_line_and_exit_code_2(terminal, line):
     terminal.fails(*line.split(), code=2)
 
 
@@ -121,45 +110,39 @@ def test_a_wrong_command_is_one_line_and_exit_code_2(terminal: Terminal, line: s
         ("FORGEWATCH_INGEST_SECURITY_PROTOCOL", "NONE", "verdicts"),
     ],
 )
-def test_a_wrong_setting_is_one_line_that_names_it(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, command: str
-) -> None:
+def test_a_wrong_setting_is_one_line_that_names_it(terminal, monkeypatch, variable, value, command):
     monkeypatch.setenv(variable, value)
     assert variable in terminal.fails(command, code=2)
 
 
 @pytest.mark.parametrize("command", ["demo", "throughput"])
-def test_a_report_that_cannot_be_written_is_told_before_the_work(
-    terminal: Terminal, tmp_path: Path, command: str
-) -> None:
+def test_a_report_that_cannot_be_written_is_told_before_the_work(terminal, tmp_path, command):
     assert "is a folder: name a file" in terminal.fails(command, "--report", str(tmp_path))
 
 
-def test_an_unknown_family_of_the_demo_is_a_wrong_command(terminal: Terminal) -> None:
+def test_an_unknown_family_of_the_demo_is_a_wrong_command(terminal):
     assert "--unseen nobody: the families are upsampled" in terminal.fails(
         "demo", "--unseen", "nobody", code=2
     )
 
 
-def test_up_starts_nothing_by_a_wrong_setting(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_starts_nothing_by_a_wrong_setting(terminal, monkeypatch):
     monkeypatch.setenv("FORGEWATCH_UPDATER_WITHOUT_KINDS", "{x")
     assert "FORGEWATCH_UPDATER_WITHOUT_KINDS: not the JSON" in terminal.fails("up", "--empty", code=2)
     assert not Path(".forgewatch/stack.json").exists()
 
 
-def test_a_stacks_settings_that_are_no_text_are_told(terminal: Terminal) -> None:
+def test_a_stacks_settings_that_are_no_text_are_told(terminal):
     Path(".forgewatch").mkdir(exist_ok=True)
     Path(".forgewatch/stack.env").write_bytes(bytes(range(128, 200)))
     assert "stack.env: no settings of a stack; remove it" in terminal.fails("status")
 
 
-def test_topics_without_a_broker_says_what_to_do(terminal: Terminal) -> None:
+def test_topics_without_a_broker_says_what_to_do(terminal):
     assert "start a broker, or see the FORGEWATCH_INGEST_" in terminal.fails("topics")
 
 
-def test_the_file_of_a_running_stack_gives_defaults_and_the_environment_wins(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_of_a_running_stack_gives_defaults_and_the_environment_wins(terminal, monkeypatch):
     Path(".forgewatch").mkdir()
     Path(".forgewatch/stack.env").write_text(
         "# written by up\nFORGEWATCH_DEPLOY_URL=http://127.0.0.1:2\nPATH=/nowhere\n\n"
@@ -175,9 +158,7 @@ def test_the_file_of_a_running_stack_gives_defaults_and_the_environment_wins(
 
 
 @pytest.mark.slow
-def test_doctor_finds_what_is_down_says_what_to_do_and_fails(
-    answered: Terminal, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_finds_what_is_down_says_what_to_do_and_fails(answered, capsys):
     assert main(["doctor", "--json"]) == 1
     found = {finding["check"]: finding for finding in json.loads(capsys.readouterr().out)}
     assert not found["broker"]["ok"]
@@ -189,9 +170,7 @@ def test_doctor_finds_what_is_down_says_what_to_do_and_fails(
     assert "WRONG" in capsys.readouterr().out
 
 
-def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(
-    answered: Terminal, proposed: Callable[..., Artifact]
-) -> None:
+def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(answered, proposed):
     artifact = proposed()
     answered.ok("reject", artifact.digest, "--reason", "\x1b[2J[red]evil[/red]\x07")
     out = answered.ok("releases")
@@ -199,6 +178,6 @@ def test_control_characters_of_a_hostile_name_do_not_reach_the_terminal(
     assert "[red]evil[/red]" in out
 
 
-def test_without_a_command_the_help_is_shown_and_the_version_when_asked(terminal: Terminal) -> None:
+def test_without_a_command_the_help_is_shown_and_the_version_when_asked(terminal):
     assert "Usage: forgewatch" in terminal.ok()
     assert terminal.ok("--version") == f"forgewatch {version('forgewatch')}\n"

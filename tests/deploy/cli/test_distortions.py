@@ -40,9 +40,7 @@ def pixels(path: str) -> np.ndarray:
     return np.asarray(Image.open(path))
 
 
-def test_a_folder_is_distorted_and_its_meta_file_does_it_again(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_is_distorted_and_its_meta_file_does_it_again(folder, capsys):
     assert main(["distort", "in", "out", "--mix", "3", "--meta", "meta/1.txt", "--seed", "5"]) == 0
     assert "6 distorted, 0 left out" in capsys.readouterr().out
     metas = read_meta(Path("meta/1.txt"))
@@ -56,7 +54,7 @@ def test_a_folder_is_distorted_and_its_meta_file_does_it_again(
     assert {path.name for path in Path("out").rglob("*.png")} == {"1.png", "2.png", "3.png", "3 x.png"}
 
 
-def test_a_seed_gives_the_same_files_whichever_others_there_are(folder: Path) -> None:
+def test_a_seed_gives_the_same_files_whichever_others_there_are(folder):
     for target, seed in (("one", "1"), ("two", "1"), ("three", "2")):
         assert main(["distort", "in", target, "--type", "GNC", "--seed", seed]) == 0
         (folder / "a" / "2.png").unlink(missing_ok=True)
@@ -65,7 +63,7 @@ def test_a_seed_gives_the_same_files_whichever_others_there_are(folder: Path) ->
     assert (one != three).any()
 
 
-def test_one_file_gets_the_type_and_level_that_are_named(folder: Path) -> None:
+def test_one_file_gets_the_type_and_level_that_are_named(folder):
     assert main(["distort", "in/a/1.png", "one.png", "--type", "CC", "--level", "5", "--meta", "m"]) == 0
     assert Path("m").read_text() == "1.png CC:5\n"
     assert (
@@ -73,7 +71,7 @@ def test_one_file_gets_the_type_and_level_that_are_named(folder: Path) -> None:
     ).all()
 
 
-def test_a_set_of_ours_is_drawn_by_the_law_of_files(folder: Path) -> None:
+def test_a_set_of_ours_is_drawn_by_the_law_of_files(folder):
     assert main(["distort", "in", "out", "--type", "enhanced", "--meta", "m", "--seed", "1"]) == 0
     metas = read_meta(Path("m"))
     assert {step.name for steps in metas.values() for step in steps} <= FORGERYNET.keys()
@@ -86,9 +84,7 @@ def test_a_set_of_ours_is_drawn_by_the_law_of_files(folder: Path) -> None:
     }
 
 
-def test_what_cannot_be_distorted_is_left_out_and_counted(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_distorted_is_left_out_and_counted(folder, capsys):
     (folder / "note.txt").write_text("no picture")
     (folder / "v.mp4").write_bytes(b"\0\0\0\x18ftypisom")
     Path("meta").write_text("a/1.png CC:1\nb/1.png CC:2\nnote.txt CC:1\nv.mp4 CS:1\ngone.png CC:1\n")
@@ -139,9 +135,7 @@ def test_what_cannot_be_distorted_is_left_out_and_counted(
         (["empty", "out"], 1, "empty holds no files"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
-    folder: Path, fails: Callable[..., str], words: list[str], code: int, told: str
-) -> None:
+def test_what_is_wrong_is_told_in_one_line(folder, fails, words, code, told):
     Path("bad.txt").write_text("a/1.png QQ:1\n")
     Path("empty").mkdir()
     before = pixels("in/a/1.png")

@@ -1,18 +1,11 @@
 """`forgewatch label-studio`, against a real server: tasks out, annotations back, and files that are none."""
 
 import json
-from pathlib import Path
-from typing import Any
 
-from deploy.server.services import Services
-
-Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 
 
-def test_without_anything_that_waits_there_is_a_configuration_and_no_task(
-    answered: Terminal, services: Services, tmp_path: Path
-) -> None:
+def test_without_anything_that_waits_there_is_a_configuration_and_no_task(answered, services, tmp_path):
     said = answered.ok("label-studio", "export", str(tmp_path / "ls"))
     assert "0 tasks of 0 items" in said
     assert "<Choices" in (tmp_path / "ls" / "config.xml").read_text()
@@ -21,9 +14,7 @@ def test_without_anything_that_waits_there_is_a_configuration_and_no_task(
     assert "no cluster cx" in answered.fails("label-studio", "export", str(tmp_path), "--cluster", "cx")
 
 
-def test_what_comes_back_of_nothing_known_is_left_out_with_its_reason(
-    answered: Terminal, services: Services, tmp_path: Path
-) -> None:
+def test_what_comes_back_of_nothing_known_is_left_out_with_its_reason(answered, services, tmp_path):
     (file := tmp_path / "export.json").write_text("<View/>")
     assert "no JSON export of Label Studio" in answered.fails("label-studio", "import", str(file))
     result = [{"from_name": "class", "value": {"choices": ["gan"]}}]

@@ -2,8 +2,6 @@
 
 import re
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -16,7 +14,6 @@ from memory.records import LabelledCount
 from memory.settings import MemorySettings
 from memory.store import Store
 
-Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 
 
@@ -27,7 +24,7 @@ def as_the_memory_does() -> None:
         renew(store, settings)
 
 
-def test_before_an_update_is_trained_it_is_said_what_it_will_rest_on(answered: Terminal) -> None:
+def test_before_an_update_is_trained_it_is_said_what_it_will_rest_on(answered):
     reals = [LabelledCount("real", "import:trip", split, 30, 9) for split in ("train", "calibration")]
     counted = [*reals, LabelledCount("gan", "import:trip", "train", 5, 5)]
     with patch("deploy.server.releases.labelled_counts", return_value=counted):
@@ -42,9 +39,7 @@ def test_before_an_update_is_trained_it_is_said_what_it_will_rest_on(answered: T
 
 
 @pytest.mark.slow
-def test_labelled_folders_are_imported_and_listed_and_undone(
-    answered: Terminal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_labelled_folders_are_imported_and_listed_and_undone(answered, tmp_path, capsys):
     rng = np.random.default_rng(0)
     for family in ("real", "blend"):
         folder = tmp_path / "media" / family
@@ -90,7 +85,7 @@ def test_labelled_folders_are_imported_and_listed_and_undone(
 
 
 @pytest.mark.slow
-def test_a_clusters_sheet_is_written_as_png(answered: Terminal, tmp_path: Path) -> None:
+def test_a_clusters_sheet_is_written_as_png(answered, tmp_path):
     folder = tmp_path / "media" / "blend"
     folder.mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 256, (160, 160, 3), dtype=np.uint8)

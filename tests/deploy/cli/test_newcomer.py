@@ -19,7 +19,6 @@ from updater.records import Candidate, UpdateRun
 
 Make = Callable[..., Artifact]
 CandidateOf = Callable[..., Candidate]
-Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 FINDING = "share of blend named"
 
@@ -93,13 +92,13 @@ def says(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def test_without_a_stack_one_line_says_how_to_start_one(terminal: Terminal, folder: Path) -> None:
+def test_without_a_stack_one_line_says_how_to_start_one(terminal, folder):
     assert "start the stack with `forgewatch up`" in terminal.fails("try", str(folder))
 
 
 def test_pictures_in_no_class_s_folder_are_not_labelled_and_it_says_where_they_go(
-    answered: Terminal, updater: Updater, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    answered, updater, tmp_path, capsys
+):
     (tmp_path / "flat").mkdir()
     Image.new("RGB", (64, 64)).save(tmp_path / "flat" / "a.png")
     assert main(["try", str(tmp_path / "flat")]) == 1
@@ -109,8 +108,8 @@ def test_pictures_in_no_class_s_folder_are_not_labelled_and_it_says_where_they_g
 
 
 def test_nothing_is_trained_where_no_family_has_enough_labels_and_no_release_is_live(
-    answered: Terminal, updater: Updater, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    answered, updater, folder, monkeypatch
+):
     monkeypatch.setattr(Client, "outlook", lambda _: outlook({}, {"blend": LEAST | {"train": 7}}))
     refused = answered.fails("try", str(folder))
     assert "there is nothing to train yet" in refused
@@ -118,9 +117,7 @@ def test_nothing_is_trained_where_no_family_has_enough_labels_and_no_release_is_
     assert updater.updates == 0
 
 
-def test_the_whole_way_says_each_step_its_time_and_what_changed_and_ends_live(
-    answered: Terminal, updater: Updater, folder: Path
-) -> None:
+def test_the_whole_way_says_each_step_its_time_and_what_changed_and_ends_live(answered, updater, folder):
     told = answered.ok("try", str(folder), "--yes", "--as", "ada")
     places = [told.index(f"{number} of 5.") for number in range(1, 6)]
     assert places == sorted(places)
@@ -137,8 +134,8 @@ def test_the_whole_way_says_each_step_its_time_and_what_changed_and_ends_live(
 
 
 def test_with_findings_nothing_goes_live_by_itself_and_the_line_says_who_decides(
-    answered: Terminal, updater: Updater, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    answered, updater, folder, capsys
+):
     updater.named = 0.1
     assert main(["try", str(folder), "--yes"]) == 1
     told = capsys.readouterr()
@@ -147,9 +144,7 @@ def test_with_findings_nothing_goes_live_by_itself_and_the_line_says_who_decides
     assert answered.json("status")["live"] is None
 
 
-def test_at_a_terminal_each_finding_is_taken_with_a_reason(
-    answered: Terminal, updater: Updater, folder: Path, says: list[str]
-) -> None:
+def test_at_a_terminal_each_finding_is_taken_with_a_reason(answered, updater, folder, says):
     updater.named = 0.1
     assert "is live" in answered.ok("try", str(folder))
     assert says[0] == "Train on this now?"
@@ -160,9 +155,7 @@ def test_at_a_terminal_each_finding_is_taken_with_a_reason(
     assert history[1]["accepted"] == {FINDING: "our reals changed"}
 
 
-def test_what_the_update_could_not_learn_is_the_last_line_with_what_to_do(
-    answered: Terminal, updater: Updater, folder: Path
-) -> None:
+def test_what_the_update_could_not_learn_is_the_last_line_with_what_to_do(answered, updater, folder):
     updater.refuses = "too few labelled reals: 3 train"
     assert "update 1 refused: too few labelled reals: 3 train. Mend that" in answered.fails(
         "try", str(folder), "--yes"
@@ -170,8 +163,8 @@ def test_what_the_update_could_not_learn_is_the_last_line_with_what_to_do(
 
 
 def test_what_a_person_rejected_is_not_trained_again_from_the_same_labels(
-    answered: Terminal, updater: Updater, folder: Path, says: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    answered, updater, folder, says, monkeypatch
+):
     monkeypatch.setattr("typer.confirm", lambda question, **_: "Train" in question)
     assert "It waits: forgewatch approve" in answered.ok("try", str(folder))
     (release,) = answered.json("releases")

@@ -61,12 +61,12 @@ from updater.training.step import Recipe
     ],
 )
 def test_what_is_wrong_is_one_line(
-    words: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    said,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no folder")
     assert main(["benchmark", "forgerynet", *words]) != 0
@@ -150,9 +150,7 @@ def lay(folder: Path, places: list[str]) -> Path:
 
 
 @pytest.mark.slow
-def test_the_newcomers_way_is_gone_from_a_folder_of_sources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_newcomers_way_is_gone_from_a_folder_of_sources(tmp_path, monkeypatch, capsys):
     from updater.benchmark.synthetic import tasks
     from updater.candidate import plan
 

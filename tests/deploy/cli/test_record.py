@@ -1,24 +1,16 @@
 """`forgewatch record`, against a real server: its list, its proof, and what became of the record's rows."""
 
 import sqlite3
-from pathlib import Path
-from typing import Any
-
-import pytest
 
 from deploy.record.acts import Act
 from deploy.record.chain import Head, link
 from deploy.record.heads import of_now
 from deploy.releases.ledger import Move
-from deploy.server.services import Services
 
-Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 
 
-def test_acts_are_listed_and_the_chain_is_proven_though_no_broker_has_its_heads(
-    answered: Terminal, services: Services
-) -> None:
+def test_acts_are_listed_and_the_chain_is_proven_though_no_broker_has_its_heads(answered, services):
     for number in range(3):
         services.record.append(Act("ada", "label", f"label {number}"))
     services.record.append(Act("bo", "undo", "label 1"))
@@ -31,9 +23,7 @@ def test_acts_are_listed_and_the_chain_is_proven_though_no_broker_has_its_heads(
     assert "no broker answers" in complaint
 
 
-def test_the_first_act_that_was_changed_is_named(
-    answered: Terminal, services: Services, tmp_path: Path, without_triggers: Any
-) -> None:
+def test_the_first_act_that_was_changed_is_named(answered, services, tmp_path, without_triggers):
     for number in range(5):
         services.record.append(Act("ada", "label", f"label {number}"))
     (path,) = tmp_path.rglob("ledger.sqlite")
@@ -43,9 +33,7 @@ def test_the_first_act_that_was_changed_is_named(
     assert "row 3 of the record was changed" in answered.fails("record", "verify")
 
 
-def test_a_difference_is_accepted_by_the_name_that_the_proof_gave_it(
-    answered: Terminal, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_difference_is_accepted_by_the_name_that_the_proof_gave_it(answered, services, monkeypatch):
     services.record.append(Act("ada", "label", "label 1"))
     forged = of_now(services.record, Head(9, "f" * 64))
     monkeypatch.setattr(services.heads, "read", lambda: [forged])  # no broker runs here
@@ -55,8 +43,8 @@ def test_a_difference_is_accepted_by_the_name_that_the_proof_gave_it(
 
 
 def test_a_ledger_that_was_computed_anew_differs_from_the_acts_of_its_moves(
-    answered: Terminal, services: Services, tmp_path: Path, without_triggers: Any
-) -> None:
+    answered, services, tmp_path, without_triggers
+):
     """The chain of the ledger alone, which is not published, would show nothing."""
     services.ledger.append(lambda _: [Move("ada", "raise epoch", "", "", epoch=at) for at in range(1, 9)])
     assert "8 acts follow from each other" in answered.fails("record", "verify")

@@ -1,28 +1,18 @@
 """The commands about releases against a real server in this process, without a broker."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
-from fastapi.testclient import TestClient
 
 from deploy.releases.ledger import Move
 from deploy.releases.standing import replay
 from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Turn
-from deploy.server.services import Services
-from deploy.settings import DeploySettings
-from detector.release.artifact import EVALUATION, Artifact
+from detector.release.artifact import EVALUATION
 
-Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 
 
-def test_an_operator_sees_the_evidence_approves_and_rolls_back(
-    answered: Terminal, proposed: Callable[..., Artifact]
-) -> None:
+def test_an_operator_sees_the_evidence_approves_and_rolls_back(answered, proposed):
     first = proposed()
     shown = answered.json("release", first.digest[:8])
     assert shown["evaluation"]["classes"] == ["real", "blend"]
@@ -38,8 +28,8 @@ def test_an_operator_sees_the_evidence_approves_and_rolls_back(
 
 
 def test_what_takes_a_release_back_or_turns_its_rollout_needs_a_reason_here_and_at_the_api(
-    answered: Terminal, proposed: Callable[..., Artifact], http: TestClient
-) -> None:
+    answered, proposed, http
+):
     digest = proposed().digest
     answered.ok("approve", digest)
     for command in (("rollback",), *(("rollout", turn) for turn in ("hold", "resume", "back", "extend"))):
@@ -50,7 +40,7 @@ def test_what_takes_a_release_back_or_turns_its_rollout_needs_a_reason_here_and_
     assert answered.json("releases")[0]["state"] == "live"
 
 
-def test_an_update_is_cancelled_with_a_reason(answered: Terminal, services: Services) -> None:
+def test_an_update_is_cancelled_with_a_reason(answered, services):
     assert "go together" in answered.fails("update", "--cancel", "1", code=2)
     assert "go together" in answered.fails("update", "--reason", "x", code=2)
     assert "no update 1" in answered.fails("update", "--cancel", "1", "--reason", "x")
@@ -60,9 +50,7 @@ def test_an_update_is_cancelled_with_a_reason(answered: Terminal, services: Serv
     assert "has ended" in answered.fails("update", "--cancel", "1", "--reason", "x")
 
 
-def test_to_approve_alone_and_to_promote_are_two_commands(
-    answered: Terminal, proposed: Callable[..., Artifact]
-) -> None:
+def test_to_approve_alone_and_to_promote_are_two_commands(answered, proposed):
     short = proposed().digest[:12]
     said = answered.ok("approve", short, "--only", "--as", "ada")
     assert f"`forgewatch promote {short}` begins its rollout" in said
@@ -72,9 +60,7 @@ def test_to_approve_alone_and_to_promote_are_two_commands(
     assert "promote is for a release that is approved" in answered.fails("promote", short)
 
 
-def test_where_two_must_approve_the_first_is_told_so(
-    answered: Terminal, proposed: Callable[..., Artifact], services: Services, settings: DeploySettings
-) -> None:
+def test_where_two_must_approve_the_first_is_told_so(answered, proposed, services, settings):
     object.__setattr__(services.access, "settings", settings.model_copy(update={"approvals": 2}))
     short = proposed().digest[:12]
     said = answered.ok("approve", short, "--as", "ada")
@@ -85,9 +71,7 @@ def test_where_two_must_approve_the_first_is_told_so(
 FINDING = "share of blend named"
 
 
-def test_findings_are_shown_and_taken_with_a_reason_each(
-    answered: Terminal, proposed: Callable[..., Artifact]
-) -> None:
+def test_findings_are_shown_and_taken_with_a_reason_each(answered, proposed):
     short = proposed(named=0.1).digest[:12]
     assert f"{short} (with findings: {FINDING})" in answered.ok("status")
     assert "proposed with findings" in answered.ok("releases")
@@ -101,9 +85,7 @@ def test_findings_are_shown_and_taken_with_a_reason_each(
     assert f"accepted {FINDING}: rare here" in answered.ok("release", short)
 
 
-def test_one_reason_takes_all_that_is_not_shown_to_hold_and_nothing_that_is_broken(
-    answered: Terminal, proposed: Callable[..., Artifact]
-) -> None:
+def test_one_reason_takes_all_that_is_not_shown_to_hold_and_nothing_that_is_broken(answered, proposed):
     broken = proposed(named=0.1).digest[:12]
     assert "no reason was given" in answered.fails("approve", broken, "--because", "few items")
     few = proposed(groups=20).digest[:12]
@@ -115,9 +97,7 @@ def test_one_reason_takes_all_that_is_not_shown_to_hold_and_nothing_that_is_brok
     assert set(approved["accepted"].values()) == {"few items"}
 
 
-def test_at_a_terminal_a_reason_is_asked_for_each_finding_that_has_none(
-    answered: Terminal, proposed: Callable[..., Artifact], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_a_terminal_a_reason_is_asked_for_each_finding_that_has_none(answered, proposed, monkeypatch):
     short = proposed(named=0.1).digest[:12]
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("typer.prompt", lambda question: f"asked: {question}")
@@ -126,15 +106,13 @@ def test_at_a_terminal_a_reason_is_asked_for_each_finding_that_has_none(
     assert history[1]["accepted"] == {FINDING: f"asked: why do you accept '{FINDING}'?"}
 
 
-def test_reject_is_for_good(answered: Terminal, proposed: Callable[..., Artifact]) -> None:
+def test_reject_is_for_good(answered, proposed):
     artifact = proposed()
     assert answered.json("reject", artifact.digest[:6], "--reason", "forgets")["state"] == "rejected"
     assert "rejected" in answered.fails("approve", artifact.digest[:6])
 
 
-def test_an_ambiguous_or_unknown_prefix_is_refused(
-    answered: Terminal, proposed: Callable[..., Artifact], services: Services
-) -> None:
+def test_an_ambiguous_or_unknown_prefix_is_refused(answered, proposed, services):
     digests = [proposed().digest for _ in range(17)]
     # Of 17 digests two begin alike.
     shared = next(d[0] for d in digests if sum(other[0] == d[0] for other in digests) > 1)
@@ -143,17 +121,15 @@ def test_an_ambiguous_or_unknown_prefix_is_refused(
     assert len(services.ledger.events()) == 17
 
 
-def test_a_changed_byte_is_told_in_one_line(
-    answered: Terminal, proposed: Callable[..., Artifact], settings: DeploySettings
-) -> None:
+def test_a_changed_byte_is_told_in_one_line(answered, proposed, settings):
     artifact = proposed()
     (Path(settings.artifacts_url) / artifact.digest / EVALUATION).write_text("{}")
     assert EVALUATION in answered.fails("approve", artifact.digest[:8])
 
 
 def test_what_a_rollback_takes_back_is_shown_until_and_after_each_verdict_has_its_outcome(
-    answered: Terminal, proposed: Callable[..., Artifact], services: Services
-) -> None:
+    answered, proposed, services
+):
     first = proposed()
     answered.ok("approve", first.digest)
     kept = proposed(first)

@@ -4,12 +4,10 @@ import os
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
-from bars import Bar
 from rich.console import Console
-from signers import MakeSigner, Signer
+from signers import Signer
 
 from deploy.doctor import host
 from deploy.doctor.diagnosis import examine
@@ -21,7 +19,6 @@ from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.release.artifact import Artifact
 
-Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 
 
@@ -41,15 +38,13 @@ def unsigned(
         return proposed()
 
 
-def test_where_nothing_is_signed_status_and_doctor_say_so_in_a_line(answered: Terminal) -> None:
+def test_where_nothing_is_signed_status_and_doctor_say_so_in_a_line(answered):
     assert f"signatures  {OFF}" in answered.ok("status").splitlines()
     assert host.signatures() == OFF
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_what_is_said_of_a_stack_that_was_started_has_the_same_line(
-    signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool
-) -> None:
+def test_what_is_said_of_a_stack_that_was_started_has_the_same_line(signer, tmp_path, monkeypatch, signed):
     if signed:
         monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(signer.certificate))
     settings = stack_settings(tmp_path / "run", free_ports(), "unix:/s", tmp_path / "store", {})
@@ -60,23 +55,19 @@ def test_what_is_said_of_a_stack_that_was_started_has_the_same_line(
     assert any(line.startswith(f"signatures       {said}") for line in told.getvalue().splitlines())
 
 
-def test_doctor_says_who_may_sign_and_until_when(trusting: None) -> None:
+def test_doctor_says_who_may_sign_and_until_when(trusting):
     assert host.signatures().startswith("on: CN=updater until 20")
 
 
 @pytest.mark.parametrize("until", [-1, 29])
-def test_doctor_finds_a_last_key_that_expires_soon(
-    make_signer: MakeSigner, monkeypatch: pytest.MonkeyPatch, until: int
-) -> None:
+def test_doctor_finds_a_last_key_that_expires_soon(make_signer, monkeypatch, until):
     made = make_signer(since=-60, until=until)
     monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(made.certificate))
     with pytest.raises(CheckError, match="the last trusted key expires"):
         host.signatures()
 
 
-def test_doctor_finds_a_key_that_cannot_sign_and_signers_that_cannot_be_read(
-    signer: Signer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_finds_a_key_that_cannot_sign_and_signers_that_cannot_be_read(signer, monkeypatch):
     monkeypatch.setenv("FORGEWATCH_UPDATER_SIGNING_KEY", str(signer.certificate))
     with pytest.raises(CheckError, match="the signing key"):
         host.signatures()
@@ -88,13 +79,13 @@ def test_doctor_finds_a_key_that_cannot_sign_and_signers_that_cannot_be_read(
 
 @pytest.mark.bar("P1")
 def test_a_release_that_was_not_signed_cannot_be_approved_until_it_is(
-    unsigned: Artifact,
-    answered: Terminal,
-    services: Services,
-    signer: Signer,
-    make_signer: MakeSigner,
-    bar: Bar,
-) -> None:
+    unsigned,
+    answered,
+    services,
+    signer,
+    make_signer,
+    bar,
+):
     bar.count(2)
     digest = unsigned.digest
     assert f"release {digest[:12]} is not signed" in answered.fails("approve", digest, "--as", "ada")
@@ -108,8 +99,8 @@ def test_a_release_that_was_not_signed_cannot_be_approved_until_it_is(
 
 @pytest.mark.slow
 def test_a_server_that_trusts_nobody_by_name_takes_a_first_signature_and_no_second(
-    answered: Terminal, proposed: Callable[..., Artifact], signer: Signer, make_signer: MakeSigner
-) -> None:
+    answered, proposed, signer, make_signer
+):
     digest = proposed().digest
     answered.ok("release", "sign", digest, "--key", str(signer.key))
     said = answered.fails("release", "sign", digest, "--key", str(make_signer().key))
@@ -131,8 +122,8 @@ OF_OTHERS = {"databases", "broker", "topics", "processes", "served release", "re
 
 
 def test_the_doctor_finds_nothing_wrong_with_what_only_others_know_the_address_of(
-    nothing_set: pytest.MonkeyPatch,
-) -> None:
+    nothing_set,
+):
     nothing_set.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_ports().deploy}")
     found = {name: examine(name) for name in OF_DEPLOY | OF_OTHERS | {"supervisor", "alerts"}}
     assert {name for name, each in found.items() if each.verdict == "WRONG"} == OF_DEPLOY
@@ -141,14 +132,12 @@ def test_the_doctor_finds_nothing_wrong_with_what_only_others_know_the_address_o
     assert found["databases"].found == "FORGEWATCH_DEPLOY_DATABASE_URL is not set"
 
 
-def test_without_any_address_what_does_not_answer_is_wrong(nothing_set: pytest.MonkeyPatch) -> None:
+def test_without_any_address_what_does_not_answer_is_wrong(nothing_set):
     """The control of the test above: there is one stack then, and its addresses are the defaults."""
     assert examine("databases").verdict == "WRONG"
 
 
-def test_torchserve_is_sought_where_its_socket_has_a_folder(
-    nothing_set: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_torchserve_is_sought_where_its_socket_has_a_folder(nothing_set, tmp_path):
     nothing_set.setenv("FORGEWATCH_DETECTOR_TORCHSERVE_URL", "http://127.0.0.1:9")
     nothing_set.setenv(
         "FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL", f"unix:{tmp_path}/pod/management.sock"

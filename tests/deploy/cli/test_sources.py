@@ -1,16 +1,9 @@
 """`forgewatch memory`, against a real server whose memory has nothing of a source yet."""
 
-from typing import Any
-
-from deploy.server.services import Services
-
-Terminal = Any
 """The class of conftest.py, whose fixtures make it."""
 
 
-def test_a_source_is_blocked_before_it_comes_listed_and_let_in_again(
-    answered: Terminal, services: Services
-) -> None:
+def test_a_source_is_blocked_before_it_comes_listed_and_let_in_again(answered, services):
     assert "nothing of it is held" in answered.ok("memory", "purge", "--source", "calm")
     assert "--yes is needed" in answered.fails("memory", "purge", "--source", "cam", "--block", code=2)
     said = answered.ok("memory", "purge", "--source", "cam", "--block", "--yes", "--as", "ada")

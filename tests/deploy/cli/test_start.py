@@ -24,13 +24,13 @@ def loaded(*arguments: str) -> tuple[int, set[str]]:
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("status", "--help"), ("benchmark", "cddb", "--help")])
-def test_help_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
+def test_help_loads_nothing_heavy(arguments):
     code, names = loaded(*arguments)
     assert code == 0
     assert names & HEAVY == set()
 
 
-def test_what_is_loaded_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_loaded_would_be_seen(monkeypatch):
     monkeypatch.setenv("FORGEWATCH_MEMORY_DATABASE_URL", "nosuch://host/name")
     code, names = loaded("migrate")
     assert code == 2
@@ -54,7 +54,7 @@ sys.exit(main.main(["hold"]))
 
 
 @pytest.mark.parametrize(("first", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_second_signal_does_not_cut_short_how_a_command_ends_what_it_started(first: str, code: int) -> None:
+def test_a_second_signal_does_not_cut_short_how_a_command_ends_what_it_started(first, code):
     program = [sys.executable, "-c", ENDS_ITSELF.format(first=first)]
     ended = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (code, "nothing is left\n"), ended.stderr

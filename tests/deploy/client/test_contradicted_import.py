@@ -1,24 +1,19 @@
 """An import that calls the same bytes another class says so, file by file, and what to do."""
 
 import hashlib
-from pathlib import Path
 
 import pytest
 from published import lay, picture
 from sqlalchemy import insert, literal, select
 
-from deploy.client.http import Client
 from deploy.client.importing import import_folder
-from deploy.server.services import Services
 from memory.schema import exemplars
 from updater.progress import no_steps
 
 pytestmark = pytest.mark.slow
 
 
-def test_the_same_bytes_in_two_folders_are_taken_once_and_the_other_is_told(
-    tmp_path: Path, api: Client
-) -> None:
+def test_the_same_bytes_in_two_folders_are_taken_once_and_the_other_is_told(tmp_path, api):
     done = import_folder(
         lay(tmp_path / "data", {"gan/a.png": picture(405), "real/b.png": picture(405)}), api, no_steps
     )
@@ -29,8 +24,8 @@ def test_the_same_bytes_in_two_folders_are_taken_once_and_the_other_is_told(
 
 
 def test_media_that_a_person_called_otherwise_in_the_stream_is_left_out_with_what_to_do(
-    tmp_path: Path, api: Client, services: Services
-) -> None:
+    tmp_path, api, services
+):
     folder = lay(tmp_path / "data", {"real/first.png": picture(0)})
     import_folder(folder, api, no_steps)
     lay(folder, {"real/again.png": picture(500), "gan/again.png": picture(501)})

@@ -16,7 +16,6 @@ from deploy.client.connection import ServerRefusedError, ServerUnavailableError
 from deploy.client.http import Client
 from deploy.client.importing import ImportFolderError, import_folder
 from deploy.records import ImportDone
-from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from memory import rows
 from memory.crops.crop_store import CropStore
@@ -43,9 +42,7 @@ def take(folder: Path, api: Client) -> ImportDone:
     return done
 
 
-def test_folders_become_labelled_exemplars_with_their_groups(
-    folder: Path, api: Client, services: Services
-) -> None:
+def test_folders_become_labelled_exemplars_with_their_groups(folder, api, services):
     done = take(folder, api)
     assert done.new == {"real": 6, "gan": 6, "blend": 3}
     assert done.skipped == []
@@ -63,7 +60,7 @@ def test_folders_become_labelled_exemplars_with_their_groups(
     assert all(len(sides) == 1 for sides in splits.values())
 
 
-def test_a_part_may_take_longer_than_other_requests(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_may_take_longer_than_other_requests(api, monkeypatch):
     monkeypatch.setattr("deploy.client.connection._TIMEOUT_S", 1e-4)
     with pytest.raises(ServerUnavailableError):
         api.labels()
@@ -76,9 +73,7 @@ def keeps_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("keeps_pictures")
-def test_an_import_keeps_whole_pictures_where_the_memory_is_to_keep_them(
-    tmp_path: Path, api: Client, services: Services
-) -> None:
+def test_an_import_keeps_whole_pictures_where_the_memory_is_to_keep_them(tmp_path, api, services):
     take(lay(tmp_path / "data", {"gan/1.png": picture(1)}), api)
     with services.memory.read() as connection:
         (exemplar,) = rows.select_exemplars(connection)
@@ -88,7 +83,7 @@ def test_an_import_keeps_whole_pictures_where_the_memory_is_to_keep_them(
     np.testing.assert_array_equal(shown, np.asarray(whole))
 
 
-def test_to_import_again_adds_only_what_is_new(folder: Path, api: Client, services: Services) -> None:
+def test_to_import_again_adds_only_what_is_new(folder, api, services):
     take(folder, api)
     again = take(folder, api)
     assert (again.new, again.already, again.labels) == ({}, 15, {})
@@ -96,9 +91,7 @@ def test_to_import_again_adds_only_what_is_new(folder: Path, api: Client, servic
     assert take(folder, api).new == {"gan": 1}
 
 
-def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
-    folder: Path, api: Client, services: Services
-) -> None:
+def test_bad_files_are_named_with_the_reason_and_the_others_come_in(folder, api, services):
     bad = {
         "gan/empty.png": b"",
         "gan/text.png": b"no picture",
@@ -123,25 +116,21 @@ def test_bad_files_are_named_with_the_reason_and_the_others_come_in(
     assert not any("\n" in reason for reason in reasons.values())
 
 
-def test_an_import_is_undone_class_by_class(folder: Path, api: Client, services: Services) -> None:
+def test_an_import_is_undone_class_by_class(folder, api, services):
     done = take(folder, api)
     api.undo(done.labels["gan"])
     with services.memory.read() as connection:
         assert rows.counts(connection)[("unknown", None)] == 6
 
 
-def test_an_import_of_several_parts_has_one_label_a_class(
-    folder: Path, api: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_import_of_several_parts_has_one_label_a_class(folder, api, monkeypatch):
     monkeypatch.setattr(importing, "_PART_FILES", 2)
     done = take(folder, api)
     assert done.new == {"real": 6, "gan": 6, "blend": 3}
     assert {entry.what: entry.exemplars for entry in api.labels()} == done.new
 
 
-def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(
-    tmp_path: Path, api: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(tmp_path, api, monkeypatch):
     folder = lay(tmp_path / "data", {f"gan/{i:03}.png": picture(i) for i in range(70)})
     monkeypatch.setattr(importing, "_PART_FILES", 10)
     written = 0
@@ -170,9 +159,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(
     assert (done.new, done.already, sum(sent)) == ({"gan": 20}, 50, 20)
 
 
-def test_a_part_over_the_servers_limit_is_halved_and_only_a_file_that_is_too_large_is_left_out(
-    tmp_path: Path, api: Client
-) -> None:
+def test_a_part_over_the_servers_limit_is_halved_and_only_a_file_that_is_too_large_is_left_out(tmp_path, api):
     files = {f"gan/{i}.png": picture(i) for i in range(20)} | {"gan/vast.bin": b"x" * 400_000}
     done = take(lay(tmp_path / "data", files), api)
     assert done.new == {"gan": 20}
@@ -181,7 +168,7 @@ def test_a_part_over_the_servers_limit_is_halved_and_only_a_file_that_is_too_lar
     ]
 
 
-def test_a_label_of_somebody_else_is_not_extended(folder: Path, api: Client, served: str) -> None:
+def test_a_label_of_somebody_else_is_not_extended(folder, api, served):
     done = take(folder, api)
     late = lay(folder.parent / "late", {"gan/late.png": picture(300)})
     with Client(DeploySettings(url=served), "eve") as other:
@@ -191,7 +178,7 @@ def test_a_label_of_somebody_else_is_not_extended(folder: Path, api: Client, ser
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
-def test_an_archive_of_anything_but_plain_files_is_refused(api: Client, kind: bytes) -> None:
+def test_an_archive_of_anything_but_plain_files_is_refused(api, kind):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         member = tarfile.TarInfo("gan/a.png")
@@ -202,24 +189,24 @@ def test_an_archive_of_anything_but_plain_files_is_refused(api: Client, kind: by
 
 
 @pytest.mark.parametrize("body", [b"", b"no archive", b"\x1f\x8b" + bytes(600)])
-def test_what_is_no_archive_is_refused(api: Client, body: bytes) -> None:
+def test_what_is_no_archive_is_refused(api, body):
     with pytest.raises(ServerRefusedError, match="tar"):
         api.add_files("data", body, {})
 
 
 @pytest.mark.parametrize(("name", "source"), [("data", "release\n0"), ("\x1b[2J", None)])
-def test_a_source_has_no_control_characters_as_in_the_stream(api: Client, name: str, source: str) -> None:
+def test_a_source_has_no_control_characters_as_in_the_stream(api, name, source):
     with pytest.raises(ServerRefusedError, match=r"source|name"):
         api.add_files(name, importing._archive([("real/0.png", picture(0))]), {}, source)
 
 
-def test_a_folder_without_files_is_refused(tmp_path: Path, api: Client) -> None:
+def test_a_folder_without_files_is_refused(tmp_path, api):
     for wrong in (tmp_path / "nowhere", lay(tmp_path / "empty", {".keep": b""})):
         with pytest.raises(ImportFolderError):
             take(wrong, api)
 
 
-def test_a_file_whose_name_is_no_text_is_named_as_far_as_it_is(tmp_path: Path, api: Client) -> None:
+def test_a_file_whose_name_is_no_text_is_named_as_far_as_it_is(tmp_path, api):
     folder = lay(tmp_path / "data", {"gan/a.png": picture(1)})
     (folder / "gan" / os.fsdecode(b"b\xff.png")).write_bytes(picture(2))
     done = take(folder, api)
@@ -229,8 +216,8 @@ def test_a_file_whose_name_is_no_text_is_named_as_far_as_it_is(tmp_path: Path, a
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TREES)
 def test_a_set_becomes_exemplars_with_their_families_and_each_group_on_one_side(
-    name: str, tmp_path: Path, api: Client, services: Services
-) -> None:
+    name, tmp_path, api, services
+):
     folder = TREES[name](tmp_path / name)
     files, _ = labelled_files(name, folder)
     done = import_folder(folder, api, no_steps, files)
@@ -256,9 +243,7 @@ def test_a_set_becomes_exemplars_with_their_families_and_each_group_on_one_side(
         (("--layout", "forgerynet"), 1, "name the folder that holds Training and Validation"),
     ],
 )
-def test_a_mistyped_layout_and_a_folder_that_is_none_of_it_are_one_line(
-    words: tuple[str, ...], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistyped_layout_and_a_folder_that_is_none_of_it_are_one_line(words, code, said, tmp_path, capsys):
     assert main(["import", str(tmp_path), *words]) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line

@@ -2,14 +2,12 @@
 
 import hashlib
 import io
-from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 from published import lay, picture
 
-from deploy.client.http import Client
 from deploy.client.importing import import_folder
 from deploy.server.services import Services
 from ingest.sandbox.crops import grid
@@ -33,9 +31,7 @@ def clip(number: int, frames: int = 24) -> bytes:
     return to_h264(np.stack([scene[:, k % 24 : k % 24 + 200] for k in range(frames)]), 30, "mp4")
 
 
-def test_a_clip_is_one_exemplar_of_crops_of_several_frames_and_lies_beside_pictures(
-    tmp_path: Path, api: Client, services: Services
-) -> None:
+def test_a_clip_is_one_exemplar_of_crops_of_several_frames_and_lies_beside_pictures(tmp_path, api, services):
     files = {f"real/{i}.mp4": clip(i) for i in range(4)} | {f"real/{i}.png": picture(i) for i in range(4)}
     files |= {f"gan/film-{i // 2}/{i}.mp4": clip(10 + i) for i in range(4)}
     # Of a clip that breaks off, the frames before that are good; one without an end has none.
@@ -69,9 +65,7 @@ def frames_kept(services: Services, files: dict[str, bytes]) -> dict[str, np.nda
     return found
 
 
-def test_of_real_clips_alone_one_crop_a_frame_is_kept_as_it_would_be_scanned(
-    tmp_path: Path, api: Client, services: Services
-) -> None:
+def test_of_real_clips_alone_one_crop_a_frame_is_kept_as_it_would_be_scanned(tmp_path, api, services):
     files = {"real/long.mp4": clip(0, 120), "real/24.mp4": clip(1), "real/short.mp4": clip(2, 17)}
     files |= {"gan/1.mp4": clip(3), "real/1.png": picture(0)}
     assert import_folder(lay(tmp_path / "data", files), api, silent).skipped == []
@@ -97,8 +91,8 @@ def test_of_real_clips_alone_one_crop_a_frame_is_kept_as_it_would_be_scanned(
 
 
 def test_a_real_clip_that_cannot_be_looked_at_again_is_imported_all_the_same(
-    tmp_path: Path, api: Client, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, api, services, monkeypatch
+):
     def refuse(data: bytes) -> bytes:
         raise DecodeError("timeout", "the second look takes too long")
 

@@ -1,7 +1,6 @@
 """A folder of releases is read by MLflow as a registry, and its model says what the release says."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,9 @@ import pytest
 
 from deploy.cli.main import main
 from deploy.client.mlflow import export
-from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.records import Rollout
-from detector.release.artifact import MODEL, PROBE, Artifact
+from detector.release.artifact import MODEL, PROBE
 from detector.release.tensors import read_probe
 
 OTHER, THIRD = "b" * 64, "c" * 64
@@ -29,8 +27,8 @@ def aliases(folder: Path) -> dict[str, str]:
 
 
 def test_each_release_is_one_version_and_the_aliases_are_those_of_what_serves_now(
-    tmp_path: Path, untrained_artifact: Artifact
-) -> None:
+    tmp_path, untrained_artifact
+):
     first, second = untrained_artifact, replace(untrained_artifact, digest=OTHER)
     assert export(first, tmp_path, rollout(first.digest), "live") == 1
     assert aliases(tmp_path) == {"champion": "1"}
@@ -52,8 +50,8 @@ def test_each_release_is_one_version_and_the_aliases_are_those_of_what_serves_no
 
 
 def test_a_version_holds_the_graph_its_signature_and_what_follows_from_its_scores(
-    tmp_path: Path, untrained_artifact: Artifact
-) -> None:
+    tmp_path, untrained_artifact
+):
     export(untrained_artifact, tmp_path, None, "proposed")
     model = tmp_path / "models/forgewatch/version-1/model"
     assert (model / "model.onnx").read_bytes() == (untrained_artifact.folder / MODEL).read_bytes()
@@ -71,9 +69,7 @@ def test_a_version_holds_the_graph_its_signature_and_what_follows_from_its_score
     assert json.loads((model / "manifest.json").read_text())["gate"]["unknown_threshold"] == 2
 
 
-def test_what_is_interrupted_leaves_no_half_version(
-    tmp_path: Path, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_interrupted_leaves_no_half_version(tmp_path, untrained_artifact, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -92,15 +88,15 @@ def settings(settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> Deplo
 
 
 def test_a_release_is_exported_shown_and_shown_as_before(
-    tmp_path: Path,
-    served: str,
-    services: Services,
-    put: Callable[[Artifact], None],
-    propose: Callable[[Artifact], None],
-    untrained_artifact: Artifact,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path,
+    served,
+    services,
+    put,
+    propose,
+    untrained_artifact,
+    monkeypatch,
+    capsys,
+):
     propose(untrained_artifact)
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     short = untrained_artifact.digest[:12]
@@ -116,8 +112,8 @@ def test_a_release_is_exported_shown_and_shown_as_before(
 
 
 def test_mlflow_loads_it_by_its_alias_and_scores_as_the_release_does(
-    tmp_path: Path, untrained_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, untrained_artifact, monkeypatch
+):
     """An oracle that is not among the locked packages: it brings 60 others. Tried with 3.17.2."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")

@@ -1,7 +1,7 @@
 """A verdict drawn: redder where forged, darker where nobody looked; a line by score, seconds on the axis."""
 
 import re
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from ingest.sandbox.decode import DecodeReason
 GREY = np.full((40, 60, 3), 100, np.uint8)
 
 
-def test_forged_cells_are_red_and_framed_and_what_was_not_looked_at_is_dark() -> None:
+def test_forged_cells_are_red_and_framed_and_what_was_not_looked_at_is_dark():
     cells = np.zeros((4, 6), np.float32)
     cells[1:3, 2:4] = 1
     found = forgery_map(PictureMap(cells, (64, 32, 48, 32)), 0.5, 0)
@@ -32,12 +32,12 @@ def test_forged_cells_are_red_and_framed_and_what_was_not_looked_at_is_dark() ->
     np.testing.assert_array_equal(shown[27, 47], [255, 40, 40])
 
 
-def test_without_anything_marked_there_is_no_frame() -> None:
+def test_without_anything_marked_there_is_no_frame():
     found = forgery_map(PictureMap(np.zeros((5, 8), np.float32), (0, 0, 60, 40)), 0.5, 0)
     np.testing.assert_array_equal(np.asarray(draw_map(GREY, 60, found)), GREY)
 
 
-def test_a_frame_that_is_smaller_than_a_pixel_of_what_is_shown_is_drawn_all_the_same() -> None:
+def test_a_frame_that_is_smaller_than_a_pixel_of_what_is_shown_is_drawn_all_the_same():
     cells = np.zeros((96, 96), np.float32)
     cells[50, 50] = 1
     found = forgery_map(PictureMap(cells, (4000, 1000, 768, 768)), 0.5, 0)
@@ -61,7 +61,7 @@ def where(picture: np.ndarray, colour: list[int]) -> np.ndarray:
     return np.argwhere((picture == colour).all(2))
 
 
-def test_what_is_told_is_red_where_it_is_in_time_and_the_line_is_high_there() -> None:
+def test_what_is_told_is_red_where_it_is_in_time_and_the_line_is_high_there():
     scores = [0.1] * 10 + [0.9] * 10 + [0.1] * 20
     segment = Segment(start_s=1, end_s=2, frames=(10, 19), score=0.8, box=(0, 0, 64, 64))
     shown = np.asarray(draw_scan(frames(), a_scan(scores), [segment]))
@@ -76,7 +76,7 @@ def test_what_is_told_is_red_where_it_is_in_time_and_the_line_is_high_there() ->
     assert line[inside, 0].max() < line[~inside & (line[:, 1] > 36 + 2.2 * quarter), 0].min()
 
 
-def test_what_is_true_is_black_above_what_is_told() -> None:
+def test_what_is_true_is_black_above_what_is_told():
     segment = Segment(start_s=1, end_s=2, frames=(10, 19), score=0.8, box=(0, 0, 64, 64))
     shown = np.asarray(draw_scan(frames(), a_scan([0.1] * 40), [segment], [(2.0, 3.0)]))
     bars = shown[170:190, 37:-37]
@@ -89,14 +89,14 @@ def test_what_is_true_is_black_above_what_is_told() -> None:
 
 
 @pytest.mark.parametrize("scores", [[0.4], [0.0, 1.0]])
-def test_a_clip_of_hardly_any_frames_and_without_a_stretch_is_drawn_too(scores: list[float]) -> None:
+def test_a_clip_of_hardly_any_frames_and_without_a_stretch_is_drawn_too(scores):
     shown = np.asarray(draw_scan(frames(1), a_scan(scores, step_s=0.04 if len(scores) > 1 else 0.0), []))
     assert len(where(shown, PALE)) == 0
     assert len(where(shown, BLUE)) > 0
 
 
 @pytest.mark.parametrize("end_s", [1e-3, 0.04, 0.99, 1, 3.2, 10, 61, 3600])
-def test_seconds_are_told_at_a_few_round_times(end_s: float) -> None:
+def test_seconds_are_told_at_a_few_round_times(end_s):
     shown = ticks(end_s)
     assert 2 <= len(shown) <= 11
     assert shown[0] == 0
@@ -139,12 +139,12 @@ FORGED = {**REAL, "label": "fake", "family": "blended", "family_probability": 0.
         ({"unknown_score": 2, "fake_probability": 0.9}, "fakeness 0.90, threshold 0.50, but too strange"),
     ],
 )
-def test_a_verdict_s_sentence_says_what_its_numbers_say(changes: dict[str, Any], expected: str) -> None:
+def test_a_verdict_s_sentence_says_what_its_numbers_say(changes, expected):
     assert re.search(expected, sentence(make_verdict(make_item(0), **changes)))
 
 
 @pytest.mark.parametrize("reason", [*get_args(DecodeReason), *get_args(EnvelopeReason)])
-def test_a_refusal_keeps_why_and_says_what_to_do_about_a_file(reason: str) -> None:
+def test_a_refusal_keeps_why_and_says_what_to_do_about_a_file(reason):
     helped = reason in {*get_args(DecodeReason), "no_media"}
     expected = r"\. .*\(so it is\)$" if helped else ": so it is$"
     assert re.search(expected, refusal(reason, "so it is"))

@@ -8,7 +8,7 @@ from deploy.doctor.diagnosis import examine
 from deploy.local.processes import free_port
 
 
-def test_where_nobody_answers_it_says_so() -> None:
+def test_where_nobody_answers_it_says_so():
     with pytest.raises(PrometheusError, match="does not answer as Prometheus does"):
         firing_alerts(f"http://127.0.0.1:{free_port()}")
 
@@ -23,7 +23,7 @@ def test_where_nobody_answers_it_says_so() -> None:
         (b'{"data": {"groups": []}}', "has none of the rules"),
     ],
 )
-def test_where_another_server_answers_it_says_so(answer: bytes, said: str) -> None:
+def test_where_another_server_answers_it_says_so(answer, said):
     class Another(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.headers["Authorization"] == "Basic YWRhOmh1bkB0ZXIy" else 401)
@@ -46,8 +46,8 @@ def test_where_another_server_answers_it_says_so(answer: bytes, said: str) -> No
 
 
 def test_the_doctor_is_content_without_a_prometheus_but_not_with_one_that_is_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.delenv("FORGEWATCH_DEPLOY_PROMETHEUS_URL", raising=False)
     assert examine("alerts").ok
     monkeypatch.setenv("FORGEWATCH_DEPLOY_PROMETHEUS_URL", f"http://127.0.0.1:{free_port()}")

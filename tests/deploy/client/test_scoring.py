@@ -35,9 +35,7 @@ def picture(seed: int) -> bytes:
     return encode(Image.fromarray(pixels), "PNG")
 
 
-def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(
-    untrained_artifact: Artifact, tmp_path: Path
-) -> None:
+def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(untrained_artifact, tmp_path):
     good, again, bad, empty, large = (
         tmp_path / name for name in ("a.png", "b.png", "bad.jpg", "e.png", "l.png")
     )
@@ -66,11 +64,11 @@ def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(
 
 
 def test_what_is_not_called_real_has_a_map_unless_maps_mark_too_many_genuine_pictures(
-    untrained_artifact: Artifact,
-    localized_artifact: Artifact,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    untrained_artifact,
+    localized_artifact,
+    tmp_path,
+    monkeypatch,
+):
     (path := tmp_path / "a.png").write_bytes(picture(0))
     ingest = IngestSettings()
     with Sandbox(ingest) as sandbox:
@@ -89,7 +87,7 @@ def test_what_is_not_called_real_has_a_map_unless_maps_mark_too_many_genuine_pic
         assert "mark 0 % of genuine pictures" in (scorer.map_problem or "")
 
 
-def test_only_a_dense_look_maps_what_is_called_real(localized_artifact: Artifact, tmp_path: Path) -> None:
+def test_only_a_dense_look_maps_what_is_called_real(localized_artifact, tmp_path):
     (path := tmp_path / "a.png").write_bytes(picture(0))
     gate = localized_artifact.manifest.gate.model_copy(
         update={"unknown_threshold": 99.0, "fake_threshold": 1.0}
@@ -104,8 +102,8 @@ def test_only_a_dense_look_maps_what_is_called_real(localized_artifact: Artifact
 
 
 def test_a_video_that_is_not_called_real_has_a_scan_and_frames_to_show_it_under(
-    localized_artifact: Artifact, scanned_artifact: Artifact, tmp_path: Path
-) -> None:
+    localized_artifact, scanned_artifact, tmp_path
+):
     rng = np.random.default_rng(0)
     frames = rng.integers(100, 140, (30, 96, 128, 3), np.uint8)
     frames[10:20] = rng.integers(0, 256, (10, 96, 128, 3), np.uint8)
@@ -135,9 +133,7 @@ def test_a_video_that_is_not_called_real_has_a_scan_and_frames_to_show_it_under(
 
 
 @pytest.mark.parametrize("container", ["GIF", "WEBP", "AVIF", "PNG"])
-def test_an_animated_picture_is_scanned_as_the_video_that_it_is(
-    scanned_artifact: Artifact, tmp_path: Path, container: str
-) -> None:
+def test_an_animated_picture_is_scanned_as_the_video_that_it_is(scanned_artifact, tmp_path, container):
     frames = [
         Image.fromarray(one) for one in np.random.default_rng(0).integers(0, 256, (12, 64, 80, 3), np.uint8)
     ]
@@ -152,8 +148,8 @@ def test_an_animated_picture_is_scanned_as_the_video_that_it_is(
 
 @pytest.mark.parametrize("marked", [True, False], ids=["unknown", "control: the verdict goes out as it was"])
 def test_a_video_that_its_codec_keeps_from_being_scanned_is_not_called_real(
-    scanned_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool
-) -> None:
+    scanned_artifact, tmp_path, monkeypatch, marked
+):
     if not marked:
         monkeypatch.setattr(ScanLook, "was_missed", lambda *_: False)
     # Its first look leaves no time for another; by its scores it would be real.
@@ -170,7 +166,7 @@ def test_a_video_that_its_codec_keeps_from_being_scanned_is_not_called_real(
     assert (verdict.label, verdict.unscanned is not None) == ("unknown" if marked else "real", marked)
 
 
-def test_every_odd_video_ends_in_a_verdict_with_its_scan_or_in_a_reason(scanned_artifact: Artifact) -> None:
+def test_every_odd_video_ends_in_a_verdict_with_its_scan_or_in_a_reason(scanned_artifact):
     # The large ones are ordinary films, each of which takes seconds.
     videos = [path for path in (MEDIA / "video").glob("*") if path.stat().st_size < LARGE_BYTES]
     odd = [*videos, *(MEDIA / "hostile").glob("*mp4*")]
@@ -199,7 +195,7 @@ def test_every_odd_video_ends_in_a_verdict_with_its_scan_or_in_a_reason(scanned_
     assert scanned >= 15
 
 
-def test_a_file_whose_name_is_no_utf_8_is_sent_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_whose_name_is_no_utf_8_is_sent_and_printed(capsys):
     path = Path(os.fsdecode(b"/media/f\xe9.jpg"))
     headers = dict(event_headers(path))
     assert headers["ce_id"].startswith(b"f%E9.jpg-")

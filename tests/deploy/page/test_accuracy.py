@@ -42,9 +42,7 @@ def live(services: Services, proposed: Callable[..., Artifact]) -> str:
     return artifact.digest
 
 
-def test_an_audit_tells_what_was_said_only_once_the_item_is_labelled(
-    page: Any, services: Services, live: str
-) -> None:
+def test_an_audit_tells_what_was_said_only_once_the_item_is_labelled(page, services, live):
     before = page.get("/page/audit").text
     assert "media-0-0" in before
     assert "&lt;b&gt;camera" in before
@@ -65,9 +63,7 @@ def test_an_audit_tells_what_was_said_only_once_the_item_is_labelled(
     assert page.submit("/page/audit", called="real").status_code == 422
 
 
-def test_accuracy_is_not_known_until_twenty_drawn_items_are_labelled(
-    page: Any, services: Services, live: str
-) -> None:
+def test_accuracy_is_not_known_until_twenty_drawn_items_are_labelled(page, services, live):
     registry = CollectorRegistry()
     registry.register(AccuracyGauges(services.ledger.events, services.memory))
 
@@ -91,9 +87,7 @@ def test_accuracy_is_not_known_until_twenty_drawn_items_are_labelled(
     assert gauge("accuracy", **{"class": "blend", "bound": "value"}) is None
 
 
-def test_a_drawn_item_is_shown_by_its_position_and_another_is_refused(
-    page: Any, live: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drawn_item_is_shown_by_its_position_and_another_is_refused(page, live, monkeypatch):
     picture = np.zeros((8, 8, 3), np.uint8)
     monkeypatch.setattr(SharedMedia, "picture", lambda *_: picture)
     assert page.get("/page/audit/picture.png?id=media-0-0").content[:4] == b"\x89PNG"
@@ -106,6 +100,6 @@ def test_a_drawn_item_is_shown_by_its_position_and_another_is_refused(
     assert page.get("/page/audit/picture.png?id=media-0-1").content[:4] == b"\x89PNG"
 
 
-def test_before_a_release_is_live_there_is_no_estimate(page: Any) -> None:
+def test_before_a_release_is_live_there_is_no_estimate(page):
     assert page.get("/accuracy").status_code == 404
     assert "No release is live yet" in page.get("/page/accuracy").text

@@ -1,17 +1,11 @@
 """How one cluster is looked at: in pages, by likeness, beside what is known; and that the view stays."""
 
 import re
-from collections.abc import Callable
 from threading import Event
 from typing import Any
 
-import pytest
-
-from deploy.server.services import Services
 from memory.clusters.review import list_clusters
 from memory.index.index import Index
-
-Fill = Callable[..., list[str]]
 
 
 def tiles(text: str) -> list[str]:
@@ -27,9 +21,7 @@ def version(text: str) -> str:
     return str(held)
 
 
-def test_what_is_like_five_marked_comes_next_and_the_first_are_split_off(
-    page: Any, fill: Fill, services: Services
-) -> None:
+def test_what_is_like_five_marked_comes_next_and_the_first_are_split_off(page, fill, services):
     ids = fill("fmvr4m", 30)
     shown = page.submit("/page/clusters/fmvr4m", do="alike", ids=ids[7:12], seen=ids[:24])
     assert shown.status_code == 200
@@ -51,7 +43,7 @@ def test_what_is_like_five_marked_comes_next_and_the_first_are_split_off(
     assert (set(made.members), set(rest.members)) == (set(ranked[:9]), set(ranked[9:]))
 
 
-def test_whoever_marked_what_another_labelled_meanwhile_is_told_so(page: Any, fill: Fill) -> None:
+def test_whoever_marked_what_another_labelled_meanwhile_is_told_so(page, fill):
     ids = fill("fmvr4m", 5)
     look = {"order": "alike", "like": ids[:2], "version": version(page.get("/page/clusters/fmvr4m").text)}
     page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[:2])
@@ -61,7 +53,7 @@ def test_whoever_marked_what_another_labelled_meanwhile_is_told_so(page: Any, fi
     assert tiles(late.text) == ids[2:]
 
 
-def test_nothing_is_like_no_marks(page: Any, fill: Fill) -> None:
+def test_nothing_is_like_no_marks(page, fill):
     fill("fmvr4m", 3)
     refused = page.submit("/page/clusters/fmvr4m", do="alike")
     assert refused.status_code == 409
@@ -69,9 +61,7 @@ def test_nothing_is_like_no_marks(page: Any, fill: Fill) -> None:
     assert page.get("/clusters/fmvr4m/alike?to=elsewhere").status_code == 409
 
 
-def test_an_index_that_is_being_read_keeps_no_cluster_from_being_looked_at(
-    page: Any, fill: Fill, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_is_being_read_keeps_no_cluster_from_being_looked_at(page, fill, monkeypatch):
     ids = fill("fmvr4m", 3)
     wait, opened = Event(), Index.open
 
@@ -89,7 +79,7 @@ def test_an_index_that_is_being_read_keeps_no_cluster_from_being_looked_at(
     wait.set()
 
 
-def test_after_an_act_the_view_is_where_it_was(page: Any, fill: Fill) -> None:
+def test_after_an_act_the_view_is_where_it_was(page, fill):
     ids = fill("fmvr4m", 60)
     look = {"order": "farthest", "view": "residual", "page": "3"}
     shown = page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[:2], **look)
@@ -99,7 +89,7 @@ def test_after_an_act_the_view_is_where_it_was(page: Any, fill: Fill) -> None:
     assert len(tiles(shown.text)) == 16
 
 
-def test_whoever_saw_another_state_is_told_who_changed_it(page: Any, fill: Fill) -> None:
+def test_whoever_saw_another_state_is_told_who_changed_it(page, fill):
     ids = fill("fmvr4m", 4)
     seen = version(page.get("/page/clusters/fmvr4m").text)
     page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[:1])

@@ -2,8 +2,6 @@
 
 import io
 import re
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +14,6 @@ from memory.crops.crop_store import Views
 from memory.labels import history, label
 from memory.rows import counts, exemplars_of
 
-Fill = Callable[..., list[str]]
-
 HOSTILE = "<script>alert(1)</script>\u202egpj.\x07"
 
 
@@ -26,21 +22,19 @@ def shelves(services: Services) -> dict[tuple[str, str | None], int]:
         return {(shelf, family): count for (shelf, family), count in counts(connection).items()}
 
 
-def test_an_empty_memory_says_what_will_come(page: Any) -> None:
+def test_an_empty_memory_says_what_will_come(page):
     shown = page.get("/page/clusters")
     assert (shown.status_code, "The queue is empty" in shown.text) == (200, True)
 
 
-def test_each_cluster_is_listed_with_its_pictures(page: Any, fill: Fill) -> None:
+def test_each_cluster_is_listed_with_its_pictures(page, fill):
     fill("fmvr4m", 3)
     text = page.get("/page/clusters").text
     assert 'href="/page/clusters/fmvr4m"' in text
     assert text.count("/picture.png?view=pixels") == 3
 
 
-def test_a_name_without_a_selection_goes_to_the_whole_cluster(
-    page: Any, fill: Fill, services: Services
-) -> None:
+def test_a_name_without_a_selection_goes_to_the_whole_cluster(page, fill, services):
     fill("fmvr4m", 3)
     done = page.submit("/page/clusters/fmvr4m", do="label", family=" blended ")
     assert done.history[0].status_code == 303
@@ -48,9 +42,7 @@ def test_a_name_without_a_selection_goes_to_the_whole_cluster(
 
 
 @pytest.mark.parametrize("same", ["keep", "relabel"])
-def test_pictures_that_were_sent_and_imported_are_shown_and_resolved_each_or_all(
-    page: Any, fill: Fill, services: Services, same: str
-) -> None:
+def test_pictures_that_were_sent_and_imported_are_shown_and_resolved_each_or_all(page, fill, services, same):
     twins = fill("imported", 30, place=1)  # the same bytes as below
     label(services.memory, twins[2:29], "real", "ada")
     label(services.memory, twins[29:], "blended", "ada")
@@ -71,9 +63,7 @@ def test_pictures_that_were_sent_and_imported_are_shown_and_resolved_each_or_all
     assert theirs == [None, found[1]]
 
 
-def test_a_name_goes_to_the_selected_tiles_alone_and_can_be_taken_back(
-    page: Any, fill: Fill, services: Services
-) -> None:
+def test_a_name_goes_to_the_selected_tiles_alone_and_can_be_taken_back(page, fill, services):
     ids = fill("fmvr4m", 3)
     page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[1:])
     assert shelves(services)[("unknown", None)] == 1
@@ -83,7 +73,7 @@ def test_a_name_goes_to_the_selected_tiles_alone_and_can_be_taken_back(
     assert shelves(services) == {("unknown", None): 3}
 
 
-def test_what_is_refused_keeps_what_was_typed_and_selected(page: Any, fill: Fill) -> None:
+def test_what_is_refused_keeps_what_was_typed_and_selected(page, fill):
     ids = fill("fmvr4m", 3)
     shown = page.submit("/page/clusters/fmvr4m", do="label", family="Not A Family", ids=ids[:1])
     assert shown.status_code == 409
@@ -92,7 +82,7 @@ def test_what_is_refused_keeps_what_was_typed_and_selected(page: Any, fill: Fill
     assert f'value="{ids[0]}" checked' in shown.text
 
 
-def test_a_form_of_another_origin_does_nothing(page: Any, fill: Fill, services: Services) -> None:
+def test_a_form_of_another_origin_does_nothing(page, fill, services):
     fill("fmvr4m", 2)
     form = {"do": "label", "family": "blended"}
     for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
@@ -103,7 +93,7 @@ def test_a_form_of_another_origin_does_nothing(page: Any, fill: Fill, services: 
     assert shelves(services) == {("unknown", None): 2}
 
 
-def test_pages_hold_every_member_once_in_each_order(page: Any, fill: Fill) -> None:
+def test_pages_hold_every_member_once_in_each_order(page, fill):
     ids = fill("fmvr4m", 50)
     for order in ("typical", "farthest", "random"):
         seen: list[str] = []
@@ -113,7 +103,7 @@ def test_pages_hold_every_member_once_in_each_order(page: Any, fill: Fill) -> No
         assert sorted(seen) == sorted(ids)
 
 
-def test_what_a_producer_wrote_is_text_alone(page: Any, fill: Fill) -> None:
+def test_what_a_producer_wrote_is_text_alone(page, fill):
     fill("fmvr4m", 2, source=HOSTILE)
     text = page.get("/page/clusters/fmvr4m").text
     assert "<script>alert" not in text
@@ -122,7 +112,7 @@ def test_what_a_producer_wrote_is_text_alone(page: Any, fill: Fill) -> None:
     assert "<bdi" in text
 
 
-def test_only_pngs_made_here_are_sent(page: Any, fill: Fill, services: Services) -> None:
+def test_only_pngs_made_here_are_sent(page, fill, services):
     (name,) = fill("fmvr4m", 1)
     with services.memory.read() as connection:
         (item,) = exemplars_of(connection, [name])
@@ -135,7 +125,7 @@ def test_only_pngs_made_here_are_sent(page: Any, fill: Fill, services: Services)
     assert page.get("/exemplars/nothing/picture.png").status_code == 404
 
 
-def test_a_flat_crop_has_no_residual_and_a_speck_has_one() -> None:
+def test_a_flat_crop_has_no_residual_and_a_speck_has_one():
     def drawn(crop: np.ndarray) -> np.ndarray:
         with Image.open(io.BytesIO(residual(Views(crop[None], None), 0))) as image:
             return np.asarray(image)
@@ -147,7 +137,7 @@ def test_a_flat_crop_has_no_residual_and_a_speck_has_one() -> None:
     assert len(np.unique(drawn(speck)[4:-4, 4:-4])) > 1
 
 
-def test_what_is_split_off_is_a_cluster_that_can_be_merged_and_taken_back(page: Any, fill: Fill) -> None:
+def test_what_is_split_off_is_a_cluster_that_can_be_merged_and_taken_back(page, fill):
     ids = fill("fmvr4m", 4)
     shown = page.submit("/page/clusters/fmvr4m", do="split", ids=ids[:2])
     assert shown.status_code == 200
@@ -161,9 +151,7 @@ def test_what_is_split_off_is_a_cluster_that_can_be_merged_and_taken_back(page: 
     assert set(re.findall(r"/page/clusters/(\w+)", page.get("/page/clusters").text)) == {"fmvr4m", made}
 
 
-def test_a_cluster_stands_beside_the_known_that_it_is_nearest_to(
-    page: Any, fill: Fill, services: Services
-) -> None:
+def test_a_cluster_stands_beside_the_known_that_it_is_nearest_to(page, fill, services):
     ids, known = fill("fmvr4m", 3), fill("hk2b9z", 4, place=1)
     assert "No labelled item to compare with" in page.get("/page/clusters/fmvr4m").text
     label(services.memory, known[:2], "blended", "ada")
@@ -176,9 +164,7 @@ def test_a_cluster_stands_beside_the_known_that_it_is_nearest_to(
     assert not any(each in near for each in ids)
 
 
-def test_an_ignored_cluster_leaves_the_queue_and_can_be_brought_back(
-    page: Any, fill: Fill, services: Services
-) -> None:
+def test_an_ignored_cluster_leaves_the_queue_and_can_be_brought_back(page, fill, services):
     fill("fmvr4m", 3)
     fill("hk2b9z", 2, place=1)
     gone = page.submit("/page/clusters/fmvr4m", do="ignore")
@@ -194,9 +180,7 @@ def test_an_ignored_cluster_leaves_the_queue_and_can_be_brought_back(
     assert shelves(services) == {("unknown", None): 5}
 
 
-def test_undo_takes_back_what_was_done_last_be_it_a_label_or_an_edit(
-    page: Any, fill: Fill, services: Services
-) -> None:
+def test_undo_takes_back_what_was_done_last_be_it_a_label_or_an_edit(page, fill, services):
     ids = fill("fmvr4m", 6)
 
     def undone() -> str:
@@ -219,13 +203,13 @@ def test_undo_takes_back_what_was_done_last_be_it_a_label_or_an_edit(
 
 
 @pytest.mark.parametrize("path", ["/", "/page/clusters", "/page/clusters/none", "/status"])
-def test_every_answer_is_sent_under_the_policy(page: Any, path: str) -> None:
+def test_every_answer_is_sent_under_the_policy(page, path):
     policy = page.get(path).headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'")
     assert "unsafe" not in policy
 
 
-def test_an_unknown_cluster_is_one_line_with_a_way_on(page: Any) -> None:
+def test_an_unknown_cluster_is_one_line_with_a_way_on(page):
     shown = page.get("/page/clusters/none")
     assert shown.status_code == 404
     assert "there is no cluster none" in shown.text

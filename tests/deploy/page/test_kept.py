@@ -36,9 +36,7 @@ def sign_in(page: Any, token: str, next_: str) -> Any:
     return page.get(answer.headers["location"], headers={"cookie": f"{COOKIE}={session[1]}"})
 
 
-def test_what_was_typed_is_shown_after_the_login_and_nothing_was_done(
-    page: Any, services: Services, token: str
-) -> None:
+def test_what_was_typed_is_shown_after_the_login_and_nothing_was_done(page, services, token):
     asked = page.post("/page/updates", data=TYPED, headers={"cookie": f"{COOKIE}=gone"})
     assert asked.status_code == 401
     assert "two words" not in asked.text
@@ -52,9 +50,7 @@ def test_what_was_typed_is_shown_after_the_login_and_nothing_was_done(
     assert services.runs.newest(5) == []
 
 
-def test_what_was_typed_is_shown_to_nobody_without_a_session_nor_under_another_name(
-    page: Any, token: str
-) -> None:
+def test_what_was_typed_is_shown_to_nobody_without_a_session_nor_under_another_name(page, token):
     asked = page.post("/page/updates", data=TYPED)
     place = path_after_login(asked.text)
     assert place.startswith("/page/kept/")
@@ -71,13 +67,13 @@ def test_what_was_typed_is_shown_to_nobody_without_a_session_nor_under_another_n
         {"files": {"file": b"x"}},
     ],
 )
-def test_what_is_large_of_another_page_or_no_form_is_not_kept(page: Any, token: str, sent: Any) -> None:
+def test_what_is_large_of_another_page_or_no_form_is_not_kept(page, token, sent):
     asked = page.post("/page/updates", **sent)
     assert asked.status_code == 401
     assert path_after_login(asked.text) == "/page/updates"
 
 
-def test_only_so_many_are_kept(page: Any, token: str) -> None:
+def test_only_so_many_are_kept(page, token):
     places = [path_after_login(page.post("/page/updates", data=TYPED).text) for _ in range(_MOST + 1)]
     assert sign_in(page, token, places[-1]).status_code == 200
     assert sign_in(page, token, places[0]).status_code == 404

@@ -1,18 +1,13 @@
 """What waits goes to Label Studio with pictures of the server's own, and comes back as labels."""
 
 import base64
-from collections.abc import Callable
 
 import pytest
-from fastapi.testclient import TestClient
 
-from deploy.server.services import Services
 from memory.labels import history
 
 
-def test_tasks_go_out_and_labels_come_back_once(
-    http: TestClient, services: Services, fill: Callable[..., list[str]]
-) -> None:
+def test_tasks_go_out_and_labels_come_back_once(http, services, fill):
     ids = fill("cluster", 5, source="<b>")
     given = http.post("/label-studio/tasks", json={"most": 3}).json()
     assert (len(given["tasks"]), given["waiting"]) == (3, 5)
@@ -33,9 +28,7 @@ def test_tasks_go_out_and_labels_come_back_once(
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "\u202eada", "a" * 201, "\u200b"])
-def test_a_claimed_annotator_is_bounded_and_holds_nothing_unseen(
-    http: TestClient, services: Services, fill: Callable[..., list[str]], name: str
-) -> None:
+def test_a_claimed_annotator_is_bounded_and_holds_nothing_unseen(http, services, fill, name):
     (id_,) = fill("cluster", 1)
     said = {"annotations": [[id_, "gan", name]]}
     assert http.post("/label-studio/annotations", json=said).status_code == 422

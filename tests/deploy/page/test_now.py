@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from streams import await_that
@@ -18,7 +17,6 @@ from deploy.releases.standing import replay
 from deploy.server import releases
 from deploy.server.services import Services
 from deploy.server.surroundings import ContextCache, ServerContext, ask
-from deploy.settings import DeploySettings
 from ingest.records import InRecord
 from memory.records import Raised
 from memory.shift.alarms import put_raised
@@ -47,7 +45,7 @@ def note(services: Services) -> Note:
     return put
 
 
-def test_the_newest_verdicts_are_shown_newest_first_each_with_a_link(page: Any, note: Note) -> None:
+def test_the_newest_verdicts_are_shown_newest_first_each_with_a_link(page, note):
     note("real", "unknown", *["fake"] * 20)
     text = page.get("/").text
     assert text.index("-0-21<") < text.index("-0-20<")
@@ -55,7 +53,7 @@ def test_the_newest_verdicts_are_shown_newest_first_each_with_a_link(page: Any, 
     assert 'href="/page/verdicts/forgewatch.media-0-21"' in text
 
 
-def test_a_broker_that_is_away_holds_no_view_and_says_so_soon(page: Any) -> None:
+def test_a_broker_that_is_away_holds_no_view_and_says_so_soon(page):
     first = page.get("/").text
     # On a slow machine its answer is there by then.
     assert first.count("<bdi>loading") == 2 or "no broker answers" in first
@@ -63,8 +61,8 @@ def test_a_broker_that_is_away_holds_no_view_and_says_so_soon(page: Any) -> None
 
 
 def test_charts_over_time_are_drawn_by_the_server_of_shares_of_verdicts_unknowns_and_lag(
-    page: Any, services: Services, settings: DeploySettings
-) -> None:
+    page, services, settings
+):
     assert 'id="charts"' not in page.get("/").text
     now_ms, found = time.time_ns() // 10**6, []
     for number, label in enumerate(["real"] * 6 + ["unknown"] * 3 + ["fake"]):
@@ -87,7 +85,7 @@ def test_charts_over_time_are_drawn_by_the_server_of_shares_of_verdicts_unknowns
     assert max(heights) == 96
 
 
-def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_not_last() -> None:
+def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_not_last():
     asked, let_go = [], threading.Event()
 
     def ask() -> ServerContext:
@@ -105,8 +103,8 @@ def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_
 
 
 def test_a_source_has_its_verdicts_its_exemplars_and_its_alarms_and_its_name_does_nothing(
-    page: Any, services: Services, note: Note, fill: Callable[..., list[str]]
-) -> None:
+    page, services, note, fill
+):
     note("real", "real", "unknown", "fake", source=HOSTILE)
     fill("c1", 3, source=HOSTILE)
     fill("c2", 5, source="calm", place=1)
@@ -139,19 +137,17 @@ def test_a_source_has_its_verdicts_its_exemplars_and_its_alarms_and_its_name_doe
     assert "unknown</dt><dd>3" in shown.text
 
 
-def test_a_source_of_which_nothing_is_kept_says_so(page: Any) -> None:
+def test_a_source_of_which_nothing_is_kept_says_so(page):
     assert "stores none of its items" in page.get("/page/source", params={"name": "nobody"}).text
 
 
-def test_dead_letters_that_cannot_be_read_say_why_and_a_mistyped_place_is_one_line(page: Any) -> None:
+def test_dead_letters_that_cannot_be_read_say_why_and_a_mistyped_place_is_one_line(page):
     assert "no broker answers" in page.get("/page/dead-letters").text
     refused = page.get("/page/dead-letters", params={"before": "0:1,x"})
     assert (refused.status_code, "before:" in refused.text) == (422, True)
 
 
-def test_sources_whose_long_names_begin_alike_are_counted_apart(
-    services: Services, fill: Callable[..., list[str]]
-) -> None:
+def test_sources_whose_long_names_begin_alike_are_counted_apart(services, fill):
     names = ["猫" * 200 + "a", "猫" * 200 + "b", "猫" * 200, "猫" * 199]
     for place, name in enumerate(names):
         fill("c" * (place + 1), place + 1, source=name, place=place)
@@ -160,9 +156,7 @@ def test_sources_whose_long_names_begin_alike_are_counted_apart(
     assert found == {name: {"unknown": place + 1} for place, name in enumerate(names)}
 
 
-def test_an_update_whose_release_is_live_is_not_called_proposed(
-    page: Any, services: Services, proposed: Callable[..., Any]
-) -> None:
+def test_an_update_whose_release_is_live_is_not_called_proposed(page, services, proposed):
     artifact, (run, _) = proposed(), services.runs.request("now", "manual", "ann")
     lease = services.runs.claim("runner")
     assert lease is not None

@@ -4,14 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
 from deploy.server import purge
 from deploy.server.services import Services
-from detector.release.artifact import MANIFEST, Artifact
+from detector.release.artifact import MANIFEST
 from memory.labels import label
 from updater.evaluation_parts import SnapshotRow
-from updater.records import Candidate
 
 SOURCE = "<b>camera</b>"
 Fill = Callable[..., list[str]]
@@ -28,9 +26,7 @@ def labelled(services: Services, fill: Fill) -> list[str]:
 
 
 @pytest.mark.usefixtures("labelled")
-def test_a_preview_says_what_goes_and_a_purge_takes_it_a_request_at_a_time(
-    http: TestClient, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preview_says_what_goes_and_a_purge_takes_it_a_request_at_a_time(http, services, monkeypatch):
     monkeypatch.setattr(purge, "_ROWS_A_REQUEST", 4)
     run, _ = services.runs.request("now", "manual", "ada")
     lease = services.runs.claim("runner")
@@ -50,9 +46,7 @@ def test_a_preview_says_what_goes_and_a_purge_takes_it_a_request_at_a_time(
     assert ("block source", SOURCE) in acts
 
 
-def test_what_has_changed_since_it_was_shown_is_looked_at_again(
-    http: TestClient, services: Services, labelled: list[str]
-) -> None:
+def test_what_has_changed_since_it_was_shown_is_looked_at_again(http, services, labelled):
     version = http.get("/memory/purge", params={"source": SOURCE}).json()["version"]
     label(services.memory, ["forgewatch.media-1-0"], "gan", "bo")
     refused = http.post("/memory/purge", json={"source": SOURCE, "version": version})
@@ -62,13 +56,13 @@ def test_what_has_changed_since_it_was_shown_is_looked_at_again(
 
 @pytest.mark.parametrize("purges", [True, False])
 def test_a_release_that_was_made_of_what_was_purged_is_not_proposed_approved_or_taken_live(
-    http: TestClient,
-    services: Services,
-    labelled: list[str],
-    make_artifact: Callable[..., Artifact],
-    candidate_of: Callable[..., Candidate],
-    purges: bool,
-) -> None:
+    http,
+    services,
+    labelled,
+    make_artifact,
+    candidate_of,
+    purges,
+):
     """With the control: without a purge it goes its way."""
     rows = [
         SnapshotRow(
@@ -97,7 +91,7 @@ def test_a_release_that_was_made_of_what_was_purged_is_not_proposed_approved_or_
 
 
 @pytest.mark.usefixtures("labelled")
-def test_the_page_shows_what_goes_and_purges_it(page: Any, services: Services) -> None:
+def test_the_page_shows_what_goes_and_purges_it(page, services):
     shown = page.get("/page/source", params={"name": SOURCE})
     assert "/page/source/purge?name=%3Cb%3Ecamera%3C%2Fb%3E" in shown.text
     looked = page.get("/page/source/purge", params={"name": SOURCE})

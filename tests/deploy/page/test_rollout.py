@@ -40,13 +40,13 @@ def ids(shown: Any) -> list[str]:
     return [line.partition('"')[0] for line in shown.text.split('name="ids" value="')[1:]]
 
 
-def test_without_a_rollout_one_sentence_says_so(page: Any) -> None:
+def test_without_a_rollout_one_sentence_says_so(page):
     shown = page.get("/page/rollout")
     assert "No release is on trial." in shown.text
     assert "<button" not in shown.text.partition("<main")[2].partition("</main>")[0]
 
 
-def test_a_rollout_is_shown_with_its_steps_its_checks_and_both_verdicts(page: Any, on_trial: Any) -> None:
+def test_a_rollout_is_shown_with_its_steps_its_checks_and_both_verdicts(page, on_trial):
     assert "Both have scored no item yet." in page.get("/page/rollout").text
     on_trial.compare("real", "real", 150)
     on_trial.compare("real", "unknown", 2)
@@ -68,9 +68,7 @@ def test_a_rollout_is_shown_with_its_steps_its_checks_and_both_verdicts(page: An
     )
 
 
-def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(
-    page: Any, on_trial: Any, services: Services
-) -> None:
+def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(page, on_trial, services):
     on_trial.compare("real", "real", 60)
     on_trial.compare("real", "resampled", 25)
     shown = page.get("/page/rollout").text
@@ -102,9 +100,7 @@ def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(
     assert 'class="note"' not in page.get("/page/rollout").text
 
 
-def test_items_stay_open_while_the_comparisons_are_read_anew_by_new_labels(
-    page: Any, on_trial: Any, services: Services
-) -> None:
+def test_items_stay_open_while_the_comparisons_are_read_anew_by_new_labels(page, on_trial, services):
     on_trial.compare("real", "resampled", 2)
     first, second = ids(page.get(LOOK))
     on_trial.slow = True
@@ -123,9 +119,7 @@ def test_items_stay_open_while_the_comparisons_are_read_anew_by_new_labels(
     assert [item.label for item in services.conductor.items("real", "resampled")] == ["real", "real"]
 
 
-def test_hold_resume_and_roll_back_take_a_reason_and_the_release_that_was_seen(
-    page: Any, on_trial: Any, services: Services
-) -> None:
+def test_hold_resume_and_roll_back_take_a_reason_and_the_release_that_was_seen(page, on_trial, services):
     digest = on_trial.challenger.digest
     silent = page.submit("/page/rollout", do="hold", digest=digest, reason=" ")
     assert (silent.status_code, "reason: " in silent.text) == (422, True)
@@ -144,7 +138,7 @@ def test_hold_resume_and_roll_back_take_a_reason_and_the_release_that_was_seen(
     assert trial(services) is None
 
 
-def test_what_the_evidence_took_out_is_shown_with_its_checks(page: Any, on_trial: Any) -> None:
+def test_what_the_evidence_took_out_is_shown_with_its_checks(page, on_trial):
     on_trial.compare("real", "real", 60)
     on_trial.compare("real", "blend", 60)
     assert "only new names shows it" in page.get("/page/rollout").text
@@ -159,7 +153,7 @@ def test_what_the_evidence_took_out_is_shown_with_its_checks(page: Any, on_trial
     assert "60" in shown.partition("real → unknown or a known fake")[2]
 
 
-def test_an_inconclusive_rollout_offers_its_ways_on(page: Any, on_trial: Any, services: Services) -> None:
+def test_an_inconclusive_rollout_offers_its_ways_on(page, on_trial, services):
     undecided(services, "no traffic")
     services.conductor.tick()
     shown = page.get("/page/rollout").text
@@ -182,9 +176,7 @@ def test_an_inconclusive_rollout_offers_its_ways_on(page: Any, on_trial: Any, se
 @pytest.mark.parametrize(
     ("role", "labels", "turns"), [("viewer", 0, 0), ("reviewer", 1, 0), ("approver", 1, 1)]
 )
-def test_who_may_not_act_has_no_form(
-    page: Any, on_trial: Any, services: Services, role: Any, labels: int, turns: int
-) -> None:
+def test_who_may_not_act_has_no_form(page, on_trial, services, role, labels, turns):
     on_trial.compare("real", "resampled", 1)
     root = Person("root", frozenset({"admin"}), "token")
     made = services.access.tokens.add(TokenRequest(name="vic", role=role, days=1), root)
@@ -196,8 +188,8 @@ def test_who_may_not_act_has_no_form(
 
 
 def test_an_item_s_media_is_shown_or_why_not_and_of_other_items_nothing(
-    page: Any, on_trial: Any, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, on_trial, services, monkeypatch
+):
     on_trial.compare("real", "resampled", 2)
     asked = []
 
@@ -220,9 +212,7 @@ def test_an_item_s_media_is_shown_or_why_not_and_of_other_items_nothing(
     assert (other.status_code, len(asked)) == (404, 2)
 
 
-def test_a_rollback_in_the_midst_of_a_rollback_or_of_a_step_is_one_clear_refusal(
-    page: Any, on_trial: Any, services: Services
-) -> None:
+def test_a_rollback_in_the_midst_of_a_rollback_or_of_a_step_is_one_clear_refusal(page, on_trial, services):
     champion, challenger = on_trial.champion.digest, on_trial.challenger.digest
     seen = trial(services)
     body = {"reason": "worse", "digest": challenger}
@@ -246,9 +236,7 @@ def test_a_rollback_in_the_midst_of_a_rollback_or_of_a_step_is_one_clear_refusal
     assert (held.status_code, held.json()["detail"]) == (409, refusal)
 
 
-def test_a_release_that_is_taken_back_stands_in_the_view_with_what_it_waits_for(
-    page: Any, proposed: Any, services: Services
-) -> None:
+def test_a_release_that_is_taken_back_stands_in_the_view_with_what_it_waits_for(page, proposed, services):
     champion = proposed()
     approve(services, champion)
     bad = proposed(parent=champion)
@@ -262,8 +250,8 @@ def test_a_release_that_is_taken_back_stands_in_the_view_with_what_it_waits_for(
 
 
 def test_before_anybody_approves_the_expected_shares_stand_beside_the_bounds(
-    page: Any, proposed: Any, begin_rollout: Any, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, proposed, begin_rollout, services, monkeypatch
+):
     champion = proposed()
     approve(services, champion)
     waiting = proposed("ann", parent=champion, new=("resampled",))

@@ -32,9 +32,7 @@ SCAN = Scan(frames=3, step_s=0.5, threshold=0.5, times_s=(0.0, 0.5, 1.0), scores
 SEGMENT = Segment(start_s=0.5, end_s=1.0, frames=(12, 24), score=0.9, box=(0, 0, 8, 8))
 
 
-def test_verdicts_are_searched_by_source_label_family_and_time_in_pages(
-    page: Any, services: Services
-) -> None:
+def test_verdicts_are_searched_by_source_label_family_and_time_in_pages(page, services):
     topic, found = services.ingest.media_topic, []
     for n in range(120):
         what = {"label": "fake", "family": "blend"} if n % 3 else {"label": "real", "family": None}
@@ -58,9 +56,7 @@ def test_verdicts_are_searched_by_source_label_family_and_time_in_pages(
     assert (refused.status_code, "is no time" in refused.text) == (422, True)
 
 
-def test_a_verdict_shows_the_whole_picture_and_the_files_name(
-    page: Any, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verdict_shows_the_whole_picture_and_the_files_name(page, services, monkeypatch):
     topic, asked = services.ingest.media_topic, []
     sent = event_headers(Path("/a/tour d'été <b>.jpg"))
     item = make_item(7, topic=topic).model_copy(update={"media_id": dict(sent)["ce_id"].decode()})
@@ -82,9 +78,7 @@ def test_a_verdict_shows_the_whole_picture_and_the_files_name(
 
 
 @pytest.mark.parametrize("scanned", [True, False])
-def test_a_videos_stretches_are_told_in_words_and_drawn_in_time(
-    page: Any, services: Services, monkeypatch: pytest.MonkeyPatch, scanned: bool
-) -> None:
+def test_a_videos_stretches_are_told_in_words_and_drawn_in_time(page, services, monkeypatch, scanned):
     topic = services.ingest.media_topic
     looks = {"scan": SCAN, "segments": (SEGMENT,)} if scanned else {}
     verdict = make_verdict(make_item(7, topic=topic), **looks)
@@ -100,9 +94,7 @@ def test_a_videos_stretches_are_told_in_words_and_drawn_in_time(
     assert page.get(f"/page/verdicts/{topic}-0-8/timeline.png").status_code == 404
 
 
-def test_what_could_not_be_scanned_is_told_and_why(
-    page: Any, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_scanned_is_told_and_why(page, services, monkeypatch):
     topic = services.ingest.media_topic
     coarse = SCAN.model_copy(update={"left_out": 93})
     why = "DecodeError: the decoder used up its <processor> time"
@@ -164,8 +156,8 @@ def take_live(
 
 @pytest.mark.slow
 def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
-    page: Any, live: Artifact, services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, live, services, tmp_path, monkeypatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t"))
     (tmp_path / "t").mkdir()
     shown = drop(page, picture(), name="<b>\u202e.png", source="camera")
@@ -194,12 +186,12 @@ def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
 
 @pytest.mark.slow
 def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genuine_ones(
-    page: Any,
-    services: Services,
-    localized_artifact: Artifact,
-    candidate_of: Callable[[Artifact], Candidate],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    page,
+    services,
+    localized_artifact,
+    candidate_of,
+    monkeypatch,
+):
     monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
     take_live(services, localized_artifact, candidate_of)
     for bound, maps in ((1.0, 1), (-0.1, 0)):
@@ -220,12 +212,12 @@ def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genui
         assert ("maps mark 8 % of" in page.get(f"/page/verdicts/{said.id}").text) == (bound < 0.08)
 
 
-def test_where_nothing_is_live_it_says_so(page: Any) -> None:
+def test_where_nothing_is_live_it_says_so(page):
     refused = drop(page, picture())
     assert (refused.status_code, "nothing is live yet" in refused.text) == (409, True)
 
 
-def test_a_tried_file_sets_no_metric_of_a_detector_in_this_process() -> None:
+def test_a_tried_file_sets_no_metric_of_a_detector_in_this_process():
     shown, loaded = (generate_latest(registry).decode() for registry in (OwnMetrics(), REGISTRY))
     assert "forgewatch_detector_torchserve_ready 0.0" in loaded
     assert "forgewatch_detector_" not in shown

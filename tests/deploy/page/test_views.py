@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ def _evaluation(services: Services, artifact: Artifact) -> str:
     return replay(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
 
 
-def test_every_view_to_go_to_is_there(page: Any) -> None:
+def test_every_view_to_go_to_is_there(page):
     start = page.get("/")
     for line in start.text.split('<a href="')[1:]:
         path = line.partition('"')[0]
@@ -29,7 +28,7 @@ def test_every_view_to_go_to_is_there(page: Any) -> None:
             assert page.get(path).status_code == 200, path
 
 
-def test_an_update_is_asked_for_and_shown(page: Any, services: Services) -> None:
+def test_an_update_is_asked_for_and_shown(page, services):
     shown = page.submit("/page/updates")
     assert shown.url.path == "/page/updates/1"
     assert "Update 1" in shown.text
@@ -43,9 +42,7 @@ def test_an_update_is_asked_for_and_shown(page: Any, services: Services) -> None
     assert "Cancel it" not in ended
 
 
-def test_a_release_is_looked_at_approved_and_taken_back(
-    page: Any, proposed: Callable[..., Artifact], services: Services
-) -> None:
+def test_a_release_is_looked_at_approved_and_taken_back(page, proposed, services):
     first = proposed()
     shown = page.get(f"/page/releases/{first.digest}").text
     assert "Approve and take live" in shown
@@ -61,9 +58,7 @@ def test_a_release_is_looked_at_approved_and_taken_back(
     assert live(services) == first.digest
 
 
-def test_to_approve_and_to_take_live_are_two_forms(
-    page: Any, proposed: Callable[..., Artifact], services: Services
-) -> None:
+def test_to_approve_and_to_take_live_are_two_forms(page, proposed, services):
     release, other = proposed(), proposed()
     path = f"/page/releases/{release.digest}"
     assert f"/page/releases/{other.digest}" in page.get(path).text  # it expires as this goes live
@@ -93,8 +88,8 @@ def live(services: Services) -> str | None:
 
 
 def test_a_bound_within_the_interval_is_yellow_names_the_items_that_decide_it_and_wants_a_reason(
-    page: Any, proposed: Callable[..., Artifact], services: Services
-) -> None:
+    page, proposed, services
+):
     few = proposed(groups=20)
     path = f"/page/releases/{few.digest}"
     shown = page.get(path).text
@@ -110,9 +105,7 @@ def test_a_bound_within_the_interval_is_yellow_names_the_items_that_decide_it_an
     assert live(services) == few.digest
 
 
-def test_a_finding_wants_a_reason_and_what_was_typed_stays(
-    page: Any, proposed: Callable[..., Artifact], services: Services
-) -> None:
+def test_a_finding_wants_a_reason_and_what_was_typed_stays(page, proposed, services):
     weak = proposed(named=0.2)
     path = f"/page/releases/{weak.digest}"
     (finding,) = replay(services.ledger.events()).releases[weak.digest].candidate.findings
@@ -132,8 +125,8 @@ def test_a_finding_wants_a_reason_and_what_was_typed_stays(
 
 
 def test_an_approval_takes_a_comment_and_an_older_release_is_brought_back_through_those_between(
-    page: Any, proposed: Callable[..., Artifact], services: Services
-) -> None:
+    page, proposed, services
+):
     first = proposed()
     approve(page, first, services)
     second = proposed(parent=first)
@@ -149,8 +142,8 @@ def test_an_approval_takes_a_comment_and_an_older_release_is_brought_back_throug
 
 
 def test_what_a_release_fails_at_under_distortions_stands_above_its_figures_and_the_matrix_counts_items(
-    page: Any, proposed: Callable[..., Artifact], services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    page, proposed, services, monkeypatch
+):
     release = proposed()
     path = f"/page/releases/{release.digest}"
     assert "fails under distortions" not in page.get(path).text
@@ -166,9 +159,7 @@ def test_what_a_release_fails_at_under_distortions_stands_above_its_figures_and_
     assert (">93<" in card, "93 %" in card) == (True, False)
 
 
-def test_a_stale_form_approves_nothing(
-    page: Any, proposed: Callable[..., Artifact], services: Services
-) -> None:
+def test_a_stale_form_approves_nothing(page, proposed, services):
     release = proposed()
     path = f"/page/releases/{release.digest}"
     refused = page.submit(path, do="approve", evaluation_digest="0" * 64)
@@ -190,9 +181,7 @@ def test_a_stale_form_approves_nothing(
         ({"do": "approve", "finding": "f", "why": "x" * 1001}, "f: "),
     ],
 )
-def test_a_form_that_says_nothing_or_nonsense_is_one_line(
-    page: Any, proposed: Callable[..., Artifact], services: Services, form: dict[str, str], says: str
-) -> None:
+def test_a_form_that_says_nothing_or_nonsense_is_one_line(page, proposed, services, form, says):
     path = f"/page/releases/{proposed().digest}"
     form = {"evaluation_digest": "0" * 64} | form
     refused = page.submit(path, **form)
@@ -200,13 +189,13 @@ def test_a_form_that_says_nothing_or_nonsense_is_one_line(
     assert len(services.ledger.events()) == 1
 
 
-def test_what_was_done_stands_on_the_record(page: Any, services: Services) -> None:
+def test_what_was_done_stands_on_the_record(page, services):
     page.submit("/page/updates")
     assert "request update" in page.get("/page/record").text
     assert "request update" not in page.get("/page/record?action=label").text
 
 
-def test_a_token_is_shown_once_and_ended(page: Any, services: Services) -> None:
+def test_a_token_is_shown_once_and_ended(page, services):
     made = page.submit("/page/people", name="ada", role="admin")
     assert made.status_code == 201
     token = made.text.partition('<p class="mono">')[2].partition("<")[0]
@@ -224,8 +213,8 @@ def test_a_token_is_shown_once_and_ended(page: Any, services: Services) -> None:
 
 
 def test_who_may_not_decide_sees_who_asked_and_no_form_and_is_told_so_in_the_page_s_frame(
-    page: Any, proposed: Callable[..., Artifact], services: Services
-) -> None:
+    page, proposed, services
+):
     release, root = proposed(), Person("root", frozenset({"admin"}), "token")
     for name, role in (("vic", "viewer"), ("bea", "approver")):
         made = services.access.tokens.add(TokenRequest(name=name, role=role, days=1), root)
@@ -242,8 +231,8 @@ def test_who_may_not_decide_sees_who_asked_and_no_form_and_is_told_so_in_the_pag
 
 
 def test_who_asked_is_told_why_another_must_approve_and_who_labelled_that_it_will_be_said(
-    page: Any, proposed: Callable[..., Artifact], services: Services, fill: Callable[..., list[str]]
-) -> None:
+    page, proposed, services, fill
+):
     row = SnapshotRow(
         exemplar="x", media_digest="0", family="real", split="train", group="g", source="s", label=1
     )
@@ -261,7 +250,7 @@ def test_who_asked_is_told_why_another_must_approve_and_who_labelled_that_it_wil
     assert "labelled: 1 of its labels" in approve(page, release, services, do="approve").text
 
 
-def test_without_a_session_the_page_asks_for_a_token_and_leads_back(page: Any) -> None:
+def test_without_a_session_the_page_asks_for_a_token_and_leads_back(page):
     made = page.submit("/page/people", name="ada", role="admin")
     token = made.text.partition('<p class="mono">')[2].partition("<")[0]
     asked = page.get("/page/record")
@@ -275,13 +264,13 @@ def test_without_a_session_the_page_asks_for_a_token_and_leads_back(page: Any) -
     assert "__Host-" in answer.headers["set-cookie"]
 
 
-def test_a_verdict_that_nobody_knows_is_one_line(page: Any) -> None:
+def test_a_verdict_that_nobody_knows_is_one_line(page):
     shown = page.get("/page/verdicts?id=forgewatch.media-0-99")
     assert shown.status_code == 404
     assert "no verdict forgewatch.media-0-99 is known" in shown.text
 
 
-def test_each_alert_leads_to_a_runbook_that_is_served_and_to_no_other_file(page: Any) -> None:
+def test_each_alert_leads_to_a_runbook_that_is_served_and_to_no_other_file(page):
     alerts = (Path(__file__).parents[3] / "helm/forgewatch/rules/alerts.yaml").read_text()
     leads = re.findall(r"runbook_url: helm/forgewatch(/runbooks/(\w+)\.md)", alerts)
     assert len(leads) > 20
@@ -290,7 +279,7 @@ def test_each_alert_leads_to_a_runbook_that_is_served_and_to_no_other_file(page:
         assert page.get(path).status_code == 404
 
 
-def test_the_api_is_described_without_anything_from_elsewhere(page: Any) -> None:
+def test_the_api_is_described_without_anything_from_elsewhere(page):
     shown = page.get("/docs")
     assert shown.status_code == 200
     assert "POST /releases/{digest}/approve" in shown.text

@@ -54,7 +54,7 @@ def apart(families: np.ndarray) -> np.ndarray:
     return np.array([f"group-{i}" for i in range(len(families))])
 
 
-def test_whitened_classes_have_unit_covariance() -> None:
+def test_whitened_classes_have_unit_covariance():
     families = ["real"] * 3000 + ["blended"] * 1000
     rows = features(0, families)
     mean, whitening = within_class_whitening(rows, np.array(families))
@@ -64,7 +64,7 @@ def test_whitened_classes_have_unit_covariance() -> None:
         assert np.allclose(np.cov(mine.T), np.eye(12), atol=0.25)
 
 
-def test_the_whitening_is_scikit_learns_shrunk_covariance() -> None:
+def test_the_whitening_is_scikit_learns_shrunk_covariance():
     families = ["real"] * 30 + ["blended"] * 12
     rows = features(1, families)
     _, whitening = within_class_whitening(rows, np.array(families))
@@ -74,7 +74,7 @@ def test_the_whitening_is_scikit_learns_shrunk_covariance() -> None:
     assert np.allclose(whitening @ whitening.T, np.linalg.inv(covariance), rtol=1e-3, atol=1e-4)
 
 
-def test_a_full_reference_gives_small_classes_all_their_places() -> None:
+def test_a_full_reference_gives_small_classes_all_their_places():
     families = ["real"] * 50 + ["blended"] * 5 + ["sharpened"] * 20
     chosen = equal_shares(np.array(families), np.array(labelled(families).ids), 40)
     kept = [families[i] for i in chosen]
@@ -82,14 +82,14 @@ def test_a_full_reference_gives_small_classes_all_their_places() -> None:
     assert len(set(chosen)) == 40
 
 
-def test_a_full_reference_is_drawn_from_all_partitions_and_times() -> None:
+def test_a_full_reference_is_drawn_from_all_partitions_and_times():
     ids = np.array([f"forgewatch.media-{number % 2}-{number // 2}" for number in range(400)])
     chosen = np.array(equal_shares(np.array(["real"] * 400), ids, 100))
     assert 30 <= (chosen % 2 == 0).sum() <= 70, "half of the media came by each partition"
     assert 30 <= (chosen < 200).sum() <= 70, "and half of them early"
 
 
-def test_a_reference_holds_features_and_embeddings_each_whitened() -> None:
+def test_a_reference_holds_features_and_embeddings_each_whitened():
     families = ["real"] * 50 + ["blended"] * 20
     made = make_reference(output(2, families), families, labelled(families).ids)
     raw = output(2, families)
@@ -99,7 +99,7 @@ def test_a_reference_holds_features_and_embeddings_each_whitened() -> None:
     assert made.embeddings.shape == (70, 6)
 
 
-def test_a_reference_counts_what_lies_between_sources_as_no_spread_within_a_class() -> None:
+def test_a_reference_counts_what_lies_between_sources_as_no_spread_within_a_class():
     families = ["real"] * 60
     raw = output(4, families)
     moved = raw._replace(features=raw.features + 40 * torch.eye(12)[0] * (torch.arange(60) >= 30)[:, None])
@@ -116,13 +116,13 @@ def test_a_reference_counts_what_lies_between_sources_as_no_spread_within_a_clas
     assert between(one_each) == between(None)
 
 
-def test_a_reference_needs_items() -> None:
+def test_a_reference_needs_items():
     with pytest.raises(CalibrationError, match="too few"):
         make_reference(output(3, ["real"] * 4), ["real"] * 4, "abcd")
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_thresholds_keep_their_shares_of_fresh_reals(seed: int) -> None:
+def test_thresholds_keep_their_shares_of_fresh_reals(seed):
     families = np.array(["real"] * 400 + ["blended"] * 60 + ["sharpened"] * 60)
     gate = fit_gate(
         scored(families, seed),
@@ -137,7 +137,7 @@ def test_thresholds_keep_their_shares_of_fresh_reals(seed: int) -> None:
     assert (of_fresh.fake_probability > gate.fake_threshold).mean() <= 0.045
 
 
-def test_each_term_of_the_gate_has_its_scores_scale_and_its_weight_of_the_registry() -> None:
+def test_each_term_of_the_gate_has_its_scores_scale_and_its_weight_of_the_registry():
     families = np.array(["real"] * 101)
     measured = scored(families)
     gate = fit_gate(measured, families, apart(families))
@@ -151,7 +151,7 @@ def test_each_term_of_the_gate_has_its_scores_scale_and_its_weight_of_the_regist
         assert term.median + term.scale == pytest.approx(np.quantile(measured.scores[name], 0.84), abs=0.1)
 
 
-def test_a_small_class_weighs_as_much_as_a_large_one() -> None:
+def test_a_small_class_weighs_as_much_as_a_large_one():
     def measured(reals: int, blended: int, seed: int) -> tuple[GateInputs, np.ndarray]:
         families = np.array(["real"] * reals + ["blended"] * blended)
         found = scored(families, seed)
@@ -167,7 +167,7 @@ def test_a_small_class_weighs_as_much_as_a_large_one() -> None:
     assert turned_away[of == "real"].mean() <= 0.01
 
 
-def test_a_gate_keeps_what_the_live_release_says_and_moves_towards_it_alone() -> None:
+def test_a_gate_keeps_what_the_live_release_says_and_moves_towards_it_alone():
     families = np.array(["real"] * 200 + ["blended"] * 60)
     measured, groups = scored(families), apart(families)
     measured.fake_probability[families == "blended"] *= 0.5
@@ -181,7 +181,7 @@ def test_a_gate_keeps_what_the_live_release_says_and_moves_towards_it_alone() ->
     assert strict == usual
 
 
-def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_theirs() -> None:
+def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_theirs():
     families = np.array(["real"] * 300 + ["blended"] * 60)
     measured, groups = scored(families), apart(families)
     usual = fit_gate(measured, families, groups)
@@ -204,7 +204,7 @@ def test_enough_real_videos_have_a_threshold_of_their_own_and_pictures_keep_thei
     assert usual.video_unknown_threshold is None
 
 
-def test_videos_that_are_as_familiar_as_pictures_have_their_threshold() -> None:
+def test_videos_that_are_as_familiar_as_pictures_have_their_threshold():
     scores, groups = np.linspace(-3, 1, 40).astype("f"), apart(np.array(["real"] * 40))
     assert video_unknown_threshold(scores, groups, 2.0, reals=0.05) == 2
     assert video_unknown_threshold(scores, groups, 0.5, reals=0.05) == scores[-2]
@@ -213,7 +213,7 @@ def test_videos_that_are_as_familiar_as_pictures_have_their_threshold() -> None:
     assert video_unknown_threshold(scores, np.array(["film"] * 40), 0.5, reals=0.05) is None
 
 
-def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold() -> None:
+def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold():
     families = np.array(["real"] * 200 + ["blended"] * 40)
     measured, groups = scored(families), apart(families)
     usual = fit_gate(measured, families, groups)
@@ -243,8 +243,8 @@ def unknown_of_fresh_reals(network: Network, train: LabelledCrops, calibration: 
 
 @pytest.mark.slow
 def test_a_networks_gate_lets_fresh_reals_pass_where_its_calibration_items_were_not_trained_on(
-    network: Network,
-) -> None:
+    network,
+):
     train = labelled(["real"] * 40 + ["blended"] * 16, seed=1)
     held_back = labelled(["real"] * 80 + ["blended"] * 16, seed=2)
     assert unknown_of_fresh_reals(network, train, held_back) <= 0.08
@@ -252,6 +252,6 @@ def test_a_networks_gate_lets_fresh_reals_pass_where_its_calibration_items_were_
     assert unknown_of_fresh_reals(network, train, train) >= 0.5
 
 
-def test_without_a_held_back_real_there_is_no_gate(network: Network) -> None:
+def test_without_a_held_back_real_there_is_no_gate(network):
     with pytest.raises(CalibrationError, match="no real item"):
         calibrate(network, labelled(["real"] * 12), labelled(["blended"] * 4), ("real", "blended"))

@@ -40,7 +40,7 @@ def own(
     )
 
 
-def test_a_source_has_its_own_from_twenty_groups_of_reals_on_and_an_unnamed_one_never() -> None:
+def test_a_source_has_its_own_from_twenty_groups_of_reals_on_and_an_unnamed_one_never():
     scores = np.linspace(-1, 1, 20)
     assert own(scores[:19]) == {}
     assert own(scores, source="") == {}
@@ -59,9 +59,7 @@ def drawn(seed: int, count: int, mean: float = -2.0) -> tuple[np.ndarray, np.nda
 
 
 @pytest.mark.parametrize(("count", "share"), [(20, 1 / 21), (64, 3 / 65)])
-def test_of_an_ordinary_sources_fresh_reals_no_more_are_unknown_or_fake_together_than_promised(
-    count: int, share: float
-) -> None:
+def test_of_an_ordinary_sources_fresh_reals_no_more_are_unknown_or_fake_together_than_promised(count, share):
     lost, as_pooled = [], []
     for seed in range(400):
         found = own(*drawn(seed, count))["camera"]
@@ -72,7 +70,7 @@ def test_of_an_ordinary_sources_fresh_reals_no_more_are_unknown_or_fake_together
     assert np.mean(as_pooled) < 0.01
 
 
-def test_one_odd_group_of_twenty_raises_nothing_and_a_tenth_a_clipped_score_at_most() -> None:
+def test_one_odd_group_of_twenty_raises_nothing_and_a_tenth_a_clipped_score_at_most():
     ordinary, fake = np.linspace(-2, 2, 20), np.linspace(0.1, 0.3, 20)
     odd = ordinary.copy()
     odd[-1] = 1000
@@ -85,7 +83,7 @@ def test_one_odd_group_of_twenty_raises_nothing_and_a_tenth_a_clipped_score_at_m
     assert own(odd, fake)["camera"].unknown_threshold == POOLED.unknown_threshold + POOLED.clip
 
 
-def test_a_source_whose_reals_look_fake_has_a_higher_fake_threshold_within_ten_times_the_odds() -> None:
+def test_a_source_whose_reals_look_fake_has_a_higher_fake_threshold_within_ten_times_the_odds():
     scores, fake = np.linspace(-2, 2, 30), np.linspace(0.1, 0.3, 30)
     fake[-3:] = 0.8
     found = own(scores, fake)["camera"]
@@ -96,7 +94,7 @@ def test_a_source_whose_reals_look_fake_has_a_higher_fake_threshold_within_ten_t
     assert own(scores, fake)["camera"].unknown_threshold == POOLED.unknown_threshold
 
 
-def test_what_the_live_release_names_of_a_source_is_not_lost_to_its_reals_being_ordinary() -> None:
+def test_what_the_live_release_names_of_a_source_is_not_lost_to_its_reals_being_ordinary():
     scores = np.concatenate([np.linspace(-3, -2, 40), np.linspace(-1, 0, 40)])
     fake = np.concatenate([np.full(40, 0.3), np.full(40, 0.2)])
     families = ["real"] * 40 + ["blend"] * 40
@@ -116,7 +114,7 @@ def measured(rng: np.random.Generator, ordinary: np.ndarray) -> GateInputs:
     return GateInputs(scores, fake, np.stack([np.log1p(-fake), np.log(fake)], 1))
 
 
-def test_a_source_of_too_few_reals_for_its_own_is_not_outweighed_by_one_of_many() -> None:
+def test_a_source_of_too_few_reals_for_its_own_is_not_outweighed_by_one_of_many():
     rng, shop = np.random.default_rng(0), np.arange(308) >= 300
     scores = {name: rng.normal(np.where(shop, 4, 0), 0.5).astype("f") for name in SCORES}
     fake = expit(rng.normal(np.where(shop, 0, -6), 0.5)).astype("f")
@@ -130,7 +128,7 @@ def test_a_source_of_too_few_reals_for_its_own_is_not_outweighed_by_one_of_many(
     assert max(lost[1]) <= 1 / 8
 
 
-def test_an_ordinary_source_is_judged_more_strictly_and_all_others_exactly_as_without_it() -> None:
+def test_an_ordinary_source_is_judged_more_strictly_and_all_others_exactly_as_without_it():
     rng = np.random.default_rng(0)
     families = np.array(["real"] * 300 + ["blend"] * 60)
     sources = np.array(["studio"] * 100 + [f"place-{i}" for i in range(260)])

@@ -16,9 +16,7 @@ from updater.candidate.thresholds import (
 
 
 @given(st.integers(1, 600), st.floats(0.005, 0.2), st.floats(0.5, 0.99))
-def test_a_conservative_share_is_the_largest_that_keeps_its_confidence(
-    count: int, share: float, confidence: float
-) -> None:
+def test_a_conservative_share_is_the_largest_that_keeps_its_confidence(count, share, confidence):
     above = round(conservative_share(count, share, confidence) * count)
     # Were the true share just `share`, so few above would be seen with a chance of 1 - confidence at most.
     if above > 0:
@@ -42,7 +40,7 @@ def quantiles(count: int, median: float = 0.0, spread: float = 1.0) -> np.ndarra
     return (median + spread * tail / np.log(1 / 0.32)).astype("f")
 
 
-def test_classes_of_one_shape_say_together_what_the_reals_say_alone() -> None:
+def test_classes_of_one_shape_say_together_what_the_reals_say_alone():
     alone = threshold({"real": quantiles(400)})
     wide = threshold(
         {"real": quantiles(400), "blended": quantiles(400, 5, 3), "smoothed": quantiles(400, -2)}
@@ -50,7 +48,7 @@ def test_classes_of_one_shape_say_together_what_the_reals_say_alone() -> None:
     assert wide == pytest.approx(alone, abs=0.1)
 
 
-def test_a_few_odd_reals_move_the_threshold_by_three_quarters_of_what_they_would_alone() -> None:
+def test_a_few_odd_reals_move_the_threshold_by_three_quarters_of_what_they_would_alone():
     usual, odd = quantiles(100), quantiles(100)
     odd[-6:] += 30
     others = {"blended": quantiles(400), "smoothed": quantiles(400)}
@@ -59,7 +57,7 @@ def test_a_few_odd_reals_move_the_threshold_by_three_quarters_of_what_they_would
     assert moved == pytest.approx(30 * 3 / 4, abs=1.5)
 
 
-def test_the_classes_share_holds_where_it_asks_for_more() -> None:
+def test_the_classes_share_holds_where_it_asks_for_more():
     far = {"real": quantiles(400), "blended": quantiles(400, 20)}
     assert threshold(far) < 10
     # Of the two classes' mean, nearly all is the far one's. Above its median, its tail is 0.32 of itself a
@@ -68,17 +66,17 @@ def test_the_classes_share_holds_where_it_asks_for_more() -> None:
     assert turned_away == pytest.approx(0.2, abs=0.005)
 
 
-def test_the_reals_of_all_sources_count_together_whatever_their_names() -> None:
+def test_the_reals_of_all_sources_count_together_whatever_their_names():
     near, far = quantiles(200), quantiles(200, 3)
     one_way = threshold({"a/real": near, "b/real": far, "blended": quantiles(200)})
     assert threshold({"b/real": near, "a/real": far, "blended": quantiles(200)}) == one_way
 
 
-def test_scores_without_spread_are_their_own_threshold() -> None:
+def test_scores_without_spread_are_their_own_threshold():
     assert threshold({"real": np.ones(40, "f"), "blended": np.ones(40, "f")}) == 1.0
 
 
-def test_one_other_item_among_near_duplicates_does_not_open_the_gate() -> None:
+def test_one_other_item_among_near_duplicates_does_not_open_the_gate():
     others = {"real": quantiles(40), "blended": quantiles(40)}
     alike = np.zeros(20, "f")
     alike[0] = 1.0
@@ -87,7 +85,7 @@ def test_one_other_item_among_near_duplicates_does_not_open_the_gate() -> None:
     assert with_alike == pytest.approx(threshold(others, reals=0.005), abs=1.5)
 
 
-def test_the_fake_threshold_keeps_its_share_of_fresh_reals_as_surely_as_it_says() -> None:
+def test_the_fake_threshold_keeps_its_share_of_fresh_reals_as_surely_as_it_says():
     groups, sources, real = np.arange(200).astype(str), np.full(200, ""), np.ones(200, bool)
     rng, broken = np.random.default_rng(0), []
     for _ in range(400):
@@ -98,7 +96,7 @@ def test_the_fake_threshold_keeps_its_share_of_fresh_reals_as_surely_as_it_says(
     assert 0.1 <= np.mean(broken) <= 0.25
 
 
-def test_the_classes_that_are_live_are_called_unknown_two_points_more_often_at_most() -> None:
+def test_the_classes_that_are_live_are_called_unknown_two_points_more_often_at_most():
     families = np.array(["real"] * 100 + ["blended"] * 50 + ["new"] * 400)
     groups = np.array([str(number) for number in range(len(families))])
     known = families != "new"
@@ -125,13 +123,13 @@ def keeping(said: int, reals_at: float) -> float:
     return keeping_fake(probability, families, groups, sources, real, live, 0.04)
 
 
-def test_as_many_forgeries_of_live_families_stay_fake_as_the_reals_allow() -> None:
+def test_as_many_forgeries_of_live_families_stay_fake_as_the_reals_allow():
     assert keeping(90, reals_at=0.01) == pytest.approx(0.09, abs=0.011)
     assert keeping(60, reals_at=0.01) == pytest.approx(0.39, abs=0.011)
     assert keeping(90, reals_at=0.3) == pytest.approx(0.3)
 
 
-def test_what_is_kept_of_some_items_is_theirs_alone() -> None:
+def test_what_is_kept_of_some_items_is_theirs_alone():
     calls = LiveCalls(*(np.array(one, bool) for one in ([1, 1, 0], [0, 1, 1], [1, 0, 1])))
     some = calls.take(np.array([True, False, True]))
     assert [one.tolist() for one in (some.known, some.unknown, some.fake)] == [
@@ -141,7 +139,7 @@ def test_what_is_kept_of_some_items_is_theirs_alone() -> None:
     ]
 
 
-def test_where_the_only_live_family_is_left_out_nothing_is_kept_of_its_forgeries() -> None:
+def test_where_the_only_live_family_is_left_out_nothing_is_kept_of_its_forgeries():
     families = np.array(["real", "real", "new"])
     live = LiveCalls(*(np.array(one, bool) for one in ([1, 1, 0], [0, 0, 0], [0, 0, 1])))
     probability = np.array([0.1, 0.2, 0.9], np.float32)

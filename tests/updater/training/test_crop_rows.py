@@ -19,7 +19,7 @@ from updater.training.step import Recipe, Step
 CPU = torch.device("cpu")
 
 
-def test_the_features_of_the_graph_are_those_of_torch_within_rounding() -> None:
+def test_the_features_of_the_graph_are_those_of_torch_within_rounding():
     rng = np.random.default_rng(0)
     crops = rng.integers(0, 256, (5, 128, 128, 3)).astype(np.uint8)
     crops[1] = 128  # all of one colour
@@ -32,7 +32,7 @@ def test_the_features_of_the_graph_are_those_of_torch_within_rounding() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_crops_of_another_side_are_left_to_torch() -> None:
+def test_crops_of_another_side_are_left_to_torch():
     forensics = CropFeatures(64)
     assert forensics_on(CPU, forensics, 64) is forensics
 

@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 from verdicts import make_item, make_verdict
 
@@ -226,9 +225,7 @@ def tokens(services: Services) -> dict[str, str]:
     return {made.name: services.access.tokens.add(made, root).token for made in wanted}
 
 
-def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(
-    paths: dict[str, str], tokens: dict[str, str], open_page: Callable[..., Page]
-) -> None:
+def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(paths, tokens, open_page):
     if not AXE.is_file():
         pytest.skip("tests/deploy/page/browser/tools.sh has not fetched axe-core")
     window, wrong = open_page(), []
@@ -310,7 +307,7 @@ REPRESENTATION = re.compile(
 """How Python shows what is no text."""
 
 
-def test_no_view_prints_what_python_shows_of_a_thing(paths: dict[str, str], page: TestClient) -> None:
+def test_no_view_prints_what_python_shows_of_a_thing(paths, page):
     for view, path in paths.items():
         shown = page.get(path)
         text = html.unescape(re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", shown.text, flags=re.DOTALL))
@@ -320,13 +317,13 @@ def test_no_view_prints_what_python_shows_of_a_thing(paths: dict[str, str], page
         assert not found, (view, found)
 
 
-def test_what_would_be_printed_as_python_has_it_ends_the_view() -> None:
+def test_what_would_be_printed_as_python_has_it_ends_the_view():
     for value in ([1], {"a": 1}, None, True, datetime(2026, 1, 1, tzinfo=UTC), DeadLetter):
         with pytest.raises(TypeError, match="would print"):
             _environment().from_string("{{ value }}").render(value=value)
 
 
-def test_every_view_is_looked_at(paths: dict[str, str], page: TestClient) -> None:
+def test_every_view_is_looked_at(paths, page):
     routers = [route.original_router for route in page.app.routes if not hasattr(route, "path")]
     views = {
         route.path

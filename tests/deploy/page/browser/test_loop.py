@@ -105,16 +105,16 @@ def token_of(services: Services) -> Callable[[str, Role], str]:
 
 @pytest.mark.parametrize("way", [ByMouse, ByKeys, WithoutScript])
 def test_unknown_items_become_a_live_release_that_a_second_person_approved(
-    way: type[ByMouse],
-    open_page: Callable[..., Page],
-    served: str,
-    services: Services,
-    fill: Callable[..., list[str]],
-    token_of: Callable[[str, Role], str],
-    make_artifact: Callable[..., Artifact],
-    candidate_of: Callable[[Artifact], Candidate],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    way,
+    open_page,
+    served,
+    services,
+    fill,
+    token_of,
+    make_artifact,
+    candidate_of,
+    monkeypatch,
+):
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
     fill("two-families", 9)
     updater = UpdaterSettings(deploy_url=served, deploy_token=SecretStr(token_of("updater", "updater")))

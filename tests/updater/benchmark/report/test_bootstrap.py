@@ -24,7 +24,7 @@ def drawn_of_both(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np
     return drawn.of(groups[: len(first)]), drawn.of(groups[len(first) :])
 
 
-def test_the_interval_agrees_with_scipys_percentile_bootstrap_of_scikit_learns_area() -> None:
+def test_the_interval_agrees_with_scipys_percentile_bootstrap_of_scikit_learns_area():
     def area(first: np.ndarray, second: np.ndarray) -> float:
         return float(roc_auc_score([1] * len(first) + [0] * len(second), np.concatenate([first, second])))
 
@@ -35,7 +35,7 @@ def test_the_interval_agrees_with_scipys_percentile_bootstrap_of_scikit_learns_a
     assert found == pytest.approx(tuple(expected), abs=0.015)
 
 
-def test_the_interval_of_a_share_is_the_normal_one() -> None:
+def test_the_interval_of_a_share_is_the_normal_one():
     right = samples(400)[0] > 0.5
     found = interval(shares(right, drawn_of_both(right, right)[0]), 0.9)
     error = math.sqrt(right.mean() * (1 - right.mean()) / len(right))
@@ -48,9 +48,7 @@ scores = st.lists(st.integers(0, 6), min_size=1, max_size=9)
 
 
 @given(scores, scores, st.integers(0, 99))
-def test_a_draw_has_the_figure_of_its_images_each_as_often_as_it_is_drawn(
-    unknown: list[int], known: list[int], seed: int
-) -> None:
+def test_a_draw_has_the_figure_of_its_images_each_as_often_as_it_is_drawn(unknown, known, seed):
     rng = np.random.default_rng(seed)
     of_unknown, of_known = (rng.integers(0, 4, (5, len(one))).astype(np.uint16) for one in (unknown, known))
     areas = aurocs(unknown, known, of_unknown, of_known)
@@ -61,7 +59,7 @@ def test_a_draw_has_the_figure_of_its_images_each_as_often_as_it_is_drawn(
         assert caught[number] == pytest.approx(caught_at(*pair), nan_ok=True)
 
 
-def test_each_stratum_keeps_its_number_and_a_group_is_drawn_as_one() -> None:
+def test_each_stratum_keeps_its_number_and_a_group_is_drawn_as_one():
     groups = ["a", "a", "b", "c", "d", "d", "e", "f"]
     strata = ["x", "x", "x", "x", "y", "y", "y", "y"]
     drawn = Resamples(groups, strata, rounds=200).of(groups)
@@ -71,14 +69,14 @@ def test_each_stratum_keeps_its_number_and_a_group_is_drawn_as_one() -> None:
     assert len(np.unique(drawn, axis=0)) > 50
 
 
-def test_the_same_images_are_drawn_each_time_and_another_seed_draws_others() -> None:
+def test_the_same_images_are_drawn_each_time_and_another_seed_draws_others():
     groups = [str(number) for number in range(20)]
     first, again, other = (Resamples(groups, groups[:1] * 20, seed=seed).of(groups) for seed in (0, 0, 1))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_draws_without_a_value_are_left_out_and_nothing_has_no_interval() -> None:
+def test_draws_without_a_value_are_left_out_and_nothing_has_no_interval():
     assert interval([math.nan, 1.0, 1.0]) == (1, 1)
     assert interval([math.nan]) is None
     nothing = np.zeros((3, 0), np.uint16)
