@@ -16,8 +16,8 @@ PACKAGES = {
     "ingest": (3630, 38),
     "detector": (5209, 54),
     "memory": (5434, 65),
-    "updater": (9314, 111),
-    "updater/benchmark": (7754, 88),
+    "updater": (9276, 109),
+    "updater/benchmark": (7751, 88),
     "deploy": (14718, 195),
     "helm": (820, 9),
 }

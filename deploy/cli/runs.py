@@ -84,7 +84,7 @@ def one_line() -> Iterator[None]:
 
     from ingest.sandbox.sandbox import SandboxUnavailableError
     from updater.data.layouts.entries import DataError
-    from updater.data.shards import StoredRowsError
+    from updater.data.stored_rows import StoredRowsError
 
     try:
         yield

@@ -31,7 +31,7 @@ def learn(step: Step) -> TrainedModel:
         return two_stages.learn(step)
     _store().set(_CALL, step.device.type)
     with processes.join_processes(step.device) as device:
-        processes.from_first(replace(step, device=torch.device("cpu"), progress=no_progress))
+        processes.broadcast(replace(step, device=torch.device("cpu"), progress=no_progress))
         return two_stages.learn(replace(step, device=device))
 
 
@@ -46,7 +46,7 @@ def run_follower() -> None:
         called = store.get(_CALL).decode()
     if called:
         with processes.join_processes(torch.device(called)) as device:
-            step: Step = processes.from_first(None)
+            step: Step = processes.broadcast(None)
             two_stages.learn(replace(step, device=device))
 
 

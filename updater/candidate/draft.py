@@ -29,7 +29,7 @@ from updater.experts.look import with_expert_logits
 from updater.progress import Progress
 from updater.records import Power, ScannerFound
 from updater.settings import UpdaterSettings
-from updater.training.pools import with_crop_features
+from updater.training.crop_rows import with_crop_features
 
 M = TypeVar("M", bound=BaseModel)
 C = TypeVar("C", bound=CropGraph)

@@ -14,8 +14,7 @@ from detector.release.artifact import Reference
 from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
 from updater.progress import Progress, no_progress
-from updater.training.crop_rows import Rows
-from updater.training.pools import backbone_rows, classify_items, crop_features, item_features
+from updater.training.crop_rows import Rows, backbone_rows, classify_items, crop_features, item_features
 
 _ITEMS_AT_ONCE = 2048
 
@@ -68,8 +67,8 @@ def output_of(
     A network of frozen features reads the same features of an item that it was learnt from.
     """
     if network.architecture.frozen:
-        features: Rows = torch.from_numpy(item_features(network, items, device, partial(progress, stage)))
-        seen: Rows = torch.zeros(len(items), 0)
+        features: Rows = item_features(network, items, device, partial(progress, stage))
+        seen: Rows = np.zeros((len(items), 0), np.float32)
         starts = np.arange(len(items) + 1)
     else:
         features, starts = crop_features(network, items, device, partial(progress, stage)), items.starts

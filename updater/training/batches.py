@@ -20,8 +20,7 @@ from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from updater import draws
 from updater.outliers.exposure import Exposure
-from updater.training.crop_rows import Crops, Rows, as_images
-from updater.training.pools import draw_crops, forensics_of, rows_at
+from updater.training.crop_rows import Crops, Rows, as_images, draw_crops, forensics_of, rows_at
 from updater.training.precision import half_precision
 from updater.training.processes import by_share
 from updater.training.step import Step
@@ -139,8 +138,8 @@ class Batch:
     """int64 [M], on the device: rows of whatever is kept by item, such as a teacher's logits"""
     target: Tensor
     """int64 [M]"""
-    crops: Tensor
-    """int64 [M], on the device: rows of whatever is kept by crop; those that the items were seen by"""
+    crops: npt.NDArray[np.int64]
+    """[M], rows of whatever is kept by crop; those that the items were seen by"""
     outliers: NetworkOutput | None = None
     """of pseudo-forgeries drawn anew for this batch, which are no items; None in a stage on rows"""
 
@@ -164,7 +163,7 @@ class PreparedBatch:
 
 def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) -> PreparedBatch:
     """Bring a batch's crops to the device, with the forensic features of fresh pseudo-forgeries."""
-    at, seen = torch.from_numpy(drawn.rows).to(step.device), data.crops[drawn.rows]
+    seen = data.crops[drawn.rows]
     if drawn.mirrored is not None:
         seen = mirror_crops(seen, drawn.mirrored)
     if drawn.shifts is not None:
@@ -172,7 +171,10 @@ def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) 
     parts = [as_images(seen, step.device)]
     if drawn.outliers is not None:
         parts.append(as_images(drawn.outliers, step.device))
-    features = [rows_at(data.features, at), *(forensics_of(network, part) for part in parts[1:])]
+    features = [
+        rows_at(data.features, drawn.rows, step.device),
+        *(forensics_of(network, part) for part in parts[1:]),
+    ]
     return PreparedBatch(drawn, tuple(parts), tuple(features))
 
 
@@ -192,8 +194,8 @@ def shift_crops(crops: npt.NDArray[np.uint8], by: npt.NDArray[np.int64]) -> npt.
 
 def ready_rows(step: Step, data: TrainingSet, drawn: Drawn, rows: Rows) -> PreparedBatch:
     """Take a batch's rows; rows: float32 [T, B], the backbone's features of every crop."""
-    at = torch.from_numpy(drawn.rows).to(step.device)
-    return PreparedBatch(drawn, (rows_at(rows, at),), (rows_at(data.features, at),))
+    seen, features = (rows_at(one, drawn.rows, step.device) for one in (rows, data.features))
+    return PreparedBatch(drawn, (seen,), (features,))
 
 
 def pass_batch(step: Step, data: TrainingSet, network: Network, ready: PreparedBatch) -> Batch:
@@ -208,7 +210,7 @@ def pass_batch(step: Step, data: TrainingSet, network: Network, ready: PreparedB
         output=output,
         items=torch.from_numpy(drawn.items).to(step.device),
         target=torch.from_numpy(data.targets[drawn.items]).to(step.device),
-        crops=torch.from_numpy(drawn.rows).to(step.device),
+        crops=drawn.rows,
         outliers=outliers[0] if outliers else None,
     )
 

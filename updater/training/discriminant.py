@@ -19,7 +19,7 @@ from torch import Tensor
 from detector.model.network import SCALED_CLIP, Network
 from updater.data.training_data import LabelledCrops
 from updater.measures import balanced_weights
-from updater.training.pools import item_features
+from updater.training.crop_rows import item_features
 from updater.training.step import Step, TrainedModel, is_real
 from updater.training.sums import Statistics, StatisticsError, on_grid, statistics_of, sums_of
 

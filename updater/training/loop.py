@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from detector.model.network import Network
 from detector.release.manifest import FEATURE_VERSION
 from updater import draws
-from updater.data.stored_rows import StoredRows, joined_rows
+from updater.data.stored_rows import StoredRows, joined_rows, rows_of_items
 from updater.measures import part_whitening
 from updater.outliers.exposure import Exposure, expose
 from updater.training import schemes
@@ -31,9 +31,8 @@ from updater.training.batches import (
     ready_rows,
 )
 from updater.training.batches import TrainingSet as TrainingSet
-from updater.training.crop_rows import Rows
+from updater.training.crop_rows import Rows, crop_features, forensic_rows, pool_rows
 from updater.training.fit import Checkpoint, Descent, TrainingStage, fit
-from updater.training.pools import crop_features, forensic_rows, joined_tensors, pool_rows, rows_of
 from updater.training.precision import one_thread, seed_draws
 from updater.training.step import SCHEDULES, Recipe, Step, load_trained
 from updater.training.weights import put
@@ -67,7 +66,7 @@ def training_set(step: Step, network: Network) -> TrainingSet:
         forged = forensic_rows(
             network, outliers.crops, step.device, lambda *at: step.progress("features of these", *at)
         )
-        features = joined_tensors([features, forged])
+        features = joined_rows([features, forged])
     exposure = Exposure(train, step.without) if count else None
     return TrainingSet(np.array(targets), schemes.fake_columns(names), crops, starts, features, exposure)
 
@@ -207,10 +206,11 @@ def whiten(network: Network, step: Step, data: TrainingSet) -> None:
     items = np.arange(len(step.train))
     if len(items) > _WHITENED_ON:
         items = np.linspace(0, items[-1], _WHITENED_ON).astype(np.int64)
-    crops, starts = rows_of(data.features, data.starts, items)
-    features = pool_rows(crops, starts).cpu().numpy()
+    rows, starts = rows_of_items(data.starts, items)
+    crops = data.features[rows]
+    features = pool_rows(torch.from_numpy(crops), starts).numpy()
     mean, whitening = part_whitening(features, np.array(step.train.families)[items], _WHITENED)
-    whitening /= ((crops.cpu().numpy() - mean) @ whitening).std(0).mean() + 1e-6
+    whitening /= ((crops - mean) @ whitening).std(0).mean() + 1e-6
     network.feature_mean.copy_(torch.from_numpy(mean))
     network.feature_whitening.copy_(torch.from_numpy(whitening))
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from detector.model.scores import NetworkOutput
 from updater.training import schemes
+from updater.training.crop_rows import backbone_rows, classify_in_parts
 from updater.training.loop import Batch, Loss, TrainingSet
-from updater.training.pools import backbone_rows, classify_in_parts
 from updater.training.schemes import Entropy
 from updater.training.step import Step, load_trained
 

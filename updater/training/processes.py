@@ -12,7 +12,7 @@ Without torchrun nothing here has an effect.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -106,12 +106,12 @@ def wait() -> None:
             dist.barrier()
 
 
-def from_first(value: object) -> Any:
-    """Return the first process's object, which is pickled on its way: on GPUs rounding may differ."""
+def broadcast(value: object, rank: int = 0) -> Any:
+    """Return one process's object, the first's if none is named, which is pickled on its way."""
     values = [value]
     if count() > 1:
         with with_peers():
-            dist.broadcast_object_list(values, 0)
+            dist.broadcast_object_list(values, rank)
     return values[0]
 
 
@@ -155,25 +155,6 @@ def by_share(function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     whole = own.new_zeros(total, *own.shape[1:])
     whole[first:end] = own
     return _sum(whole)
-
-
-def from_all(own: Callable[[slice], Tensor], ends: Sequence[int], most: int) -> Iterator[Tensor]:
-    """Yield the rows of all processes in their order, at most so many at a time.
-
-    own: reads some of this process's rows, float32 [n, B]. ends: int [processes + 1], where those of each
-    process begin among all, and where the last ends; none has no row. For all processes at once.
-    """
-    like = own(slice(0, 1))
-    for rank, first in enumerate(ends[:-1]):
-        for at in range(first, ends[rank + 1], most):
-            end = min(at + most, ends[rank + 1])
-            if rank == number():
-                part = own(slice(at - first, end - first)).contiguous()
-            else:
-                part = like.new_empty(end - at, *like.shape[1:])
-            with with_peers():
-                dist.broadcast(part, rank)
-            yield part
 
 
 class _Summed(torch.autograd.Function):

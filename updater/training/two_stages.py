@@ -21,10 +21,9 @@ from detector.model.backbone import NoBackbone
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from updater.training import loop
-from updater.training.crop_rows import Rows
+from updater.training.crop_rows import Rows, backbone_rows, classify_items
 from updater.training.loop import Batch, Loss, Training, TrainingSet, Update, item_weights
 from updater.training.losses import classification, distillation, distilled_items, teacher_logits
-from updater.training.pools import backbone_rows, classify_items
 from updater.training.step import Step, TrainedModel
 
 STAGES = ("backbone", "balanced")

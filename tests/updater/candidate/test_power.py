@@ -16,8 +16,8 @@ from updater.candidate.gate_inputs import output_of
 from updater.candidate.plan import CandidatePlan
 from updater.candidate.power import HeldOutScores, measure_power, power_of
 from updater.data.training_data import Splits
+from updater.training.crop_rows import item_features
 from updater.training.discriminant import Spread, center, rows_of
-from updater.training.pools import item_features
 from updater.training.step import FIRST
 from updater.training.sums import sums_of
 

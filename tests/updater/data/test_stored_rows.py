@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from updater.data import stored_rows
-from updater.data.shards import StoredRowsError, read_shard
-from updater.data.stored_rows import Scratch, StoredRows, chosen_rows, collect_rows, joined_rows, store_rows
+from updater.data.stored_rows import (
+    Scratch,
+    StoredRows,
+    StoredRowsError,
+    chosen_rows,
+    collect_rows,
+    joined_rows,
+    read_shard,
+    store_rows,
+)
 from updater.data.training_data import LabelledCrops
 
 

@@ -15,10 +15,9 @@ from updater.data import stored_rows
 from updater.data.stored_rows import store_rows
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, processes
-from updater.training.crop_rows import shared_rows
+from updater.training.crop_rows import backbone_rows, shared_rows
 from updater.training.loop import Training, item_weights
 from updater.training.losses import classification
-from updater.training.pools import backbone_rows
 from updater.training.processes import add_gradients, by_share
 from updater.training.step import FIRST, Options, Step, TrainedModel
 
@@ -92,16 +91,16 @@ def rows_of_crops(items: LabelledCrops) -> dict[str, torch.Tensor]:
         passed.append(len(images))
         return torch.nn.functional.conv2d(images, torch.ones(5, 3, 3, 3) / 7).mean((2, 3))
 
-    found = {"held": shared_rows(row, items.crops, torch.device("cpu"), lambda done, total: None)}
+    held = shared_rows(row, items.crops, torch.device("cpu"))
     most, stored_rows.MAX_HELD_BYTES = stored_rows.MAX_HELD_BYTES, 64
-    on_disk = shared_rows(row, store_rows(items.crops), torch.device("cpu"), lambda done, total: None)
+    on_disk = shared_rows(row, store_rows(items.crops), torch.device("cpu"))
     stored_rows.MAX_HELD_BYTES = most
     torch.manual_seed(0)
     network = Network(Architecture(backbone="test_efficientnet", crop_px=64, width=8), 2)
     return {
-        **found,
+        "held": torch.from_numpy(held),
         "on_disk": torch.from_numpy(on_disk[:]),
-        "backbone": backbone_rows(network, items.crops, torch.device("cpu")),
+        "backbone": torch.from_numpy(backbone_rows(network, items.crops, torch.device("cpu"))),
         "passed": torch.tensor(sum(passed)),
     }
 

@@ -37,7 +37,7 @@ def data(items):
         torch.tensor([False, True]),
         np.concatenate([items.crops, pseudo.crops]),
         np.concatenate([items.starts, items.starts[-1] + pseudo.starts[1:]]),
-        torch.zeros(36, 0),
+        np.zeros((36, 0), np.float32),
         Exposure(items, frozenset()),
     )
 

@@ -12,8 +12,7 @@ from updater.benchmark.learners.methods import LEARNERS
 from updater.data import stored_rows
 from updater.data.stored_rows import StoredRows, store_rows
 from updater.training import loop
-from updater.training.crop_rows import DeviceMemoryError, by_rows, fitting
-from updater.training.pools import forensics_on
+from updater.training.crop_rows import DeviceMemoryError, by_rows, fitting, forensics_on
 from updater.training.step import Recipe, Step
 
 CPU = torch.device("cpu")

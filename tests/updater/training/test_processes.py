@@ -78,7 +78,7 @@ def test_alone_nothing_is_joined_shared_or_waited_for():
         assert processes.count() == 1
         assert processes.is_first()
         assert torch.equal(processes.by_share(lambda own: own + 1, images), images + 1)
-        assert processes.from_first(images) is images
+        assert processes.broadcast(images) is images
         processes.wait()
         processes.add_gradients([torch.nn.Parameter(images)])
         processes.agree(torch.nn.Linear(1, 1))

@@ -8,8 +8,8 @@ import torch
 
 from detector.release.manifest import Architecture
 from updater.training import discriminant
+from updater.training.crop_rows import item_features
 from updater.training.discriminant import Spread
-from updater.training.pools import item_features
 from updater.training.step import FIRST, Step, TrainedModel
 from updater.training.sums import StatisticsError, on_grid, statistics_of, sums_of
 

@@ -30,7 +30,7 @@ from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
 from updater.progress import Progress
 from updater.training import schemes, step
-from updater.training.processes import from_first, is_first
+from updater.training.processes import broadcast, is_first
 from updater.training.step import TrainedModel
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -122,7 +122,7 @@ class Continual:
     def _remember(self, learnt: TrainedModel, train: LabelledCrops) -> None:
         """Herd the new classes' exemplars, and cut the old ones' to their share of the budget."""
         families = np.array(train.families)
-        features = from_first(herding_features(learnt, train, self.setup.torch_device).cpu()).numpy()
+        features = broadcast(herding_features(learnt, train, self.setup.torch_device).cpu()).numpy()
         counts = {name: len(kept) for name, kept in self.memory.items()} | train.counts()
         # As the papers share it: the same for every class, and what one cannot fill stays empty.
         places = {name: min(self.setup.memory // len(counts), n) for name, n in counts.items()}

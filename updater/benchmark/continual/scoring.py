@@ -27,7 +27,7 @@ from updater.draws import SeedPurpose
 from updater.experts.calibrate import ExpertsSay, calibrated_experts
 from updater.measures import balanced_weights, weighted_quantile
 from updater.training import schemes
-from updater.training.pools import backbone_rows, classify_in_parts, crop_features
+from updater.training.crop_rows import backbone_rows, classify_in_parts, crop_features
 from updater.training.step import TrainedModel
 
 

@@ -20,7 +20,7 @@ from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
 from updater.experts.look import with_expert_logits
 from updater.progress import Progress
-from updater.training.pools import with_crop_features
+from updater.training.crop_rows import with_crop_features
 
 Which = Literal["cddb", "opencil", "synthetic", "deepfakebench", "dfdc", "faceforensics"]
 

@@ -16,8 +16,7 @@ from safetensors.numpy import save
 from ingest.durable import make_folder, write_durably
 from ingest.records import CropPlan, PicturePlan
 from updater.data.layouts.entries import DataError
-from updater.data.shards import read_shard
-from updater.data.stored_rows import StoredRows
+from updater.data.stored_rows import StoredRows, read_shard
 
 _FORMAT = "2"
 

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save
-from torch import Tensor
 
 from detector.features.texture import CropFeatures
 from detector.release.contract import PICTURE
@@ -30,12 +29,10 @@ from ingest.settings import IngestSettings
 from updater.benchmark.data.cache import Piece, fetch, identity, made_once
 from updater.benchmark.data.tasks import item_id
 from updater.data.layouts.entries import DataError
-from updater.data.shards import Shard, read_shard
-from updater.data.stored_rows import StoredRows, joined_rows
+from updater.data.stored_rows import Shard, StoredRows, joined_rows, read_shard
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress, no_progress
-from updater.training.crop_rows import by_rows
-from updater.training.pools import forensics_on
+from updater.training.crop_rows import by_rows, forensics_on
 
 # Small enough that an interrupted reading loses little, large enough to be few files.
 _MOST_MEDIA = 256
@@ -265,10 +262,7 @@ def _features(shard: Shard, forensics: CropFeatures, device: torch.device, *, wa
 
     def encode_features() -> bytes:
         crops = StoredRows([shard])
-        rows = by_rows(
-            forensics_on(device, forensics, crops.shape[1]), crops, device, lambda done, total: None
-        )
-        features = rows.cpu().numpy() if isinstance(rows, Tensor) else rows[:]
+        features = by_rows(forensics_on(device, forensics, crops.shape[1]), crops, device)[:]
         digest = hashlib.sha256(np.ascontiguousarray(features).data).hexdigest()
         return save({"features": features}, {_OF: _provenance(digest, shard)})
 

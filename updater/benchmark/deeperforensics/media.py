@@ -20,7 +20,7 @@ from updater.distortions.files import distort_file, generator_of
 from updater.distortions.methods import distort
 from updater.filters import Picture
 from updater.progress import Progress
-from updater.training.pools import with_crop_features
+from updater.training.crop_rows import with_crop_features
 
 MAX_PIXELS = 50_000_000
 CPU = torch.device("cpu")

@@ -31,8 +31,8 @@ from updater.benchmark.learners.teacher import interpolate
 from updater.data.training_data import LabelledCrops
 from updater.draws import SeedPurpose
 from updater.training import schemes, two_stages
+from updater.training.crop_rows import backbone_rows, classify_items, crop_features
 from updater.training.losses import classification
-from updater.training.pools import backbone_rows, classify_items, crop_features
 from updater.training.step import Step, TrainedModel, with_head
 
 _HELD_OUT = 0.1

@@ -38,10 +38,9 @@ from detector.model.backbone import NoBackbone
 from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from updater.training import loop, two_stages
-from updater.training.crop_rows import Rows
+from updater.training.crop_rows import Rows, rows_at
 from updater.training.loop import Batch, Loss, Training, TrainingSet
 from updater.training.losses import TEMPERATURE, classification, distilled_items, soft_cross_entropy
-from updater.training.pools import rows_at
 from updater.training.step import Step, TrainedModel
 
 BOOSTING_BETA = 0.96
@@ -222,8 +221,8 @@ def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, rows: Rows
 
     def total(batch: Batch) -> Tensor:
         with torch.no_grad():
-            seen, features = rows_at(rows, batch.crops), rows_at(data.features, batch.crops)
-            teacher = all_logits(boosted.classify(seen, features))
+            read = (rows_at(one, batch.crops, step.device) for one in (rows, data.features))
+            teacher = all_logits(boosted.classify(*read))
         student = all_logits(batch.output)
         return balanced_distillation(student, teacher, weight[: student.shape[1]])
 

@@ -102,9 +102,9 @@ def _loss(step: Step, network: Network, data: TrainingSet, stored: Latents) -> L
     def total(batch: Batch) -> Tensor:
         new = len(batch.items)
         drawn = torch.multinomial(stored.weight, max(1, round(share * new)), replacement=True)
-        drawn = drawn.to(step.device)
+        crops, drawn = drawn.numpy(), drawn.to(step.device)
         output = network.classify(stored.rows[drawn], stored.features[drawn])
-        replayed = Batch(output, drawn, stored.target[drawn], drawn)
+        replayed = Batch(output, drawn, stored.target[drawn], crops)
         value = (new * loss(batch) + len(drawn) * loss(replayed)) / (new + len(drawn))
         if weight:
             with torch.no_grad():
@@ -119,7 +119,7 @@ def _rows_to_keep(step: Step, trained: two_stages.TwoStageModel) -> dict[str, Te
     """Return the rows and the features of each item, as they are now."""
     starts = step.train.starts
     return {
-        f"{part}.{one}": torch.as_tensor(values[starts[i] : starts[i + 1]]).cpu().clone()
+        f"{part}.{one}": torch.tensor(values[starts[i] : starts[i + 1]])
         for i, one in enumerate(step.train.ids)
         for part, values in (("rows", trained.rows), ("features", trained.data.features))
     }

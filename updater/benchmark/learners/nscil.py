@@ -164,7 +164,7 @@ def covariances(network: Network, crops: Crops, features: Rows) -> Covariances:
     with torch.no_grad(), _watch_inputs(network, sums, counts):
         for start in range(0, len(crops), _CROPS_AT_ONCE):
             rows = slice(start, start + _CROPS_AT_ONCE)
-            images, own = as_images(crops[rows], device), torch.as_tensor(features[rows]).to(device)
+            images, own = as_images(crops[rows], device), torch.from_numpy(features[rows]).to(device)
             network.classify(network.backbone(network.front(images)), own)
     return {name: ((sums[name] / counts[name]).float(), float(counts[name])) for name in sums}
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from detector.model.scores import NetworkOutput
+from updater.training.crop_rows import backbone_rows, rows_at
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import distilled_items, soft_cross_entropy, teacher_logits
-from updater.training.pools import backbone_rows, rows_at
 from updater.training.step import Step, load_trained
 
 
@@ -20,7 +20,7 @@ def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOu
 
     def of(batch: Batch) -> NetworkOutput:
         with torch.no_grad():
-            return old.classify(rows_at(rows, batch.crops), rows_at(data.features, batch.crops))
+            return old.classify(*(rows_at(one, batch.crops, step.device) for one in (rows, data.features)))
 
     return of
 

@@ -230,7 +230,7 @@ def test_features_are_computed_once_and_again_where_their_file_is_damaged(tmp_pa
     chosen = crops.take(np.array([4, 1]))
     device = torch.device("cpu")
     found = stored_features(chosen, device)
-    plain = by_rows(features_module.CropFeatures(32), crops[:], device, lambda done, total: None).numpy()
+    plain = by_rows(features_module.CropFeatures(32), crops[:], device)
     assert np.array_equal(found[:], plain[[4, 1]])
     (file,) = (path for path in (tmp_path / "crops").iterdir() if ".features-" in path.name)
     whole = file.read_bytes()

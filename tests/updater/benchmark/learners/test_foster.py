@@ -10,8 +10,8 @@ from detector.model.network import Network
 from detector.release.manifest import Architecture
 from updater.benchmark.learners import foster
 from updater.benchmark.learners.foster import Boosted, Joint
+from updater.training.crop_rows import backbone_rows, classify_items, forensic_rows
 from updater.training.loop import Batch, training_set
-from updater.training.pools import classify_items, forensic_rows
 from updater.training.step import FIRST, Options, Step
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
@@ -148,7 +148,8 @@ def test_the_new_family_is_learnt_and_the_old_one_kept(labelled):
     counts = {"a/real": 16, "a/blocky": 16, "b/real": 30, "b/striped": 30}
     learnt = foster.learn(Step(labelled(counts, seed=1), CLASSES, bare, first, recipe=recipe, seed=2))
     fresh = labelled({"a/blocky": 15, "b/striped": 15}, seed=2)
-    rows, features = torch.zeros(60, 0), forensic_rows(learnt.network, fresh.crops, torch.device("cpu"))
+    crops, cpu = fresh.crops, torch.device("cpu")
+    rows, features = backbone_rows(learnt.network, crops, cpu), forensic_rows(learnt.network, crops, cpu)
     said = classify_items(learnt.network, rows, features, fresh.starts).logits.argmax(1)
     assert (said[:15] == 1).float().mean() > 0.8
     assert (said[15:] == 3).float().mean() > 0.8

@@ -12,8 +12,8 @@ from detector.model.network import CosineHead, Network
 from detector.release.manifest import Architecture
 from updater.benchmark.learners import bias_correction, icarl
 from updater.benchmark.learners.bias_correction import learn_bic, learn_wa
+from updater.training.crop_rows import backbone_rows, classify_items, forensic_rows
 from updater.training.loop import start
-from updater.training.pools import backbone_rows, classify_items, forensic_rows
 from updater.training.step import FIRST, Options, Step, TrainedModel, load_trained
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)

@@ -13,8 +13,8 @@ from updater.benchmark.learners import lrcil
 from updater.benchmark.learners.foster import balanced_distillation
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.rejection.energy_margins import PUBLISHED, WEIGHT, energy_loss
+from updater.training.crop_rows import backbone_rows, classify_items, forensic_rows
 from updater.training.losses import distillation, soft_cross_entropy
-from updater.training.pools import backbone_rows, classify_items, forensic_rows
 from updater.training.step import FIRST, Options, Step, TrainedModel
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
@@ -33,9 +33,7 @@ def features(labelled):
         network = Network(TINY, 2)
     first = labelled({"a/real": 4, "a/blocky": 4})
     both = labelled({"a/real": 2, "a/blocky": 2, "b/real": 4, "b/striped": 4}, seed=1)
-    return [
-        replace(one, crop_features=forensic_rows(network, one.crops, CPU).numpy()) for one in (first, both)
-    ]
+    return [replace(one, crop_features=forensic_rows(network, one.crops, CPU)) for one in (first, both)]
 
 
 def steps(features, options):
@@ -206,8 +204,8 @@ def update(items, first, **changes):
 
 def test_latents_are_the_rows_of_the_time(items, first):
     train = items[0]
-    rows = backbone_rows(first.network, train.crops, CPU)
-    features = forensic_rows(first.network, train.crops, CPU)
+    parts = backbone_rows(first.network, train.crops, CPU), forensic_rows(first.network, train.crops, CPU)
+    rows, features = map(torch.from_numpy, parts)
     for number, one in enumerate(train.ids):
         assert torch.allclose(first.kept[f"rows.{one}"], rows[2 * number : 2 * number + 2], atol=1e-5)
         assert torch.allclose(first.kept[f"features.{one}"], features[2 * number : 2 * number + 2], atol=1e-4)
@@ -225,7 +223,7 @@ def test_an_update_never_looks_at_the_exemplars_crops_and_keeps_their_latents(it
     for one in step.train.ids[:3]:
         assert torch.equal(once.kept[f"rows.{one}"], first.kept[f"rows.{one}"])
     new = step.train.ids[3]
-    rows = backbone_rows(once.network, step.train.crops[6:8], CPU)
+    rows = torch.from_numpy(backbone_rows(once.network, step.train.crops[6:8], CPU))
     assert torch.allclose(once.kept[f"rows.{new}"], rows, atol=1e-5)
 
 

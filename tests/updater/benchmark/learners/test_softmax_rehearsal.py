@@ -12,8 +12,8 @@ from detector.release.manifest import Architecture
 from updater.benchmark.learners import lucir
 from updater.data.training_data import LabelledCrops
 from updater.training import two_stages
+from updater.training.crop_rows import backbone_rows, classify_items, draw_crops, forensic_rows, pool_rows
 from updater.training.losses import distillation
-from updater.training.pools import backbone_rows, classify_items, draw_crops, forensic_rows, pool_rows
 from updater.training.step import FIRST, UPDATE, Options, Step, TrainedModel
 
 SMALL = Architecture(backbone="lcnet_035", crop_px=64, width=16)
