@@ -145,11 +145,7 @@ def test_migrate_that_cannot_says_why_in_one_line_and_1(engine, url, monkeypatch
 
 
 def test_a_process_that_holds_a_table_stops_a_migration_for_a_bounded_time_and_nothing_is_half_done(
-    engine,
-    url,
-    tmp_path,
-    monkeypatch,
-    capsys,
+    engine, url, tmp_path, monkeypatch, capsys
 ):
     assert main(["migrate"]) == 0
     before = layouts(engine)

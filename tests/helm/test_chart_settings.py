@@ -188,12 +188,7 @@ def test_torchserve_which_runs_what_an_artifact_brings_gets_no_secret(render, sc
     ],
 )
 def test_threads_are_the_containers_processors_unless_they_are_set(
-    render,
-    container,
-    place,
-    setting,
-    processors,
-    expected,
+    render, container, place, setting, processors, expected
 ):
     name = "_".join(("FORGEWATCH", *setting)).upper()
     over: Any = {place[0]: {place[1]: {"resources": processors}}}

@@ -83,9 +83,7 @@ def test_bursts_of_scores_are_correlated_within_and_only_there(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_drift_by_more_takes_fewer_items_either_way_and_later_tests_take_longer(
-    monkeypatch,
-):
+def test_a_drift_by_more_takes_fewer_items_either_way_and_later_tests_take_longer(monkeypatch):
     monkeypatch.setattr(drift_power, "SHIFTS", (-1.0, 2.0))
     monkeypatch.setattr(drift_power, "NUMBERS", (1, 200))
     first_low, first_high, later_low, later_high = drift_power.drift_power(300, 6, 0, lambda *at: None)

@@ -198,9 +198,7 @@ def test_what_was_backed_up_is_all_there_again_and_goes_on(stack, copy):
     assert stack.ids() == list(range(9))
 
 
-def test_rows_older_than_the_crops_delete_only_what_no_row_names_and_take_the_rest_again(
-    stack,
-):
+def test_rows_older_than_the_crops_delete_only_what_no_row_names_and_take_the_rest_again(stack):
     stack.remember(range(4))
     stack.dump("before")
     named = stack.held()

@@ -102,14 +102,7 @@ def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
     ],
 )
 def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
-    trials,
-    champion,
-    stream,
-    tmp_path,
-    change,
-    befalls,
-    request,
-    bar,
+    trials, champion, stream, tmp_path, change, befalls, request, bar
 ):
     challenger = trials.challenger(champion, tmp_path / "challenger", change)
     quiet_s = time.monotonic()

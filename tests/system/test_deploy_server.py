@@ -102,10 +102,7 @@ def test_an_approval_by_the_command_line_reaches_the_topic_and_the_server_ends_o
 
 
 def test_a_row_that_a_killed_server_could_not_publish_is_published_by_the_next(
-    environment,
-    untrained_artifact,
-    candidate_of,
-    tmp_path,
+    environment, untrained_artifact, candidate_of, tmp_path
 ):
     with serving(environment) as process:
         propose(environment, untrained_artifact, candidate_of(untrained_artifact))

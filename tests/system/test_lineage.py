@@ -60,10 +60,7 @@ def verdicts(ingest: IngestSettings, *offsets: int) -> list[Verdict]:
 
 
 def test_what_the_watch_read_is_found_read_again_and_forgotten_with_the_topic(
-    ingest,
-    memory,
-    find,
-    monkeypatch,
+    ingest, memory, find, monkeypatch
 ):
     monkeypatch.setattr(watch, "_FORGET_INTERVAL_S", 0.5)
     topic, said = ingest.topic(VERDICTS), verdicts(ingest, 7, 8, 9)

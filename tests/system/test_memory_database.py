@@ -36,14 +36,7 @@ def await_that(condition: Callable[[], object]) -> None:
 @pytest.mark.bar("C2")
 @pytest.mark.parametrize(("fault", "said"), [("restarted", ""), ("read_only", "read-only transaction")])
 def test_the_memory_s_worker_waits_for_its_database_says_so_and_loses_nothing(
-    request,
-    broker,
-    fork,
-    postgresql_url,
-    tmp_path,
-    fault,
-    said,
-    bar,
+    request, broker, fork, postgresql_url, tmp_path, fault, said, bar
 ):
     begin: Begin = request.getfixturevalue(fault)
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=uuid.uuid4().hex)

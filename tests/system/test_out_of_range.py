@@ -101,9 +101,7 @@ def test_what_retention_removed_unread_is_counted_once_by_the_group_and_told(ing
     assert lost() - before == 5
 
 
-def test_what_retention_removes_under_a_running_reader_is_counted_and_what_is_under_way_is_not(
-    ingest,
-):
+def test_what_retention_removes_under_a_running_reader_is_counted_and_what_is_under_way_is_not(ingest):
     produce(ingest, 0, 3)
     group = f"g-{uuid.uuid4().hex}"
     before = lost()
@@ -124,9 +122,7 @@ def test_what_retention_removes_under_a_running_reader_is_counted_and_what_is_un
     assert lost() - before == 7 - len(rest)
 
 
-def test_ends_of_transactions_that_retention_removed_are_not_taken_for_records(
-    ingest,
-):
+def test_ends_of_transactions_that_retention_removed_are_not_taken_for_records(ingest):
     group = f"g-{uuid.uuid4().hex}"
     before = lost()
     with Source(ingest, group) as source, TransactionalSink(ingest, "producer") as producer:
@@ -140,9 +136,7 @@ def test_ends_of_transactions_that_retention_removed_are_not_taken_for_records(
     assert lost() == before
 
 
-def test_an_offset_beyond_the_end_of_the_log_is_told_and_nothing_that_the_log_has_is_passed_over(
-    ingest,
-):
+def test_an_offset_beyond_the_end_of_the_log_is_told_and_nothing_that_the_log_has_is_passed_over(ingest):
     group = f"g-{uuid.uuid4().hex}"
     produce(ingest, 0, 4)
     place_at(ingest, group, 50)

@@ -162,12 +162,7 @@ def replay_until_done(forgewatch: Run) -> int:
 @pytest.mark.bar("B6")
 @pytest.mark.parametrize("before_commit", [True, False])
 def test_each_letter_is_replayed_once_though_transactions_break(
-    settings,
-    forgewatch,
-    refused,
-    monkeypatch,
-    bar,
-    before_commit,
+    settings, forgewatch, refused, monkeypatch, bar, before_commit
 ):
     break_transactions(monkeypatch, 3, before_commit=before_commit)
     broken = replay_until_done(forgewatch)

@@ -87,9 +87,7 @@ def test_a_rollout_loses_nothing_doubles_nothing_and_stands_where_it_stood_whate
 
 
 @pytest.mark.usefixtures("stream")
-def test_a_consumer_that_commits_its_offsets_by_itself_doubles_answers_when_it_is_killed(
-    trials,
-):
+def test_a_consumer_that_commits_its_offsets_by_itself_doubles_answers_when_it_is_killed(trials):
     broker, answers = trials.ingest.bootstrap_servers, "answers"
     ensure_topics(trials.ingest, [Topic(answers, 1000, 1)])
     told, counted = reader_of(broker, answers), Counter[bytes]()

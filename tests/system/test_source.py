@@ -38,9 +38,7 @@ def waiting_s() -> float:
     return age_s
 
 
-def test_the_lag_in_seconds_grows_while_nothing_is_answered_and_is_0_once_all_is(
-    settings,
-):
+def test_the_lag_in_seconds_grows_while_nothing_is_answered_and_is_0_once_all_is(settings):
     old = int((time.time() - 3600) * 1000)
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
     for partition in (0, 1):
@@ -76,9 +74,7 @@ def test_a_source_that_has_read_a_transaction_to_its_end_is_not_behind(settings)
         assert waiting_s() == 0
 
 
-def test_what_the_broker_finds_too_large_is_told_apart_and_nothing_of_its_transaction_is_committed(
-    settings,
-):
+def test_what_the_broker_finds_too_large_is_told_apart_and_nothing_of_its_transaction_is_committed(settings):
     name = f"narrow-{uuid.uuid4().hex}"
     ensure_topics(settings, [Topic(name, 40_000)])
     small, large = OutRecord(name, b"small", b"v" * 10_000), OutRecord(name, b"large", b"v" * 60_000)

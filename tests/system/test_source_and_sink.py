@@ -250,9 +250,7 @@ def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(settings):
     assert next(record for record in records if record.value == b"odd").headers == (("??", b"1"),)
 
 
-def test_two_producers_of_one_transactional_id_do_not_put_each_other_out_in_silence(
-    settings,
-):
+def test_two_producers_of_one_transactional_id_do_not_put_each_other_out_in_silence(settings):
     name = f"slot-{uuid.uuid4().hex}"
     record = OutRecord(out_topic(settings), None, b"x")
     with TransactionalSink(settings, name) as first:

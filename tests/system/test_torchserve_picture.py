@@ -201,11 +201,7 @@ def test_a_request_beyond_the_limit_is_told_apart_and_the_connection_goes_on(
 
 @pytest.mark.parametrize("max_request_bytes", [DetectorSettings().max_request_bytes, 50_000_000])
 def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
-    stock_client,
-    stock_settings,
-    untrained_artifact,
-    max_request_bytes,
-    monkeypatch,
+    stock_client, stock_settings, untrained_artifact, max_request_bytes, monkeypatch
 ):
     monkeypatch.setattr("detector.batch.MOST_CROPS", 10_000)
     sandbox: Any = Decoding()
@@ -228,10 +224,7 @@ def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
 
 
 def test_an_item_that_never_fits_is_the_only_one_without_a_verdict(
-    stock_client,
-    stock_settings,
-    untrained_artifact,
-    monkeypatch,
+    stock_client, stock_settings, untrained_artifact, monkeypatch
 ):
     sandbox: Any = Decoding()
     records = [InRecord("media", 0, i, 0, None, b"\x89PNG" + bytes([i]), ()) for i in range(2)]

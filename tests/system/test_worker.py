@@ -146,11 +146,7 @@ def poll_interval_s(monkeypatch: pytest.MonkeyPatch) -> float:
 
 @pytest.mark.parametrize("polls", [True, False], ids=["polls", "control: waits for its batch alone"])
 def test_a_batch_that_outlasts_the_poll_interval_is_done_once(
-    broker,
-    untrained_artifact,
-    monkeypatch,
-    poll_interval_s,
-    polls,
+    broker, untrained_artifact, monkeypatch, poll_interval_s, polls
 ):
     if not polls:
         monkeypatch.setattr(Worker, "_stay_a_member", lambda _: None)

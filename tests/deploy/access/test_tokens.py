@@ -128,9 +128,7 @@ def test_the_settings_tokens_are_an_admin_s_and_two_machines(settings):
         assert tokens.person_of(hash_of("u")) == Person("updater", frozenset({"updater"}), "token")
 
 
-def test_where_every_admin_s_token_has_ended_the_settings_token_lets_in_again(
-    settings,
-):
+def test_where_every_admin_s_token_has_ended_the_settings_token_lets_in_again(settings):
     """And without it nobody gets in: a stack that had people is not open to everybody again."""
     statuses = []
     for given in (settings, settings.model_copy(update={"token": SecretStr("s")})):

@@ -60,13 +60,7 @@ from updater.training.step import Recipe
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(
-    words,
-    said,
-    tmp_path,
-    monkeypatch,
-    capsys,
-):
+def test_what_is_wrong_is_one_line(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no folder")
     assert main(["benchmark", "forgerynet", *words]) != 0

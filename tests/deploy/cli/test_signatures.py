@@ -79,12 +79,7 @@ def test_doctor_finds_a_key_that_cannot_sign_and_signers_that_cannot_be_read(sig
 
 @pytest.mark.bar("P1")
 def test_a_release_that_was_not_signed_cannot_be_approved_until_it_is(
-    unsigned,
-    answered,
-    services,
-    signer,
-    make_signer,
-    bar,
+    unsigned, answered, services, signer, make_signer, bar
 ):
     bar.count(2)
     digest = unsigned.digest
@@ -121,9 +116,7 @@ OF_DEPLOY = {"deploy server", "clock", "ledger", "artifacts", "lag"}
 OF_OTHERS = {"databases", "broker", "topics", "processes", "served release", "releases topic"}
 
 
-def test_the_doctor_finds_nothing_wrong_with_what_only_others_know_the_address_of(
-    nothing_set,
-):
+def test_the_doctor_finds_nothing_wrong_with_what_only_others_know_the_address_of(nothing_set):
     nothing_set.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_ports().deploy}")
     found = {name: examine(name) for name in OF_DEPLOY | OF_OTHERS | {"supervisor", "alerts"}}
     assert {name for name, each in found.items() if each.verdict == "WRONG"} == OF_DEPLOY

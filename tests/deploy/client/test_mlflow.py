@@ -88,14 +88,7 @@ def settings(settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> Deplo
 
 
 def test_a_release_is_exported_shown_and_shown_as_before(
-    tmp_path,
-    served,
-    services,
-    put,
-    propose,
-    untrained_artifact,
-    monkeypatch,
-    capsys,
+    tmp_path, served, services, put, propose, untrained_artifact, monkeypatch, capsys
 ):
     propose(untrained_artifact)
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)

@@ -45,9 +45,7 @@ def test_where_another_server_answers_it_says_so(answer, said):
             thread.join()
 
 
-def test_the_doctor_is_content_without_a_prometheus_but_not_with_one_that_is_away(
-    monkeypatch,
-):
+def test_the_doctor_is_content_without_a_prometheus_but_not_with_one_that_is_away(monkeypatch):
     monkeypatch.delenv("FORGEWATCH_DEPLOY_PROMETHEUS_URL", raising=False)
     assert examine("alerts").ok
     monkeypatch.setenv("FORGEWATCH_DEPLOY_PROMETHEUS_URL", f"http://127.0.0.1:{free_port()}")

@@ -64,10 +64,7 @@ def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(untrained_art
 
 
 def test_what_is_not_called_real_has_a_map_unless_maps_mark_too_many_genuine_pictures(
-    untrained_artifact,
-    localized_artifact,
-    tmp_path,
-    monkeypatch,
+    untrained_artifact, localized_artifact, tmp_path, monkeypatch
 ):
     (path := tmp_path / "a.png").write_bytes(picture(0))
     ingest = IngestSettings()

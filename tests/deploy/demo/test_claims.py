@@ -171,9 +171,7 @@ def test_a_fault_breaks_a_claim(told, fault):
     assert not all(told(**fault).values())
 
 
-def test_what_is_claimed_of_the_default_choice_is_not_claimed_of_others(
-    told,
-):
+def test_what_is_claimed_of_the_default_choice_is_not_claimed_of_others(told):
     assert set(told()) - set(told(unseen="another")) == {
         "before: 80% of the unseen fakes are not called real",
         "before: 50% of the unseen fakes are called unknown",

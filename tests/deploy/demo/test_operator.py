@@ -89,11 +89,7 @@ def test_the_operator_approves_no_release_with_a_broken_gate_and_says_who_is_to_
 
 
 def test_up_asks_for_no_persons_token_where_a_release_is_live(
-    served,
-    services,
-    make_artifact,
-    propose,
-    tmp_path,
+    served, services, make_artifact, propose, tmp_path
 ):
     artifact = make_artifact()
     propose(artifact)

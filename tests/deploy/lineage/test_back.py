@@ -85,13 +85,7 @@ def test_an_unknown_one_is_read_from_the_memory_where_no_topic_has_it(http, stor
     assert found["release"]["release"]["digest"] == story.first.digest
 
 
-def test_a_release_from_before_there_were_snapshots_says_so(
-    http,
-    make_artifact,
-    go_live,
-    note,
-    monkeypatch,
-):
+def test_a_release_from_before_there_were_snapshots_says_so(http, make_artifact, go_live, note, monkeypatch):
     old = make_artifact()
     go_live(old, "bea")
     verdict = make_verdict(make_item(7, topic=MEDIA), release=old.digest)
@@ -176,12 +170,7 @@ def test_an_exemplar_leads_to_the_releases_whose_snapshot_has_it(http, story):
     assert http.get(f"/lineage/exemplars/{MEDIA}-0-6").status_code == 404
 
 
-def test_releases_from_before_there_were_snapshots_are_named(
-    http,
-    make_artifact,
-    propose,
-    story,
-):
+def test_releases_from_before_there_were_snapshots_are_named(http, make_artifact, propose, story):
     old = make_artifact(story.second, ("inpainted",))
     propose(old)
     found = http.get("/lineage/labels/3").json()

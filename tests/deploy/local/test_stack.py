@@ -88,9 +88,7 @@ def test_a_taken_port_gives_way_to_a_free_one_and_is_told(console):
     assert said(console) == told
 
 
-def test_every_variable_of_a_stack_is_a_setting_that_its_room_understands(
-    monkeypatch,
-):
+def test_every_variable_of_a_stack_is_a_setting_that_its_room_understands(monkeypatch):
     variables = settings_of_a_stack()
     for variable, value in variables.items():
         _, room, name = variable.split("_", 2)
@@ -110,9 +108,7 @@ def test_no_state_of_a_stack_is_left_to_a_default_path():
                 assert f"FORGEWATCH_{room}_{name.upper()}" in variables
 
 
-def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credentials(
-    monkeypatch,
-):
+def test_a_persons_tuning_is_kept_but_not_addresses_nor_another_brokers_credentials(monkeypatch):
     monkeypatch.setenv("FORGEWATCH_UPDATER_SCHEDULE", "0 3 * * *")
     monkeypatch.setenv("FORGEWATCH_MEMORY_DATABASE_URL", "sqlite:////elsewhere")
     monkeypatch.setenv("FORGEWATCH_INGEST_SECURITY_PROTOCOL", "SASL_SSL")

@@ -45,13 +45,7 @@ def run(
     return run
 
 
-def test_what_is_done_in_any_room_is_told_of(
-    telling,
-    http,
-    receiver,
-    make_artifact,
-    propose,
-):
+def test_what_is_done_in_any_room_is_told_of(telling, http, receiver, make_artifact, propose):
     artifact = make_artifact()
     propose(artifact)
     approved = {"evaluation_digest": artifact.manifest.files["evaluation.json"]}

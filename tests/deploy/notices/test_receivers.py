@@ -70,14 +70,7 @@ def test_a_webhook_that_nobody_listens_at_is_said_to_be_so(telling, record, make
 
 
 @pytest.mark.parametrize("follows", [False, True])
-def test_a_redirect_leads_to_no_other_host(
-    telling,
-    record,
-    make_receiver,
-    act,
-    monkeypatch,
-    follows,
-):
+def test_a_redirect_leads_to_no_other_host(telling, record, make_receiver, act, monkeypatch, follows):
     """Were it followed, the notice would arrive there."""
     here, elsewhere = make_receiver(), make_receiver()
     here.answer = lambda _: 307
@@ -96,14 +89,7 @@ def test_a_redirect_leads_to_no_other_host(
     assert bool(elsewhere.got) == follows
 
 
-def test_no_log_shows_a_url_whatever_its_level(
-    telling,
-    record,
-    receiver,
-    act,
-    caplog,
-    capfd,
-):
+def test_no_log_shows_a_url_whatever_its_level(telling, record, receiver, act, caplog, capfd):
     caplog.set_level("DEBUG")
     receiver.answer = lambda number: [500, 302, "drop", 204][number]
     with telling(record, receiver.webhook("/topsecret")) as notices:

@@ -65,11 +65,7 @@ def test_over_twenty_restarts_amid_sending_none_is_lost_and_none_overtakes(telli
 
 
 def test_a_cursor_that_moved_before_its_notice_was_taken_would_lose_some(
-    telling,
-    record,
-    receiver,
-    act,
-    monkeypatch,
+    telling, record, receiver, act, monkeypatch
 ):
     post = Sender._post
 

@@ -186,11 +186,7 @@ def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
 
 @pytest.mark.slow
 def test_a_map_is_shown_over_the_picture_unless_the_release_marks_too_many_genuine_ones(
-    page,
-    services,
-    localized_artifact,
-    candidate_of,
-    monkeypatch,
+    page, services, localized_artifact, candidate_of, monkeypatch
 ):
     monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
     take_live(services, localized_artifact, candidate_of)

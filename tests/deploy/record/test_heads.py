@@ -118,12 +118,7 @@ def untouched(shell: sqlite3.Connection, published: object) -> Iterator[sqlite3.
 @pytest.mark.parametrize("tampering", [edit, delete, insert, cut, recompute, forge_acceptance])
 @pytest.mark.parametrize("compaction", [False, True])
 def test_of_a_hundred_tamperings_of_each_kind_all_are_noticed_where_they_begin(
-    record,
-    published,
-    shell,
-    untouched,
-    tampering,
-    compaction,
+    record, published, shell, untouched, tampering, compaction
 ):
     """With what compaction leaves, a chain that was computed anew is noticed, and the place is a range."""
     rng, heads = np.random.default_rng(23), compacted(published) if compaction else published
@@ -208,11 +203,7 @@ def test_a_forged_head_of_more_acts_is_one_line_and_is_settled_by_an_admin(recor
 
 @pytest.mark.parametrize("tampering", [cut, recompute, "head", "other head", "restored"])
 def test_a_difference_that_changed_after_it_was_seen_is_not_accepted(
-    record,
-    published,
-    shell,
-    untouched,
-    tampering,
+    record, published, shell, untouched, tampering
 ):
     """That it is whole again is a change, too."""
     cut(shell, record.id, 100, np.random.default_rng(0))

@@ -154,9 +154,7 @@ def test_approving_and_going_live_are_two_moves(new_history):
     assert live.digest == A
 
 
-def test_a_promotion_retires_the_release_before_and_lets_its_other_children_expire(
-    new_history,
-):
+def test_a_promotion_retires_the_release_before_and_lets_its_other_children_expire(new_history):
     history = new_history(*go_live(A), ("propose", B), ("propose", C), ("approve", C))
     assert history.wish("approve", B)
     assert history.wish("promote", B)
@@ -169,18 +167,14 @@ def test_a_promotion_retires_the_release_before_and_lets_its_other_children_expi
     assert (rollout.stable, rollout.previous) == (B, A)
 
 
-def test_of_two_proposals_on_one_parent_the_second_is_refused_once_the_first_is_live(
-    new_history,
-):
+def test_of_two_proposals_on_one_parent_the_second_is_refused_once_the_first_is_live(new_history):
     history = new_history(*go_live(A), *go_live(B))
     with pytest.raises(ApprovalError, match="compared with aaaaaaaaaaaa, but bbbbbbbbbbbb is live") as said:
         history.moves("propose", C, A)
     assert "forgewatch update" in str(said.value)
 
 
-def test_a_proposal_of_an_older_ledger_that_never_expired_is_refused_at_its_approval(
-    new_history,
-):
+def test_a_proposal_of_an_older_ledger_that_never_expired_is_refused_at_its_approval(new_history):
     history = new_history(*go_live(A), ("propose", B), ("propose", C), ("approve", B))
     moves = history.moves("promote", B)
     history.force(*(move for move in moves if move.action != "expire"))
@@ -229,9 +223,7 @@ def test_approving_another_evaluation_than_the_proposed_one_is_refused(new_histo
         history.approve(A, evaluation_digest="0" * 64)
 
 
-def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is_refused(
-    new_history,
-):
+def test_proposing_twice_writes_once_and_other_evidence_under_the_same_digest_is_refused(new_history):
     history = new_history(("propose", A))
     assert history.moves("propose", A) == []
     other = history.candidate(A, None).model_copy(update={"update": 2})

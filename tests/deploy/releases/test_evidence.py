@@ -198,9 +198,7 @@ def approved(history: Any, accept: dict[str, str]) -> list[Move]:
     return history.approve(DIGEST, accept=accept)
 
 
-def test_a_candidate_of_which_a_gate_does_not_hold_waits_as_proposed_with_findings(
-    with_findings,
-):
+def test_a_candidate_of_which_a_gate_does_not_hold_waits_as_proposed_with_findings(with_findings):
     release = replay(with_findings.events).releases[DIGEST]
     assert (release.state, [gate.name for gate in release.candidate.findings]) == (
         "proposed with findings",

@@ -162,9 +162,7 @@ def test_twenty_labels_settle_what_is_inconclusive(begun):
     assert len(replay(begun.events).trial.labels) == 20
 
 
-def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_same_one_again(
-    begun,
-):
+def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_same_one_again(begun):
     with pytest.raises(ApprovalError, match="another person must judge"):
         moves.judge(begun.events, B, {"m-0-1": "gan"}, "updater", begun.terms)
     for actor in ("eve", " EVE", "bob"):
@@ -228,9 +226,7 @@ def test_what_a_canary_answered_is_taken_back_from_its_first_word_on(begun):
     assert replay(begun.events).rollout(LEDGER).retractions == ()
 
 
-def test_a_release_that_goes_live_while_it_is_taken_back_is_trusted_until_it_is_rolled_back_again(
-    begun,
-):
+def test_a_release_that_goes_live_while_it_is_taken_back_is_trusted_until_it_is_rolled_back_again(begun):
     step(begun)
     begun.force(*approval.rollback(begun.events, TakeOut(reason="odd"), begun.evidence(A), "ada"))
     (first,) = replay(begun.events).retractions

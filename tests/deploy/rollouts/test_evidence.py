@@ -187,9 +187,7 @@ def test_names_without_a_history_pass_and_fail_nothing_however_many_they_are(com
         assert check(found, NOT_ALONE, **{NOT_ALONE: "our cameras"}).state == "waived"
 
 
-def test_a_source_that_a_person_left_out_counts_nowhere_and_by_their_word_one_may_decide(
-    compared,
-):
+def test_a_source_that_a_person_left_out_counts_nowhere_and_by_their_word_one_may_decide(compared):
     def filled(*without: str, known: Sequence[str] = ("odd", *HONEST), **given: Any) -> Any:
         found, numbers = of_sources(known, without, **given), itertools.count()
         for unit, source in itertools.product(range(150), ("odd", "a name", *HONEST[:2])):
@@ -205,9 +203,7 @@ def test_a_source_that_a_person_left_out_counts_nowhere_and_by_their_word_one_ma
     assert filled("odd", "a name", known=(), alone=True) == ("passed", 300)
 
 
-def test_sources_that_agree_pass_and_fail_and_one_with_few_items_of_others_passes_nothing(
-    compared,
-):
+def test_sources_that_agree_pass_and_fail_and_one_with_few_items_of_others_passes_nothing(compared):
     for said, state in (("real", "passed"), ("unknown", "failed")):
         found, numbers = of_sources(HONEST), itertools.count()
         for unit in range(150):

@@ -65,13 +65,7 @@ def body(
     return {"evaluation_digest": candidate_of(artifact).evaluation_digest, **more}
 
 
-def test_who_asked_is_on_the_ledger_and_another_approves(
-    http,
-    bearer,
-    asked_for,
-    candidate_of,
-    services,
-):
+def test_who_asked_is_on_the_ledger_and_another_approves(http, bearer, asked_for, candidate_of, services):
     path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of)
     assert http.get(path, headers=bearer["ann"]).json()["requested_by"] == "ann"
     refused = http.post(f"{path}/approve", json=wanted, headers=bearer["ann"])
@@ -96,11 +90,7 @@ def test_who_asked_is_on_the_ledger_and_another_approves(
 
 
 def test_a_token_that_somebody_gave_or_got_approves_nothing_of_theirs_though_it_ended(
-    http,
-    bearer,
-    asked_for,
-    candidate_of,
-    services,
+    http, bearer, asked_for, candidate_of, services
 ):
     """ann's update; cem and root gave the tokens of these chains, some of which are revoked by now."""
 
@@ -126,11 +116,7 @@ def test_a_token_that_somebody_gave_or_got_approves_nothing_of_theirs_though_it_
 
 
 def test_an_update_is_cancelled_by_who_asked_or_an_approver_and_what_it_made_is_not_proposed(
-    http,
-    services,
-    bearer,
-    make_artifact,
-    candidate_of,
+    http, services, bearer, make_artifact, candidate_of
 ):
     root = Person("root", frozenset({"admin"}), "token")
     for name in ("dan", "eve"):
@@ -163,11 +149,7 @@ def test_an_update_is_cancelled_by_who_asked_or_an_approver_and_what_it_made_is_
 
 
 def test_two_people_approve_where_a_setting_asks_for_two_and_labellers_may_be_kept_out(
-    bearer,
-    asked_for,
-    candidate_of,
-    settings,
-    services,
+    bearer, asked_for, candidate_of, settings, services
 ):
     path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of)
     with under(settings, services, approvals=2, labellers_may_approve=False) as http:
@@ -187,13 +169,7 @@ def test_two_people_approve_where_a_setting_asks_for_two_and_labellers_may_be_ke
 
 
 def test_an_approval_that_is_sent_once_more_after_a_rollback_approves_nothing(
-    http,
-    bearer,
-    asked_for,
-    make_artifact,
-    propose,
-    candidate_of,
-    services,
+    http, bearer, asked_for, make_artifact, propose, candidate_of, services
 ):
     first, second = asked_for, make_artifact(asked_for)
     for artifact in (first, second):
@@ -211,13 +187,7 @@ def test_an_approval_that_is_sent_once_more_after_a_rollback_approves_nothing(
     assert len(services.ledger.events()) == before
 
 
-def test_an_approval_that_has_expired_takes_nothing_live(
-    bearer,
-    asked_for,
-    candidate_of,
-    settings,
-    services,
-):
+def test_an_approval_that_has_expired_takes_nothing_live(bearer, asked_for, candidate_of, settings, services):
     path, wanted = f"/releases/{asked_for.digest}", body(asked_for, candidate_of, promote=False)
     with under(settings, services, approval_days=1e-9) as http:
         assert http.post(f"{path}/approve", json=wanted, headers=bearer["bea"]).json()["state"] == "approved"

@@ -54,12 +54,7 @@ def put_by_turns(servers: list[TestClient], artifact: Artifact) -> None:
 
 
 def test_two_servers_take_an_artifact_by_turns_and_take_it_live(
-    http,
-    other,
-    served,
-    make_artifact,
-    candidate_of,
-    tmp_path,
+    http, other, served, make_artifact, candidate_of, tmp_path
 ):
     artifact = make_artifact()
     candidate = candidate_of(artifact)

@@ -56,12 +56,7 @@ def test_before_the_first_approval_the_rollout_is_null(http):
 
 @pytest.mark.parametrize("name", [EVALUATION, WEIGHTS, "manifest.json"])
 def test_one_changed_byte_on_the_disk_makes_the_approval_void(
-    http,
-    make_artifact,
-    settings,
-    name,
-    candidate_of,
-    propose,
+    http, make_artifact, settings, name, candidate_of, propose
 ):
     artifact = make_artifact()
     propose(artifact)
@@ -73,20 +68,6 @@ def test_one_changed_byte_on_the_disk_makes_the_approval_void(
     assert answer.status_code in (409, 422)
     assert http.get(f"/releases/{artifact.digest}").json()["state"] == "proposed"
     assert http.get("/rollout").json() is None
-
-
-def test_a_rejected_release_can_neither_be_approved_nor_proposed_again(
-    http, make_artifact, candidate_of, propose
-):
-    artifact = make_artifact()
-    propose(artifact)
-    assert (
-        http.post(f"/releases/{artifact.digest}/reject", json={"reason": "no"}).json()["state"] == "rejected"
-    )
-    assert approve(http, candidate_of(artifact)).status_code == 409
-    again = http.post("/releases", json=candidate_of(artifact).model_dump(mode="json"))
-    assert again.status_code == 409
-    assert "rejected" in again.json()["detail"]
 
 
 def test_a_candidate_with_findings_goes_live_only_with_a_reason_for_each_which_the_record_keeps(
@@ -110,25 +91,6 @@ def test_a_candidate_with_findings_goes_live_only_with_a_reason_for_each_which_t
     assert http.post(f"/releases/{artifact.digest}/approve", json=body).json()["state"] == "live"
     told = [(entry["action"], entry["actor"], entry["accepted"]) for entry in http.get("/ledger").json()]
     assert told == [("propose", "ada", None), ("approve", "ada", accept), ("promote", "ada", None)]
-
-
-def test_of_two_approved_proposals_on_one_parent_the_second_cannot_undo_the_first(
-    http, make_artifact, candidate_of, propose, put
-):
-    parent = make_artifact()
-    propose(parent)
-    approve(http, candidate_of(parent))
-    first, second, late = (make_artifact(parent, (family,)) for family in ("noise", "upsampling", "warp"))
-    propose(first)
-    propose(second)
-    assert approve(http, candidate_of(first)).json()["state"] == "live"
-    refused = approve(http, candidate_of(second))
-    assert (refused.status_code, "expired" in refused.json()["detail"]) == (409, True)
-    put(late)
-    stale = http.post("/releases", json=candidate_of(late).model_dump(mode="json"))
-    assert stale.status_code == 409
-    assert "forgewatch update" in stale.json()["detail"]
-    assert http.get("/rollout").json()["stable"] == first.digest
 
 
 def test_to_approve_and_to_take_live_are_two_moves_where_they_are_asked_for_so(
@@ -182,14 +144,6 @@ def test_an_artifact_is_there_only_when_it_is_whole(http, make_artifact, put):
     put(artifact)
     for name in (*artifact.manifest.files, "manifest.json"):
         assert http.get(f"{url}/{name}").content == (artifact.folder / name).read_bytes()
-
-
-def test_a_manifest_under_another_digest_is_refused(http, make_artifact):
-    first, second = make_artifact(), make_artifact()
-    for name in first.manifest.files:
-        http.put(f"/artifacts/{second.digest}/{name}", content=(first.folder / name).read_bytes())
-    content = (first.folder / "manifest.json").read_bytes()
-    assert http.put(f"/artifacts/{second.digest}/manifest.json", content=content).status_code == 422
 
 
 def test_putting_a_complete_artifact_again_changes_nothing(http, make_artifact, settings, put):

@@ -41,13 +41,7 @@ def backed_up(url: str, to: Path) -> Path:
 
 
 def test_artifacts_older_than_the_ledger_are_named_and_refused_until_they_are_back(
-    http,
-    served,
-    settings,
-    make_artifact,
-    take_live,
-    put,
-    monkeypatch,
+    http, served, settings, make_artifact, take_live, put, monkeypatch
 ):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     first = make_artifact()
@@ -69,12 +63,7 @@ def test_artifacts_older_than_the_ledger_are_named_and_refused_until_they_are_ba
 
 
 def test_a_ledger_older_than_the_artifacts_is_as_it_was_and_goes_on(
-    http,
-    services,
-    settings,
-    make_artifact,
-    take_live,
-    tmp_path,
+    http, services, settings, make_artifact, take_live, tmp_path
 ):
     first = make_artifact()
     take_live(first)

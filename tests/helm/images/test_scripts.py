@@ -126,9 +126,7 @@ def loaded() -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_worker_loads_the_stand_in_and_asks_it_for_nothing_else_before_it_pickles(
-    loaded,
-):
+def test_a_worker_loads_the_stand_in_and_asks_it_for_nothing_else_before_it_pickles(loaded):
     assert [path for path in loaded if "torch" in path.parts] == [STAND_IN / "torch" / "__init__.py"]
     asked = {path.name: names_of_torch(path.read_text()) for path in loaded if "ts" in path.parts}
     assert {name: names for name, names in asked.items() if names} == {

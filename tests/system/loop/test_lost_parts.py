@@ -92,13 +92,7 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
 
 @pytest.mark.bar("S3")
 def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
-    stack,
-    live,
-    kept,
-    traffic,
-    samples,
-    answered_once,
-    bar,
+    stack, live, kept, traffic, samples, answered_once, bar
 ):
     detector = f"http://127.0.0.1:{stack.ports.detector_metrics}"
     first = traffic.send(samples(4, 1), "before")

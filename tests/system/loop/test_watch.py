@@ -189,13 +189,7 @@ def test_a_hundred_bad_files_fire(url, traffic):
 
 
 def test_an_approval_that_is_left_waiting_fires_until_somebody_decides(
-    stack,
-    url,
-    live,
-    tmp_path,
-    cli,
-    propose,
-    make_evaluation,
+    stack, url, live, tmp_path, cli, propose, make_evaluation
 ):
     name = "ForgewatchApprovalWaiting"
     assert not fires(url, name)

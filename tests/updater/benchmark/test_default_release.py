@@ -90,9 +90,7 @@ def test_the_release_that_lies_in_the_package_is_the_one_that_the_code_names(tmp
 
 
 @pytest.mark.slow
-def test_a_source_called_as_the_shipped_sums_is_neither_added_to_them_nor_takes_them_out(
-    tmp_path,
-):
+def test_a_source_called_as_the_shipped_sums_is_neither_added_to_them_nor_takes_them_out(tmp_path):
     release = copy_shipped(tmp_path / "release")
     known = load_parent(release).statistics
     assert known is not None

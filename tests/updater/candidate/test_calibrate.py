@@ -242,9 +242,7 @@ def unknown_of_fresh_reals(network: Network, train: LabelledCrops, calibration: 
 
 
 @pytest.mark.slow
-def test_a_networks_gate_lets_fresh_reals_pass_where_its_calibration_items_were_not_trained_on(
-    network,
-):
+def test_a_networks_gate_lets_fresh_reals_pass_where_its_calibration_items_were_not_trained_on(network):
     train = labelled(["real"] * 40 + ["blended"] * 16, seed=1)
     held_back = labelled(["real"] * 80 + ["blended"] * 16, seed=2)
     assert unknown_of_fresh_reals(network, train, held_back) <= 0.08

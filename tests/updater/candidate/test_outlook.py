@@ -1,10 +1,4 @@
-from updater.candidate.outlook import (
-    FAKE_GROUPS,
-    LEAST,
-    UNKNOWN_GROUPS,
-    outlook,
-    reals_wanted,
-)
+from updater.candidate.outlook import FAKE_GROUPS, LEAST, UNKNOWN_GROUPS, outlook, reals_wanted
 from updater.candidate.thresholds import TARGETS, conservative_share
 
 

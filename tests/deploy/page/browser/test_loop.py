@@ -105,15 +105,7 @@ def token_of(services: Services) -> Callable[[str, Role], str]:
 
 @pytest.mark.parametrize("way", [ByMouse, ByKeys, WithoutScript])
 def test_unknown_items_become_a_live_release_that_a_second_person_approved(
-    way,
-    open_page,
-    served,
-    services,
-    fill,
-    token_of,
-    make_artifact,
-    candidate_of,
-    monkeypatch,
+    way, open_page, served, services, fill, token_of, make_artifact, candidate_of, monkeypatch
 ):
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
     fill("two-families", 9)

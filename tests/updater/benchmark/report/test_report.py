@@ -15,13 +15,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from updater.benchmark.report.report import (
-    report_json,
-    report_markdown,
-    report_page,
-    show,
-    write_reports,
-)
+from updater.benchmark.report.report import report_json, report_markdown, report_page, show, write_reports
 from updater.benchmark.report.results import Figures, RejectionScores, Unseen, measure_unseen
 from updater.benchmark.report.run_folder import (
     ResultsError,
