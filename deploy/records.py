@@ -1,6 +1,7 @@
 """What the API takes and answers. Light: every client imports it."""
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -8,8 +9,9 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from deploy.cluster_records import Version
 from deploy.release_records import Because, LedgerEntry, Release
-from memory.records import SameBytes
-from updater.records import UpdateRun
+from memory.estimate.records import Accuracy
+from memory.records import SameBytes, Shelf
+from updater.records import Power, UpdateRun
 
 
 class RecordEntry(BaseModel):
@@ -179,3 +181,85 @@ class ImportDone(BaseModel):
             labels=self.labels | other.labels,
             contradicted=[*self.contradicted, *other.contradicted],
         )
+
+
+class AccuracyReport(BaseModel):
+    """How accurate a release's verdicts were in the last days, and what is not in that."""
+
+    accuracy: Accuracy
+    power: Power | None = Field(
+        description="of forgeries of a family never seen, which no estimate here knows: the release's own"
+        " measure of how many it would not call real; null where it has none"
+    )
+
+
+class AuditItem(BaseModel):
+    """A verdict that was drawn for the audit and waits; what it says is told once it is labelled."""
+
+    id: str = Field(description="topic-partition-offset of the item")
+    source: str
+    at: AwareDatetime
+    media_digest: str = Field(description="SHA-256 of the media")
+
+
+class AuditLabel(BaseModel):
+    """What a person says of an audited item."""
+
+    id: str = Field(min_length=1, max_length=300)
+    label: str = Field(max_length=64, description="real, a family, or cannot-say")
+
+
+class AuditDone(BaseModel):
+    """An audited verdict, and what it had said."""
+
+    id: str
+    release: str
+    called: str = Field(description="the verdict's label: real, or a family")
+    probability: float = Field(description="that it is right, as the release has it")
+    label: str
+    instead_of: str | None = Field(None, description="the label that this one replaced")
+
+
+class PurgePreview(BaseModel):
+    """What a purge of a source would take."""
+
+    source: str
+    exemplars: Mapping[Shelf, int] = Field(description="its items in the memory, by shelf")
+    clusters: int = Field(description="clusters that wait and show an item of it")
+    releases: tuple[str, ...] = Field(
+        description="digests of releases that learnt from it, or from one that did; they keep that"
+    )
+    unsaid: tuple[str, ...] = Field(description="digests of releases whose training data are not known")
+    updates: list[int] = Field(description="updates that have begun, and would end")
+    blocked: bool = Field(description="whether it is no longer remembered")
+    version: str = Field(description="of this preview: give it to begin")
+
+
+class PurgeRequest(BaseModel):
+    """Which source is to leave."""
+
+    source: str = Field(min_length=1, max_length=1000)
+    block: bool = Field(False, description="remember nothing of it from now on")
+    version: str | None = Field(None, description="the preview's, to begin; null continues the purge")
+
+
+class PurgeDone(BaseModel):
+    """What one request did."""
+
+    purged: int = Field(description="exemplars that were emptied")
+    left: int = Field(description="exemplars that wait for the next request")
+    stopped: list[int] = Field(description="updates that ended")
+
+
+class BlockedEntry(BaseModel):
+    """A source that is no longer remembered."""
+
+    source: str
+    at: AwareDatetime
+    actor: str
+
+
+class UnblockRequest(BaseModel):
+    """Which source is to be remembered again."""
+
+    source: str = Field(min_length=1, max_length=1000)

@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, MetaData, create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-import deploy.access.schema
+import deploy.access.tokens
 import deploy.releases.ledger
 import memory.schema
 import updater.schema
@@ -22,7 +22,7 @@ from memory.store import Store, StoreUnavailableError, load_offsets
 ROOMS = {
     "memory.migrations": memory.schema.metadata,
     "updater.migrations": updater.schema.metadata,
-    "deploy.releases.migrations": deploy.access.schema.tokens.metadata,
+    "deploy.releases.migrations": deploy.access.tokens.tokens.metadata,
 }
 
 

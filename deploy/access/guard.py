@@ -1,7 +1,9 @@
 """The gate before every endpoint: who asks, whether the endpoint's rule lets them, and where a browser asks
 from.
 
-It stands before the body is read, so that a stranger's bytes are parsed by nothing.
+It stands before the body is read, so that a stranger's bytes are parsed by nothing. A proxy says who asks by
+two headers, as oauth2-proxy gives them after an OIDC login; they are believed of a proxy alone that connects
+from an address of FORGEWATCH_DEPLOY_PROXY_ADDRESSES.
 """
 
 import getpass
@@ -13,6 +15,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
 from typing import Annotated, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -20,15 +23,51 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.routing import APIRoute
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from deploy.access.proxy import person_of_proxy
-from deploy.access.roles import ANYONE, PEOPLE, Person, checked_name, rule_of
+from deploy.access.roles import ANYONE, PEOPLE, Person, checked_name, identity_of, rule_of
 from deploy.access.sessions import COOKIE, Sessions
-from deploy.access.tokens import Tokens, hash_of
+from deploy.access.tokens import OWN, Tokens, hash_of
 from deploy.settings import DeploySettings
 from ingest.process.frame import WrongSettingError
 from memory.database import UnknownLayoutError, cause_of, migrate, open_engine
+
+USER, GROUPS = "x-forwarded-user", "x-forwarded-groups"
+
+
+def person_of_proxy(settings: DeploySettings, peer: str | None, headers: Headers) -> Person | None:
+    """Whom the proxy names, with the roles of their groups; None where no such proxy asks or it names nobody.
+
+    peer: the address that the connection comes from. Raises HTTPException (400) where the proxy let a header
+    of its own client through beside its own, or the name is none.
+    """
+    if not _is_trusted(settings, peer) or USER not in headers:
+        return None
+    if any(len(headers.getlist(name)) > 1 for name in (USER, GROUPS)):
+        raise HTTPException(400, f"{USER} and {GROUPS} may come once: the proxy must drop its clients' own")
+    # Header bytes are Latin-1 by the standard; proxies send UTF-8.
+    user, groups = (
+        headers.get(name, "").encode("latin-1").decode(errors="replace") for name in (USER, GROUPS)
+    )
+    name = checked_name(user)
+    if name is None or identity_of(name) in OWN:
+        raise HTTPException(400, f"{USER} must be a person's name: 1 to 200 characters, none of them unseen")
+    named = {group.strip() for group in groups.split(",")}
+    return Person(
+        name, frozenset(role for group, role in settings.proxy_roles.items() if group in named), "proxy"
+    )
+
+
+def _is_trusted(settings: DeploySettings, peer: str | None) -> bool:
+    try:
+        address = ip_address(peer or "")
+    except ValueError:
+        return False  # a socket file has no address
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return any(address in network for network in settings.proxy_addresses)
+
 
 MAX_BODY_BYTES = 2**20
 """Of a request, but where an endpoint takes files and sets a limit of its own."""

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine, delete, select, update
 
 from deploy.access.roles import Person
-from deploy.access.schema import sessions
-from deploy.access.tokens import NOBODY, Tokens, hash_of, utc_now
-from deploy.record.acts import Act, append
+from deploy.access.tokens import NOBODY, Tokens, hash_of, sessions, utc_now
+from deploy.record.chain import Act, append
 from memory.database import READS
 
 COOKIE = "__Host-forgewatch"

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Column, Engine, String, Table, select, update
 
 from deploy.access.roles import (
     PEOPLE,
@@ -17,10 +17,36 @@ from deploy.access.roles import (
     checked_name,
     identity_of,
 )
-from deploy.access.schema import tokens
-from deploy.record.acts import Act, append
+from deploy.record.chain import Act, append, metadata
 from deploy.settings import DeploySettings
 from memory.database import READS
+from updater.schema import UtcDateTime
+
+tokens = Table(
+    "deploy_tokens",
+    metadata,
+    Column("hash", String(64), primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("made_at", UtcDateTime, nullable=False),
+    Column("made_by", String(200), nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Column("used_at", UtcDateTime),
+    Column("revoked_at", UtcDateTime),
+    Column("revoked_by", String(200)),
+)
+"""No row is ever deleted: a stack that had a person's token once is never again open to everybody."""
+
+sessions = Table(
+    "deploy_sessions",
+    metadata,
+    Column("hash", String(64), primary_key=True),
+    Column("token", String(64), nullable=False),
+    Column("begun_at", UtcDateTime, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+)
+"""token: the hash of the one that began the session; what ends the token ends the session."""
+
 
 SHARED = "shared token"
 """Whom FORGEWATCH_DEPLOY_TOKEN names: an admin whom several people may be."""

@@ -18,8 +18,7 @@ from deploy.settings import DeploySettings
 from ingest.settings import IngestSettings
 
 if TYPE_CHECKING:
-    from deploy.dead_letters.reading import DeadLetter
-    from deploy.dead_letters.replay import RecordPlace
+    from deploy.dead_letters import DeadLetter, RecordPlace
 
 _PAGE = 500
 
@@ -45,7 +44,7 @@ class LetterFilter:
 
 def find(ingest: IngestSettings, wanted: LetterFilter, timeout_s: float) -> Iterator["DeadLetter"]:
     """Yield what is wanted, the newest of each page first. Raises TopicError."""
-    from deploy.dead_letters.reading import read_page
+    from deploy.dead_letters import read_page
 
     before: dict[int, int] | None = {}
     while before is not None:
@@ -73,7 +72,7 @@ def list_(
     as_json: JsonFlag = False,
 ) -> None:
     """List the newest dead letters, of one reason, stage, source or time where that is asked."""
-    from deploy.dead_letters.replay import replayed_before
+    from deploy.dead_letters import replayed_before
 
     ingest, timeout_s = IngestSettings(), DeploySettings().kafka_timeout_s
     letters = list(islice(find(ingest, _letter_filter(reason, stage, source, since), timeout_s), count))
@@ -102,8 +101,7 @@ def list_(
 @app.command()
 def show(letter: Id, as_json: JsonFlag = False) -> None:
     """Show all that is said of one dead letter; never its bytes, which are a stranger's."""
-    from deploy.dead_letters.reading import read_letter
-    from deploy.dead_letters.replay import replayed_before
+    from deploy.dead_letters import read_letter, replayed_before
     from ingest.reread import MediaReader
 
     ingest = IngestSettings()
@@ -136,8 +134,8 @@ def replay(
     as_json: JsonFlag = False,
 ) -> None:
     """Send records to their topic once more, as they came: each once, and marked as a replay."""
-    from deploy.dead_letters.replay import RecordPlace
-    from deploy.dead_letters.replay import replay as replay_them
+    from deploy.dead_letters import RecordPlace
+    from deploy.dead_letters import replay as replay_them
 
     ingest, timeout_s = IngestSettings(), DeploySettings().kafka_timeout_s
     chosen = any(option is not None for option in (reason, stage, source, since))
@@ -169,7 +167,7 @@ def _letter_filter(
 
 
 def _place(letter: str, ingest: IngestSettings) -> "RecordPlace":
-    from deploy.dead_letters.replay import RecordPlace
+    from deploy.dead_letters import RecordPlace
 
     found = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,18})", letter)
     if found is None:

@@ -36,7 +36,7 @@ def import_(
 
     What two annotators call otherwise is left out, and so is what bears another label here.
     """
-    from deploy.labelstudio.annotations import NoExportError, read
+    from deploy.label_studio import NoExportError, read
 
     with client() as api:
         try:

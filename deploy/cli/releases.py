@@ -170,7 +170,7 @@ def _expected_rollout(evaluation: object) -> Sequence[Expected]:
     """What the rollout of a release may show, by its evaluation; none where that is no evaluation."""
     from pydantic import ValidationError
 
-    from deploy.rollouts.expected import expected_of
+    from deploy.rollouts.checks import expected_of
     from updater.records import Evaluation
 
     try:

@@ -16,8 +16,7 @@ from deploy.cli.output import (
     show_list,
 )
 from deploy.release_records import Release
-from deploy.retraction_records import OUTCOMES
-from deploy.rollout_records import Check, RolloutView, Trial
+from deploy.rollout_records import OUTCOMES, Check, RolloutView, Trial
 
 app = typer.Typer(help="Show the release on trial, hold it, label disagreements, waive a check.")
 

@@ -18,7 +18,7 @@ from deploy.cli.output import (
     short,
     show_list,
 )
-from deploy.purge_records import PurgePreview
+from deploy.records import PurgePreview
 
 app = typer.Typer(help="Let sources leave the memory, and keep them out.")
 

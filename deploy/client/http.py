@@ -9,10 +9,9 @@ import httpx
 from pydantic import BaseModel
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
-from deploy.accuracy_records import AccuracyReport, AuditDone, AuditItem
 from deploy.client.connection import Connection, ServerRefusedError
 from deploy.cluster_records import ClusterDetail, Clustering, ClusterSummary
-from deploy.labelstudio.records import AnnotationsTaken, LabelStudioProject
+from deploy.label_studio_records import AnnotationsTaken, LabelStudioProject
 from deploy.lineage.records import (
     ExemplarLineage,
     LabelLineage,
@@ -21,19 +20,24 @@ from deploy.lineage.records import (
     VerdictLineage,
 )
 from deploy.notice_records import WebhookState
-from deploy.purge_records import BlockedEntry, PurgeDone, PurgePreview, PurgeRequest
 from deploy.records import (
+    AccuracyReport,
+    AuditDone,
+    AuditItem,
+    BlockedEntry,
     ImportDone,
     LabelDone,
     LabelEntry,
     LabelRequest,
+    PurgeDone,
+    PurgePreview,
+    PurgeRequest,
     RecordEntry,
     RecordHead,
     Status,
 )
 from deploy.release_records import LedgerEntry, Release, ReleaseDetail
-from deploy.retraction_records import RetractionView
-from deploy.rollout_records import Disagreement, RolloutView
+from deploy.rollout_records import Disagreement, RetractionView, RolloutView
 from deploy.settings import DeploySettings
 from detector.records import Rollout
 from detector.release.artifact import SIGNATURE

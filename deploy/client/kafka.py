@@ -18,7 +18,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError
 from pydantic import ValidationError
 
-from deploy.dead_letters.reading import DeadLetter, read_letter
+from deploy.dead_letters import DeadLetter, read_letter
 from detector.reading import parse_record
 from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.durable import write_durably

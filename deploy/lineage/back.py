@@ -9,9 +9,7 @@ from kafka.errors import OffsetOutOfRangeError
 from pydantic import ValidationError
 from sqlalchemy import select
 
-from deploy.lineage.ground import Ground
-from deploy.lineage.labels import label_entries
-from deploy.lineage.onward import UnknownLineageError
+from deploy.lineage.onward import Ground, UnknownLineageError, label_entries
 from deploy.lineage.records import LearntLabel, NeighbourLineage, ReleaseLineage, VerdictLineage
 from detector.reading import parse_record
 from detector.records import VERDICTS, Verdict, Withdrawal

@@ -15,7 +15,7 @@ import structlog
 from deploy.notice_records import WebhookState
 from deploy.notices.sender import TRY_S, Sender
 from deploy.notices.telling import TEST
-from deploy.record.acts import Act
+from deploy.record.chain import Act
 from deploy.record.record import Record
 
 _WAITING_INTERVAL_S = 60.0

@@ -18,8 +18,7 @@ from sqlalchemy import BigInteger, Column, ColumnElement, Connection, String, Ta
 
 from deploy.notice_records import Webhook, WebhookState
 from deploy.notices.telling import TYPES, ActMessage
-from deploy.record.acts import record
-from deploy.record.chain import head_of, metadata
+from deploy.record.chain import head_of, metadata, record
 from deploy.record.record import Record
 from deploy.rollout_records import Plan
 from updater.schema import UtcDateTime

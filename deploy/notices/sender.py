@@ -2,10 +2,19 @@
 
 No redirect is followed, and no proxy of the environment asked: what is sent goes to the host that was
 listed. Which address its name has is the resolver's word, which is not checked.
+
+CloudEvents 1.0, JSON event format, in the structured mode of its HTTP binding. Signed by Standard Webhooks
+1.0.0 (https://www.standardwebhooks.com): HMAC-SHA256 over `ID.TIME.BODY`. Slack's incoming webhooks take a
+`text`, in which `&`, `<` and `>` alone are control characters.
 """
 
 import asyncio
+import base64
+import hashlib
+import hmac
+import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -13,10 +22,49 @@ import httpx
 import structlog
 
 from deploy.notice_records import Notice, Webhook, WebhookState
-from deploy.notices import forms, metrics
+from deploy.notices import metrics
 from deploy.notices.outbox import LEASE, Outbox
 from deploy.notices.telling import notice_of
 from deploy.record.record import Record, RecordError
+
+SOURCE = "/forgewatch/deploy"
+
+
+def cloud_event(notice: Notice) -> bytes:
+    """A notice as a CloudEvent, with its data inside."""
+    event = {
+        "specversion": "1.0",
+        "id": notice.id,
+        "source": SOURCE,
+        "type": notice.type,
+        "subject": notice.subject,
+        "time": notice.time.isoformat(),
+        "datacontenttype": "application/json",
+        "data": notice.data.model_dump(mode="json", exclude_none=True),
+    }
+    return json.dumps(event).encode()
+
+
+def sign_headers(notice: Notice, body: bytes, key: bytes, now_s: int) -> Mapping[str, str]:
+    """The headers of a CloudEvent that is sent at this Unix time."""
+    content = f"{notice.id}.{now_s}.".encode() + body
+    signature = base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
+    return {
+        "content-type": "application/cloudevents+json",
+        "webhook-id": notice.id,
+        "webhook-timestamp": str(now_s),
+        "webhook-signature": f"v1,{signature}",
+    }
+
+
+def slack(notice: Notice) -> bytes:
+    """A notice for Slack: its sentence, in which nothing is a link, mention or bold, and its view's link."""
+    text = "".join(c if c.isprintable() else " " for c in f"Forgewatch: {notice.data.says}")
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    text += f" <{notice.data.link}>" if notice.data.link else ""
+    return json.dumps({"text": text, "mrkdwn": False, "unfurl_links": False}).encode()
+
 
 INTERVAL_S = 1.0
 """Between two looks whether there is a new notice."""
@@ -129,11 +177,11 @@ class Sender:
 
     async def _post(self, client: httpx.AsyncClient, notice: Notice) -> None:
         if self._webhook.form == "slack":
-            body, headers = forms.slack(notice), {"content-type": "application/json"}
+            body, headers = slack(notice), {"content-type": "application/json"}
         else:
             assert self._key is not None, "the settings ask for one"
-            body = forms.cloud_event(notice)
-            headers = dict(forms.sign_headers(notice, body, self._key, int(time.time())))
+            body = cloud_event(notice)
+            headers = dict(sign_headers(notice, body, self._key, int(time.time())))
         url = self._webhook.url.get_secret_value()
         try:
             # Of an answer its status alone is read: whatever follows it may be endless.

@@ -1,13 +1,19 @@
-"""What is told of an act of the record: which acts are notices, and the sentence that each says. Pure."""
+"""What webhooks are told, and the acts of the record that say what waits for a person: each once. Pure."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
 from deploy.notice_records import Notice, NoticeData
-from deploy.rollout_records import Plan, Turn
+from deploy.record.chain import Act
+from deploy.release_records import STATES
+from deploy.release_records import WAITING as UNDECIDED
+from deploy.releases.standing import LedgerState
+from deploy.rollout_records import Plan, RolloutView, Turn
+from deploy.rollouts.moves import describe_check
 from memory.purge import PURGE
 from memory.shift.alarms import SHIFT
 from memory.shift.drift import DRIFT
@@ -119,3 +125,37 @@ def _step(act: ActMessage, turn: Turn) -> str | None:
             return f"{100 * act.plan.shares(turn.step)[1]:g} %"
         case _:
             return None
+
+
+AFTER = timedelta(hours=24)
+"""Whoever was told of a proposal, or of an inconclusive rollout, has a day before they are told again."""
+ACTOR = "deploy server"
+
+
+def pending_notice(ledger: str, standing: LedgerState, view: RolloutView, now: datetime) -> Iterator[Act]:
+    """The acts that say what waits for a person now. Each has the same origin whenever it is asked for.
+
+    ledger is its id. A release waits where it has been proposed, or approved, for a day; a rollout where it
+    has been inconclusive for one, or, at once, where a check needs a person's labels.
+    """
+    for release in standing.releases.values():
+        if release.state in UNDECIDED and now - release.since >= AFTER:
+            yield _act(
+                ledger, release.digest, f"it is {release.state}. {STATES[release.state]}", release.since
+            )
+    if view.trial is None:
+        return
+    digest, since = view.trial.release, view.trial.since
+    if view.trial.inconclusive is not None:
+        if now - since >= AFTER:
+            yield _act(ledger, digest, f"its rollout is inconclusive: {view.trial.inconclusive}", since)
+        return
+    for check in view.checks:
+        if check.state == "look":
+            why = f"it needs a person's labels: {describe_check(check)}"
+            yield _act(ledger, digest, why, view.trial.began, check.name)
+
+
+def _act(ledger: str, digest: str, reason: str, since: datetime, check: str = "") -> Act:
+    origin = hashlib.sha256(f"{WAITING} {ledger} {digest} {since.isoformat()} {check}".encode()).hexdigest()
+    return Act(ACTOR, WAITING, digest, {"reason": reason, "since": since.isoformat()}, origin=origin[:32])

@@ -16,7 +16,7 @@ from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import counting, lacking, objection, same_person
 from deploy.releases.standing import LedgerState
 from deploy.rollout_records import Expected
-from deploy.rollouts.expected import expected_of
+from deploy.rollouts.checks import expected_of
 from deploy.server.releases import labelled_by, terms
 from deploy.server.services import Services
 

@@ -8,14 +8,14 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.accuracy_records import AuditLabel
 from deploy.page.releases import given_as
 from deploy.page.visit import show, visitor
+from deploy.records import AuditLabel
 from deploy.releases.standing import replay
 from deploy.server import accuracy as api
 from deploy.server import pictures
+from deploy.server.pictures import NoPictureError
 from deploy.server.services import Opened, Services
-from deploy.server.shared_media import NoPictureError
 from memory.estimate.audits import CANNOT_SAY, OPEN_DAYS, drawn_media, newest_audited
 from memory.records import REAL
 

@@ -7,7 +7,7 @@ from fastapi.responses import HTMLResponse
 
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
-from deploy.dead_letters.reading import read_page
+from deploy.dead_letters import read_page
 from deploy.page.visit import show
 from deploy.server.services import Opened
 from deploy.settings import DeploySettings

@@ -20,7 +20,7 @@ from deploy.releases.standing import replay
 from deploy.releases.trial import LABELS_WANTED
 from deploy.rollout_records import Act, RolloutView, Trial, Waive
 from deploy.rollouts.checks import ERROR, waivable
-from deploy.rollouts.past import past_rollouts
+from deploy.rollouts.moves import past_rollouts
 from deploy.server import releases
 from deploy.server import rollouts as api
 from deploy.server.services import Opened, Services

@@ -16,8 +16,8 @@ from deploy.rollout_records import Disagreement, Judge
 from deploy.rollouts.checks import ERROR
 from deploy.server import pictures
 from deploy.server import rollouts as api
+from deploy.server.pictures import NoPictureError
 from deploy.server.services import Opened, Services
-from deploy.server.shared_media import NoPictureError
 from memory.records import REAL
 
 router = APIRouter(route_class=GuardedRoute)

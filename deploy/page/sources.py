@@ -8,9 +8,9 @@ from fastapi.responses import HTMLResponse
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage import onward
-from deploy.lineage.ground import Ground
+from deploy.lineage.onward import Ground
 from deploy.page.visit import show
-from deploy.purge_records import PurgeRequest
+from deploy.records import PurgeRequest
 from deploy.server import purge as api
 from deploy.server.lineage import SourceName, ground
 from deploy.server.services import Opened

@@ -10,14 +10,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage import back
-from deploy.lineage.ground import Ground
+from deploy.lineage.onward import Ground
 from deploy.page.cluster import LOOKS, picture_of
 from deploy.page.visit import show
 from deploy.server.clusters import no_maps
 from deploy.server.lineage import ground
-from deploy.server.pictures import timeline, whole, words
+from deploy.server.pictures import NoPictureError, timeline, whole, words
 from deploy.server.services import Opened, Services
-from deploy.server.shared_media import NoPictureError
 from detector.records import Verdict
 from memory.clusters.pages import members
 from memory.rows import UnknownExemplarError

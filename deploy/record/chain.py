@@ -1,15 +1,19 @@
-"""A hash chain over a table's rows: who changes, removes or inserts one makes every later hash wrong.
+"""Hash chains, and the record: who changes, removes or inserts a row makes every later hash wrong.
 
-The ledger and the record are such tables, of one database and begun by one id.
+The ledger and the record are such tables, of one database and begun by one id. The record has every act of
+every room, in order, with who did it and to what. Whoever acts appends in the transaction of the act, so that
+neither is there without the other. The memory's acts come by way of a table of its own (memory.acts), from
+which `deploy.record.record.MemoryActs` brings them in.
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Column, Connection, MetaData, String, Table, select
+from sqlalchemy import Column, Connection, Index, Integer, MetaData, String, Table, Text, select
 
 metadata = MetaData()
 identity = Table("deploy_ledger_identity", metadata, Column("id", String(32), primary_key=True))
@@ -119,3 +123,62 @@ def _first_gone(connection: Connection, table: Table, size: int) -> int:
     present = select(table.c.sequence).where(table.c.sequence <= size).order_by(table.c.sequence)
     sequences = connection.scalars(present).all()
     return next((i for i, sequence in enumerate(sequences, 1) if sequence != i), len(sequences) + 1)
+
+
+record = Table(
+    "deploy_record",
+    metadata,
+    Column("sequence", Integer, primary_key=True, autoincrement=False),
+    Column("at", String(40), nullable=False),
+    Column("actor", String(200), nullable=False),
+    Column("action", String(40), nullable=False),
+    Column("subject", String(300), nullable=False),
+    Column("details", Text, nullable=False),
+    # Of an act that several tries or servers would put here: what tells it from every other. Twice is once.
+    Column("origin", String(32), unique=True),
+    Column("hash", String(64), nullable=False),
+    Index("deploy_record_by_actor", "actor", "sequence"),
+    Index("deploy_record_by_action", "action", "sequence"),
+)
+
+_LONGEST_SUBJECT = 300
+
+
+@dataclass(frozen=True)
+class Act:
+    """What is to be put on record.
+
+    actor did `action` (a word or two, such as `label` or `revoke token`) to `subject` (such as `label 7`).
+    details become JSON. at is when it was done, by default now; origin: see the table.
+    """
+
+    actor: str
+    action: str
+    subject: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    at: datetime | None = None
+    origin: str | None = None
+
+
+def append(connection: Connection, *acts: Act) -> None:
+    """Put acts on record in the caller's transaction of deploy's database: with it, or not at all.
+
+    Every other writer of that database waits until the transaction ends; so append last.
+    """
+    head = head_of(connection, record)
+    rows = link_rows(head, map(_to_row, acts))
+    if rows:
+        connection.execute(record.insert(), rows)
+
+
+def _to_row(act: Act) -> dict[str, Any]:
+    # A source or a file may have any name; as it was given it may stand in the details, which are ASCII.
+    subject = "".join(c if c.isprintable() else "�" for c in act.subject)[:_LONGEST_SUBJECT]
+    return {
+        "at": (act.at or datetime.now(UTC)).isoformat(timespec="microseconds"),
+        "actor": act.actor,
+        "action": act.action,
+        "subject": subject,
+        "details": json.dumps(act.details, sort_keys=True),
+        "origin": act.origin,
+    }

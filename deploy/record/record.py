@@ -1,6 +1,7 @@
 """The record as one process has it open: proves, appends and reads acts."""
 
 import json
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -9,10 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from deploy.record.acts import Act, append, record
-from deploy.record.chain import Head, head_of, identity, look_back, prove
+from deploy.record.chain import Act, Head, append, head_of, identity, look_back, prove, record
 from deploy.records import RecordEntry
+from memory.acts import acts_after
 from memory.database import READS, UnknownLayoutError, cause_of, migrate, open_engine
+from memory.store import Store
 
 _AT_ONCE = 1000
 """So many values a query may name; SQLite of old takes 32,766, PostgreSQL 65,535."""
@@ -161,3 +163,33 @@ def _lacking(connection: Connection, acts: Sequence[Act]) -> list[Act]:
 
 def _entry(row: dict[str, Any]) -> RecordEntry:
     return RecordEntry(**row | {"details": json.loads(row["details"])})
+
+
+_ACTS_AT_ONCE = 500
+
+
+class MemoryActs:
+    """The way of the memory's acts into the record. Safe to use from several threads and processes.
+
+    An act and its row in the memory are one transaction, so none is lost where this is interrupted: the next
+    call brings it in. Where the record's database was restored from an older copy, the next start does.
+    """
+
+    def __init__(self, memory: Store, record: Record) -> None:
+        self._memory, self._record = memory, record
+        self._newest = 0  # the memory's newest act that is on record, as far as this process knows
+        self._one_at_a_time = threading.Lock()
+
+    def bring_in(self) -> int:
+        """Put on record what is not yet; return how many acts. Raises StoreUnavailableError, RecordError."""
+        brought = 0
+        with self._one_at_a_time:
+            while True:
+                with self._memory.read() as connection:
+                    acts = acts_after(connection, self._newest, _ACTS_AT_ONCE)
+                if not acts:
+                    return brought
+                brought += self._record.append_once(
+                    *(Act(act.actor, act.action, act.subject, act.details, act.at, act.uid) for act in acts)
+                )
+                self._newest = acts[-1].id

@@ -16,20 +16,23 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO
 
-from deploy.releases.evidence import Evidence
+from deploy.releases.evidence import Evidence, EvidenceError
 from detector.release.artifact import EVALUATION, FILES, MANIFEST, SIGNATURE, SNAPSHOT, Artifact, load
 from detector.release.manifest import ArtifactError, DamagedArtifactError
 from detector.release.signature import verify_signed
 from detector.release.tensors import OPERATORS
 from ingest.durable import ASIDE, make_folder
 from memory.crops.object_store import ObjectInfo, ObjectStore, local_folder
+from memory.purge import emptied_among, purged_sources
+from memory.store import Store
+from updater.candidate.snapshot import Snapshot, SnapshotError
 
 KEPT_S = 24 * 3600
 """Seconds that an unfinished upload, or an artifact that no release names, is kept after its last use."""
@@ -355,3 +358,25 @@ def _failing() -> Iterator[None]:
         yield
     except OSError as error:
         raise ArtifactsUnavailableError(f"the store of artifacts: {error}") from error
+
+
+def find_evidence(memory: Store, artifacts: ArtifactStore, digest: str) -> Evidence:
+    """What lies in the store now, which asks the memory what was purged once somebody wants to know.
+
+    Raises StoreError; its `purged` also EvidenceError and StoreUnavailableError.
+    """
+    evidence = artifacts.evidence(digest)
+
+    def purged_count() -> int:
+        with memory.read() as connection:
+            sources = purged_sources(connection)
+            if evidence.snapshot is None or not sources:
+                return 0
+        try:
+            rows = list(Snapshot(b"".join(artifacts.read(digest, SNAPSHOT).pieces)))
+        except SnapshotError as error:
+            raise EvidenceError(f"release {digest[:12]}: {error}") from error
+        with memory.read() as connection:
+            return emptied_among(connection, [row.exemplar for row in rows if row.source in sources])
+
+    return replace(evidence, purged=purged_count)

@@ -4,13 +4,17 @@ The updater says that its gates hold. Deploy believes the evaluation's bytes alo
 binds, and computes every gate from them.
 """
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pydantic import ValidationError
 
 from deploy.release_records import Release
 from updater.candidate.gates import make_gates
+from updater.candidate.report import figures
+from updater.evaluation_parts import Measure
 from updater.gate_records import Gate
 from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
@@ -124,3 +128,37 @@ def _difference(proposed: tuple[Gate, ...], computed: tuple[Gate, ...]) -> str:
             other = " (said otherwise by an updater of another version)" if says == gives else ""
             return f"the gate {gate.name!r} says {says}, its evaluation gives {gives}{other}"
     return f"the gate {next(iter(ours), '')!r} is missing from the proposal, or the order is another"
+
+
+_KEPT, _KEPT_FIGURES = 64, 10_000
+"""evaluations that are kept parsed, some 100 kB each, and figures, some 1 kB"""
+
+
+class Evaluations:
+    """Reads evaluations. What has a digest never changes, so the last ones are kept."""
+
+    def __init__(self, stored: Callable[[str], bytes]) -> None:
+        """stored: gives the bytes of a release's evaluation.json, by the release's digest."""
+        self._stored = stored
+        self._read = lru_cache(_KEPT)(self._read_anew)
+        self._figures = lru_cache(_KEPT_FIGURES)(lambda *digests: figures(self._read(*digests)))
+
+    def of(self, release: Release) -> Evaluation:
+        """Return a release's evaluation.
+
+        Raises EvidenceError where it is not the one that was proposed, and what `stored` raises.
+        """
+        return self._read(release.digest, release.candidate.evaluation_digest)
+
+    def figures_of(self, release: Release) -> Mapping[Measure, float]:
+        """Return what a release was measured at. Raises what `of` raises."""
+        return self._figures(release.digest, release.candidate.evaluation_digest)
+
+    def _read_anew(self, digest: str, evaluation_digest: str) -> Evaluation:
+        data = self._stored(digest)
+        if hashlib.sha256(data).hexdigest() != evaluation_digest:
+            raise EvidenceError(f"the stored evaluation of {digest} is not the one that was proposed")
+        try:
+            return Evaluation.model_validate_json(data)
+        except ValidationError as error:
+            raise EvidenceError(f"the evaluation of {digest} is none: {error.errors()[0]['msg']}") from error

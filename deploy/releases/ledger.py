@@ -6,7 +6,7 @@ append-only, so that a slip of the hand in a SQL shell fails too. Each row's has
 before: who drops a trigger and changes a row makes every later hash wrong. A process proves the chain as it
 opens the ledger, every new row before it is acted upon, and the old rows again bit by bit (`look_back`).
 What the chain cannot show is that the newest rows are missing: the releases topic then names a later rollout
-than the ledger (see deploy.releases.epoch), and a published head of the record has more acts (see
+than the ledger (see deploy.releases.publish), and a published head of the record has more acts (see
 deploy.record.heads).
 """
 
@@ -20,11 +20,12 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Connection, Integer, String, Table, Text
 from sqlalchemy.exc import SQLAlchemyError
 
-from deploy.record.acts import Act, append
 from deploy.record.chain import (
     RESTORE,
+    Act,
     BrokenChainError,
     Head,
+    append,
     head_of,
     identity,
     link_rows,

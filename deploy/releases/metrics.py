@@ -13,8 +13,7 @@ from prometheus_client.samples import Sample
 
 from deploy.release_records import STATES, WAITING, Action
 from deploy.releases.artifacts import StoreError
-from deploy.releases.evaluations import Evaluations
-from deploy.releases.evidence import EvidenceError
+from deploy.releases.evidence import Evaluations, EvidenceError
 from deploy.releases.ledger import Event, LedgerError
 from deploy.releases.standing import replay
 from detector.release.artifact import version_of

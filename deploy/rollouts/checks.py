@@ -1,12 +1,17 @@
-"""What a challenger is checked for on shared items, and which of them say what. Pure.
+"""What a challenger is checked for on shared items, and what its evaluation lets each check expect. Pure.
 
-Together the checks roll a challenger back that is within all bounds in at most 1 of 100 rollouts.
+Together the checks roll a challenger back that is within all bounds in at most 1 of 100 rollouts. The
+held-back items of an evaluation are no stream: a source of its own may lose more, or less.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from deploy.rollout_records import Expected
+from deploy.rollouts.bets import bets_to_pass
 from detector.records import Comparison, ReleaseVerdict
+from memory.records import REAL
+from updater.records import Evaluation
 
 SURE = 0.9
 """A champion that is sure of a family gives at least this fake_probability."""
@@ -157,3 +162,50 @@ def _real_to_new(shared: Shared) -> int | None:
         return None
     turned = _turned_new(both, shared)
     return None if turned and shared.label is not None else int(turned)
+
+
+def expected_of(evaluation: Evaluation) -> tuple[Expected, ...]:
+    """What each check of the rollout against the release before may show; none where that is not told."""
+    if evaluation.before is None or evaluation.before.confusion is None:
+        return ()
+    shares = dict(_shares(evaluation))
+    expected = []
+    for rule in rules([name for name in evaluation.classes[1:] if name not in evaluation.new]):
+        counted, items = shares.get(rule.name, (0, 0))
+        share = counted / items if items else None
+        units = bets_to_pass(rule.tolerated, share or 0.0) if rule.alpha else None
+        expected.append(
+            Expected(
+                check=rule.name,
+                counted=counted,
+                items=items,
+                share=share,
+                tolerated=rule.tolerated,
+                units=units,
+                asks=not rule.alpha,
+            )
+        )
+    return tuple(expected)
+
+
+def _shares(evaluation: Evaluation) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield for a check how many held-back items count against the challenger, net, and of how many."""
+    before, after = evaluation.before, evaluation.after
+    if before is None or before.confusion is None:
+        return
+    lost = evaluation.flips.lost if evaluation.flips else None
+    for what, called in before.confusion.items():
+        right = called.get(what, 0)
+        if lost is None:
+            continue
+        after_them = [flip.after for flip in lost if flip.family == what]
+        if what == REAL:
+            new = sum(name in evaluation.new for name in after_them)
+            yield REALS_LOST, (len(after_them) - new, right - new)
+            yield REAL_TO_NEW, (new, right)
+        else:
+            yield family_check(what), (after_them.count(REAL), right)
+    if after.confusion is not None and REAL in after.confusion and REAL in before.confusion:
+        reals = before.confusion[REAL]
+        more = after.confusion[REAL].get("unknown", 0) - reals.get("unknown", 0)
+        yield UNKNOWN_MORE, (more, sum(reals.values()))

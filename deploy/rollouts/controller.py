@@ -22,16 +22,14 @@ from deploy.releases.evidence import Evidence as Stored
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.four_eyes import ApprovalError, by_one_hand
 from deploy.releases.ledger import Ledger, LedgerError
-from deploy.releases.publish import Publisher
+from deploy.releases.publish import Publisher, make_moves
 from deploy.releases.standing import LedgerState, replay
-from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Disagreement, RolloutView, Trial
 from deploy.rollouts import metrics, moves
 from deploy.rollouts.checks import NOT_ALONE
-from deploy.rollouts.comparisons import InvalidComparisonError, parse_comparison
-from deploy.rollouts.decide import Decision, RolloutFacts, decide
 from deploy.rollouts.evidence import RolloutEvidence
-from deploy.rollouts.reader import TopicReader
+from deploy.rollouts.moves import Decision, RolloutFacts, decide
+from deploy.rollouts.reader import InvalidComparisonError, TopicReader, parse_comparison
 from detector.records import COMPARISONS
 from ingest.kafka.compacted import TopicError
 from ingest.settings import IngestSettings

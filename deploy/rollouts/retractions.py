@@ -19,15 +19,12 @@ from pydantic import ValidationError
 
 from deploy.records import PartitionLag
 from deploy.releases.ledger import Event, Ledger, LedgerError, Move
-from deploy.releases.publish import Publisher
+from deploy.releases.publish import Publisher, make_moves
 from deploy.releases.standing import replay
-from deploy.releases.transitions import make_moves
-from deploy.retraction_records import OUTCOMES, RetractionState, RetractionView
-from deploy.rollout_records import Turn
+from deploy.rollout_records import OUTCOMES, RetractionState, RetractionView, Turn
 from deploy.rollouts import metrics
-from deploy.rollouts.comparisons import InvalidComparisonError, require_signed
 from deploy.rollouts.moves import ROLLOUT
-from deploy.rollouts.reader import TopicReader
+from deploy.rollouts.reader import InvalidComparisonError, TopicReader, require_signed
 from detector.reading import CLOCKS_APART_MS
 from detector.records import RETRACTIONS, Outcome, Retraction
 from ingest.kafka.compacted import TopicError

@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Query
 
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.accuracy_records import AccuracyReport, AuditDone, AuditItem, AuditLabel
+from deploy.records import AccuracyReport, AuditDone, AuditItem, AuditLabel
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.standing import replay

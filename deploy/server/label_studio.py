@@ -10,9 +10,9 @@ from PIL import Image
 
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.labelstudio.records import AnnotationRequest, AnnotationsTaken, ExportRequest, LabelStudioProject
-from deploy.labelstudio.tasks import configuration, task
-from deploy.record.acts import Act
+from deploy.label_studio import configuration, task
+from deploy.label_studio_records import AnnotationRequest, AnnotationsTaken, ExportRequest, LabelStudioProject
+from deploy.record.chain import Act
 from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened
 from memory.annotations import Annotation, take

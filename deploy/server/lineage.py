@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage import back, onward
-from deploy.lineage.ground import Ground
+from deploy.lineage.onward import Ground
 from deploy.lineage.records import (
     ExemplarLineage,
     LabelLineage,

@@ -1,8 +1,10 @@
-"""The API's part about what the memory is told: labels, and labelled folders."""
+"""The API's part about what the memory is told: labels, and labelled folders as tar archives."""
 
+import tarfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from tempfile import SpooledTemporaryFile
-from typing import IO, Annotated
+from typing import IO, Annotated, Self
 
 import structlog
 from fastapi import APIRouter, HTTPException, Path, Query, Request
@@ -10,10 +12,9 @@ from starlette.concurrency import run_in_threadpool
 
 from deploy.access.guard import UNLIMITED, Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.lineage.labels import label_entries
+from deploy.lineage.onward import label_entries
 from deploy.records import ImportDone, LabelDone, LabelEntry, LabelRequest, MediaDigests, SkippedFile
 from deploy.releases.standing import replay
-from deploy.server.archives import ArchiveError, files_of
 from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened, Services
 from detector.release.artifact import MANIFEST
@@ -22,7 +23,7 @@ from detector.release.manifest import read_manifest
 from ingest.records import MediaPlan
 from memory.clusters.review import label_cluster
 from memory.contradictions import near_duplicates
-from memory.import_files import labels_of_media, test_media
+from memory.import_files import LabelledFile, labels_of_media, test_media
 from memory.labels import LabelError, history, label, undo
 
 log = structlog.get_logger()
@@ -170,3 +171,62 @@ def _plan(services: Services) -> MediaPlan:
     manifest = b"".join(services.artifacts.read(live.digest, MANIFEST).pieces)
     shown = read_manifest(manifest).contract.media_plan
     return shown.model_copy(update={"pictures": shown.pictures or kept.pictures})
+
+
+MAX_MEMBERS = 10_000
+_MAX_EXTENSION_BYTES = 2**16
+"""of a header that tells more of the file behind it, such as a long name"""
+_EXTENSIONS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+
+
+class ArchiveError(Exception):
+    """An archive that is none, or holds what no import has."""
+
+
+def files_of(archive: IO[bytes]) -> list[LabelledFile]:
+    """Read all files of a tar archive, not compressed, with their bytes. Raises ArchiveError.
+
+    They have no more bytes together than the archive, since none may begin before the one before it ends.
+    """
+    try:
+        return list(_files(archive))
+    except (tarfile.TarError, ValueError, OverflowError, OSError, EOFError, RecursionError) as error:
+        raise ArchiveError(f"no tar archive of plain files: {error}") from error
+
+
+def _files(archive: IO[bytes]) -> Iterator[LabelledFile]:
+    end = 0
+    with tarfile.open(fileobj=archive, mode="r:", tarinfo=_Header) as opened:
+        for count, member in enumerate(opened, 1):
+            if count > MAX_MEMBERS:
+                raise ValueError(f"more than {MAX_MEMBERS} members")
+            # Extended headers have a size of their own, which tarfile takes as it is (CVE-2025-8194).
+            if member.size < 0 or member.offset < end:
+                raise ValueError(f"{member.name!r} lies before the member in front of it")
+            end = member.offset_data + member.size
+            if member.isdir():
+                continue
+            content = opened.extractfile(member) if member.isreg() and not member.sparse else None
+            if content is None:
+                raise ValueError(f"{member.name!r} is no plain file")
+            yield LabelledFile(member.name.removeprefix("./"), content.read())
+
+
+class _Header(tarfile.TarInfo):
+    """A header whose size is one that tarfile may be told of: it would go back, or read all memory full."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Read one header's block. Raises ValueError for such a size."""
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0:
+            raise ValueError(f"{header.name!r} has {header.size} bytes")
+        if header.type in _EXTENSIONS and header.size > _MAX_EXTENSION_BYTES:
+            raise ValueError(f"a header of {header.size} bytes; {_MAX_EXTENSION_BYTES} are allowed")
+        return header

@@ -9,7 +9,7 @@ from fastapi import APIRouter, HTTPException, Request
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage import onward
-from deploy.purge_records import BlockedEntry, PurgeDone, PurgePreview, PurgeRequest, UnblockRequest
+from deploy.records import BlockedEntry, PurgeDone, PurgePreview, PurgeRequest, UnblockRequest
 from deploy.server.lineage import SourceName, ground
 from deploy.server.services import Opened
 from memory.blocked import list_blocked, unblock

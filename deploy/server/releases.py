@@ -12,13 +12,13 @@ from starlette.concurrency import run_in_threadpool
 
 from deploy.access.guard import UNLIMITED, Actor, GuardedRoute, Who, answering
 from deploy.access.roles import PEOPLE, least
-from deploy.record.acts import Act
+from deploy.record.chain import Act
 from deploy.release_records import Approve, Because, LedgerEntry, Release, ReleaseDetail, TakeOut
 from deploy.releases import approval, metrics
 from deploy.releases.four_eyes import ApprovalError, Terms, lacking, same_person, tie_of
 from deploy.releases.ledger import Decide, Event, Move
+from deploy.releases.publish import make_moves
 from deploy.releases.standing import replay
-from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Plan
 from deploy.server.services import Opened, Services
 from detector.records import Rollout

@@ -8,8 +8,7 @@ from fastapi import APIRouter, HTTPException, Query
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.release_records import Release
-from deploy.retraction_records import RetractionView
-from deploy.rollout_records import Act, Disagreement, Judge, RolloutView, Waive
+from deploy.rollout_records import Act, Disagreement, Judge, RetractionView, RolloutView, Waive
 from deploy.rollouts import moves
 from deploy.server.releases import move, terms
 from deploy.server.services import Opened

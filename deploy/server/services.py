@@ -21,22 +21,18 @@ from deploy.group_lag import group_lag
 from deploy.notice_records import key_of
 from deploy.notices.notices import Notices
 from deploy.notices.sender import Sender
-from deploy.notices.waiting import pending_notice
-from deploy.record.heads import HEADS
-from deploy.record.publisher import INTERVAL_S, HeadPublisher
-from deploy.record.record import Record
-from deploy.record.rooms import MemoryActs
-from deploy.releases.artifacts import ArtifactStore
-from deploy.releases.evaluations import Evaluations
-from deploy.releases.evidence import Evidence
+from deploy.notices.telling import pending_notice
+from deploy.record.heads import HEADS, INTERVAL_S, HeadPublisher
+from deploy.record.record import MemoryActs, Record
+from deploy.releases.artifacts import ArtifactStore, find_evidence
+from deploy.releases.evidence import Evaluations, Evidence
 from deploy.releases.ledger import Ledger
 from deploy.releases.publish import RECHECK_INTERVAL_S, Publisher
-from deploy.releases.purged import find_evidence
 from deploy.releases.standing import replay
 from deploy.rollouts.controller import RolloutController
 from deploy.rollouts.reader import known_sources
 from deploy.rollouts.retractions import Retractions
-from deploy.server.shared_media import SharedMedia
+from deploy.server.pictures import SharedMedia
 from deploy.server.trying import TrialScorer
 from deploy.settings import DeploySettings
 from detector.reading import group_of

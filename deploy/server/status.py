@@ -14,12 +14,12 @@ from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.records import ProcessHealth, Shelved, Status
 from deploy.release_records import WAITING
-from deploy.releases.epoch import recent_raises
+from deploy.releases.publish import recent_raises
 from deploy.releases.signing import said_of
 from deploy.releases.standing import replay
-from deploy.server.lag import lag_of_stream
 from deploy.server.releases import entry
 from deploy.server.services import Opened, Services
+from deploy.server.surroundings import lag_of_stream
 from deploy.settings import DeploySettings
 from detector.release.artifact import version_of
 from memory.rows import counts

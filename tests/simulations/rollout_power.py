@@ -15,8 +15,8 @@ from deploy.releases.ledger import Event, Move
 from deploy.releases.trial import after
 from deploy.rollout_records import Check, Plan, Trial, Turn
 from deploy.rollouts.controller import INTERVAL_S
-from deploy.rollouts.decide import RolloutFacts, decide
 from deploy.rollouts.evidence import SLACK_S, UNIT_S, history_check
+from deploy.rollouts.moves import RolloutFacts, decide
 from deploy.rollouts.tallies import ONLY_ABOVE, STATES
 from updater.progress import Progress
 

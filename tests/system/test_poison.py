@@ -20,8 +20,7 @@ from kafka.admin import NewTopic
 from streams import all_of, await_that
 
 from deploy.client.kafka import newest_verdicts
-from deploy.dead_letters.reading import DeadLetter, read_page
-from deploy.dead_letters.replay import MOST_REPLAYS, RecordPlace, ReplayOutcome, replay
+from deploy.dead_letters import MOST_REPLAYS, DeadLetter, RecordPlace, ReplayOutcome, read_page, replay
 from deploy.releases.publish import read_topic
 from detector.records import RELEASES, Rollout
 from detector.serving.rollout_source import ReleaseFollower

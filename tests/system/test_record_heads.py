@@ -7,9 +7,8 @@ import pytest
 import streams
 from streams import produce
 
-from deploy.record.acts import Act
-from deploy.record.heads import HeadsDifferError, accept, compare
-from deploy.record.publisher import HeadPublisher
+from deploy.record.chain import Act
+from deploy.record.heads import HeadPublisher, HeadsDifferError, accept, compare
 from deploy.record.record import Record
 from ingest.kafka.access import kafka_options
 from ingest.kafka.compacted import TopicError

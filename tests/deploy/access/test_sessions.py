@@ -12,11 +12,11 @@ from sqlalchemy import Engine, select
 from starlette.datastructures import Headers
 
 from deploy.access.api import own_path
-from deploy.access.proxy import person_of_proxy
+from deploy.access.guard import person_of_proxy
 from deploy.access.sessions import COOKIE, Sessions
 from deploy.access.tokens import Tokens
 from deploy.app import create_app
-from deploy.record.acts import record
+from deploy.record.chain import record
 from deploy.server.services import Services, open_services
 from deploy.settings import DeploySettings
 

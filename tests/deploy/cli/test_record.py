@@ -2,8 +2,7 @@
 
 import sqlite3
 
-from deploy.record.acts import Act
-from deploy.record.chain import Head, link
+from deploy.record.chain import Act, Head, link
 from deploy.record.heads import of_now
 from deploy.releases.ledger import Move
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from deploy.releases.ledger import Move
+from deploy.releases.publish import make_moves
 from deploy.releases.standing import replay
-from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Turn
 from detector.release.artifact import EVALUATION
 

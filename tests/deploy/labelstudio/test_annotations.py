@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.labelstudio.annotations import NoExportError, read
-from deploy.labelstudio.tasks import NEW, configuration, task
+from deploy.label_studio import NEW, NoExportError, configuration, read, task
 from memory.records import Exemplar
 
 PROJECT = "f" * 32

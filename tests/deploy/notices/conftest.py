@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from deploy.notice_records import Form, Webhook
 from deploy.notices.notices import Notices
 from deploy.notices.sender import Sender
-from deploy.record.acts import Act
+from deploy.record.chain import Act
 from deploy.record.record import Record
 
 PATIENCE_S = 60.0

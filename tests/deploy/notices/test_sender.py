@@ -20,7 +20,7 @@ from deploy.notice_records import Notice, Webhook
 from deploy.notices.notices import Notices
 from deploy.notices.outbox import Outbox
 from deploy.notices.sender import KEPT, Sender
-from deploy.record.acts import Act
+from deploy.record.chain import Act
 from deploy.record.record import Record
 from deploy.rollout_records import Plan
 

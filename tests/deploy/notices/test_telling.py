@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.notice_records import Notice, NoticeData, key_of
-from deploy.notices import forms
-from deploy.notices.telling import TEST, TYPES, ActMessage, notice_of
-from deploy.notices.waiting import AFTER, pending_notice
+from deploy.notices.sender import cloud_event, sign_headers, slack
+from deploy.notices.telling import AFTER, TEST, TYPES, ActMessage, notice_of, pending_notice
 from deploy.release_records import Release, State
 from deploy.releases.standing import LedgerState
 from deploy.rollout_records import Check, CheckState, Plan, RolloutView, Trial
@@ -106,7 +105,7 @@ SOURCES = st.text(max_size=300)
 def test_no_source_speaks_to_slack(source):
     """Which reads `<`, `>` and `&` as links, mentions and entities, and breaks lines."""
     for action in ("shift", "drift", "purge source"):
-        body = json.loads(forms.slack(told(action, source, **FOUND)))
+        body = json.loads(slack(told(action, source, **FOUND)))
         text = body["text"]
         assert not set(text) & set("<>\n\r")
         assert text.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "").count("&") == 0
@@ -114,7 +113,7 @@ def test_no_source_speaks_to_slack(source):
 
 
 def test_a_mention_in_a_source_is_shown_as_it_is():
-    text = json.loads(forms.slack(told("purge source", "<!channel> & <http://e.com|x>")))["text"]
+    text = json.loads(slack(told("purge source", "<!channel> & <http://e.com|x>")))["text"]
     assert text == (
         "Forgewatch: source '&lt;!channel&gt; &amp; &lt;http://e.com|x&gt;' is purged from the memory by ada"
     )
@@ -123,10 +122,10 @@ def test_a_mention_in_a_source_is_shown_as_it_is():
 @given(SOURCES, st.integers(0, 2**40))
 def test_a_notice_is_the_same_at_each_try(source, now_s):
     one, other = told("shift", source), told("shift", source)
-    assert forms.cloud_event(one) == forms.cloud_event(other)
-    body = forms.cloud_event(one)
+    assert cloud_event(one) == cloud_event(other)
+    body = cloud_event(one)
     assert json.loads(body)["subject"] == source
-    at_first, later = (forms.sign_headers(one, body, bytes(24), now_s + late) for late in (0, 60))
+    at_first, later = (sign_headers(one, body, bytes(24), now_s + late) for late in (0, 60))
     assert at_first["webhook-id"] == later["webhook-id"] == one.id
     assert at_first["webhook-signature"] != later["webhook-signature"]
 
@@ -136,7 +135,7 @@ def test_a_signature_is_as_the_specification_has_it():
     notice = Notice(
         id="id", type="t", time=AT + timedelta(), subject="s", data=NoticeData(says="", by="", act=1)
     )
-    headers = forms.sign_headers(notice, b"{}", bytes(32), 1_700_000_000)
+    headers = sign_headers(notice, b"{}", bytes(32), 1_700_000_000)
     assert headers["webhook-signature"] == "v1,4RWsN79G9FSaBB4pzPIUiUyxrYK6zWhaJ5s1Xcq2c5E="
 
 
@@ -163,10 +162,10 @@ def test_a_notice_links_to_the_view_that_it_is_about(action, subject, path):
     act = ActMessage(7, AT, "ada", action, subject, {"reason": "<http://evil>"}, "e" * 64)
     notice = notice_of(act, "https://forgewatch.example/")
     assert notice.data.link == f"https://forgewatch.example{path}"
-    text = json.loads(forms.slack(notice))["text"]
+    text = json.loads(slack(notice))["text"]
     assert text.endswith(f" <https://forgewatch.example{path}>")
     assert text.count("<") == 1
-    assert "<" not in json.loads(forms.slack(notice_of(act)))["text"]
+    assert "<" not in json.loads(slack(notice_of(act)))["text"]
 
 
 # What waits for a person is told once: after a day, or at once where a rollout asks for labels.

@@ -13,8 +13,8 @@ from deploy.release_records import Approve
 from deploy.releases.metrics import AccuracyGauges
 from deploy.releases.standing import replay
 from deploy.server import releases
+from deploy.server.pictures import NoPictureError, SharedMedia
 from deploy.server.services import Services
-from deploy.server.shared_media import NoPictureError, SharedMedia
 from detector.release.artifact import Artifact
 from ingest.records import InRecord
 from memory.acts import acts_after

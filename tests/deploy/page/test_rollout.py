@@ -11,14 +11,14 @@ from PIL import Image
 
 from deploy.access.roles import Person, TokenRequest
 from deploy.page import approvals
+from deploy.releases.publish import make_moves
 from deploy.releases.standing import replay
-from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Plan
 from deploy.rollouts import moves
 from deploy.rollouts.checks import NOT_ALONE
+from deploy.server.pictures import NoPictureError
 from deploy.server.releases import terms
 from deploy.server.services import Services
-from deploy.server.shared_media import NoPictureError
 from tests.deploy.page.conftest import approve
 from updater.evaluation_parts import Flip, Flips
 

@@ -18,8 +18,8 @@ from deploy.client.kafka import event_headers
 from deploy.lineage import back
 from deploy.process import OwnMetrics
 from deploy.releases.ledger import Move
+from deploy.server.pictures import SharedMedia
 from deploy.server.services import Services
-from deploy.server.shared_media import SharedMedia
 from detector.records import Scan, Segment
 from detector.release import crop_graphs
 from detector.release.artifact import MANIFEST, Artifact

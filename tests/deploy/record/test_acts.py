@@ -11,9 +11,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from deploy.app import prove_some
-from deploy.record.acts import Act, append
-from deploy.record.record import Record
-from deploy.record.rooms import MemoryActs
+from deploy.record.chain import Act, append
+from deploy.record.record import MemoryActs, Record
 from deploy.releases.ledger import DamagedLedgerError, Ledger, Move
 from memory import acts
 from memory.store import Store
@@ -100,7 +99,7 @@ def test_replace_is_refused_too_which_no_trigger_of_a_delete_sees(record):
 
 APPENDS = """
 import sys
-from deploy.record.acts import Act
+from deploy.record.chain import Act
 from deploy.record.record import Record
 from deploy.releases.ledger import Ledger, Move
 record, ledger = Record(sys.argv[1]), Ledger(sys.argv[1])

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from deploy.record.acts import Act
-from deploy.record.chain import BrokenChainError, Head, link
+from deploy.record.chain import Act, BrokenChainError, Head, link
 from deploy.record.heads import (
     DifferenceChangedError,
     HeadsDifferError,

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from deploy.release_records import STATES, Action, Release
 from deploy.releases import standing
-from deploy.releases.epoch import is_foreign, next_raise_at, raise_epoch, recent_raises
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
+from deploy.releases.publish import is_foreign, next_raise_at, raise_epoch, recent_raises
 from deploy.releases.standing import TRANSITIONS, Consequence, LedgerState, next_state, replay
 from detector.records import MAX_EPOCH, Rollout, Verdict
 from updater.records import Candidate

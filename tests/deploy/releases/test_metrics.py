@@ -4,7 +4,7 @@ from datetime import timedelta
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from deploy.releases.artifacts import ArtifactMissingError
-from deploy.releases.evaluations import Evaluations
+from deploy.releases.evidence import Evaluations
 from deploy.releases.metrics import EvaluationGauges, show
 
 A, B, C = (letter * 64 for letter in "abc")

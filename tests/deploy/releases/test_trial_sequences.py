@@ -12,7 +12,7 @@ from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.standing import LedgerState, apply, replay
 from deploy.rollout_records import Check, CheckState, Plan, Trial, Waive
 from deploy.rollouts import moves
-from deploy.rollouts.decide import RolloutFacts, decide
+from deploy.rollouts.moves import RolloutFacts, decide
 
 A, B = ("a" * 64, "b" * 64)
 NAMES = ("real → unknown or a known fake", "could not score, net")

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from deploy.rollouts.checks import REALS_LOST
-from deploy.rollouts.comparisons import InvalidComparisonError, parse_comparison
 from deploy.rollouts.evidence import RolloutEvidence
+from deploy.rollouts.reader import InvalidComparisonError, parse_comparison
 from detector.records import SIGNATURE, Comparison, in_share, sign
 from tests.deploy.rollouts.conftest import BEGAN, CHALLENGER, CHAMPION, said
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from deploy.rollout_records import Check, CheckState, Expected, Plan, Trial
 from deploy.rollouts.bets import LOG_20, Bets, bets_to_pass
-from deploy.rollouts.checks import NOT_ALONE, REAL_TO_NEW, REALS_LOST, UNKNOWN_MORE, family_check
-from deploy.rollouts.decide import RolloutFacts, decide
-from deploy.rollouts.expected import expected_of
+from deploy.rollouts.checks import NOT_ALONE, REAL_TO_NEW, REALS_LOST, UNKNOWN_MORE, expected_of, family_check
+from deploy.rollouts.moves import RolloutFacts, decide
 from tests.deploy.rollouts.conftest import BEGAN
 from updater.evaluation_parts import Flip, Flips
 from updater.records import Evaluation

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.server import archives
-from deploy.server.archives import ArchiveError, files_of
+from deploy.server import memory
+from deploy.server.memory import ArchiveError, files_of
 
 END = bytes(1024)
 
@@ -83,7 +83,7 @@ def test_headers_about_headers_without_end_are_refused():
 
 
 def test_members_are_counted_folders_too(monkeypatch):
-    monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
+    monkeypatch.setattr(memory, "MAX_MEMBERS", 3)
     folder = header("gan", 0, tarfile.DIRTYPE)
     assert len(files_of(io.BytesIO(folder + header("gan/a.png", 0) * 2 + END))) == 2
     assert "more than 3 members" in refused(folder * 2 + header("gan/a.png", 0) * 2 + END)

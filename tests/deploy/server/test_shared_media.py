@@ -9,8 +9,8 @@ import pytest
 from kafka.errors import KafkaConnectionError
 from PIL import Image
 
-from deploy.server import shared_media
-from deploy.server.shared_media import NoPictureError, SharedMedia
+from deploy.server import pictures
+from deploy.server.pictures import NoPictureError, SharedMedia
 from ingest.settings import IngestSettings
 
 
@@ -44,7 +44,7 @@ class Topic:
 @pytest.fixture
 def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
     made = Topic({3: png(80, 40), 4: b"no picture"})
-    monkeypatch.setattr(shared_media, "MediaReader", made)
+    monkeypatch.setattr(pictures, "MediaReader", made)
     return made
 
 
@@ -75,7 +75,7 @@ def test_an_id_that_is_no_position_is_told_without_a_broker(media, topic):
 
 def test_a_broker_that_does_not_answer_is_not_asked_for_each_picture(media, topic, monkeypatch):
     topic.answers = False
-    monkeypatch.setattr(shared_media, "Sandbox", Topic({}))
+    monkeypatch.setattr(pictures, "Sandbox", Topic({}))
     for _ in range(3):
         with pytest.raises(NoPictureError, match="cannot be read now"):
             media.picture("forgewatch.media-0-3", "0" * 64)

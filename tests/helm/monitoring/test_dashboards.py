@@ -10,10 +10,10 @@ from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
 from deploy.notices import metrics as notice_metrics
-from deploy.record import metrics as record_metrics
+from deploy.record import heads
 from deploy.release_records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
-from deploy.releases.evaluations import Evaluations
+from deploy.releases.evidence import Evaluations
 from deploy.rollout_records import CheckState
 from deploy.rollouts import metrics as rollout_metrics
 from detector import metrics as detector_metrics
@@ -65,7 +65,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     url = f"sqlite:///{tmp_path_factory.mktemp('names')}/rows.sqlite"
     ingest_metrics.LAG_SECONDS.assign([])
     memory_metrics.LAG_SECONDS.assign([])
-    record_metrics.PUBLISHED.set(1)
+    heads.PUBLISHED.set(1)
     rollout_metrics.PROBLEM.set(0)
     rollout_metrics.show(None)
     notice_metrics.show("1")

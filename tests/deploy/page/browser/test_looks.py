@@ -20,21 +20,21 @@ from playwright.sync_api import Page, expect
 from verdicts import make_item, make_verdict
 
 from deploy.access.roles import Person, TokenRequest
-from deploy.accuracy_records import AuditLabel
-from deploy.dead_letters.reading import DeadLetter
-from deploy.dead_letters.reading import LetterPage as Letters
+from deploy.dead_letters import DeadLetter
+from deploy.dead_letters import LetterPage as Letters
 from deploy.lineage import back
 from deploy.page import dead_letters, kept
 from deploy.page.render import _environment
+from deploy.records import AuditLabel
 from deploy.release_records import Approve
+from deploy.releases.publish import make_moves
 from deploy.releases.standing import replay
-from deploy.releases.transitions import make_moves
 from deploy.rollout_records import Waive
 from deploy.rollouts import moves
 from deploy.rollouts.checks import REALS_LOST
 from deploy.server import accuracy, pictures, releases
+from deploy.server.pictures import SharedMedia
 from deploy.server.services import Services
-from deploy.server.shared_media import SharedMedia
 from deploy.server.trying import TrialScorer, Tried
 from detector.records import Neighbour
 from detector.release.artifact import Artifact

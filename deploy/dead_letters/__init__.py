@@ -1,1 +1,0 @@
-"""Dead letters as people see them: read, found, and sent once more."""

@@ -1,1 +1,0 @@
-"""Label Studio: tasks out to it, annotations back from it."""
