@@ -58,3 +58,15 @@ def test_a_class_name_is_used_once():
 def test_a_participle_is_told_from_a_verb():
     names = "_trained", "kept", "embed", "feed", "train"
     assert [name for name in names if is_participle(name)] == ["_trained", "kept"]
+
+
+def test_the_signature_of_a_test_bears_no_annotations_which_nobody_would_check():
+    tests = (path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
+    named = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted(tests)
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if node.returns or any(each.annotation for each in node.args.args)
+    ]
+    assert named == []
