@@ -99,6 +99,13 @@ def test_what_is_no_export_is_one_line(content):
     assert "\n" not in str(refused.value)
 
 
+def test_an_export_of_more_bytes_than_are_read_at_once_is_refused(monkeypatch):
+    monkeypatch.setattr("deploy.labelstudio.annotations.MAX_BYTES", 2)
+    assert read(b"[]", PROJECT).annotations == []
+    with pytest.raises(NoExportError, match="more than 2 bytes"):
+        read(b"[ ]", PROJECT)
+
+
 KEYS = "id data annotations result value choices from_name completed_by exemplar project"
 NAMES = st.sampled_from(KEYS.split())
 JSON = st.recursive(
