@@ -72,7 +72,7 @@ def pictures() -> TrainingJob:
 @pytest.mark.parametrize("made", [clips, pictures], ids=["x3d_m", "unet:legacy_xception"])
 def test_amp_trains_the_network_of_a_task(gpu, made):
     what = made()
-    network = train(what.make, what.source, what.recipe, what.loss, seed=0, device=gpu, checkpoint=None)
+    network = train(what, seed=0, device=gpu, checkpoint=None)
     assert all(torch.isfinite(value).all() for value in network.state_dict().values())
 
 
@@ -85,9 +85,7 @@ def seconds_of(what: TrainingJob, device: torch.device) -> float:
             torch.cuda.synchronize(device)
             read.append(time.perf_counter())
 
-    train(
-        what.make, what.source, what.recipe, what.loss, seed=0, device=device, checkpoint=None, progress=step
-    )
+    train(what, seed=0, device=device, checkpoint=None, progress=step)
     return read[-1] - read[0]
 
 

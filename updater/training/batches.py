@@ -5,7 +5,6 @@ device; other threads may, while earlier batches are trained on. `pass_batch` is
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from detector.model.network import Network
 from detector.model.scores import NetworkOutput
 from updater import draws
 from updater.outliers.exposure import Exposure
-from updater.training.crop_rows import Crops, Rows, as_images, draw_crops, forensics_of, rows_at
+from updater.training.crop_rows import Crops, Rows, as_images, draw_crops, forensics_of, in_turn, rows_at
 from updater.training.precision import half_precision
 from updater.training.processes import by_share
 from updater.training.step import Step
@@ -109,12 +108,7 @@ def ahead(ready: Callable[[int], T], numbers: range, beside_a_gpu: bool) -> Gene
     threads = min(_THREADS_BESIDE_A_GPU, os.cpu_count() or 1) if beside_a_gpu else 1
     pool = ThreadPoolExecutor(threads)
     try:
-        waiting = deque(pool.submit(ready, number) for number in numbers[: _AHEAD * threads])
-        for following in range(len(numbers)):
-            first = waiting.popleft()
-            if following + _AHEAD * threads < len(numbers):
-                waiting.append(pool.submit(ready, numbers[following + _AHEAD * threads]))
-            yield first.result()
+        yield from in_turn(pool, ready, numbers, _AHEAD * threads)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -28,6 +28,7 @@ from updater.progress import Steps, no_steps
 from updater.training import processes
 from updater.training.precision import one_thread
 
+S = TypeVar("S")
 T = TypeVar("T")
 Crops = npt.NDArray[np.uint8] | StoredRows
 """uint8 [T, S, S, 3]"""
@@ -143,16 +144,14 @@ def fitting(
             at_once = min(2 * at_once, _MOST_ROWS)
 
 
-def in_turn(
-    pool: ThreadPoolExecutor, do: Callable[[int], T], numbers: Iterable[int], most: int
-) -> Iterator[T]:
-    """Yield do(number) for each number in order, as `pool.map` does, with at most so many under way.
+def in_turn(pool: ThreadPoolExecutor, do: Callable[[S], T], items: Iterable[S], most: int) -> Iterator[T]:
+    """Yield do(item) for each item in order, as `pool.map` does, with at most so many under way.
 
     `pool.map` would keep what comes in faster than it is taken, all of it in memory.
     """
     waiting: deque[Future[T]] = deque()
-    for number in numbers:
-        waiting.append(pool.submit(do, number))
+    for item in items:
+        waiting.append(pool.submit(do, item))
         if len(waiting) > most:
             yield waiting.popleft().result()
     while waiting:

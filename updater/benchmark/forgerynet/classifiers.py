@@ -20,6 +20,7 @@ from updater.benchmark.forgerynet.training import (
     Example,
     Examples,
     NetworkRecipe,
+    TrainingJob,
     as_input,
     cross_entropy,
     loaded_ahead,
@@ -75,16 +76,8 @@ class Classifier:
             for sight, target in zip(sights, targets, strict=True)
         ]
         identity = sha256(repr((facts, self.choices.as_record())).encode()).hexdigest()
-        return train(
-            self.make,
-            Examples(load, chances, identity),
-            self.recipe,
-            cross_entropy,
-            seed=seed,
-            device=device,
-            checkpoint=checkpoint,
-            progress=progress,
-        )
+        job = TrainingJob(self.make, Examples(load, chances, identity), self.recipe, cross_entropy)
+        return train(job, seed=seed, device=device, checkpoint=checkpoint, progress=progress)
 
     def probabilities(
         self,

@@ -41,10 +41,7 @@ def measure(
     """
     what = train_map_network(job, train_on)
     network = train(
-        what.make,
-        what.source,
-        what.recipe,
-        what.loss,
+        what,
         seed=job.seed,
         device=job.device,
         checkpoint=job.folder / "maps.safetensors",

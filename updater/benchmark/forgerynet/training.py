@@ -8,10 +8,10 @@ falls come at the same shares of them.
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +23,8 @@ from torch.nn import functional as F
 
 from updater.benchmark.forgerynet.choices import Choices
 from updater.data.layouts.forgerynet import Medium
+from updater.progress import Steps, no_steps
+from updater.training.crop_rows import in_turn
 from updater.training.fit import Checkpoint, Descent, TrainingStage, fit
 from updater.training.precision import half_precision
 from updater.training.processes import by_share, count, number
@@ -134,27 +136,25 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def train(
-    make: Callable[[], nn.Module],
-    source: Examples,
-    recipe: NetworkRecipe,
-    loss: Loss,
+    job: TrainingJob,
     *,
     seed: int,
     device: torch.device,
     checkpoint: Path | None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Steps = no_steps,
 ) -> nn.Module:
     """Return a network that was trained by the recipe, ready to be asked.
 
     The same arguments give the same weights on a device with the same number of threads, interrupted or not:
     with a checkpoint, training goes on behind the last of every 25 steps. Several processes share a batch,
-    and draw what one of them would. The global random state is left as it was. Raises what `source` raises,
+    and draw what one of them would. The global random state is left as it was. Raises what its source raises,
     and torch.OutOfMemoryError where the device does not hold a step.
     """
-    identity = hashlib.sha256(repr((source.identity, asdict(recipe), seed)).encode()).hexdigest()
+    recipe = job.recipe
+    identity = hashlib.sha256(repr((job.source.identity, asdict(recipe), seed)).encode()).hexdigest()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        network = make().to(device).train()
+        network = job.make().to(device).train()
         parameters = [value for value in network.parameters() if value.requires_grad]
         optimiser = torch.optim.SGD(
             parameters, lr=recipe.rate, momentum=MOMENTUM, nesterov=True, weight_decay=recipe.weight_decay
@@ -167,11 +167,11 @@ def train(
         def loss_of(batch: StepBatch) -> Tensor:
             # What a network draws by itself follows from the step, so that a resumed run repeats it.
             torch.manual_seed(int(np.random.default_rng([seed, batch.step]).integers(2**62)))
-            return _loss(network, loss, batch, recipe.batch, device)
+            return _loss(network, job.loss, batch, recipe.batch, device)
 
         fit(
             network,
-            lambda steps: draw_batches(source, recipe.batch, steps, seed),
+            lambda steps: draw_batches(job.source, recipe.batch, steps, seed),
             loss_of,
             Descent(optimiser, recipe.steps, set_rate, shared=parameters),
             TrainingStage(Checkpoint(checkpoint, identity, (_STAGE,)), _STAGE),
@@ -209,21 +209,18 @@ def draw_batches(source: Examples, batch: int, steps: range, seed: int) -> Gener
     own = range(batch * number() // count(), batch * (number() + 1) // count())
     up_to = np.cumsum(source.chances)
 
-    def example(step: int, place: int) -> Example:
-        rng = np.random.default_rng([seed, step, place])
+    def load(at: tuple[int, int]) -> Example:
+        rng = np.random.default_rng([seed, *at])
         # The last sum may be just below 1.
         row = min(int(np.searchsorted(up_to, rng.random(), "right")), len(up_to) - 1)
         return source.load(row, rng)
 
     threads = ThreadPoolExecutor(os.cpu_count() or 1)
     try:
-        waiting: deque[tuple[int, list[Future[Example]]]] = deque()
+        examples = in_turn(threads, load, product(steps, own), _AHEAD * len(own))
         for step in steps:
-            waiting.append((step, [threads.submit(example, step, place) for place in own]))
-            if len(waiting) > _AHEAD:
-                yield _stack_batch(*waiting.popleft())
-        while waiting:
-            yield _stack_batch(*waiting.popleft())
+            shown, targets = map(np.stack, zip(*islice(examples, len(own)), strict=True))
+            yield StepBatch(step, torch.from_numpy(shown), torch.from_numpy(targets))
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -231,16 +228,4 @@ def draw_batches(source: Examples, batch: int, steps: range, seed: int) -> Gener
 def loaded_ahead(load: Callable[[T], NDArray[np.uint8]], items: Sequence[T]) -> Iterator[NDArray[np.uint8]]:
     """Yield what is loaded of each item, in order; threads load some ahead."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        waiting: deque[Future[NDArray[np.uint8]]] = deque()
-        for item in items:
-            waiting.append(threads.submit(load, item))
-            if len(waiting) > _ITEMS_AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def _stack_batch(step: int, waiting: list["Future[Example]"]) -> StepBatch:
-    examples = [future.result() for future in waiting]
-    shown = torch.from_numpy(np.stack([shown for shown, _ in examples]))
-    return StepBatch(step, shown, torch.from_numpy(np.stack([target for _, target in examples])))
+        yield from in_turn(threads, load, items, _ITEMS_AHEAD)

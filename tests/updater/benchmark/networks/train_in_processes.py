@@ -7,7 +7,14 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from updater.benchmark.forgerynet.training import Example, Examples, NetworkRecipe, cross_entropy, train
+from updater.benchmark.forgerynet.training import (
+    Example,
+    Examples,
+    NetworkRecipe,
+    TrainingJob,
+    cross_entropy,
+    train,
+)
 from updater.benchmark.networks.videos import make_video_network
 from updater.training.processes import is_first, join_processes
 
@@ -21,10 +28,12 @@ def load(row: int, rng: np.random.Generator) -> Example:
 if __name__ == "__main__":
     with join_processes(torch.device("cpu")) as device:
         network = train(
-            lambda: make_video_network("frames:test_resnet", 2, 32, 4),
-            Examples(load, np.full(2, 0.5), "noise"),
-            RECIPE,
-            cross_entropy,
+            TrainingJob(
+                lambda: make_video_network("frames:test_resnet", 2, 32, 4),
+                Examples(load, np.full(2, 0.5), "noise"),
+                RECIPE,
+                cross_entropy,
+            ),
             seed=0,
             device=device,
             checkpoint=None,
