@@ -16,8 +16,8 @@ PACKAGES = {
     "ingest": (3630, 38),
     "detector": (5209, 54),
     "memory": (5434, 65),
-    "updater": (9276, 109),
-    "updater/benchmark": (7751, 88),
+    "updater": (9270, 105),
+    "updater/benchmark": (7725, 87),
     "deploy": (14717, 167),
     "helm": (820, 9),
 }

@@ -51,8 +51,7 @@ def distort(
     from ingest.settings import IngestSettings
     from updater.distortions.clip import ClipError
     from updater.distortions.distortion import DistortionError
-    from updater.distortions.files import distort_file, generator_of
-    from updater.distortions.meta import meta_line, missing, read_meta, steps_for
+    from updater.distortions.files import distort_file, generator_of, meta_line, missing, read_meta, steps_for
 
     if from_meta and (kind, level, mix) != (None, None, None):
         raise UsageError("--from-meta names the distortions: give no --type, --level or --mix with it")

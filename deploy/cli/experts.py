@@ -56,8 +56,7 @@ def add(
     from memory.settings import MemorySettings
     from updater.experts.adding import held_back, make, picture_plan_of
     from updater.experts.build import Layout
-    from updater.experts.registry import RegisteredExpert
-    from updater.experts.worth import worth_of
+    from updater.experts.registry import RegisteredExpert, worth_of
 
     if view not in ("crop", "resize"):
         raise UsageError(f"--input {view}: choose of crop, resize")

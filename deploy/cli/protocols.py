@@ -117,7 +117,7 @@ def deeperforensics(
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
     from updater.benchmark.deeperforensics import models
-    from updater.benchmark.deeperforensics.media import Reading
+    from updater.benchmark.deeperforensics.models import Reading
     from updater.benchmark.deeperforensics.run import RunChoices, benchmark, read
     from updater.data.layouts.listed import Tally
 

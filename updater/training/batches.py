@@ -20,7 +20,7 @@ from detector.model.scores import NetworkOutput
 from updater import draws
 from updater.outliers.exposure import Exposure
 from updater.training.crop_rows import Crops, Rows, as_images, draw_crops, forensics_of, in_turn, rows_at
-from updater.training.precision import half_precision
+from updater.training.fit import half_precision
 from updater.training.processes import by_share
 from updater.training.step import Step
 

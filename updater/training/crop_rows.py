@@ -26,7 +26,7 @@ from updater.data.stored_rows import StoredRows, chosen_rows, collect_rows
 from updater.data.training_data import LabelledCrops
 from updater.progress import Steps, no_steps
 from updater.training import processes
-from updater.training.precision import one_thread
+from updater.training.fit import one_thread
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -32,8 +32,7 @@ from updater.training.batches import (
 )
 from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.crop_rows import Rows, crop_features, forensic_rows, pool_rows
-from updater.training.fit import Checkpoint, Descent, TrainingStage, fit
-from updater.training.precision import one_thread, seed_draws
+from updater.training.fit import Checkpoint, Descent, TrainingStage, fit, one_thread, seed_draws
 from updater.training.step import SCHEDULES, Recipe, Step, load_trained
 from updater.training.weights import put
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from deploy.cli.main import main
 from updater.distortions.deeperforensics import DEEPERFORENSICS
-from updater.distortions.meta import read_meta
+from updater.distortions.files import read_meta
 from updater.distortions.methods import FORGERYNET
 
 

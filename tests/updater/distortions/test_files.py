@@ -12,8 +12,7 @@ from updater.distortions import files
 from updater.distortions.clip import Clip, ClipError, to_frame, to_plain_frame, to_rgb
 from updater.distortions.clip_writing import STORED_AS, h264, write_clip
 from updater.distortions.distortion import LEVELS, DistortionError
-from updater.distortions.files import distort_file, generator_of
-from updater.distortions.meta import meta_line, parse_line, read_meta, steps_for
+from updater.distortions.files import distort_file, generator_of, meta_line, parse_line, read_meta, steps_for
 from updater.distortions.methods import DISTORTIONS, distort, step
 
 LIMIT = 10_000_000

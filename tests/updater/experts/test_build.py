@@ -303,5 +303,5 @@ def test_an_expert_is_trained_from_the_command_line_and_can_be_added_as_it_is(
     trained = ["expert", "train", str(folders("a", "b")), "--out", str(out), "--architecture", NAME]
     assert main([*trained, "--steps", "2", "--px", "64", "--device", "cpu"]) == 0
     assert "held back, never trained on" in capsys.readouterr().out
-    monkeypatch.setattr("updater.experts.worth.worth_of", lambda *of: WORTH)
+    monkeypatch.setattr("updater.experts.registry.worth_of", lambda *of: WORTH)
     assert main(["expert", "add", "own", "--checkpoint", str(out), "--licence", "MIT", "--yes"]) == 0

@@ -7,8 +7,7 @@ from safetensors.torch import load_file
 from updater.experts import train
 from updater.experts.build import Layout, expert_network
 from updater.experts.check import ExpertError
-from updater.experts.folders import families_in, split_families
-from updater.experts.train import Training, augment, train_expert
+from updater.experts.train import Training, augment, families_in, split_families, train_expert
 
 SHORT = Training("test_efficientnet", 8, batch=4, side_px=64, hold=("b",))
 

@@ -7,11 +7,11 @@ import pytest
 
 from detector.serving.session import Session
 from updater.experts import look
-from updater.experts import worth as measuring
+from updater.experts import registry as measuring
 from updater.experts.build import Layout, build
 from updater.experts.check import ExpertError
 from updater.experts.look import Expert, logits_of
-from updater.experts.worth import worth_of
+from updater.experts.registry import worth_of
 
 NAME = "test_efficientnet"
 

@@ -3,8 +3,17 @@
 import pytest
 import torch
 
-from updater.training.fit import Checkpoint, Descent, TrainingStage, by_schedule, fit, in_epochs
-from updater.training.precision import half_precision, one_thread, seed_draws
+from updater.training.fit import (
+    Checkpoint,
+    Descent,
+    TrainingStage,
+    by_schedule,
+    fit,
+    half_precision,
+    in_epochs,
+    one_thread,
+    seed_draws,
+)
 from updater.training.step import SCHEDULES, cosine, one_cycle, tenths
 
 CPU = torch.device("cpu")

@@ -31,7 +31,7 @@ from updater.data.layouts.listed import (
 )
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS, DistortionError, Step
-from updater.distortions.meta import parse_line
+from updater.distortions.files import parse_line
 
 FAMILY = "DF-VAE"
 VARIANTS = {

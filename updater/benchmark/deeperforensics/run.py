@@ -15,8 +15,7 @@ from pydantic import JsonValue
 
 from ingest.records import CropPlan
 from updater.benchmark.data.deeperforensics import load_deeperforensics, load_hidden
-from updater.benchmark.deeperforensics.media import SMALL, Reading, of_both_labels
-from updater.benchmark.deeperforensics.models import Model, Rater
+from updater.benchmark.deeperforensics.models import SMALL, Model, Rater, Reading, of_both_labels
 from updater.benchmark.deeperforensics.tree import (
     HIDDEN_FOLDER,
     REALS_FOLDER,

@@ -23,8 +23,7 @@ from updater.benchmark.synthetic.stream import end_with_parent
 from updater.data.layouts.entries import Entry, LayoutError
 from updater.distortions.clip_writing import to_h264
 from updater.distortions.distortion import Step
-from updater.distortions.files import distort_file, generator_of
-from updater.distortions.meta import meta_line
+from updater.distortions.files import distort_file, generator_of, meta_line
 from updater.distortions.methods import FORGERYNET, MIXED, draw_steps
 from updater.draws import SeedPurpose
 from updater.filters import Picture

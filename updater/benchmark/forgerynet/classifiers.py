@@ -31,8 +31,8 @@ from updater.benchmark.forgerynet.views import test_clips, test_crops, training_
 from updater.benchmark.networks.images import front_of, make_image_network, published_px
 from updater.benchmark.networks.videos import make_video_network, sampling_of
 from updater.data.layouts.entries import LayoutError
+from updater.training.fit import half_precision
 from updater.training.loop import item_weights
-from updater.training.precision import half_precision
 from updater.training.processes import by_share
 
 

@@ -24,8 +24,8 @@ from updater.benchmark.forgerynet.views import LARGEST, perturbation
 from updater.benchmark.networks.maps import check, make_map_network, map_of
 from updater.distortions.methods import distort_with_maps
 from updater.filters import Picture
+from updater.training.fit import half_precision
 from updater.training.loop import item_weights
-from updater.training.precision import half_precision
 
 PX, SMALL_PX, SMALL_BATCH = 256, 128, 16
 THRESHOLD = 0.5

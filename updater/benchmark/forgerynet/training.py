@@ -25,8 +25,7 @@ from updater.benchmark.forgerynet.choices import Choices
 from updater.data.layouts.forgerynet import Medium
 from updater.progress import Steps, no_steps
 from updater.training.crop_rows import in_turn
-from updater.training.fit import Checkpoint, Descent, TrainingStage, fit
-from updater.training.precision import half_precision
+from updater.training.fit import Checkpoint, Descent, TrainingStage, fit, half_precision
 from updater.training.processes import by_share, count, number
 
 MOMENTUM = 0.9

@@ -13,18 +13,18 @@ from sklearn import metrics
 
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics, load_hidden
-from updater.benchmark.deeperforensics import media, models
+from updater.benchmark.deeperforensics import models
 from updater.benchmark.deeperforensics import run as runs
 from updater.benchmark.deeperforensics import tree as trees
-from updater.benchmark.deeperforensics.media import (
+from updater.benchmark.deeperforensics.models import (
     SMALL,
     Reading,
     excerpts,
     materialise,
+    model_of,
     of_both_labels,
     under,
 )
-from updater.benchmark.deeperforensics.models import model_of
 from updater.benchmark.deeperforensics.run import (
     Data,
     RunChoiceError,
@@ -52,7 +52,7 @@ from updater.benchmark.report.table import compare
 from updater.data.layouts.listed import Tally
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
-from updater.distortions.meta import read_meta
+from updater.distortions.files import read_meta
 from updater.progress import no_progress
 
 
@@ -124,7 +124,7 @@ def test_what_was_made_once_is_not_made_again(entries, tmp_path, monkeypatch):
     def forbidden(*_, **__):
         raise AssertionError("made again")
 
-    monkeypatch.setattr(media, "distort_file", forbidden)
+    monkeypatch.setattr(models, "distort_file", forbidden)
     assert materialise(real, tmp_path) == made
 
 
