@@ -188,15 +188,10 @@ def trained(name: str, checkpoint: Path, progress: Callable[[int, int], None]) -
         truth = rng.random((px, px), np.float32) if frames < 0 else np.array(row)
         return shown, truth
 
+    loss = map_loss if frames < 0 else training.cross_entropy
+    job = training.TrainingJob(make, training.Examples(load, np.full(2, 0.5), name), recipe, loss)
     network = training.train(
-        make,
-        training.Examples(load, np.full(2, 0.5), name),
-        recipe,
-        map_loss if frames < 0 else training.cross_entropy,
-        seed=0,
-        device=torch.device("cpu"),
-        checkpoint=checkpoint,
-        progress=progress,
+        job, seed=0, device=torch.device("cpu"), checkpoint=checkpoint, progress=progress
     )
     return network.state_dict()
 
