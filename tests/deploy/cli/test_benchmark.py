@@ -46,7 +46,9 @@ def cddb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def opencil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     places = {f"id/{name}": (kind, 12) for kind, name in enumerate(("cat", "dog", "owl"))}
-    return lay(tmp_path_factory.mktemp("opencil"), {**places, "ood/svhn": (3, 6)})
+    folder = lay(tmp_path_factory.mktemp("opencil"), {**places, "ood/svhn": (3, 6)})
+    (folder / "ood/svhn/damaged.png").write_bytes(b"\xff\xd8\xff")
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,8 @@ def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(openci
     told = capsys.readouterr().out
     assert "step-2" in told
     assert "rejection of what was never trained on" in told
+    left_out = "1 files give no picture and are left out (first: "
+    assert [left_out in text for text in (told, (tmp_path / "runs/report.md").read_text())] == [True, True]
     figures = json.loads((tmp_path / "r/figures.json").read_text())
     assert figures["tasks"] == ["step-1", "step-2"]
     assert figures["aa"] == pytest.approx(figures["closed_set_accuracy"])
@@ -199,11 +203,14 @@ def test_data_is_asked_for_where_it_is_not_given_or_is_of_no_layout(fails, tmp_p
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda file: file.write_bytes(file.read_bytes()[:200]), "gan/val/1_fake/0.png gives no picture"),
+        (
+            lambda file: [one.write_bytes(b"!") for one in file.parent.iterdir()],
+            "no file of gan/fake gives a",
+        ),
         (lambda file: [one.unlink() for one in file.parent.iterdir()], "gan/val/1_fake holds no media"),
     ],
 )
-def test_a_corrupt_image_and_an_empty_class_are_named(tmp_path, fails, spoil, told):
+def test_a_class_of_corrupt_images_and_an_empty_one_are_named(tmp_path, fails, spoil, told):
     data = lay(
         tmp_path / "data",
         {f"gan/{part}/{kind}": (0, 2) for part in ("train", "val") for kind in ("0_real", "1_fake")},

@@ -47,7 +47,7 @@ def piece(numbers: range) -> Piece:
     grey = rng.uniform(60, 190, (count, 1, 1, 1)).astype(np.float32)
     crops = np.clip(grey + 12 * np.where(odd, coarse, noise), 0, 255).astype(np.uint8)
     names = tuple(map(str, numbers))
-    return Piece(names, names, crops, np.arange(count + 1))
+    return Piece(names, names, crops, np.arange(count + 1), ("",) * count)
 
 
 def peak_of_update(images: int, setup: Setup, cache: Path | None) -> int:

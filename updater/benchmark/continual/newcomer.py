@@ -93,6 +93,7 @@ def newcomer_benchmark(
     shown = picture_plan_of(experts)
     with CropReader(cache=cache, progress=progress, picture=shown) as reader:
         newcomers = LabelledCrops.join(load_sources(data, reader))
+    notes = reader.tally.notes()
     lines = (f"{family} {item}\n" for family, item in zip(newcomers.families, newcomers.ids, strict=True))
 
     def prepare(progress: Progress) -> Media:
@@ -118,7 +119,7 @@ def newcomer_benchmark(
         },
         (str(reals), str(each)),
         prepare,
-        lambda media, seed: measure(media, settings, seed, experts),
+        lambda media, seed: measure(media, settings, seed, experts).model_copy(update={"notes": notes}),
         keeps_parts=True,
     )
 

@@ -132,6 +132,7 @@ def _outcome(
         rejection_source_known=_values(by_score_known),
         rejection_within_source=_values(by_score_within),
         outlier_sets={score: _values(sets) for score, sets in by_set.items()},
+        notes=stream.notes,
     )
 
 

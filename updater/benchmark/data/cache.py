@@ -18,7 +18,7 @@ from ingest.records import CropPlan, PicturePlan
 from updater.data.layouts.entries import DataError
 from updater.data.stored_rows import StoredRows, read_shard
 
-_FORMAT = "2"
+_FORMAT = "3"
 
 T = TypeVar("T")
 
@@ -38,7 +38,9 @@ class Piece:
     crops: NDArray[np.uint8] | StoredRows
     """[T, S, S, 3], uint8, RGB; on disk where there is a cache"""
     starts: NDArray[np.int64]
-    """[n + 1]: rows starts[i]:starts[i + 1] of crops are medium i's"""
+    """[n + 1]: rows starts[i]:starts[i + 1] of crops are medium i's; one that gives no picture has none"""
+    hashes: tuple[str, ...]
+    """length n: the hashes of `ingest.picture_hash`, hexadecimal"""
     pictures: NDArray[np.uint8] | StoredRows | None = None
     """[n, S', S', 3], uint8, RGB: each medium whole, a video by its first frame, where a plan asks for it"""
 
@@ -105,7 +107,7 @@ def _alone(path: Path, *, wait: bool) -> Iterator[bool]:
 def _encode_piece(piece: Piece) -> bytes:
     crops = np.ascontiguousarray(piece.crops[:])
     arrays: dict[str, NDArray[Any]] = {"crops": crops}
-    about: dict[str, Any] = {"digests": piece.digests, "groups": piece.groups}
+    about: dict[str, Any] = {"digests": piece.digests, "groups": piece.groups, "hashes": piece.hashes}
     about |= {"starts": piece.starts.tolist(), "sha256": hashlib.sha256(crops.data).hexdigest()}
     if piece.pictures is not None:
         arrays["pictures"] = np.ascontiguousarray(piece.pictures[:])
@@ -132,6 +134,7 @@ def _read(path: Path) -> Piece | None:
             if shown is None or shown[0].digest != digest:
                 return None
             pictures = StoredRows([shown[0]])
-        return Piece(tuple(said["digests"]), tuple(said["groups"]), StoredRows([shard]), starts, pictures)
+        digests, groups, hashes = (tuple(said[name]) for name in ("digests", "groups", "hashes"))
+        return Piece(digests, groups, StoredRows([shard]), starts, hashes, pictures)
     except (KeyError, json.JSONDecodeError):
         return None

@@ -26,9 +26,11 @@ from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
+from memory.index.picture_index import PictureIndex
 from updater.benchmark.data.cache import Piece, fetch, identity, made_once
 from updater.benchmark.data.tasks import item_id
 from updater.data.layouts.entries import DataError
+from updater.data.layouts.listed import Tally
 from updater.data.stored_rows import Shard, StoredRows, joined_rows, read_shard
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress, no_progress
@@ -80,6 +82,7 @@ class CropReader:
         self.progress = progress
         self.processes = processes
         self._limits = IngestSettings().model_copy(update={"decode_processes": processes})
+        self.tally = Tally()
         self._children = ExitStack()
         self._sandbox: Sandbox | None = None
 
@@ -93,29 +96,43 @@ class CropReader:
         self._sandbox = None
 
     def read(self, stage: str, source: str, files: Sequence[MediaFile]) -> LabelledCrops:
-        """Read every file; frames of a clip are one group, and so are other files of equal bytes.
+        """Read the files; frames of a clip are one group, and so are other files that show the same picture.
 
         stage is what progress is told; source becomes every item's. Crops stay on disk; without a cache they
-        are held in memory: 49 kB a crop of 128 px. Raises UnreadableMediaError for the first file that gives
-        no picture, ChangedMediaError, CacheError and SandboxUnavailableError.
+        are held in memory: 49 kB a crop of 128 px. Files that cannot be read or give no picture are left out,
+        and counted in `tally`. Raises UnreadableMediaError where a class has no other, ChangedMediaError,
+        CacheError and SandboxUnavailableError.
         """
+        there: list[MediaFile] = []
         digests = []
         for number, file in enumerate(files, 1):
-            digests.append(hashlib.sha256(self.bytes_of(file)).hexdigest())
+            try:
+                digests.append(hashlib.sha256(self.bytes_of(file)).hexdigest())
+                there.append(file)
+            except UnreadableMediaError as error:
+                self.tally.add("files cannot be read and are left out", error)
             self.progress(f"{stage}: what is there", number, len(files))
         found: dict[int, Piece | None] = {}
         for wait in (False, True):  # several processes share the making: what another is at is come back to
             for first, end in pairwise([0, *_ends(digests)]):
                 if found.get(first) is None:
-                    found[first] = self._piece(stage, files, digests, first, end, wait=wait)
+                    found[first] = self._piece(stage, there, digests, first, end, wait=wait)
                 if wait:
-                    self.progress(stage, end, len(files))
+                    self.progress(stage, end, len(there))
         pieces = [piece for piece in found.values() if piece is not None]
-        names, families = [file.name for file in files], [file.family for file in files]
+        names, families = [file.name for file in there], [file.family for file in there]
         items = join(pieces, names, families, source, self.plan)
-        clips = (file.clip for file in files)
-        groups = tuple(clip or own for clip, own in zip(clips, items.groups, strict=True))
-        return replace(items, groups=groups)
+        items = replace(items, groups=_groups(there, digests, [h for piece in pieces for h in piece.hashes]))
+        kept = np.flatnonzero(np.diff(items.starts))
+        for damaged in np.flatnonzero(np.diff(items.starts) == 0):
+            self.tally.add("files give no picture and are left out", there[damaged].path)
+        left = {there[place].family for place in kept}
+        for file in files:
+            if file.family not in left:
+                raise UnreadableMediaError(
+                    f"no file of {file.family} gives a picture (first: {file.path}): replace or remove them"
+                )
+        return items if len(kept) == len(items) else items.take(kept)
 
     def _piece(
         self,
@@ -132,8 +149,11 @@ class CropReader:
 
         def make() -> Piece:
             contents = ((str(file.path), self.bytes_of(file)) for file in own)
+            crops, px = np.zeros((0, self.plan.crop_px, self.plan.crop_px, 3), np.uint8), self.picture
+            shown = {PICTURE: np.zeros((1, px.height_px, px.width_px, 3), np.uint8)} if px else {}
+            blank = Decoded("image", "", 0, 0, 1, crops, (), pictures=shown)
             media: list[Decoded] = []
-            for file, digest, (read, decoded) in zip(own, known, self.decode(contents), strict=True):
+            for file, digest, (read, decoded) in zip(own, known, self.decode(contents, blank), strict=True):
                 if read != digest:
                     raise ChangedMediaError(
                         f"{file.path} changed while it was read: let it be, and run again"
@@ -144,10 +164,13 @@ class CropReader:
 
         return fetch(self.cache, identity(self.plan, self.picture, known), make, wait=wait)
 
-    def decode(self, data: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, Decoded]]:
+    def decode(
+        self, data: Iterator[tuple[str, bytes]], blank: Decoded | None = None
+    ) -> Iterator[tuple[str, Decoded]]:
         """Yield the SHA-256 and the decoded medium of each (name, bytes), in their order.
 
-        Raises UnreadableMediaError, which tells the name, and SandboxUnavailableError.
+        blank: stands for a medium that gives no picture. Raises UnreadableMediaError, which tells the name,
+        where there is none such, and SandboxUnavailableError.
         """
         if self._sandbox is None:
             self._sandbox = self._children.enter_context(Sandbox(self._limits))
@@ -157,9 +180,9 @@ class CropReader:
             digest = hashlib.sha256(content).hexdigest()
             pending.append((name, digest, self._sandbox.submit(content, wanted)))
             if len(pending) > _MOST_PENDING:
-                yield _result(*pending.popleft())
+                yield _result(*pending.popleft(), blank)
         while pending:
-            yield _result(*pending.popleft())
+            yield _result(*pending.popleft(), blank)
 
     def bytes_of(self, file: MediaFile) -> bytes:
         """Return what is in a file, if not too much. Raises UnreadableMediaError."""
@@ -185,6 +208,20 @@ def _ends(digests: Sequence[str]) -> Iterator[int]:
             last = number
 
 
+def _groups(files: Sequence[MediaFile], digests: Sequence[str], hashes: Sequence[str]) -> tuple[str, ...]:
+    """Return the group of each file: its clip, or the first file that shows the same picture."""
+    index, groups, first = PictureIndex(), list[str](), dict[str, str]()
+    for place, (file, digest) in enumerate(zip(files, digests, strict=True)):
+        group, own = file.clip or first.get(digest), bytes.fromhex(hashes[place])
+        if group is None:
+            same = index.nearest(own)
+            group = digest if same is None else groups[same]
+        first.setdefault(digest, group)
+        index.add([own], [place])
+        groups.append(group)
+    return tuple(groups)
+
+
 def piece_of(digests: Sequence[str], groups: Sequence[str], media: Sequence[Decoded]) -> Piece:
     """Return a piece of one or more decoded media."""
     starts = np.cumsum([0, *(len(one.crops) for one in media)]).astype(np.int64)
@@ -194,6 +231,7 @@ def piece_of(digests: Sequence[str], groups: Sequence[str], media: Sequence[Deco
         tuple(groups),
         np.concatenate([one.crops for one in media]),
         starts,
+        tuple(one.picture_hashes.hex() for one in media),
         np.stack(shown) if shown else None,
     )
 
@@ -205,7 +243,10 @@ def join(
     digests = [digest for piece in pieces for digest in piece.digests]
     counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(piece.starts) for piece in pieces)])
     empty = np.zeros((0, plan.crop_px, plan.crop_px, 3), np.uint8)
-    every: Sequence[NDArray[np.uint8] | StoredRows] = [empty, *(piece.crops for piece in pieces)]
+    every: Sequence[NDArray[np.uint8] | StoredRows] = [
+        empty,
+        *(piece.crops for piece in pieces if len(piece.crops)),
+    ]
     shown = [piece.pictures for piece in pieces if piece.pictures is not None]
     return LabelledCrops(
         ids=tuple(item_id(name, digest) for name, digest in zip(names, digests, strict=True)),
@@ -218,10 +259,12 @@ def join(
     )
 
 
-def _result(name: str, digest: str, future: "Future[Decoded]") -> tuple[str, Decoded]:
+def _result(name: str, digest: str, future: "Future[Decoded]", blank: Decoded | None) -> tuple[str, Decoded]:
     try:
         return digest, future.result()
     except DecodeError as error:
+        if blank is not None:
+            return digest, blank
         what = " ".join(f"{error.reason}: {error}".split())
         raise UnreadableMediaError(f"{name} gives no picture ({what}): replace or remove it") from error
 

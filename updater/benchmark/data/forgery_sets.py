@@ -139,4 +139,4 @@ def load_families(
     for name in names:
         kept, held = hold_back(read(name, "train", rest), calibration_share, seed)
         tasks.append(Task(name, kept, held, read(name, "test", test)))
-    return Stream(listing.name, tuple(tasks), plan=reader.plan)
+    return Stream(listing.name, tuple(tasks), plan=reader.plan, notes=listing.notes)

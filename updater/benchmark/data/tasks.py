@@ -77,6 +77,8 @@ class Stream:
     outliers: tuple[OutlierSet, ...] = ()
     plan: CropPlan = field(default_factory=CropPlan)
     """by which every item was cut"""
+    notes: tuple[str, ...] = ()
+    """a line for each kind of file that was left out"""
 
     @cached_property
     def digest(self) -> str:

@@ -72,6 +72,7 @@ class Reading:
             for entry, path in self.files(what, entries)
         ]
         with CropReader(self.plan, self.cache / "crops", self.progress) as reader:
+            reader.tally = self.tally
             items = reader.read(what, "deeperforensics", files)
         return self.with_features(what, items)
 

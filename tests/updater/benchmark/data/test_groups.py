@@ -187,7 +187,7 @@ def test_media_is_also_shown_whole_and_kept_so(tmp_path, monkeypatch):
 # Pieces are made once, by whichever process comes first, and are found again by all.
 def piece(seed=0):
     crops = np.random.default_rng(seed).integers(0, 256, (5, 32, 32, 3), np.uint8)
-    return Piece(("a", "b"), ("a", "a"), crops, np.array([0, 2, 5]))
+    return Piece(("a", "b"), ("a", "a"), crops, np.array([0, 2, 5]), ("", ""))
 
 
 def _make_slowly(folder, begun, queue):
@@ -250,7 +250,7 @@ def test_a_file_that_changes_while_it_is_read_is_told_of_and_kept_out_of_the_cac
     path.write_bytes(b"first")
     with CropReader(cache=tmp_path / "crops") as reader:
 
-        def decode(data):
+        def decode(data, *blank):
             for _, content in data:
                 yield ("of other bytes", np.zeros((1, 128, 128, 3), np.uint8)) if content else None
 
@@ -271,7 +271,7 @@ def test_a_folder_that_changed_is_read_anew_where_it_changed(tmp_path, monkeypat
         files = [MediaFile(path, path.name, "a/real") for path in sorted(data.iterdir())]
         with CropReader(cache=tmp_path / "crops") as reader:
 
-            def decode(contents):
+            def decode(contents, *blank):
                 for name, content in contents:
                     decoded.append(name)
                     crop = np.full((1, 8, 8, 3), int(content) % 251, np.uint8)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ingest.records import CropPlan
 from updater.benchmark.data import crops as crops_module
-from updater.benchmark.data.crops import CropReader, UnreadableMediaError
+from updater.benchmark.data.crops import CropReader, MediaFile, UnreadableMediaError
 from updater.benchmark.data.folders import in_steps, load_folders
 from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, sequence_of, with_unseen_families
 from updater.benchmark.data.tasks import OutlierSet, Stream, hold_back, is_real
@@ -119,9 +119,6 @@ def test_a_sequence_with_missing_tasks_says_which_and_what_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda root: (root / "gan/val/1_fake/0.png").write_bytes(picture(1)[:300]), "gan/val/1_fake/0.png"),
-        (lambda root: (root / "gan/train/0_real/notes.txt").write_text("hello"), "notes.txt"),
-        (lambda root: (root / "gan/train/0_real/gone.png").symlink_to("nowhere"), "gone.png"),
         (
             lambda root: [p.unlink() for p in (root / "gan/train/1_fake").iterdir()],
             "gan/train/1_fake holds no",
@@ -170,12 +167,40 @@ def test_media_is_decoded_once_and_a_damaged_cache_is_made_again(tmp_path, monke
         load_cddb(folder, "gan", opened)
 
 
-def test_a_corrupt_file_leaves_nothing_half_written(tmp_path):
+def test_damaged_files_are_left_out_and_counted_until_a_class_has_no_other(tmp_path):
     folder, cache = cddb(tmp_path / "data"), tmp_path / "cache"
-    (folder / "gan/val/1_fake/3.png").write_bytes(b"\xff\xd8\xff")
-    with CropReader(PLAN, cache, processes=1) as opened, pytest.raises(UnreadableMediaError):
+    *others, dangling, damaged = sorted((folder / "gan/val/1_fake").iterdir())
+    damaged.write_bytes(picture(1)[:300])
+    dangling.unlink()
+    dangling.symlink_to(tmp_path / "nowhere")
+    for _ in ("decoded", "from the cache"):
+        with CropReader(PLAN, cache, processes=1) as opened:
+            test = load_cddb(folder, "gan", opened).tasks[0].test
+        assert test.counts() == {"gan/real": 4, "gan/fake": len(others)}
+        assert len(test.crops) == test.starts[-1]
+        unread, blank = opened.tally.notes()
+        assert unread.startswith(f"1 files cannot be read and are left out (first: {dangling} ")
+        assert blank == f"1 files give no picture and are left out (first: {damaged})"
+    for path in others:
+        path.write_text("hello")
+    with (
+        CropReader(PLAN, cache, processes=1) as opened,
+        pytest.raises(UnreadableMediaError, match="no file of gan/fake gives a picture"),
+    ):
         load_cddb(folder, "gan", opened)
-    assert [path.suffix for path in cache.iterdir()] == [".safetensors"]
+
+
+def test_files_that_show_the_same_picture_are_one_group_and_others_are_not(tmp_path):
+    photo = Image.open(io.BytesIO(picture(1)))
+    photo.save(tmp_path / "a.png")
+    photo.save(tmp_path / "again.jpg", quality=80)
+    photo.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "mirrored.png")
+    (tmp_path / "other.png").write_bytes(picture(2))
+    files = [MediaFile(path, path.name, "real") for path in sorted(tmp_path.iterdir())]
+    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
+        with CropReader(PLAN, cache, processes=1) as opened:
+            first, saved, mirrored, other = opened.read("read", "", files).groups
+        assert first == saved == mirrored != other
 
 
 def test_progress_reaches_the_end_of_every_stage(tmp_path):
