@@ -1,7 +1,6 @@
 """`forgewatch benchmark`: streams, newcomer and memory: what is learnt, rejected, spent."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ from ingest.records import CropPlan
 if TYPE_CHECKING:
     import torch
 
-    from updater.benchmark.continual.streams import Dataset, Which
+    from updater.benchmark.continual.streams import Which
     from updater.benchmark.data.tasks import Stream
     from updater.benchmark.report.harness import Benchmark
     from updater.progress import Progress
@@ -22,6 +21,7 @@ Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long,
 
 app = typer.Typer(
     name="benchmark",
+    no_args_is_help=True,
     help="Measure learning, forgetting and the rejection of what was never trained on, task after task.",
 )
 
@@ -33,9 +33,7 @@ def cddb(chosen: Learning, data: Data = None, sequence: Sequence = "easy") -> No
 
     A wrong name of a learner, a score, a scheme or a preset lists the right ones.
     """
-    from updater.benchmark.continual.streams import Dataset
-
-    _learn(Dataset("cddb", data, sequence, **_cut(chosen)), chosen)
+    _learn(chosen, "cddb", data, sequence=sequence)
 
 
 @app.command()
@@ -48,45 +46,35 @@ def opencil(
     increment: Annotated[int, typer.Option(min=1, help="and of each step that follows")] = 10,
 ) -> None:
     """Learn classes in steps beside outliers: OpenCIL's layout, or CDDB's, whose later tasks are outliers."""
-    from updater.benchmark.continual.streams import Dataset
-
-    _learn(Dataset("opencil", data, sequence, base, increment, **_cut(chosen)), chosen)
+    _learn(chosen, "opencil", data, sequence=sequence, base=base, increment=increment)
 
 
 @app.command()
 @with_options
 def faceforensics(chosen: Learning, data: Data = None) -> None:
     """Learn FaceForensics++'s methods one after another, at the rate c23."""
-    _learn_layout("faceforensics", data, chosen)
+    _learn(chosen, "faceforensics", data)
 
 
 @app.command()
 @with_options
 def deepfakebench(chosen: Learning, data: Data = None) -> None:
     """Learn the families of DeepfakeBench's lists one after another."""
-    _learn_layout("deepfakebench", data, chosen)
+    _learn(chosen, "deepfakebench", data)
 
 
 @app.command()
 @with_options
 def dfdc(chosen: Learning, data: Data = None) -> None:
     """Learn the DFDC's one family; nothing is left out, for its methods were not published."""
-    _learn_layout("dfdc", data, replace(chosen, leave_out=False))
-
-
-def _learn_layout(name: "Which", data: Path | None, chosen: Learning) -> None:
-    from updater.benchmark.continual.streams import Dataset
-
-    _learn(Dataset(name, data, **_cut(chosen)), chosen)
+    _learn(replace(chosen, leave_out=False), "dfdc", data)
 
 
 @app.command()
 @with_options
 def synthetic(chosen: Learning) -> None:
     """Learn the own stream's families one after another; it is rendered, and needs no data."""
-    from updater.benchmark.continual.streams import Dataset
-
-    _learn(Dataset("synthetic", **_cut(chosen)), chosen)
+    _learn(chosen, "synthetic")
 
 
 @app.command()
@@ -113,25 +101,25 @@ def newcomer(
     carry_out(chosen, make)
 
 
-def _cut(chosen: Learning) -> dict[str, Any]:
-    return {"crop_px": chosen.crop_px, "calibration_share": chosen.calibration_share}
-
-
-def _learn(source: "Dataset", chosen: Learning) -> None:
+def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: Any) -> None:
     from updater.benchmark.continual.run import stream_benchmark
+    from updater.benchmark.continual.streams import Dataset
     from updater.benchmark.data.crops import CropReader
     from updater.benchmark.synthetic.families import FAMILIES
     from updater.experts.look import picture_plan_of
 
-    kinds = {name: family.kinds for name, family in FAMILIES.items()} if source.which == "synthetic" else {}
+    steps |= {"crop_px": chosen.crop_px, "calibration_share": chosen.calibration_share}
+    source = Dataset(which, data, **steps)
+    kinds = {name: family.kinds for name, family in FAMILIES.items()} if which == "synthetic" else {}
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
         setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
         shown = picture_plan_of(setup.experts)
         with CropReader(source.plan, HOME / "crops", progress, picture=shown) as reader:
             stream = source.read(reader)
+        stream = replace(stream, notes=(*stream.notes, *reader.tally.notes()))
         return stream_benchmark(
-            source.which,
+            which,
             stream,
             setup,
             first_seed=chosen.seed,

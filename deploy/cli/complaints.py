@@ -28,7 +28,8 @@ def format_error(error: Exception) -> tuple[int, Sequence[str], Sequence[str]] |
     """
     match error:
         case typer.TyperException():
-            return 2, [f"{error.format_message()} (see forgewatch --help)"], []
+            # A group without a command has printed its help, and has no message.
+            return 2, [f"{line} (see forgewatch --help)" for line in [error.format_message()] if line], []
         case ValueError() if isinstance(error, UNREADABLE):
             return 2, [*map(str, explain(error, SETTINGS))], []
         case UsageError():

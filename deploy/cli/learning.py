@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from deploy.cli.output import UsageError, say
+from deploy.cli.output import CommandError, UsageError, say
 
 if TYPE_CHECKING:
     import torch
@@ -111,6 +111,11 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         chosen = options_of(**{option.name: values.pop(option.name) for option in options})
         if isinstance(chosen, Learning):
             chosen = _with_preset(chosen, context)
+            _check(chosen)
+            data = values.get("data")
+            if "data" in values and not (data and data.is_dir()):
+                given = f"{data} is none" if data else "there is no --data"
+                raise CommandError(f"{context.info_name} needs the folder of its data, and {given}")
         command(**values, chosen=chosen)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
@@ -122,16 +127,46 @@ def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
     """The options of a preset, where one is named, under those that were given. Raises UsageError."""
     if chosen.preset is None:
         return chosen
-    from updater.benchmark.continual.presets import PRESETS, RANDOM_START
+    from updater.benchmark.continual.presets import PRESETS, differences
 
     _one_of("preset", chosen.preset, PRESETS)
     preset = PRESETS[chosen.preset]
     left: dict[str, Any] = {
         name: value for name, value in preset.options.items() if not _was_given(context, name)
     }
-    differs = [text for text in preset.differs if text != RANDOM_START or chosen.checkpoint is None]
+    merged = replace(chosen, **left)
+    differs = differences(preset, {**context.params, **vars(merged)})
     say(f"{chosen.preset} is {preset.source}. Remaining differences: {'; '.join(differs)}.")
-    return replace(chosen, **left)
+    return merged
+
+
+def _check(chosen: Learning) -> None:
+    """Raise UsageError for a name that is none, and for options that do not go together; loads no torch."""
+    from detector.release.manifest import NO_BACKBONE
+    from updater.benchmark.continual.presets import LINEAR_ONLY, NAMES
+
+    for option, known in NAMES.items():
+        for name in str(getattr(chosen, option)).split(","):
+            _one_of(option, name.strip(), known)
+    bare, preset, learner = chosen.backbone in (None, NO_BACKBONE), chosen.preset, chosen.learner
+    if bare and preset is not None:
+        raise UsageError(f"--preset {preset} trains a backbone, and --backbone none is none: name one")
+    if learner == "lda" and (not bare or chosen.head != "linear" or not chosen.forensic):
+        options = "no --backbone, --head or --no-forensic"
+        raise UsageError(f"--learner lda reads frozen forensic features: {options}")
+    if bare and not chosen.forensic:
+        raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
+    if bare and learner == "dytox":
+        raise UsageError("--learner dytox reads the feature map of a backbone: name a --backbone")
+    if learner in LINEAR_ONLY and chosen.head != "linear":
+        raise UsageError(f"--learner {learner} has a linear head: leave --head out")
+    if chosen.crop_px % 8:
+        raise UsageError(f"--crop-px {chosen.crop_px}: a crop's side must be a multiple of 8")
+    if (epochs := chosen.epochs) is not None and not (math.isfinite(epochs) and epochs > 0):
+        raise UsageError(f"--epochs {epochs:g}: it has to be above 0")
+    if chosen.calibration_share == 0 and chosen.leave_out:
+        raise UsageError(f"--preset {preset} holds no item back to set thresholds by: no --leave-out")
+    _rates(chosen.rate)
 
 
 def _was_given(context: typer.Context, option: str) -> bool:
@@ -144,21 +179,9 @@ def setup_of(chosen: Learning) -> "Setup":
     from detector.model.backbone import BackboneError, architecture_of
     from detector.model.network import Network
     from detector.release.manifest import NO_BACKBONE
-    from updater.benchmark.continual.scoring import scores_offered
     from updater.benchmark.continual.setup import Setup
-    from updater.benchmark.learners.methods import LEARNERS
     from updater.training.step import Options
 
-    names = tuple(name.strip() for name in chosen.rejection.split(","))
-    for name in names:
-        _one_of("rejection", name, scores_offered())
-    _one_of("learner", chosen.learner, LEARNERS)
-    kinds = get_type_hints(Options)
-    schemes = ["bc", "mc", *(f"mt:{aggregate}" for aggregate in get_args(kinds["aggregate"]))]
-    _one_of("scheme", chosen.scheme, schemes)
-    for option in ("distilled", "exposure"):
-        _one_of(option, getattr(chosen, option), get_args(kinds[option]))
-    _one_of("head", chosen.head, ("linear", "cosine"))
     scheme, _, aggregate = chosen.scheme.partition(":")
     options = Options(
         scheme=cast(Any, scheme),
@@ -170,18 +193,9 @@ def setup_of(chosen: Learning) -> "Setup":
     backbone = chosen.backbone or NO_BACKBONE
     if backbone != NO_BACKBONE:
         import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
-    if backbone == NO_BACKBONE and chosen.preset is not None:
-        raise UsageError(f"--preset {chosen.preset} trains a backbone, and --backbone none is none: name one")
-    lda = chosen.learner == "lda"
-    if lda and (backbone != NO_BACKBONE or chosen.head != "linear" or not chosen.forensic):
-        raise UsageError(
-            "--learner lda reads frozen forensic features: no --backbone, --head or --no-forensic"
-        )
-    if backbone == NO_BACKBONE and not chosen.forensic:
-        raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
     try:
         shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
-        architecture = architecture_of(backbone, frozen=lda, **shape)
+        architecture = architecture_of(backbone, frozen=chosen.learner == "lda", **shape)
         Network(architecture, 2)
     except BackboneError as error:
         raise UsageError(f"--backbone {error}") from error
@@ -198,16 +212,12 @@ def setup_of(chosen: Learning) -> "Setup":
         optimizer=cast("Optimizer", chosen.optimizer),
         schedule=cast("Schedule", chosen.schedule),
         weight_decay=chosen.weight_decay,
-        rejection=names,
+        rejection=tuple(name.strip() for name in chosen.rejection.split(",")),
     )
-    if (epochs := chosen.epochs) is not None:
-        if not (math.isfinite(epochs) and epochs > 0):
-            raise UsageError(f"--epochs {epochs:g}: it has to be above 0")
-        setup = setup.trained_epochs(epochs)
+    if chosen.epochs is not None:
+        setup = setup.trained_epochs(chosen.epochs)
     if chosen.head_epochs is not None:
         setup = replace(setup, head_epochs=chosen.head_epochs, least_steps=0)
-    if chosen.calibration_share == 0 and chosen.leave_out:
-        raise UsageError(f"--preset {chosen.preset} holds no item back to set thresholds by: no --leave-out")
     return setup
 
 

@@ -31,6 +31,8 @@ LUCIR = ("--preset", "cddb-lucir")
             ("--no-forensic",),
             "--no-forensic: a network needs a backbone or forensic features: name a --backbone",
         ),
+        (("--learner", "dytox"), "--learner dytox reads the feature map of a backbone: name a --backbone"),
+        (("--learner", "bic", "--head", "cosine"), "--learner bic has a linear head: leave --head out"),
         (("--distilled", "none"), "--distilled 'none' is not known: choose of all, exemplars"),
         ((*LUCIR, "--backbone", "none"), "cddb-lucir trains a backbone, and --backbone none is none"),
         ((*LUCIR, "--leave-out"), "holds no item back to set thresholds by: no --leave-out"),

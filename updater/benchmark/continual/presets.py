@@ -4,8 +4,9 @@ A preset is a set of options and of what no option says; what is given beside it
 run then still is not the published one: the command says it, and this is the one place that has it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,30 @@ class Preset:
     differs: tuple[str, ...]
 
 
-RANDOM_START = "the backbone begins at random unless --checkpoint is given; there it was trained before"
-"""no difference where a checkpoint is given"""
+LINEAR_ONLY = ("bic", "wa", "dytox")
+"""learners whose method is of a linear head"""
+_LEARNERS = "fine-tuning,joint,softmax-rehearsal,lda,icarl,lucir,bic,wa,nscil,lrcil,foster,dytox"
+HEADS = ("ber", "vos", "npos", "logit-norm", "t2f-norm", "augmix", "regmixup")
+_SCORES = (
+    "msp,odin,max_logit,gen,react,klm,relation,nnguide,embedding_knn,forensic_knn,mahalanobis,fused,energy,"
+    "pseudo,novelty,embedding_novelty,trace_novelty,discriminant,odin-published,ber-published,vos-published,"
+    "npos-published"
+)
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "rejection": (*_SCORES.split(","), *HEADS),
+    "learner": tuple(_LEARNERS.split(",")),
+    "scheme": ("bc", "mc", "mt:sumlog", "mt:sumlogit", "mt:sumfeat", "mt:max"),
+    "distilled": ("all", "exemplars"),
+    "exposure": ("none", "class", "outliers"),
+    "head": ("linear", "cosine"),
+}
+"""what options may be; the tables of methods load torch, and a wrong name is told of before that"""
+_RANDOM_START = "the backbone begins at random unless --checkpoint is given; there it was trained before"
 _TRAINING = (
-    "native crops of 224 px, several an image; there the image is resized to 256 px and cropped to 224",
+    "native crops of {crop_px} px, several an image; there the image is resized to 256 px and cropped to 224",
     "AdamW, weight decay 0.02, a rate that rises and falls; there Adam and a rate that falls twice",
     "items are drawn with replacement and small classes oftener, and labels are smoothed; there they are not",
-    RANDOM_START,
+    _RANDOM_START,
 )
 _RESNET = (
     *_TRAINING,
@@ -74,20 +92,51 @@ _SMALL: Mapping[str, object] = {
     "augment": "flip-shift",
     "memory": 2000,
 }
+_MIXED = "BER, VOS, NPOS and RegMixup mix embeddings; there pictures are mixed, old exemplars among them"
+_QUEUES = "VOS and NPOS draw from all items of new classes; there from queues of 1,000 that must fill first"
+_HEADS = (
+    "rejection heads train for 300 steps, gradients clipped to a length of 5; there ten epochs, not clipped"
+)
 _OPENCIL_TRAINING = (
     "items are drawn with replacement and small classes oftener, and labels are smoothed; there they are not",
     "a linear layer, a norm and a GELU stand between the pooled features and the head; there nothing does",
-    "BER, VOS, NPOS and RegMixup mix embeddings; there pictures are mixed, old exemplars among them",
-    "rejection heads train for 300 steps, gradients clipped to a length of 5; there ten epochs, not clipped",
-    "VOS and NPOS draw from all items of the new classes; there from queues of 1,000 that must fill first",
+    *(_MIXED, _HEADS, _QUEUES),
 )
 _OPENCIL_FIRST = (
     "the first step is trained for as long as later ones; there for 200 epochs, with a weight decay of 5e-4"
 )
+_STEPS = "give the steps by --base and --increment"
+_LONG = "40 epochs, as on EASY and HARD; on LONG it has 50"
 _LIKE_CIFAR = "brightness is not changed at random; there it is, by a quarter"
-_LIKE_IMAGENET = "native crops of 224 px, several an image; there one of random size, resized"
+_LIKE_IMAGENET = "native crops of {crop_px} px, several an image; there one of random size, resized"
 _OPENCIL_PAPER = "Miao et al. 2024 (OpenCIL), section 4.1, and its published code"
 _PAPER = "Li et al. 2023 (CDDB), sections 4 and 5, appendix A.2, and its published code"
+
+
+_APPLIES: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    _RANDOM_START: lambda chosen: chosen["checkpoint"] is None,
+    _MIXED: lambda chosen: _scores(chosen, "ber", "vos", "npos", "regmixup"),
+    _HEADS: lambda chosen: _scores(chosen, *HEADS),
+    _QUEUES: lambda chosen: _scores(chosen, "vos", "npos"),
+    _STEPS: lambda chosen: (chosen["base"], chosen["increment"]) == (10, 10),
+    _LONG: lambda chosen: chosen["sequence"] not in ("easy", "hard") and chosen["epochs"] == 40,
+}
+"""differences that follow from an option; any other there is whatever is chosen"""
+
+
+def _scores(chosen: Mapping[str, Any], *named: str) -> bool:
+    return any(name.strip().removesuffix("-published") in named for name in chosen["rejection"].split(","))
+
+
+def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
+    """Return how a run of these options, by their names, is not the published one."""
+    texts = [text for text in preset.differs if text not in _APPLIES or _APPLIES[text](chosen)]
+    given = [
+        f"--{name.replace('_', '-')} {chosen[name]}; there {value}"
+        for name, value in preset.options.items()
+        if chosen[name] != value
+    ]
+    return [*(text.format(**chosen) for text in texts), *given]
 
 
 def _opencil(name: str, *differs: str, **options: object) -> dict[str, Preset]:
@@ -96,9 +145,7 @@ def _opencil(name: str, *differs: str, **options: object) -> dict[str, Preset]:
     common = (*_OPENCIL_TRAINING, *differs)
     return {
         f"opencil-{name}": Preset({**both, **_SMALL}, _OPENCIL_PAPER, (*common, _LIKE_CIFAR)),
-        f"opencil-imagenet-{name}": Preset(
-            both, _OPENCIL_PAPER, (*common, _LIKE_IMAGENET, "give the steps by --base and --increment")
-        ),
+        f"opencil-imagenet-{name}": Preset(both, _OPENCIL_PAPER, (*common, _LIKE_IMAGENET, _STEPS)),
     }
 
 
@@ -106,7 +153,7 @@ PRESETS: dict[str, Preset] = {
     "cddb-lucir": Preset(
         {**_CDDB, "learner": "lucir", "epochs": 40.0, "rate": "1e-4"},
         _PAPER,
-        (*_RESNET, "40 epochs, as on EASY and HARD; on LONG it has 50"),
+        (*_RESNET, _LONG),
     ),
     "cddb-icarl": Preset(
         {**_CDDB, "learner": "icarl", "epochs": 30.0, "rate": "1e-4"},

@@ -62,9 +62,8 @@ class Dataset:
                     " a --preset is of cddb or opencil"
                 )
             return load_synthetic(reader)
-        if self.data is None or not self.data.is_dir():
-            given = f"{self.data} is none" if self.data else "there is no --data"
-            raise LayoutError(f"{self.which} needs the folder of its data, and {given}")
+        if self.data is None:
+            raise LayoutError(f"{self.which} needs the folder of its data")
         held: dict[str, Any] = {}
         if self.calibration_share is not None:
             held["calibration_share"] = self.calibration_share

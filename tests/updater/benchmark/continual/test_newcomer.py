@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -12,9 +12,11 @@ from makers import make_run, values
 from deploy.cli.learning import Learning, setup_of
 from detector.release.manifest import Architecture, GateParameters, Term
 from updater.benchmark.continual.newcomer import Verdicts, draws_of, outcome
-from updater.benchmark.continual.presets import PRESETS
+from updater.benchmark.continual.presets import NAMES, PRESETS, differences
+from updater.benchmark.continual.scoring import scores_offered
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, hold_back
+from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.learners.task_tokens import TaskTokens
 from updater.benchmark.report.outcome import Value
 from updater.benchmark.report.report import report_json, report_markdown, report_page
@@ -258,6 +260,31 @@ def test_a_preset_is_of_options_that_there_are_and_says_what_differs(name):
     assert PRESETS[name].options.keys() <= {field.name for field in fields(Learning)}
     assert PRESETS[name].differs
     setup_of(chosen(name))
+
+
+def test_the_names_that_options_may_have_are_those_of_the_tables():
+    kinds = get_type_hints(Options)
+    assert set(NAMES["rejection"]) == set(scores_offered())
+    assert set(NAMES["learner"]) == set(LEARNERS)
+    assert NAMES["scheme"] == ("bc", "mc", *(f"mt:{name}" for name in get_args(kinds["aggregate"])))
+    assert all(NAMES[name] == get_args(kinds[name]) for name in ("distilled", "exposure"))
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "there", "absent"),
+    [
+        ("cddb-lucir", {"checkpoint": "timm"}, "native crops of 224 px", "begins at random"),
+        ("cddb-lucir", {"crop_px": 64}, "--crop-px 64; there 224", "crops of 224 px"),
+        ("cddb-lucir", {"sequence": "long"}, "on LONG it has 50", "--epochs"),
+        ("cddb-lucir", {"sequence": "long", "epochs": 50.0}, "--epochs 50.0; there 40.0", "on LONG"),
+        ("opencil-wa", {"rejection": "msp"}, "--rejection msp; there energy", "VOS"),
+    ],
+)
+def test_the_differences_of_a_preset_follow_from_the_options(preset, given, there, absent):
+    usual = {"sequence": "easy", "base": 10, "increment": 10} | vars(chosen(preset))
+    text = "; ".join(differences(PRESETS[preset], usual | given))
+    assert there in text
+    assert absent not in text
 
 
 # Of 6,400 images CDDB's batches of 32 are 200 an epoch; rates are those of the first task and of later ones.
