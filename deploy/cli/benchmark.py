@@ -1,6 +1,7 @@
 """`forgewatch benchmark`: streams, newcomer and memory: what is learnt, rejected, spent."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,8 +109,7 @@ def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: 
     from updater.benchmark.synthetic.families import FAMILIES
     from updater.experts.look import picture_plan_of
 
-    steps |= {"crop_px": chosen.crop_px, "calibration_share": chosen.calibration_share}
-    source = Dataset(which, data, **steps)
+    source = Dataset(which, data, **steps, crop_px=chosen.crop_px, calibration_share=chosen.calibration_share)
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if which == "synthetic" else {}
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":

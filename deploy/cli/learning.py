@@ -131,9 +131,7 @@ def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
 
     _one_of("preset", chosen.preset, PRESETS)
     preset = PRESETS[chosen.preset]
-    left: dict[str, Any] = {
-        name: value for name, value in preset.options.items() if not _was_given(context, name)
-    }
+    left: dict[str, Any] = {k: v for k, v in preset.options.items() if not _was_given(context, k)}
     merged = replace(chosen, **left)
     differs = differences(preset, {**context.params, **vars(merged)})
     say(f"{chosen.preset} is {preset.source}. Remaining differences: {'; '.join(differs)}.")
@@ -152,8 +150,7 @@ def _check(chosen: Learning) -> None:
     if bare and preset is not None:
         raise UsageError(f"--preset {preset} trains a backbone, and --backbone none is none: name one")
     if learner == "lda" and (not bare or chosen.head != "linear" or not chosen.forensic):
-        options = "no --backbone, --head or --no-forensic"
-        raise UsageError(f"--learner lda reads frozen forensic features: {options}")
+        raise UsageError("--learner lda reads frozen features: no --backbone, --head or --no-forensic")
     if bare and not chosen.forensic:
         raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
     if bare and learner == "dytox":

@@ -72,9 +72,7 @@ def try_(
         tested = sorted(_test_digests(api, files))[:_MOST_SHOWN]
         chosen = {path: family for family, path in (files[digest] for digest in tested)}
         _step(
-            4,
-            "Changes for your own pictures outside its training data",
-            _seconds(2 * len(chosen), _SCORE_S),
+            4, "Changes for your own pictures outside its training data", _seconds(2 * len(chosen), _SCORE_S)
         )
         _show_changes(api, release, chosen, source)
         _step(5, "Findings and approval", "as long as you read")

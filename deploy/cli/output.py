@@ -25,8 +25,7 @@ from updater.terminal import print_grid
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
 ActorOption = Annotated[
-    str | None,
-    typer.Option("--as", help="who does this, where no token says so; else the login name"),
+    str | None, typer.Option("--as", help="who does this, where no token says so; else the login name")
 ]
 
 

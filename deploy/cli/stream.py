@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.output import (
-    CommandError,
-    JsonFlag,
-    UsageError,
-    client,
-    print_json,
-    say,
-    short,
-    warn,
-)
+from deploy.cli.output import CommandError, JsonFlag, UsageError, client, print_json, say, short, warn
 from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.settings import IngestSettings
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +96,19 @@ def test_no_more_options_are_listed_than_a_reader_takes_in(capsys):
     listed = re.findall(r"^│ *\*? *(?:-\w,? *)?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
     assert {"--data", "--learner", "--seeds", "--help"} <= set(listed)
     assert len(listed) <= 28
+
+
+def test_wrong_names_are_refused_before_torch_is_loaded_and_the_group_alone_lists_its_benchmarks():
+    code = "import sys; from deploy.cli.main import main; code = main(sys.argv[1:]);"
+    code += "sys.exit(0 if 'torch' in sys.modules else code)"
+    for words in (
+        ("cddb", "--learner", "x"),
+        ("opencil", *LUCIR, "--rejection", "msp,x"),
+        ("cddb", "--scheme", "x"),
+        (),
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-c", code, "benchmark", *words], capture_output=True, text=True
+        )
+        assert ended.returncode == 2
+        assert "choose of" in ended.stderr if words else "deeperforensics" in ended.stdout

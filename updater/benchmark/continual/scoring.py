@@ -12,13 +12,7 @@ from detector.release.artifact import Reference
 from detector.release.manifest import GateParameters
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
-from updater.candidate.calibrate import (
-    common_scales,
-    fit_gate,
-    labels_of,
-    reals,
-    unknown_scores,
-)
+from updater.candidate.calibrate import common_scales, fit_gate, labels_of, reals, unknown_scores
 from updater.candidate.gate_inputs import GateInputs, gate_inputs
 from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import TARGETS

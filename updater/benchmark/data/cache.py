@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,36 +105,30 @@ def _alone(path: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def _encode_piece(piece: Piece) -> bytes:
-    crops = np.ascontiguousarray(piece.crops[:])
-    arrays: dict[str, NDArray[Any]] = {"crops": crops}
-    about: dict[str, Any] = {"digests": piece.digests, "groups": piece.groups, "hashes": piece.hashes}
-    about |= {"starts": piece.starts.tolist(), "sha256": hashlib.sha256(crops.data).hexdigest()}
-    if piece.pictures is not None:
-        arrays["pictures"] = np.ascontiguousarray(piece.pictures[:])
-        about["pictures_sha256"] = hashlib.sha256(arrays["pictures"].data).hexdigest()
+    rows = {"crops": piece.crops} | ({} if piece.pictures is None else {"pictures": piece.pictures})
+    arrays = {name: np.ascontiguousarray(of[:]) for name, of in rows.items()}
+    about = {name: getattr(piece, name) for name in ("digests", "groups", "hashes")}
+    sums = {name: hashlib.sha256(array.data).hexdigest() for name, array in arrays.items()}
     # One entry: safetensors writes several in no fixed order, and equal pieces are to be equal files.
-    return save(arrays, {"piece": json.dumps(about)})
+    return save(arrays, {"piece": json.dumps(about | {"starts": piece.starts.tolist(), "sha256": sums})})
 
 
 def _read(path: Path) -> Piece | None:
     """Return a piece, checked, of which only the place of crops and pictures is kept in memory."""
-    found = read_shard(path, "crops")
-    if found is None:
+    if (found := read_shard(path, "crops")) is None:
         return None
-    shard, about = found
     try:
-        said = json.loads(about["piece"])
-        starts = np.array(said["starts"], np.int64)
-        # safetensors has no checksum of its own, and a flipped bit in a crop would teach something.
-        if said["sha256"] != shard.digest or starts[-1] != shard.count:
-            return None
-        pictures = None
-        if (digest := said.get("pictures_sha256")) is not None:
-            shown = read_shard(path, "pictures")
-            if shown is None or shown[0].digest != digest:
+        said = json.loads(found[1]["piece"])
+        starts, rows = np.array(said["starts"], np.int64), {}
+        for name, digest in said["sha256"].items():
+            # safetensors has no checksum of its own, and a flipped bit in a crop would teach something.
+            own = found if name == "crops" else read_shard(path, name)
+            if own is None or own[0].digest != digest:
                 return None
-            pictures = StoredRows([shown[0]])
+            rows[name] = StoredRows([own[0]])
+        if starts[-1] != found[0].count:
+            return None
         digests, groups, hashes = (tuple(said[name]) for name in ("digests", "groups", "hashes"))
-        return Piece(digests, groups, StoredRows([shard]), starts, hashes, pictures)
+        return Piece(digests, groups, rows["crops"], starts, hashes, rows.get("pictures"))
     except (KeyError, json.JSONDecodeError):
         return None

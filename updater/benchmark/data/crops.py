@@ -127,11 +127,9 @@ class CropReader:
         for damaged in np.flatnonzero(np.diff(items.starts) == 0):
             self.tally.add("files give no picture and are left out", there[damaged].path)
         left = {there[place].family for place in kept}
-        for file in files:
-            if file.family not in left:
-                raise UnreadableMediaError(
-                    f"no file of {file.family} gives a picture (first: {file.path}): replace or remove them"
-                )
+        if lost := [file for file in files if file.family not in left]:
+            what = f"no file of {lost[0].family} gives a picture (first: {lost[0].path})"
+            raise UnreadableMediaError(f"{what}: replace or remove them")
         return items if len(kept) == len(items) else items.take(kept)
 
     def _piece(

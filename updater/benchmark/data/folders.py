@@ -18,16 +18,7 @@ import numpy as np
 
 from memory.records import REAL
 from updater.benchmark.data.crops import CropReader, MediaFile
-from updater.benchmark.data.tasks import (
-    FAKE,
-    Distance,
-    OutlierSet,
-    Stream,
-    Task,
-    hold_back,
-    is_real,
-    shuffle,
-)
+from updater.benchmark.data.tasks import FAKE, Distance, OutlierSet, Stream, Task, hold_back, is_real, shuffle
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.listed import media_in, subfolders
 from updater.data.training_data import LabelledCrops

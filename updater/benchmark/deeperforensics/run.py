@@ -111,8 +111,7 @@ def read(
     if data is None:
         root = home / f"deeperforensics-{_TREE}"
         make_once(
-            root,
-            lambda aside: write_deeperforensics(aside, progress=lambda *at: progress("make clips", *at)),
+            root, lambda aside: write_deeperforensics(aside, progress=lambda *at: progress("make clips", *at))
         )
         data, reals, plan = root, root / REALS_FOLDER, SMALL
         hidden, name = hidden or root / HIDDEN_FOLDER, "synthetic"

@@ -44,10 +44,7 @@ class Bottleneck(nn.Module):
 
 
 def convolution(
-    inputs: int,
-    outputs: int,
-    kernel: tuple[int, int, int],
-    stride: tuple[int, int, int] = (1, 1, 1),
+    inputs: int, outputs: int, kernel: tuple[int, int, int], stride: tuple[int, int, int] = (1, 1, 1)
 ) -> nn.Sequential:
     """Return a convolution that keeps the size but for its stride, and batch normalisation."""
     padding = (kernel[0] // 2, kernel[1] // 2, kernel[2] // 2)

@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from detector.model.backbone import check_name, make_backbone, size_option
+from detector.model.backbone import BackboneError, check_name, make_backbone, size_option
 from updater.filters import Picture
 from updater.training.weights import choose_weights, put_backbone
 
@@ -175,12 +175,16 @@ _XCEPTION, _XCEPTION_PX, _PX = "legacy_xception", 299, 224
 
 
 def check(name: str) -> None:
-    """Raise BackboneError for a name that is none. A front end and its backbone are both looked at."""
+    """Raise NetworkError for a name that is none. A front end and its backbone are both looked at."""
     front, backbone = _parts(name)
+    known = ", ".join(f"{one}:BACKBONE" for one in FRONT_ENDS)
     if front and front not in FRONT_ENDS:
-        known = ", ".join(f"{one}:BACKBONE" for one in FRONT_ENDS)
         raise NetworkError(f"--model {name} looks at no pictures: choose of {known}, or any model of timm's")
-    check_name(backbone)
+    try:
+        check_name(backbone)
+    except BackboneError as error:
+        # Every network here has a backbone.
+        raise NetworkError(f"--model {str(error).removesuffix(', or none')}; or {known}") from error
 
 
 def published_px(name: str) -> int:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from statistics import fmean, stdev
 from typing import Any, Self
 
@@ -13,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.results import Number, Result
 
+REJECTION = ("rejection", "rejection_source_known", "rejection_within_source")
+_PARTS = ("figures", "families", "zeros", "table", "by_distortion", "outlier_sets", *REJECTION)
 _EXACT = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -173,22 +174,6 @@ def spread_of(rows: Mapping[str, Figures]) -> Figures:
     }
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The parts of an `Outcome` that hold figures, over seeds."""
-
-    figures: Figures
-    families: dict[str, Figures]
-    zeros: Figures
-    table: dict[str, dict[str, Figures]]
-    by_distortion: dict[str, Figures]
-    rejection: dict[str, Figures]
-    rejection_source_known: dict[str, Figures]
-    rejection_within_source: dict[str, Figures]
-    outlier_sets: dict[str, dict[str, Figures]]
-
-    @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Self:
-        """Return what the outcomes of several seeds have together."""
-        parts = [part.name for part in fields(cls)]
-        return cls(**{part: over_seeds([getattr(outcome, part) for outcome in outcomes]) for part in parts})
+def summary_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the parts of the outcomes that hold figures over the seeds, by the names of `Outcome`."""
+    return {part: over_seeds([getattr(outcome, part) for outcome in outcomes]) for part in _PARTS}

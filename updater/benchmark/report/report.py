@@ -12,9 +12,9 @@ from rich.console import Console
 
 from ingest.durable import write_durably
 from updater.benchmark.report import plots, results
-from updater.benchmark.report.outcome import Figures, Summary, Values, over_seeds, spread_of
+from updater.benchmark.report.outcome import REJECTION, Figures, Values, over_seeds, spread_of, summary_of
 from updater.benchmark.report.run_folder import Run, load_scores
-from updater.benchmark.report.table import REJECTION, grids
+from updater.benchmark.report.table import grids
 
 Scores = Sequence[Mapping[str, results.RejectionScores]]
 """of each run, its scores of rejection by name"""
@@ -93,7 +93,7 @@ def report_page(runs: Sequence[Run], scores: Scores) -> str:
 def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
     """Yield each picture of the page, an SVG, and its caption."""
     outcomes = [run.outcome for run in runs]
-    whole = Summary.of(outcomes)
+    whole = summary_of(outcomes)
     yield from ((shown.svg, shown.caption) for outcome in outcomes for shown in outcome.shown)
     if outcomes[0].matrix:
         yield plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."
@@ -103,11 +103,11 @@ def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
         yield plots.energy_histograms(rejection), "Energy and the gate's score of known and unknown."
     trained = outcomes[0].about.get("by_distortion_trained_on")
     by_level: dict[str, dict[str, Figures]] = {}
-    for step, figures in whole.by_distortion.items():
+    for step, figures in whole["by_distortion"].items():
         distortion, _, level = step.partition(":")
         by_level.setdefault(distortion, {})[level] = figures
     for table, across, down, caption in (
-        (whole.table, "tested on", "trained on", "by what was trained on (rows) and tested on (columns)."),
+        (whole["table"], "tested on", "trained on", "by what was trained on (rows) and tested on (columns)."),
         (by_level, "level", "", f"by distortion and level, trained on {trained}, one distortion at a time."),
     ):
         for name in ("auc", "acc") if table else ():
@@ -136,21 +136,21 @@ def _page_values(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _of_stream(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
-    first, whole = runs[0], Summary.of([run.outcome for run in runs])
+    first, whole = runs[0], summary_of([run.outcome for run in runs])
 
     def of(flat: Mapping[str, float | None]) -> dict[str, Any]:
         return results.Figures.of(flat).model_dump()
 
-    ends = {name: figure.interval for name, figure in whole.figures.items() if figure.interval}
+    ends = {name: figure.interval for name, figure in whole["figures"].items() if figure.interval}
     low, high = ({name: interval[end] for name, interval in ends.items()} for end in (0, 1))
     # A share over seeds has the interval over seeds, and not the mean of theirs.
     power = {"power.low": low.get("power.share"), "power.high": high.get("power.share")}
     return {
-        **of({name: figure.mean for name, figure in whole.figures.items()} | power),
-        "sd": of({name: figure.sd for name, figure in whole.figures.items()}),
+        **of({name: figure.mean for name, figure in whole["figures"].items()} | power),
+        "sd": of({name: figure.sd for name, figure in whole["figures"].items()}),
         "interval": {"low": of(low), "high": of(high)},
-        "by_family": _records(whole.families),
-        "between_families": _spread(whole.families, "families"),
+        "by_family": _records(whole["families"]),
+        "between_families": _spread(whole["families"], "families"),
         "runs": len(runs),
         "stream": first.data,
         "stream_digest": first.data_digest,
@@ -169,10 +169,10 @@ def _of_stream(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_task(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
-    first, whole = runs[0], Summary.of([run.outcome for run in runs])
-    parts = {part: getattr(whole, part) for part in ("families", "zeros", "table", "by_distortion")}
+    first, whole = runs[0], summary_of([run.outcome for run in runs])
+    parts = {part: whole[part] for part in ("families", "zeros", "table", "by_distortion")}
     return {
-        **_records(whole.figures),
+        **_records(whole["figures"]),
         **{name: _records(part) for name, part in parts.items() if part},
         "task": first.task,
         "data": first.data,
@@ -209,7 +209,7 @@ def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
         "own_thresholds": [outcome.about.get("own_thresholds", [[], []]) for outcome in outcomes],
         "whole": both([outcome.figures for outcome in outcomes]),
         "by_source": {source: both([o.families.get(source, {}) for o in outcomes]) for source in sources},
-        "between_sources": _by_time(_spread(Summary.of(outcomes).families, "sources")),
+        "between_sources": _by_time(_spread(summary_of(outcomes)["families"], "sources")),
     }
 
 

@@ -23,6 +23,7 @@ from updater.benchmark.report.results import Figures, RejectionScores
 from updater.data.layouts.entries import DataError
 from updater.training.processes import is_first
 
+_NONE = np.zeros(0, np.float32)
 RUN_FILE, SCORES_FILE, DRAWN_FILE = "run.json", "scores.safetensors", "resampled.safetensors"
 
 
@@ -86,12 +87,8 @@ def load_run(folder: Path) -> Run:
     drawn = _arrays(folder / DRAWN_FILE) if (folder / DRAWN_FILE).is_file() else {}
 
     def with_drawn(values: Mapping[str, Value], part: str = "") -> dict[str, Value]:
-        return {
-            name: value.model_copy(update={"drawn": tuple(drawn[f"{part}/{name}"].tolist())})
-            if f"{part}/{name}" in drawn
-            else value
-            for name, value in values.items()
-        }
+        of = {name: drawn.get(f"{part}/{name}", _NONE).tolist() for name in values}
+        return {name: value.model_copy(update={"drawn": tuple(of[name])}) for name, value in values.items()}
 
     families = {part: with_drawn(values, part) for part, values in run.outcome.families.items()}
     whole = {"figures": with_drawn(run.outcome.figures), "families": families}

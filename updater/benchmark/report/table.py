@@ -5,16 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from updater.benchmark.report.outcome import Figure, Figures, Summary, over_seeds, spread_of
+from updater.benchmark.report.outcome import REJECTION, Figure, Figures, over_seeds, spread_of, summary_of
 from updater.benchmark.report.run_folder import Run, load_runs
 from updater.terminal import print_grid
 
+_OF_SETS = ("auc", "fpr95", "ap")
+_SETS = (("each_set", "mean of outlier sets"), ("near", "near sets"), ("far", "far sets"))
 # A stream's figures in the order of its tables: name, and digits. Others stand under their own names, with 3.
 _NAMES = {
     "aa": ("AA", 2),
@@ -44,13 +46,9 @@ _NAMES = {
     "source_known.caught_at_5": ("caught at 5 %, source known", 3),
     "lone_source_auc": ("lone source AUC, source known", 3),
     **{
-        f"{part}.{figure}": (f"{name}, {where}", 3)
-        for part, where in (
-            ("each_set", "mean of outlier sets"),
-            ("near", "near sets"),
-            ("far", "far sets"),
-        )
-        for figure, name in (("auc", "AUC"), ("fpr95", "FPR95"), ("ap", "AP"))
+        f"{part}.{name}": (f"{name.upper()}, {of}", 3)
+        for part, of in _SETS
+        for name in ("auc", "fpr95", "ap")
     },
     "update_cost": ("update / joint, seconds", 2),
 }
@@ -64,7 +62,6 @@ _REJECTION = {
     "rejection_source_known.auc": "AUC, source known",
     "rejection_source_known.caught_at_5": "caught, source known",
 }
-REJECTION = ("rejection", "rejection_source_known", "rejection_within_source")
 _NOTHING = "–"
 
 
@@ -88,34 +85,36 @@ class TextGrid:
 
 def grids(runs: Sequence[Run]) -> list[TextGrid]:
     """Return the tables of a benchmark's runs: of each part of their outcomes that there is."""
-    whole = Summary.of([run.outcome for run in runs])
+    whole = summary_of([run.outcome for run in runs])
     mean = f"mean ± sd over {len(runs)} seed{'s' if len(runs) > 1 else ''}"
     made: list[TextGrid] = []
     rows: dict[tuple[str, ...], Figures]
-    if whole.figures:
-        made.append(_whole_grid(f"{mean}{_about_intervals([whole.figures])}", whole))
+    if whole["figures"]:
+        made.append(_whole_grid(f"{mean}{_about_intervals([whole['figures']])}", whole))
     if runs[0].outcome.matrix:
         made.append(_matrix(runs))
-    if len(whole.rejection) > 1:
-        rows = {(score,): _rejection_of(whole, score) for score in whole.rejection}
+    if len(whole["rejection"]) > 1:
+        rows = {(score,): _rejection_of(whole, score) for score in whole["rejection"]}
         made.append(_grid("rejection of what was never trained on, by score", ("score",), rows, _REJECTION))
-    if sets := whole.outlier_sets:
+    if sets := whole["outlier_sets"]:
         rows = {(score, name): of for score, by_set in sets.items() for name, of in by_set.items()}
         columns = {"auc": "AUC", "fpr95": "FPR95 (pos. known)", "ap": "AP"}
         title = "rejection of each outlier set on its own, mean over the steps"
         made.append(_grid(title, ("score", "outlier set"), rows, columns))
-    if families := whole.families:
+    if families := whole["families"]:
         part = "source" if runs[0].benchmark == "newcomer" else "family"
         between = {"mean, ± between rows": spread_of(families)} if len(families) > 1 else {}
         items = (str(max(figure.n or 0 for figure in of.values())) for of in families.values())
         made.append(_rows_grid(f"by {part}, {mean}", part, families | between).with_column("items", items))
-    tested = dict.fromkeys(column for of in whole.table.values() for column in of)
-    for name in dict.fromkeys(name for of in whole.table.values() for cell in of.values() for name in cell):
-        cells = ((row, *(_cell(of.get(on, {}), name) for on in tested)) for row, of in whole.table.items())
+    tested = dict.fromkeys(column for of in whole["table"].values() for column in of)
+    for name in dict.fromkeys(
+        name for of in whole["table"].values() for cell in of.values() for name in cell
+    ):
+        cells = ((row, *(_cell(of.get(on, {}), name) for on in tested)) for row, of in whole["table"].items())
         title = f"{name}, trained on (rows), tested on (columns), {mean}"
         made.append(TextGrid(title, ("", *tested), tuple(cells)))
-    if whole.by_distortion:
-        made.append(_rows_grid(f"under one distortion, {mean}", "TYPE:LEVEL", whole.by_distortion))
+    if whole["by_distortion"]:
+        made.append(_rows_grid(f"under one distortion, {mean}", "TYPE:LEVEL", whole["by_distortion"]))
     return made
 
 
@@ -140,14 +139,14 @@ def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
     return mean
 
 
-def _whole_grid(title: str, whole: Summary) -> TextGrid:
-    columns = {"value": whole.figures} | ({"empty map": whole.zeros} if whole.zeros else {})
-    labels = _present([whole.figures])
+def _whole_grid(title: str, whole: Mapping[str, Any]) -> TextGrid:
+    columns = {"value": whole["figures"]} | ({"empty map": whole["zeros"]} if whole["zeros"] else {})
+    labels = _present([whole["figures"]])
     rows = ((label, *(_cell(of, name) for of in columns.values())) for name, label in labels.items())
     grid = TextGrid(title, ("figure", *columns), tuple(rows))
-    if all(figure.n is None for figure in whole.figures.values()):
+    if all(figure.n is None for figure in whole["figures"].values()):
         return grid
-    return grid.with_column("items", (str(whole.figures[name].n) for name in labels))
+    return grid.with_column("items", (str(whole["figures"][name].n) for name in labels))
 
 
 def _matrix(runs: Sequence[Run]) -> TextGrid:
@@ -162,8 +161,8 @@ def _matrix(runs: Sequence[Run]) -> TextGrid:
     return TextGrid("accuracy on each task (rows) after each task (columns), points", head, tuple(rows))
 
 
-def _rejection_of(whole: Summary, score: str) -> Figures:
-    parts = {part: getattr(whole, part).get(score, {}) for part in REJECTION}
+def _rejection_of(whole: Mapping[str, Any], score: str) -> Figures:
+    parts = {part: whole[part].get(score, {}) for part in REJECTION}
     return {f"{part}.{name}": figure for part, of in parts.items() for name, figure in of.items()}
 
 
