@@ -1,10 +1,14 @@
 """`forgewatch benchmark` as a person types it, rightly and wrongly."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from deploy.cli.main import main
@@ -60,6 +64,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+LUCIR = ("--preset", "cddb-lucir")
 QUICK = ("--backbone", "none", "--memory", "8", "--device", "cpu")
 
 
@@ -77,12 +82,8 @@ def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(openci
     assert figures["aa"] == pytest.approx(figures["closed_set_accuracy"])
     assert set(figures["each"][0]["rejection"]) == {"energy", "fused"}
     assert 0 <= figures["unseen"]["auc"] <= 1
-    assert {p.name for p in (tmp_path / "runs").iterdir()} == {
-        "seed-0",
-        "report.json",
-        "report.md",
-        "report.html",
-    }
+    written = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert written == {"seed-0", "report.json", "report.md", "report.html"}
 
     finished = (tmp_path / "runs/seed-0/run.json").read_bytes()
     line = fails("opencil", "--data", opencil, *options, "--distillation", "0")
@@ -200,26 +201,6 @@ def test_data_is_asked_for_where_it_is_not_given_or_is_of_no_layout(fails, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("spoil", "told"),
-    [
-        (
-            lambda file: [one.write_bytes(b"!") for one in file.parent.iterdir()],
-            "no file of gan/fake gives a",
-        ),
-        (lambda file: [one.unlink() for one in file.parent.iterdir()], "gan/val/1_fake holds no media"),
-    ],
-)
-def test_a_class_of_corrupt_images_and_an_empty_one_are_named(tmp_path, fails, spoil, told):
-    data = lay(
-        tmp_path / "data",
-        {f"gan/{part}/{kind}": (0, 2) for part in ("train", "val") for kind in ("0_real", "1_fake")},
-    )
-    spoil(data / "gan/val/1_fake/0.png")
-    assert told in fails("cddb", "--data", data, "--sequence", "gan", *QUICK)
-
-
-@pytest.mark.slow
 def test_a_checkpoint_of_other_classes_loses_nothing(cddb, tmp_path, fails):
     words = ("cddb", "--data", cddb, *QUICK, "--no-leave-out")
     assert main(["benchmark", *map(str, words), "--sequence", "gan,glow", "--out", "runs"]) == 0
@@ -231,3 +212,76 @@ def test_a_checkpoint_of_other_classes_loses_nothing(cddb, tmp_path, fails):
     start = ("--sequence", "gan,glow", "--out", "runs", "--checkpoint", str(first))
     assert "holds a run of" in fails(*words, *start)
     assert before == {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--epochs", "0"), "--epochs 0: it has to be above 0"),
+        (("--epochs", "nan"), "--epochs nan: it has to be above 0"),
+        (("--epochs", "many"), "'--epochs'"),
+        (("--rate", "-1e-3"), "--rate -1e-3: it has to be a number above 0, or two as FIRST,LATER"),
+        (("--rate", "1e-3,1e-4,1e-5"), "or two as FIRST,LATER"),
+        (("--rate", "fast"), "--rate fast: it has to be a number above 0"),
+        (("--crop-px", "8"), "'--crop-px'"),
+        (("--crop-px", "100"), "--crop-px 100: a crop's side must be a multiple of 8"),
+        (
+            ("--no-forensic",),
+            "--no-forensic: a network needs a backbone or forensic features: name a --backbone",
+        ),
+        (("--learner", "dytox"), "--learner dytox reads the feature map of a backbone: name a --backbone"),
+        (("--learner", "bic", "--head", "cosine"), "--learner bic has a linear head: leave --head out"),
+        (("--distilled", "none"), "--distilled 'none' is not known: choose of all, exemplars"),
+        ((*LUCIR, "--backbone", "none"), "cddb-lucir trains a backbone, and --backbone none is none"),
+        ((*LUCIR, "--leave-out"), "holds no item back to set thresholds by: no --leave-out"),
+        (("--preset", "cddb-lwf"), "--preset 'cddb-lwf' is not known: choose of cddb-lucir"),
+    ],
+)
+def test_training_that_cannot_be_is_one_line_before_any_data_is_read(fails, words, told):
+    assert told in fails("cddb", "--data", "absent", *words, code=2)
+
+
+def test_the_own_stream_has_its_calibration_items_apart(fails):
+    assert "a --preset is of cddb or opencil" in fails("synthetic", *LUCIR, "--backbone", "lcnet_035")
+
+
+def test_a_gpu_with_too_little_memory_is_told_of_in_one_line(fails, monkeypatch):
+    def read(self: object, reader: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
+
+    monkeypatch.setattr("updater.benchmark.continual.streams.Dataset.read", read)
+    assert "choose a smaller --backbone" in fails("synthetic", "--device", "cpu")
+
+
+@pytest.mark.slow
+def test_what_is_given_beside_a_preset_counts_and_without_calibration_no_threshold_is_told(
+    cddb, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(Setup, "recipe", lambda self, items, first: Recipe(1, 1e-3, 0, 2e-3, 0.3, 4))
+    words = ["cddb", "--data", cddb, "--sequence", "gan,glow", *LUCIR]
+    small = ["--backbone", "lcnet_035", "--crop-px", "64", "--scheme", "mc", "--memory", "4"]
+    assert main(["benchmark", *map(str, words), *small, "--device", "cpu", "--report", "r.json"]) == 0
+    assert "Remaining differences: native crops" in capsys.readouterr().out
+    told = json.loads((tmp_path / "r.json").read_text())
+    options = told["options"]
+    assert (options["learner"], options["batch"], options["augment"]) == ("lucir", 32, "flip")
+    assert (options["options"]["scheme"], options["memory"], options["crops"]["crop_px"]) == ("mc", 4, 64)
+    assert (options["architecture"]["width"], options["rates"]) == (2048, [1e-4, 1e-4])
+    absent = [told[name] is None for name in ("reals_unknown", "reals_fake", "map", "map_mass")]
+    assert absent == [True, True, False, False]
+
+
+def test_no_more_options_are_listed_than_a_reader_takes_in(capsys):
+    assert main(["benchmark", "cddb", "--help"]) == 0
+    listed = re.findall(r"^│ *\*? *(?:-\w,? *)?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+    assert {"--data", "--learner", "--seeds", "--help"} <= set(listed)
+    assert len(listed) <= 28
+
+
+def test_wrong_names_are_refused_before_torch_is_loaded_and_the_group_alone_lists_its_benchmarks():
+    code = "import sys; from deploy.cli.main import main; code = main(['benchmark', *sys.argv[1:]]);"
+    code += "sys.exit(0 if 'torch' in sys.modules else code)"
+    for words in ("cddb --learner x", "opencil --preset cddb-lucir --rejection msp,x", "cddb --scheme x", ""):
+        ended = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True)
+        assert ended.returncode == 2
+        assert "choose of" in ended.stderr if words else "deeperforensics" in ended.stdout

@@ -25,10 +25,7 @@ from updater.training.step import Recipe
             "--classes 16 is none here: choose of 2, 3, 9",
         ),
         (["--task", "video", "--synthetic", "--model", "x3d"], "x3d looks at no videos: choose of x3d_m,"),
-        (
-            ["--task", "image", "--synthetic", "--model", "resnet19"],
-            "; or ela:BACKBONE, highpass:BACK",
-        ),
+        (["--task", "image", "--synthetic", "--model", "resnet19"], "; or ela:BACKBONE, highpass:BACK"),
         (["--task", "image", "--data", "nowhere"], "--data nowhere is no folder"),
         (["--task", "image", "--data", "here", "--synthetic"], "or say --synthetic, and not both"),
         (["--task", "image", "--synthetic", "--model", ""], "is no model that timm knows"),

@@ -270,21 +270,17 @@ def test_the_names_that_options_may_have_are_those_of_the_tables():
     assert all(NAMES[name] == get_args(kinds[name]) for name in ("distilled", "exposure"))
 
 
-@pytest.mark.parametrize(
-    ("preset", "given", "there", "absent"),
-    [
+def test_the_differences_of_a_preset_follow_from_the_options():
+    for preset, given, there, absent in (
         ("cddb-lucir", {"checkpoint": "timm"}, "native crops of 224 px", "begins at random"),
         ("cddb-lucir", {"crop_px": 64}, "--crop-px 64; there 224", "crops of 224 px"),
         ("cddb-lucir", {"sequence": "long"}, "on LONG it has 50", "--epochs"),
         ("cddb-lucir", {"sequence": "long", "epochs": 50.0}, "--epochs 50.0; there 40.0", "on LONG"),
         ("opencil-wa", {"rejection": "msp"}, "--rejection msp; there energy", "VOS"),
-    ],
-)
-def test_the_differences_of_a_preset_follow_from_the_options(preset, given, there, absent):
-    usual = {"sequence": "easy", "base": 10, "increment": 10} | vars(chosen(preset))
-    text = "; ".join(differences(PRESETS[preset], usual | given))
-    assert there in text
-    assert absent not in text
+    ):
+        options = {"sequence": "easy", "base": 10, "increment": 10} | vars(chosen(preset)) | given
+        text = "; ".join(differences(PRESETS[preset], options))
+        assert (there in text, absent in text) == (True, False), text
 
 
 # Of 6,400 images CDDB's batches of 32 are 200 an epoch; rates are those of the first task and of later ones.

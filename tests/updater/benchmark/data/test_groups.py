@@ -28,36 +28,26 @@ from updater.training.crop_rows import by_rows
 PLAN = CropPlan(crop_px=32, patches=1, face_patches=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "clip"),
-    [
-        ("101_fake_1042_118.png", "101_fake_1042"),
-        ("clip-7-frame-0003.png", "clip-7"),
-        ("holiday_frame12.jpg", "holiday"),
-        ("speech.0001.png", "speech"),
-        ("0007.png", None),
-        ("IMG2034.png", None),
-        ("portrait.png", None),
-        ("clip/portrait.png", "clip"),
-        ("a/b/0007.png", "a/b"),
-    ],
-)
-def test_the_clip_of_a_frame_of_a_video(name, clip):
-    assert clip_of(PurePosixPath(name), of_videos=True, face_swaps=False) == clip
+def test_the_clip_of_a_frame_of_a_video():
+    expected = {
+        "101_fake_1042_118.png": "101_fake_1042",
+        "clip-7-frame-0003.png": "clip-7",
+        "holiday_frame12.jpg": "holiday",
+        "speech.0001.png": "speech",
+        "0007.png": None,
+        "IMG2034.png": None,
+        "portrait.png": None,
+        "clip/portrait.png": "clip",
+        "a/b/0007.png": "a/b",
+    }
+    clips = {name: clip_of(PurePosixPath(name), of_videos=True, face_swaps=False) for name in expected}
+    assert clips == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "clip"),
-    [
-        ("033_0001.png", "033"),
-        ("033_097_0001.png", "033"),
-        ("033_097.png", "033"),
-        ("033_097/0001.png", "033"),
-        ("actor_0001.png", "actor"),
-    ],
-)
-def test_a_face_swap_belongs_to_the_clip_that_it_was_put_into(name, clip):
-    assert clip_of(PurePosixPath(name), of_videos=True, face_swaps=True) == clip
+def test_a_face_swap_belongs_to_the_clip_that_it_was_put_into():
+    names = ("033_0001.png", "033_097_0001.png", "033_097.png", "033_097/0001.png", "actor_0001.png")
+    clips = [clip_of(PurePosixPath(name), of_videos=True, face_swaps=True) for name in names]
+    assert clips == ["033"] * 4 + ["actor"]
 
 
 def test_a_name_counts_images_where_the_task_has_no_videos():

@@ -177,16 +177,12 @@ def test_damaged_files_are_left_out_and_counted_until_a_class_has_no_other(tmp_p
         with CropReader(PLAN, cache, processes=1) as opened:
             test = load_cddb(folder, "gan", opened).tasks[0].test
         assert test.counts() == {"gan/real": 4, "gan/fake": len(others)}
-        assert len(test.crops) == test.starts[-1]
         unread, blank = opened.tally.notes()
         assert unread.startswith(f"1 files cannot be read and are left out (first: {dangling} ")
         assert blank == f"1 files give no picture and are left out (first: {damaged})"
     for path in others:
         path.write_text("hello")
-    with (
-        CropReader(PLAN, cache, processes=1) as opened,
-        pytest.raises(UnreadableMediaError, match="no file of gan/fake gives a picture"),
-    ):
+    with CropReader(PLAN, processes=1) as opened, pytest.raises(UnreadableMediaError, match="of gan/fake"):
         load_cddb(folder, "gan", opened)
 
 
