@@ -17,12 +17,12 @@ PACKAGES = {
     "detector": (5209, 54),
     "memory": (5434, 65),
     "updater": (9270, 105),
-    "updater/benchmark": (7725, 87),
-    "deploy": (14717, 167),
+    "updater/benchmark": (7632, 87),
+    "deploy": (14716, 167),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 68_417
+TEST_LINES = 68_412
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
