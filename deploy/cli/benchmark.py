@@ -1,4 +1,4 @@
-"""`forgewatch benchmark`: streams, newcomer and memory: what is learnt, rejected, spent."""
+"""`forgewatch benchmark`: streams, newcomer, and the protocols of ForgeryNet and DeeperForensics."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from updater.benchmark.data.tasks import Stream
     from updater.benchmark.report.harness import Benchmark
     from updater.progress import Progress
+from typing import TYPE_CHECKING
+
+from deploy.cli.output import UsageError
+from deploy.cli.runs import one_line
+
+if TYPE_CHECKING:
+    import torch
+
+    from updater.benchmark.report.harness import Benchmark
+    from updater.progress import Progress
+
 
 Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of folders")]
 
@@ -127,5 +138,129 @@ def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: 
             leave_families_out=chosen.leave_out and not stream.outliers,
             frozen=HOME / "frozen",
         )
+
+    carry_out(chosen, make)
+
+
+@app.command()
+@with_options
+def forgerynet(
+    chosen: RunOptions,
+    task: Annotated[str, typer.Option(help="image, spatial, video or temporal")],
+    data: Data = None,
+    synthetic: Annotated[bool, typer.Option("--synthetic", help="on media of our own instead")] = False,
+    classes: Annotated[
+        int, typer.Option(help="that are told apart: 2, 3, or 16 (images) and 9 (videos)")
+    ] = 2,
+    protocol: Annotated[
+        str, typer.Option(help="intra; or cross: trained on one group, tested on each")
+    ] = "intra",
+    train_on: Annotated[
+        str | None,
+        typer.Option(help="groups: remained, replaced, or families; NAME,NAME,… or each with cross"),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="the network; a wrong name lists the choices")] = None,
+    input: Annotated[  # the option's name
+        str | None, typer.Option(help="face (data's default) or native (our own media's)")
+    ] = None,
+    augmentation: Annotated[
+        str | None, typer.Option(help="weak (our own media's default), normal or enhanced (data's)")
+    ] = None,
+    crops: Annotated[str, typer.Option(help="single, or multi: the mean over several crops")] = "single",
+    px: Annotated[int | None, typer.Option(min=32, max=1024, help="side of the network's input")] = None,
+    batch: Annotated[int | None, typer.Option(min=2, max=65536, help="items of a training step")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="of the training")] = None,
+    rate: Annotated[float | None, typer.Option(min=1e-8, max=1e3, help="highest learning rate")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="begin with own weights of the backbone")] = None,
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained", help="begin with published weights, which are downloaded")
+    ] = False,
+) -> None:
+    """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""
+    from updater.benchmark.forgerynet.choices import Choices, check_choices, families_of, groups_named
+    from updater.benchmark.forgerynet.run import TASKS, benchmark, read
+    from updater.training.weights import read_weights
+
+    if task not in TASKS:
+        raise UsageError(f"--task {task} is none: choose of {', '.join(TASKS)}")
+    if (data is None) == (not synthetic):
+        raise UsageError("name the folder of ForgeryNet with --data, or say --synthetic, and not both")
+    if checkpoint and pretrained:
+        raise UsageError("--checkpoint and --pretrained are two beginnings: choose one")
+    of = TASKS[task]
+    kinds = families_of(of.medium, synthetic=synthetic)
+    with one_line():
+        of.check(of.model if model is None else model)
+        named = (of.small_model if synthetic else of.model) if model is None else model
+        usual = Choices.usual(task, named, synthetic=synthetic)
+        choices = check_choices(
+            Choices(
+                task=task,
+                model=named,
+                synthetic=synthetic,
+                classes=classes,
+                protocol=protocol,  # type: ignore[arg-type]  # `checked` looks at these
+                train_on=groups_named(train_on, kinds),
+                input=usual.input if input is None else input,  # type: ignore[arg-type]
+                augmentation=usual.augmentation if augmentation is None else augmentation,  # type: ignore[arg-type]
+                crops=crops,  # type: ignore[arg-type]
+                px=px,
+                batch=batch,
+                steps=steps,
+                rate=rate,
+                pretrained=pretrained,
+                checkpoint=read_weights(checkpoint).digest if checkpoint else None,
+            ),
+            kinds,
+        )
+
+    def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
+        tree = read(of.medium, data, HOME, progress)
+        return benchmark(choices, tree, cache=HOME / "sights", device=device, weights=checkpoint)
+
+    carry_out(chosen, make)
+
+
+@app.command()
+@with_options
+def deeperforensics(
+    chosen: RunOptions,
+    data: Data = None,
+    real: Annotated[
+        Path | None, typer.Option(help="FaceForensics++, whose original videos at c23 the reals are")
+    ] = None,
+    synthetic: Annotated[bool, typer.Option("--synthetic", help="on clips of our own instead")] = False,
+    train: Annotated[
+        str, typer.Option(help="trainings, NAME,NAME,…, each of variants joined by +, as in std+mix3")
+    ] = "std,std+rand,std+mix3",
+    test: Annotated[
+        str, typer.Option(help="variants to test on: std, sing, rand, mix2, mix3, mix4")
+    ] = "std,sing,rand,mix2,mix3,mix4",
+    hidden: Annotated[
+        Path | None, typer.Option(help="a hidden test: a folder with real and fake; else ours")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="forensic, frames:NAME, or of the paper: c3d, i3d, lstm:NAME, tsn:NAME")
+    ] = "forensic",
+) -> None:
+    """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
+    from updater.benchmark.deeperforensics import models
+    from updater.benchmark.deeperforensics.models import Reading
+    from updater.benchmark.deeperforensics.run import RunChoices, benchmark, read
+    from updater.data.layouts.listed import Tally
+
+    if (data is None) == (not synthetic):
+        raise UsageError("name the folder of DeeperForensics with --data, or say --synthetic, and not both")
+    if (real is None) == (not synthetic):
+        raise UsageError("--real names FaceForensics++, whose videos are the reals beside --data")
+    with one_line():
+        models.check(model)
+        choices = RunChoices.from_names(train, test, model, synthetic=synthetic)
+
+    def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
+        tree = read(choices, data, real, hidden, HOME, progress)
+        reading = Reading(tree.plan, HOME, progress, Tally())
+        network: Any = models.model_of(model, reading, device, synthetic=synthetic)
+        return benchmark(choices, tree, network, reading)
 
     carry_out(chosen, make)

@@ -23,9 +23,7 @@ from deploy.cli import (
     memory,
     newcomer,
     notices,
-    protocols,
     record,
-    release,
     releases,
     rollouts,
     sources,
@@ -83,12 +81,10 @@ for _panel, _commands in _PANELS.items():
         app.command(rich_help_panel=_panel)(_command)
 # Its name until the word meant three things.
 app.command("bench", hidden=True)(stack.throughput)
-benchmark.app.command()(protocols.forgerynet)
-benchmark.app.command()(protocols.deeperforensics)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 app.add_typer(label_studio.app, name="label-studio", rich_help_panel="The memory")
 app.add_typer(sources.app, name="memory", rich_help_panel="The memory")
-app.add_typer(release.app, name="release", rich_help_panel="Releases")
+app.add_typer(releases.app, name="release", rich_help_panel="Releases")
 app.add_typer(rollouts.app, name="rollout", rich_help_panel="Releases")
 app.add_typer(experts.app, rich_help_panel="Releases")
 app.add_typer(dead_letters.app, name="dlq", rich_help_panel="Media")

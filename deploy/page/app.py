@@ -11,15 +11,12 @@ from starlette.exceptions import HTTPException
 from deploy.access.roles import PEOPLE, Person
 from deploy.page import (
     accuracy,
-    audit,
     clusters,
     dead_letters,
     docs,
-    kept,
     login,
     now,
     people,
-    record,
     releases,
     rollout,
     rollout_items,
@@ -36,7 +33,6 @@ _VIEWS = (
     now,
     sources,
     accuracy,
-    audit,
     dead_letters,
     try_file,
     clusters,
@@ -45,10 +41,8 @@ _VIEWS = (
     rollout,
     rollout_items,
     verdicts,
-    record,
     people,
     login,
-    kept,
     docs,
 )
 
@@ -69,7 +63,7 @@ def add_page(app: FastAPI) -> None:
     """Add every view, and send every answer of the app under the page's policy."""
     for view in _VIEWS:
         app.include_router(view.router, include_in_schema=False)
-    app.state.kept_forms = kept.KeptForms()
+    app.state.kept_forms = login.KeptForms()
     app.add_middleware(Secured)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -99,7 +93,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if not is_page(request):
         return await http_exception_handler(request, error)
     if error.status_code == 401:
-        request.state.kept = await kept.keep(request)
+        request.state.kept = await login.keep(request)
     return await run_in_threadpool(refuse, request, str(error.detail), error.status_code)
 
 

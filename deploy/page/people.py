@@ -1,8 +1,8 @@
-"""People: who has a token, for which role, until when."""
+"""People: who has a token, for which role, until when; and the audit log of what they did."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, Response
 
 from deploy.access import api
@@ -49,3 +49,30 @@ def _people(
 ) -> HTMLResponse:
     context = {"tokens": api.list_tokens(request), "made": made, "error": error}
     return show(request, services, "people.html.j2", "Users and tokens", context, status)
+
+
+_SHOWN = 100
+
+Word = Annotated[str, Query(max_length=200)]
+
+
+@router.get("/page/record", response_class=HTMLResponse, openapi_extra=least("viewer"))
+def get_record(
+    request: Request,
+    services: Opened,
+    before: Annotated[int | None, Query(ge=1)] = None,
+    actor: Word = "",
+    action: Word = "",
+) -> HTMLResponse:
+    """A page of acts, the newest first; of one person or one kind, if asked."""
+    services.memory_acts.bring_in()
+    entries = services.record.entries(_SHOWN, before=before, actor=actor or None, action=action or None)
+    context = {
+        "entries": entries,
+        "older": entries[-1].sequence if len(entries) == _SHOWN else None,
+        "actor": actor,
+        "action": action,
+        "published": services.heads.newest,
+        "problem": services.heads.problem,
+    }
+    return show(request, services, "record.html.j2", "Audit log", context)

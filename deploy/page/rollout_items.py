@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.page.releases import given_as
-from deploy.page.rollout_tables import items_path
+from deploy.page.rollout import items_path
 from deploy.page.visit import show, visitor
 from deploy.releases.trial import LABELS_WANTED
 from deploy.rollout_records import Disagreement, Judge

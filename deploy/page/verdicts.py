@@ -11,7 +11,7 @@ from deploy.access.guard import GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage import back
 from deploy.lineage.onward import Ground
-from deploy.page.cluster import LOOKS, picture_of
+from deploy.page.clusters import LOOKS, picture_of
 from deploy.page.visit import show
 from deploy.server.clusters import no_maps
 from deploy.server.lineage import ground

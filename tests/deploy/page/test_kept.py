@@ -8,7 +8,7 @@ import pytest
 
 from deploy.access.roles import Person, TokenRequest
 from deploy.access.sessions import COOKIE
-from deploy.page.kept import _MOST
+from deploy.page.login import _MOST
 from deploy.server.services import Services
 
 OWNER = Person("root", frozenset({"admin"}), "token")

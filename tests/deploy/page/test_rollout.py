@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from deploy.access.roles import Person, TokenRequest
-from deploy.page import approvals
+from deploy.page import releases as release_page
 from deploy.releases.publish import make_moves
 from deploy.releases.standing import replay
 from deploy.rollout_records import Plan
@@ -269,7 +269,7 @@ def test_before_anybody_approves_the_expected_shares_stand_beside_the_bounds(
     )
     monkeypatch.setattr(services.evaluations, "of", lambda _: told)
     assert "Its rollout checks" not in page.get(view).text  # by the plan now, there is none
-    monkeypatch.setattr(approvals, "terms", lambda opened: replace(terms(opened), plan=Plan()))
+    monkeypatch.setattr(release_page, "terms", lambda opened: replace(terms(opened), plan=Plan()))
     shown = page.get(view).text
     over = shown.partition("Expected beyond its bound:")[2].partition("</p>")[0]
     assert ("real → unknown or a known fake" in over, "5.0 %" in over, "blend" in over) == (True, True, False)

@@ -23,7 +23,7 @@ from deploy.access.roles import Person, TokenRequest
 from deploy.dead_letters import DeadLetter
 from deploy.dead_letters import LetterPage as Letters
 from deploy.lineage import back
-from deploy.page import dead_letters, kept
+from deploy.page import dead_letters, login
 from deploy.page.render import _environment
 from deploy.records import AuditLabel
 from deploy.release_records import Approve
@@ -177,8 +177,8 @@ def paths(
     facts = dict.fromkeys(("topic", "partition", "offset", "stage", "reason", "message"), EVIL)
     letter = DeadLetter(0, 7, 1000, facts, EVIL, EVIL, 12, "0" * 64)
     monkeypatch.setattr(dead_letters, "read_page", lambda *_: Letters((letter,) * 3, {0: 7}))
-    typed = kept.Typed("/page/releases", (("reason", EVIL), ("do", "reject")), time.monotonic())
-    monkeypatch.setattr(kept.KeptForms, "get", lambda *_: typed)
+    typed = login.Typed("/page/releases", (("reason", EVIL), ("do", "reject")), time.monotonic())
+    monkeypatch.setattr(login.KeptForms, "get", lambda *_: typed)
     raised = Raised(
         at=datetime(2026, 1, 1, tzinfo=UTC),
         source=EVIL,
