@@ -16,8 +16,8 @@ PACKAGES = {
     "ingest": (3630, 38),
     "detector": (5209, 54),
     "memory": (5434, 65),
-    "updater": (9270, 105),
-    "updater/benchmark": (7632, 87),
+    "updater": (9243, 105),
+    "updater/benchmark": (7580, 87),
     "deploy": (14710, 159),
     "helm": (820, 9),
 }

@@ -16,14 +16,14 @@ import torch
 from sqlalchemy.exc import SQLAlchemyError
 
 from detector.model.backbone import BackboneError
-from detector.release.artifact import EVALUATION
+from detector.release.artifact import EVALUATION, seal
 from detector.release.signature import check_key, sign
 from memory.crops.crop_store import CropsUnavailableError
 from memory.database import cause_of
 from memory.rehearsal import choose_rehearsal, choose_resting
 from memory.store import StoreUnavailableError
-from updater.candidate.builder import build, seal_artifact
-from updater.candidate.draft import Draft
+from updater.candidate.builder import build
+from updater.candidate.draft import Draft, identity_of
 from updater.candidate.plan import (
     CandidateRefusedError,
     Parent,
@@ -203,9 +203,8 @@ def _candidate(services: UpdaterServices, lease: Lease, heartbeat: LeaseHeartbea
         plan = replace(
             make_plan(settings, parent, splits), experts=experts, picture_plan=whole, start_from=start_from
         )
-    draft = Draft(settings.work_dir / f"run-{lease.run}", plan, settings, report_at, lease.run)
-    build(draft)
-    artifact = seal_artifact(draft)
+    draft = Draft(settings.work_dir / f"run-{lease.run}", identity_of(plan, lease.run), report_at)
+    artifact = seal(draft.artifact, build(draft, plan, settings, lease.run))
     if settings.signing_key is not None:
         sign(artifact, settings.signing_key)
     evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())

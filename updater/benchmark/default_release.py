@@ -25,13 +25,13 @@ from safetensors.numpy import save_file as save_arrays
 
 from detector.features.texture_weights import strip_weights
 from detector.model.feature_graph import STORED_PX
-from detector.release.artifact import MODEL, MODEL_CARD, PROBE, STATISTICS, Artifact
+from detector.release.artifact import MODEL, MODEL_CARD, PROBE, STATISTICS, Artifact, seal
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from memory.records import REAL
 from updater.benchmark.data.crops import CropReader, MediaFile
-from updater.candidate.builder import PROBE_ITEMS, build, seal_artifact
-from updater.candidate.draft import Draft, Exported
+from updater.candidate.builder import PROBE_ITEMS, build
+from updater.candidate.draft import Draft, identity_of
 from updater.candidate.plan import make_plan
 from updater.data.training_data import LabelledCrops, Splits
 from updater.progress import Progress, terminal
@@ -102,16 +102,16 @@ def make(
     plan = replace(
         make_plan(settings, None, deal(items, seed)), reference_rows=_REFERENCE_ROWS, reals_lost=_REALS_LOST
     )
-    draft = Draft(work / "draft", plan, settings, progress)
-    build(draft)
+    draft = Draft(work / "draft", identity_of(plan, 0), progress)
+    manifest = build(draft, plan, settings)
     sums = draft.artifact / STATISTICS
     save_arrays(dict(statistics_of(load_file(sums)).collapse(SOURCE).tensors()), sums)
     request = render_probe(seed)
-    session = Session(draft.artifact / MODEL, draft.stage_result(Exported).contract, threads=1)
+    session = Session(draft.artifact / MODEL, manifest.contract, threads=1)
     write_probe(draft.artifact / PROBE, request, session.score(request))
     card = draft.artifact / MODEL_CARD
     card.write_text(card.read_text() + terms(rows))
-    return seal_artifact(draft)
+    return seal(draft.artifact, manifest)
 
 
 def render_probe(seed: int) -> Request:

@@ -1,1 +1,1 @@
-"""One candidate's life, in reading order: builder, plan, beginning, picture, calibrate, evaluate, report."""
+"""One candidate's life, in reading order: plan, builder, calibrate, evaluate, report."""

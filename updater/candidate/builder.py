@@ -1,18 +1,22 @@
-"""A candidate on its way to an artifact: a table of stages, which one loop runs and resumes.
+"""A candidate on its way from a plan to an artifact: `build` goes through the stages in their order.
 
-A stage is done when its file is in place. So a successor on the same disk goes on behind the last stage that
-was finished, and inside training behind the last checkpoint.
+    snapshot → plan → train → calibrate → export → evaluate → report → seal
+
+A stage takes what earlier ones returned and returns a record, which the draft keeps. So a successor on the
+same disk goes on behind the last stage that was finished, and inside training behind the last checkpoint. The
+snapshot is `updater.data.training_data.load_splits`, the plan `make_plan`; `detector.release.artifact` seals.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 
 from pydantic import BaseModel
 
 from detector.model.experts import WithExperts, export_with_experts
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
+from detector.model.network import Network
 from detector.release.artifact import (
     EVALUATION,
     EVALUATION_PAGE,
@@ -24,123 +28,181 @@ from detector.release.artifact import (
     STATISTICS,
     WEIGHTS,
     Artifact,
-    seal,
 )
 from detector.release.contract import crops_and_pooling, picture_and_pooling
 from detector.release.crop_graphs import MapContract
-from detector.release.manifest import ReferenceEntry
+from detector.release.manifest import Manifest, ReferenceEntry
 from detector.release.tensors import write_probe
-from detector.serving.session import Session, open_session
+from detector.serving.session import Session
 from ingest.durable import rename_durably, write_durably
 from memory.records import REAL
-from updater.candidate.calibrate import calibrate
+from updater.candidate.calibrate import calibrate, calibration_figures
 from updater.candidate.distributed import learn
-from updater.candidate.draft import FILES, Calibrated, Draft, Exported, Scanned
+from updater.candidate.draft import Calibrated, Draft, Exported, Scanned, make_manifest, stage
 from updater.candidate.evaluate import GatedModel, batch, performance_of, spread
 from updater.candidate.gate_evidence import behind_gates, flips, forgetting, real_groups
-from updater.candidate.gate_inputs import output_of
+from updater.candidate.gate_inputs import Part, part_of
 from updater.candidate.gates import make_gates
-from updater.candidate.left_out import first_sight, left_out_odds, part_of
+from updater.candidate.left_out import first_sight, left_out_odds
 from updater.candidate.localized import build_localizer
-from updater.candidate.plan import head_of, live_calls
+from updater.candidate.plan import CandidatePlan, live_calls, live_model, load_network, reference_of
 from updater.candidate.power import measure_power
 from updater.candidate.report import evaluation_markdown, model_card
 from updater.candidate.robustness import measure_robustness
 from updater.candidate.scanned import build_scanner
 from updater.candidate.snapshot import made_of, pack_rows, snapshot_rows
-from updater.experts.calibrate import calibrated_experts
-from updater.metrics import time_stage
+from updater.candidate.thresholds import LiveCalls
+from updater.data.training_data import LabelledCrops
+from updater.experts.look import with_expert_logits
 from updater.outliers.exposure import expose
+from updater.progress import Progress
 from updater.records import Evaluation, Power, RealsMarked
+from updater.settings import UpdaterSettings
 from updater.training import discriminant, step
+from updater.training.crop_rows import with_crop_features
 from updater.training.discriminant import tensors_of
 
 PROBE_ITEMS = 4
 PROOF_ITEMS = 24
 
 
-def train_network(draft: Draft) -> None:
-    """Train the network."""
-    plan, weights = draft.plan_with_features, draft.artifact / WEIGHTS
-    if not weights.is_file():
-        parent, previous = plan.parent, None
-        if parent is not None:
-            kept = {} if parent.statistics is None else tensors_of(parent.statistics)
-            previous = step.TrainedModel(parent.network, parent.artifact.manifest.classes, kept)
-        trained = (discriminant.learn if plan.architecture.frozen else learn)(
-            step.Step(
-                train=plan.splits.train,
-                classes=plan.classes,
-                architecture=plan.architecture,
-                previous=previous,
-                recipe=plan.recipe,
-                without=plan.without,
-                seed=plan.seed,
-                device=plan.device,
-                checkpoint=draft.root / "checkpoint.safetensors",
-                start_from=plan.start_from,
-                progress=draft.progress,
-            )
+@dataclass(frozen=True)
+class TrainedPlan:
+    """A plan, its items ready to be learnt from, and what its network says of them: made when asked for."""
+
+    plan: CandidatePlan
+    weights: Path
+    """file of the network, which is there once it was trained"""
+    progress: Progress
+
+    @cached_property
+    def train(self) -> LabelledCrops:
+        """The items to train on, with their features and the experts' logits."""
+        return self._prepare(self.plan.splits.train, "features")
+
+    @cached_property
+    def calibration(self) -> LabelledCrops:
+        """The items to calibrate on, likewise."""
+        return self._prepare(self.plan.splits.calibration, "features held back")
+
+    @cached_property
+    def network(self) -> Network:
+        """The trained network, on the plan's device."""
+        plan = self.plan
+        return load_network(self.weights, plan.architecture, plan.classes).to(plan.device)
+
+    @cached_property
+    def parts(self) -> tuple[Part, Part]:
+        """The items to train and to calibrate on, with what the network says of them."""
+        network, device = self.network, self.plan.device
+        return (
+            part_of(network, self.train, device, "reference", self.progress),
+            part_of(network, self.calibration, device, "calibration", self.progress),
         )
-        if plan.architecture.frozen:
-            draft.keep(trained.kept, draft.artifact / STATISTICS)
-        draft.keep(trained.network.state_dict(), weights)
+
+    @cached_property
+    def live(self) -> LiveCalls | None:
+        """What the live release says of the items to calibrate on; None where nothing is live."""
+        return live_calls(self.plan.parent, self.calibration, self.plan.device, self.progress)
+
+    def _prepare(self, items: LabelledCrops, stage: str) -> LabelledCrops:
+        # Frozen features of whole items are the memory's, where it holds today's; else each crop's are made.
+        plan = self.plan
+        if plan.architecture.forensic and not (plan.architecture.frozen and items.features is not None):
+            items = with_crop_features(items, plan.device, partial(self.progress, stage))
+        return with_expert_logits(items, plan.experts, plan.expert_logits, self.progress)
 
 
-def calibrate_gate(draft: Draft) -> Calibrated:
-    """Fit the gate and the reference set."""
-    plan, parent = draft.plan_with_features, draft.plan_with_features.parent
-    held, experts, odds = plan.splits.calibration, None, None
+def train_network(draft: Draft, plan: CandidatePlan) -> TrainedPlan:
+    """Train the network, or take what was trained before."""
+    trained = TrainedPlan(plan, draft.artifact / WEIGHTS, draft.progress)
+    _learn(draft, trained)
+    return trained
+
+
+@stage("learn", "learnt.json", BaseModel)
+def _learn(draft: Draft, trained: TrainedPlan) -> None:
+    plan = trained.plan
+    if trained.weights.is_file():
+        return
+    parent, previous = plan.parent, None
+    if parent is not None:
+        kept = {} if parent.statistics is None else tensors_of(parent.statistics)
+        previous = step.TrainedModel(parent.network, parent.artifact.manifest.classes, kept)
+    model = (discriminant.learn if plan.architecture.frozen else learn)(
+        step.Step(
+            train=trained.train,
+            classes=plan.classes,
+            architecture=plan.architecture,
+            previous=previous,
+            recipe=plan.recipe,
+            without=plan.without,
+            seed=plan.seed,
+            device=plan.device,
+            checkpoint=draft.root / "checkpoint.safetensors",
+            start_from=plan.start_from,
+            progress=draft.progress,
+        )
+    )
     if plan.architecture.frozen:
-        train, calibration = (
-            part_of(draft.network, items, plan.device, draft.progress) for items in (plan.splits.train, held)
-        )
-        odds = left_out_odds(train, calibration, None if parent is None else parent.statistics)
-    if plan.experts:
-        logits = output_of(draft.network, held, plan.device, "share of the experts", draft.progress).logits
-        contracts = [expert.contract for expert in plan.experts]
-        experts = calibrated_experts(contracts, held, logits, plan.classes, odds=odds and odds[1])
-    gate, reference, figures = calibrate(
-        draft.network,
-        plan.splits.train,
+        draft.keep(model.kept, draft.artifact / STATISTICS)
+    draft.keep(model.network.state_dict(), trained.weights)
+
+
+@stage("calibrate", "calibrated.json", Calibrated)
+def calibrate_gate(draft: Draft, trained: TrainedPlan) -> Calibrated:
+    """Fit the gate and the reference set."""
+    plan, parent, (train, held), odds = trained.plan, trained.plan.parent, trained.parts, None
+    if plan.architecture.frozen:
+        odds = left_out_odds(train, held, None if parent is None else parent.statistics)
+    judge = calibrate(
+        trained.network,
+        train,
         held,
         plan.classes,
-        device=plan.device,
-        experts=experts,
-        live=live_calls(plan, draft.progress),
+        experts=[expert.contract for expert in plan.experts],
+        odds=odds and odds[1],
+        live=trained.live,
         foreign=None if parent is None else parent.reference,
         reference_rows=plan.reference_rows,
-        progress=draft.progress,
     )
+    gate, entries = judge.gate, tuple[ReferenceEntry, ...]()
     if odds is not None:
         live = None if parent is None else parent.artifact.manifest.gate.first_sight
-        found = first_sight((plan.splits.train, held), odds, live, plan.reals_lost, experts)
-        gate = gate.model_copy(update={"first_sight": found})
-    entries: tuple[ReferenceEntry, ...] = ()
-    if reference is not None:
+        sight = first_sight((train.items, held.items), odds, live, plan.reals_lost, judge.experts)
+        gate = gate.model_copy(update={"first_sight": sight})
+    if judge.reference is not None:
         aside = draft.root / REFERENCE
-        reference.save(aside)
+        judge.reference.save(aside)
         rename_durably(aside, draft.artifact / REFERENCE)
-        pairs = zip(reference.ids, reference.families, strict=True)
+        pairs = zip(judge.reference.ids, judge.reference.families, strict=True)
         entries = tuple(ReferenceEntry(exemplar=item, family=family) for item, family in pairs)
-    carried = () if experts is None else experts.experts
+    carried = () if judge.experts is None else judge.experts.experts
+    figures = calibration_figures(judge, held)
     return Calibrated(gate=gate, reference=entries, figures=figures, experts=carried)
 
 
-def export_graph(draft: Draft) -> Exported:
+@stage("power", "power.json", Power)
+def leave_families_out(draft: Draft, trained: TrainedPlan) -> Power | None:
+    """Measure the power; None where there are too few families."""
+    return measure_power(trained.plan, trained.network, *trained.parts, trained.live, draft.progress)
+
+
+@stage("export", "exported.json", Exported)
+def export_graph(draft: Draft, trained: TrainedPlan, calibrated: Calibrated) -> Exported:
     """Export the graph, prove it equal, and write the probe. Raises detector.model.export.ExportError."""
-    plan = draft.plan
+    plan, files = trained.plan, {one.contract.name: one.path for one in trained.plan.experts}
     draft.progress("export", 0, 1)
-    left, files = draft.stage_result(Calibrated), {one.contract.name: one.path for one in plan.experts}
-    graph = DetectorGraph(draft.network, left.gate, draft.reference, left.experts)
+    reference = reference_of(draft.artifact, plan.architecture, calibrated.reference)
+    graph = DetectorGraph(trained.network, calibrated.gate, reference, calibrated.experts)
     aside, model, probe = draft.root / MODEL, draft.artifact / MODEL, draft.root / PROBE
     shown = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
     inputs = (*crops_and_pooling(plan.crop_plan), *shown)
     contract = export_with_experts(graph, inputs, files, aside) if files else export(graph, inputs, aside)
     some = spread(plan.splits.calibration, PROOF_ITEMS)
     few = some.take(range(min(PROBE_ITEMS, len(some))))
-    asked = WithExperts(graph, files) if files else graph
-    worst = prove_equal(asked, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
+    whole = WithExperts(graph, files) if files else graph
+    worst = prove_equal(whole, aside, contract, [batch(some), batch(few), batch(few.take([0]))])
     rename_durably(aside, model)
     request = batch(few)
     write_probe(probe, request, Session(model, contract, threads=1).score(request))
@@ -153,12 +215,20 @@ PSEUDO_SEED = 1_000_003
 """Added to the update's seed, so that held-back pseudo-forgeries are other draws than the trained ones."""
 
 
-def evaluate_candidate(draft: Draft) -> Evaluation:
-    """Measure the candidate that was drafted, and write what the operator reads beside it."""
-    plan, progress = draft.plan, draft.progress
-    calibrated, exported = draft.stage_result(Calibrated), draft.stage_result(Exported)
-    localizer, scanner = draft.optional_stage_result(MapContract), draft.optional_stage_result(Scanned)
-    test = plan.splits.test
+@stage("evaluate", f"artifact/{EVALUATION}", Evaluation)
+def evaluate_candidate(
+    draft: Draft,
+    plan: CandidatePlan,
+    update: int,
+    bounds: UpdaterSettings,
+    calibrated: Calibrated,
+    exported: Exported,
+    power: Power | None,
+    localizer: MapContract | None,
+    scanner: Scanned | None,
+) -> Evaluation:
+    """Measure the candidate and the live release on held-back items; other arguments as of `build`."""
+    test, progress = plan.splits.test, draft.progress
     count, seed = min(len(test), PSEUDO_ITEMS), plan.seed + PSEUDO_SEED
     pseudo = expose(test, count, plan.without, seed, partial(progress, "held-back pseudo-forgeries"))
     parent = plan.parent.artifact if plan.parent else None
@@ -171,21 +241,18 @@ def evaluate_candidate(draft: Draft) -> Evaluation:
     after = performance_of(test, calls, of_pseudo, familiar)
     live = of_live = before = None
     if plan.parent is not None and parent is not None:
-        served = open_session(parent, threads=1)
-        live = GatedModel(served, parent.manifest.gate, parent.manifest.classes, head_of(plan.parent))
+        live = live_model(plan.parent)
         of_live = live.calls(test, partial(progress, "evaluate live"), calls.features)
         before = performance_of(test, of_live, live.calls(pseudo, features=of_pseudo.features), familiar)
     robust, robust_before = measure_robustness(
         candidate, live, test, plan.seed, partial(progress, "evaluate under distortions")
     )
-    after = after.model_copy(update={"power": draft.optional_stage_result(Power), "robustness": robust})
+    after = after.model_copy(update={"power": power, "robustness": robust})
     if before is not None and parent is not None:
         before = before.model_copy(update={"power": _power_of(parent), "robustness": robust_before})
     old, rows = tuple(name for name in plan.classes[1:] if name not in plan.new), snapshot_rows(plan.splits)
-    if rows is not None:
-        write_durably(draft.artifact / SNAPSHOT, pack_rows(rows))
     evaluation = Evaluation(
-        update=draft.update,
+        update=update,
         parent=parent.digest if parent else None,
         backbone=plan.architecture.backbone,
         begun_with=plan.start_from and plan.start_from.description,
@@ -213,10 +280,7 @@ def evaluate_candidate(draft: Draft) -> Evaluation:
         made_of=None if rows is None else made_of(rows),
         behind=behind_gates(test, of_live, calls, plan.new, old),
     )
-    evaluation = evaluation.model_copy(update={"gates": make_gates(draft.settings, evaluation)})
-    write_durably(draft.artifact / EVALUATION_PAGE, evaluation_markdown(evaluation).encode())
-    write_durably(draft.artifact / MODEL_CARD, model_card(evaluation).encode())
-    return evaluation
+    return evaluation.model_copy(update={"gates": make_gates(bounds, evaluation)})
 
 
 def _power_of(release: Artifact) -> Power | None:
@@ -224,49 +288,30 @@ def _power_of(release: Artifact) -> Power | None:
     return Evaluation.model_validate_json((release.folder / EVALUATION).read_bytes()).after.power
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A stage of the way."""
-
-    name: str
-    """as its duration is called in the metrics"""
-    file: str
-    """in the run's folder, put there last: what `make` returns, as JSON"""
-    make: Callable[[Draft], BaseModel | None]
-    """what is done; returns what a later stage or run reads, None where that is nothing"""
-
-
-STAGES = (
-    Stage("learn", "learnt.json", train_network),
-    Stage("calibrate", FILES[Calibrated], calibrate_gate),
-    Stage(
-        "power",
-        FILES[Power],
-        lambda draft: measure_power(draft.plan_with_features, draft.network, draft.progress),
-    ),
-    Stage("export", FILES[Exported], export_graph),
-    Stage(
-        "localize",
-        FILES[MapContract],
-        lambda draft: build_localizer(draft.plan, draft.artifact, draft.progress),
-    ),
-    Stage("scan", FILES[Scanned], lambda draft: build_scanner(draft.plan, draft.artifact, draft.progress)),
-    Stage("evaluate", f"artifact/{EVALUATION}", evaluate_candidate),
-)
+def write_report(draft: Draft, plan: CandidatePlan, evaluation: Evaluation) -> None:
+    """Write what the operator reads beside the artifact, and what it was made of."""
+    rows = snapshot_rows(plan.splits)
+    files = {
+        EVALUATION_PAGE: evaluation_markdown(evaluation).encode(),
+        MODEL_CARD: model_card(evaluation).encode(),
+    } | ({} if rows is None else {SNAPSHOT: pack_rows(rows)})
+    for name, content in files.items():
+        write_durably(draft.artifact / name, content)
 
 
-def build(draft: Draft, stages: Sequence[Stage] = STAGES) -> None:
-    """Do what is not done yet of these stages, in their order."""
-    for stage in stages:
-        path = draft.root / stage.file
-        with time_stage(stage.name):
-            if not path.is_file():
-                record = stage.make(draft)
-                write_durably(path, b"null" if record is None else record.model_dump_json(indent=1).encode())
+def build(draft: Draft, plan: CandidatePlan, bounds: UpdaterSettings, update: int = 0) -> Manifest:
+    """Do what is not done yet of all stages; return the manifest of what is then to be sealed.
 
-
-def seal_artifact(draft: Draft) -> Artifact:
-    """Write the manifest over all that lies in the artifact, once all stages are done."""
-    scanner = draft.optional_stage_result(Scanned)
-    graphs = {"localizer": draft.optional_stage_result(MapContract), "scanner": scanner and scanner.contract}
-    return seal(draft.artifact, draft.manifest().model_copy(update=graphs))
+    update: the run's number; bounds: of the gates. Raises CandidateRefusedError and
+    detector.model.export.ExportError.
+    """
+    trained = train_network(draft, plan)
+    calibrated = calibrate_gate(draft, trained)
+    power = leave_families_out(draft, trained)
+    exported = export_graph(draft, trained, calibrated)
+    localizer = build_localizer(draft, plan)
+    scanner = build_scanner(draft, plan)
+    made = calibrated, exported, power, localizer, scanner
+    write_report(draft, plan, evaluate_candidate(draft, plan, update, bounds, *made))
+    graphs = {"localizer": localizer, "scanner": scanner and scanner.contract}
+    return make_manifest(plan, calibrated, exported).model_copy(update=graphs)

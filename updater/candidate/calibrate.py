@@ -8,17 +8,17 @@ one photograph are one witness and not twenty.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from detector.model.network import Network
-from detector.model.scores import SCORES, ScoreEntry, fuse_scores
-from detector.release.artifact import Reference
-from detector.release.manifest import GateParameters, Term, decide
-from updater.candidate.gate_inputs import GateInputs, output_of, score
+from detector.model.scores import SCORES, NetworkOutput, ScoreEntry
+from detector.release.experts import ExpertContract
+from detector.release.manifest import GateParameters, Term
+from updater.candidate.evaluate import GatedNetwork, labels_of, unknown_scores
+from updater.candidate.gate_inputs import GateInputs, Part, gate_inputs, network_scores
 from updater.candidate.reference_set import (
     REFERENCE_ROWS,
     CalibrationError,
@@ -37,11 +37,9 @@ from updater.candidate.thresholds import (
     unknown_threshold,
     video_unknown_threshold,
 )
-from updater.data.training_data import LabelledCrops
-from updater.experts.calibrate import ExpertsSay
+from updater.experts.calibrate import calibrated_experts
 from updater.measures import balanced_weights, weighted_quantile
-from updater.progress import Progress, no_progress
-from updater.training.step import is_real
+from updater.training.step import Options, is_real
 
 CLIP = 6.0
 """A score counts for at most so many of its scales: one odd score alone makes nothing unknown."""
@@ -49,43 +47,51 @@ CLIP = 6.0
 
 def calibrate(
     network: Network,
-    train: LabelledCrops,
-    calibration: LabelledCrops,
+    train: Part,
+    held: Part,
     classes: tuple[str, ...],
     *,
-    device: torch.device | None = None,
-    experts: ExpertsSay | None = None,
+    experts: Sequence[ExpertContract] = (),
+    options: Options = Options(),  # noqa: B008 - frozen
+    fake: Tensor | None = None,
+    odds: NDArray[np.float64] | None = None,
     live: LiveCalls | None = None,
     foreign: Foreign | None = None,
     reference_rows: int = REFERENCE_ROWS,
-    progress: Progress = no_progress,
-) -> tuple[GateParameters, Reference | None, dict[str, float]]:
-    """Fit the reference set on the training items and the gate on the calibration items.
+) -> GatedNetwork:
+    """Fit the reference set on training items, and on held-back items what experts count for and the gate.
 
-    experts: what they say of the calibration items. live: what the live release says of them,
-    which is kept; None where nothing is live. foreign: reference rows that go on from it.
+    train, held: the items, with what the network says of them. classes: of the network, which with `options`
+    name its logits. fake: as of `gate_inputs`. odds: as of `calibrated_experts`. live: what the live release
+    says of the held-back items, which is kept; None where nothing is live. foreign: reference rows that go on
+    from it.
 
-    Returns the gate, the reference set (None for a network without forensic features) and figures
-    by name, shares in 0..1: how the calibration items themselves fare at the thresholds. Raises
-    CalibrationError where no calibration item is real or a training set is too small.
+    Raises CalibrationError where no held-back item is real, though a class is, or there are too few.
     """
-    device = device or torch.device("cpu")
-    families = np.array(calibration.families)
-    if not reals(families).any():
+    if not len(held.items):
+        raise CalibrationError("no item is held back for calibration: hold some back")
+    if reals(classes).any() and not reals(held.items.families).any():
         raise CalibrationError("no real item is held back for calibration")
     reference = None
     if network.forensics is not None:
         rows = reference_rows - (0 if foreign is None else len(foreign.ids))
-        some = train.take(equal_shares(np.array(train.families), np.array(train.ids), rows))
-        output = output_of(network, some, device, "reference", progress)
-        named: tuple[Sequence[str], ...] = (some.families, some.ids, some.sources)
+        columns = [np.array(of) for of in (train.items.families, train.items.ids, train.items.sources)]
+        some = equal_shares(columns[0], columns[1], rows)
+        output = NetworkOutput(*(of[some] for of in train.output))
+        named: tuple[Sequence[str], ...] = tuple(of[some].tolist() for of in columns)
         if foreign is not None and len(foreign.ids):
             output, named = foreign.before(network, output, *named)
         reference = make_reference(output, *named)
-    measured = score(network, reference, calibration, device, progress, experts)
-    groups, sources = np.array(calibration.groups), np.array(calibration.sources)
-    gate = fit_gate(measured, families, groups, live, calibration.videos, sources)
-    return gate, reference, _figures(measured, calibration, classes, gate)
+    say = None
+    if experts:
+        say = calibrated_experts(experts, held.items, held.output.logits, classes, options, odds)
+    scores = network_scores(reference, frozen=network.architecture.frozen)
+    measured = gate_inputs(held.output, scores, say, fake)
+    families, groups, sources = (
+        np.array(of) for of in (held.items.families, held.items.groups, held.items.sources)
+    )
+    gate = fit_gate(measured, families, groups, live, held.items.videos, sources)
+    return GatedNetwork(gate, classes, reference, scores, say, fake)
 
 
 def reals(families: Sequence[str] | NDArray[np.str_]) -> NDArray[np.bool_]:
@@ -106,11 +112,15 @@ def fit_gate(
 
     live: what the live release says of the items, which is kept; None where nothing is live. videos: which of
     the items are videos, bool [n]; None: none is known to be one. sources: of each, str [n]; None: none is
-    known, and none has thresholds of its own.
+    known, and none has thresholds of its own. Of items none of which is real, the gate keeps the share of the
+    classes alone.
     """
-    real = reals(families)
-    gate = common_scales(measured, balanced_weights(families, groups))
+    real, weights = reals(families), balanced_weights(families, groups)
+    gate = common_scales(measured, weights)
     scores = unknown_scores(measured, gate)
+    if not real.any():
+        threshold = weighted_quantile(scores, weights, 1 - targets.classes_unknown)
+        return gate.model_copy(update={"unknown_threshold": threshold})
     # The shares hold of all reals, and where each source weighs the same: a new one is not outweighed.
     weighed, seen = (families,) if sources is None else (families, sources), measured.fake_probability
     unknown = max(unknown_threshold(scores, families, groups, by, real, targets) for by in weighed)
@@ -138,44 +148,10 @@ def common_scales(measured: GateInputs, weights: NDArray[np.float64]) -> GatePar
 
     The thresholds stay to be fitted: 0 for unknown, 1 for fake.
     """
-    return GateParameters(
-        terms={
-            name: _term(values, weights, SCORES[name])
-            for name, values in measured.scores.items()
-            if name in SCORES
-        }
-        # An expert's score is in units of held-back reals already.
-        | {name: Term(median=0.0, scale=1.0, weight=of) for name, of in measured.expert_weights.items()},
-        clip=CLIP,
-        unknown_threshold=0.0,
-        fake_threshold=1.0,
-    )
-
-
-def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
-    """Return the gate's unknown score of each item, float32 [n]."""
-    found = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
-    return np.asarray(fuse_scores(found, gate).numpy(), np.float32)
-
-
-def labels_of(
-    unknown: NDArray[np.floating[Any]],
-    fake_probability: NDArray[np.floating[Any]],
-    gate: GateParameters,
-    videos: NDArray[np.bool_] | None = None,
-    sources: Sequence[str] | NDArray[np.str_] | None = None,
-) -> NDArray[np.str_]:
-    """Return each item's label, str [n], by its unknown score and its fake probability, floats [n] each.
-
-    videos: which items are videos, bool [n]; None: none is known to be one. sources: of each item; None: none
-    is known, and all are judged by the pooled thresholds.
-    """
-    kinds = np.zeros(len(unknown), bool) if videos is None else videos
-    of = [""] * len(unknown) if sources is None else sources
-    each = zip(unknown, fake_probability, kinds, of, strict=True)
-    return np.array(
-        [decide(float(u), float(f), gate, video=bool(video), source=str(s)) for u, f, video, s in each], str
-    )
+    terms = {n: _term(values, weights, SCORES[n]) for n, values in measured.scores.items() if n in SCORES}
+    # An expert's score is in units of held-back reals already.
+    terms |= {n: Term(median=0.0, scale=1.0, weight=of) for n, of in measured.expert_weights.items()}
+    return GateParameters(terms=terms, clip=CLIP, unknown_threshold=0.0, fake_threshold=1.0)
 
 
 def _term(values: NDArray[np.float32], weights: NDArray[np.float64], entry: ScoreEntry) -> Term:
@@ -186,12 +162,12 @@ def _term(values: NDArray[np.float32], weights: NDArray[np.float64], entry: Scor
     return Term(median=median, scale=scale, weight=entry.weight)
 
 
-def _figures(
-    measured: GateInputs, items: LabelledCrops, classes: tuple[str, ...], gate: GateParameters
-) -> dict[str, float]:
-    families, unknown = np.array(items.families), unknown_scores(measured, gate)
-    labels = labels_of(unknown, measured.fake_probability, gate, items.videos, items.sources)
-    named = np.array(classes)[measured.logits.argmax(1)]
+def calibration_figures(judge: GatedNetwork, held: Part) -> dict[str, float]:
+    """Return how the calibration items themselves fare at the thresholds: figures by name, shares in 0..1."""
+    items, measured = held.items, judge.measure(held)
+    families, unknown = np.array(items.families), unknown_scores(measured, judge.gate)
+    labels = labels_of(unknown, measured.fake_probability, judge.gate, items.videos, items.sources)
+    named = np.array(judge.classes)[measured.logits.argmax(1)]
     known_fake = ~reals(families)
     return {
         "calibration_items": float(len(families)),

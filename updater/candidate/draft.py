@@ -1,41 +1,35 @@
-"""The folder in which one run's candidate is made, and what lies in it. It survives its runner."""
+"""The folder in which a run's candidate is made, and the records of its stages. It survives its runner."""
 
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from detector.model.export import export_proven
-from detector.model.network import Network
-from detector.release.artifact import WEIGHTS, Artifact, Graph, Reference
+from detector.release.artifact import Artifact, Graph
 from detector.release.contract import Contract
-from detector.release.crop_graphs import CropGraph, MapContract, ScanContract
+from detector.release.crop_graphs import CropGraph, ScanContract
 from detector.release.experts import CarriedExpert
 from detector.release.manifest import FEATURE_VERSION, GateParameters, Manifest, ReferenceEntry
 from detector.release.tensors import Request, write_probe
 from detector.serving.session import Session
 from ingest.durable import ASIDE, make_folder, rename_durably, write_durably
-from updater.candidate.plan import CandidatePlan, load_network, reference_of
-from updater.data.training_data import LabelledCrops
-from updater.experts.look import with_expert_logits
-from updater.progress import Progress
-from updater.records import Power, ScannerFound
-from updater.settings import UpdaterSettings
-from updater.training.crop_rows import with_crop_features
+from updater.candidate.plan import CandidatePlan
+from updater.metrics import time_stage
+from updater.progress import Progress, no_progress
+from updater.records import ScannerFound
 
-M = TypeVar("M", bound=BaseModel)
+P = ParamSpec("P")
+R = TypeVar("R", bound=BaseModel | None)
 C = TypeVar("C", bound=CropGraph)
-
-FROZEN = "frozen"
-"""folder of what frozen models made of pictures, in any run"""
 
 
 class Calibrated(BaseModel):
@@ -68,33 +62,17 @@ class Scanned(BaseModel):
     """None of a parent's of which nothing is known"""
 
 
-FILES: Mapping[type[BaseModel], str] = {
-    Calibrated: "calibrated.json",
-    Power: "power.json",
-    Exported: "exported.json",
-    MapContract: "localized.json",
-    Scanned: "scanned.json",
-}
-"""what a stage leaves for the next, by its type"""
-
-
 class Draft:
-    """What there is of a candidate: its plan, and what the stages that are done have left of it.
+    """The files of a run's candidate. artifact/ holds what will be sealed; beside it lie records of stages.
 
-    artifact/ holds what will be sealed; beside it lie the checkpoint and what only later stages read. A
-    folder that was begun from other data, or from another parent, is emptied. Each file gets there whole and
-    stays through a power cut. What a stage made is read back from there even when it was made just now, so
-    that a resumed run has the very same numbers.
+    A folder that was begun from other data, or from another parent, is emptied. Each file gets there whole
+    and stays through a power cut.
     """
 
-    def __init__(
-        self, root: Path, plan: CandidatePlan, settings: UpdaterSettings, progress: Progress, update: int = 0
-    ) -> None:
-        """update: the run's number."""
-        self.root, self.plan, self.settings = root, plan, settings
-        self.progress, self.update = progress, update
-        self.artifact = root / "artifact"
-        mark, identity = root / "made-from", identity_of(plan, update)
+    def __init__(self, root: Path, identity: str, progress: Progress = no_progress) -> None:
+        """identity: of everything that the candidate follows from, as `identity_of` returns it."""
+        self.root, self.artifact, self.progress = root, root / "artifact", progress
+        mark = root / "made-from"
         if not mark.is_file() or mark.read_text() != identity:
             shutil.rmtree(root, ignore_errors=True)
             write_durably(mark, identity.encode())
@@ -102,66 +80,37 @@ class Draft:
         for unfinished in self.artifact.glob(f".*{ASIDE}"):  # by a runner that was killed
             unfinished.unlink()
 
-    @cached_property
-    def plan_with_features(self) -> CandidatePlan:
-        """The plan with the features and the experts' logits of its items to train and calibrate on.
-
-        Frozen features of whole items are the memory's, where it holds today's; else each crop's are made.
-        """
-        plan, kept = self.plan, self.settings.work_dir / FROZEN
-
-        def prepare(items: LabelledCrops, stage: str) -> LabelledCrops:
-            if plan.architecture.forensic and not (plan.architecture.frozen and items.features is not None):
-                items = with_crop_features(items, plan.device, partial(self.progress, stage))
-            return with_expert_logits(items, plan.experts, kept, self.progress)
-
-        train = prepare(plan.splits.train, "features")
-        held = prepare(plan.splits.calibration, "features held back")
-        return replace(plan, splits=replace(plan.splits, train=train, calibration=held))
-
-    @cached_property
-    def network(self) -> Network:
-        """The trained network, on the plan's device."""
-        plan = self.plan
-        return load_network(self.artifact / WEIGHTS, plan.architecture, plan.classes).to(plan.device)
-
-    @property
-    def reference(self) -> Reference | None:
-        """The reference set; None for a candidate without forensic features."""
-        return reference_of(self.artifact, self.plan.architecture, self.stage_result(Calibrated).reference)
-
-    def stage_result(self, kind: type[M]) -> M:
-        """Return what the stage of this kind left, which it has done."""
-        record = self.optional_stage_result(kind)
-        assert record is not None
-        return record
-
-    def optional_stage_result(self, kind: type[M]) -> M | None:
-        """Return what the stage of this kind left; None where there was nothing for it to do."""
-        record = (self.root / FILES[kind]).read_bytes()
-        return None if record == b"null" else kind.model_validate_json(record)
-
     def keep(self, state: Mapping[str, Tensor], path: Path) -> None:
         """Write tensors by name as safetensors."""
         aside = self.root / f"{path.name}{ASIDE}"
         save_file({name: value.cpu().contiguous() for name, value in state.items()}, aside)
         rename_durably(aside, path)
 
-    def manifest(self) -> Manifest:
-        """Return the manifest of what is exported, before any file is in it."""
-        plan, calibrated, exported = self.plan, self.stage_result(Calibrated), self.stage_result(Exported)
-        return Manifest(
-            classes=plan.classes,
-            architecture=plan.architecture,
-            contract=exported.contract,
-            feature_version=FEATURE_VERSION if plan.architecture.forensic else None,
-            gate=calibrated.gate,
-            reference=calibrated.reference,
-            parent=plan.parent and plan.parent.artifact.digest,
-            calibration=calibrated.figures,
-            export_differences=exported.differences,
-            experts=calibrated.experts,
-        )
+
+def stage(
+    name: str, file: str, kind: type[BaseModel]
+) -> Callable[[Callable[Concatenate[Draft, P], R]], Callable[Concatenate[Draft, P], R]]:
+    """Make a function a stage: it is not called again where the draft's folder has the record of it.
+
+    name: of its duration in the metrics. file: of the record, written last; null where there was nothing to
+    do. The record is read back even when it was made just now, so that a resumed run has the same numbers.
+    """
+
+    def resumable(make: Callable[Concatenate[Draft, P], R]) -> Callable[Concatenate[Draft, P], R]:
+        @wraps(make)
+        def resume(draft: Draft, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            path = draft.root / file
+            with time_stage(name):
+                if not path.is_file():
+                    record = make(draft, *args, **kwargs)
+                    written = "null" if record is None else record.model_dump_json(indent=1)
+                    write_durably(path, written.encode())
+            kept = path.read_bytes()
+            return cast(R, None if kept == b"null" else kind.model_validate_json(kept))
+
+        return resume
+
+    return resumable
 
 
 def put_graph(
@@ -210,3 +159,19 @@ def identity_of(plan: CandidatePlan, update: int) -> str:
     if plan.experts:
         parts["experts"] = [expert.contract.model_dump() for expert in plan.experts]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def make_manifest(plan: CandidatePlan, calibrated: Calibrated, exported: Exported) -> Manifest:
+    """Return the manifest of what is exported, before any file is in it."""
+    return Manifest(
+        classes=plan.classes,
+        architecture=plan.architecture,
+        contract=exported.contract,
+        feature_version=FEATURE_VERSION if plan.architecture.forensic else None,
+        gate=calibrated.gate,
+        reference=calibrated.reference,
+        parent=plan.parent and plan.parent.artifact.digest,
+        calibration=calibrated.figures,
+        export_differences=exported.differences,
+        experts=calibrated.experts,
+    )

@@ -1,7 +1,7 @@
 """How a release judges held-back items: by the exported graph and the gate, as it will be served."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from detector.model.network import Network
+from detector.model.scores import Score, fuse_scores
 from detector.release.artifact import Reference
 from detector.release.contract import PICTURE, Contract
-from detector.release.manifest import GateParameters
+from detector.release.manifest import GateParameters, decide
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.session import Session
 from detector.verdicts import fake_probabilities
 from memory.records import REAL
-from updater.candidate.calibrate import labels_of, unknown_scores
-from updater.candidate.gate_inputs import gate_inputs
+from updater.candidate.gate_inputs import GateInputs, Part, gate_inputs
 from updater.data.training_data import LabelledCrops
 from updater.evaluation_parts import RocPoint
+from updater.experts.calibrate import ExpertsSay
 from updater.measures import auroc, balanced_weights, roc_points
 from updater.progress import Steps, no_steps
 from updater.records import Performance, Shares
@@ -30,9 +32,6 @@ from updater.training.crop_rows import in_turn
 _ITEMS_AT_ONCE = 16
 _ROC_POINTS = 200
 """kept of a curve at most"""
-
-
-Head = Callable[[NDArray[np.float32]], ModelOutput]
 
 
 @dataclass(frozen=True)
@@ -67,41 +66,67 @@ class Calls:
 
 
 @dataclass(frozen=True)
+class GatedNetwork:
+    """A gate, and all that it reads beside what a network says of items, which is not exported yet."""
+
+    gate: GateParameters
+    classes: tuple[str, ...]
+    reference: Reference | None
+    scores: Mapping[str, Score]
+    """as of `network_scores`"""
+    experts: ExpertsSay | None = None
+    fake: Tensor | None = None
+    """as of `gate_inputs`"""
+
+    def measure(self, part: Part) -> GateInputs:
+        """Return what the gate decides the items by."""
+        return gate_inputs(part.output, self.scores, self.experts and self.experts.of(part.items), self.fake)
+
+    def calls(self, part: Part) -> Calls:
+        """GatedNetwork the items."""
+        items, measured = part.items, self.measure(part)
+        unknown, fake = unknown_scores(measured, self.gate), measured.fake_probability
+        labels = labels_of(unknown, fake, self.gate, items.videos, items.sources)
+        families = np.array(self.classes[1:])[measured.logits[:, 1:].argmax(1)]
+        return Calls(labels, families, unknown, measured.scores["energy"], fake)
+
+
+@dataclass(frozen=True)
+class FrozenHead:
+    """What answers as the graph of a network of frozen features does, from raw ones."""
+
+    network: Network
+    judge: GatedNetwork
+
+    def calls(self, items: LabelledCrops, features: NDArray[np.float32]) -> Calls:
+        """GatedNetwork items with these features, [n, F]."""
+        with torch.no_grad():
+            output = self.network.classify(torch.zeros(len(features), 0), torch.from_numpy(features))
+        return self.judge.calls(Part(items, output, np.zeros((len(items), 0))))
+
+
+@dataclass(frozen=True)
 class GatedModel:
     """A model with its gate. Every model that is compared is to get the same items."""
 
     session: Session[Contract]
     gate: GateParameters
     classes: tuple[str, ...]
-    """by logit, the first is real"""
-
-    head: Head | None = None
-    """answers as the session does, from features: of a model that makes the same ones as who is compared"""
+    head: FrozenHead | None = None
+    """of a model that makes the same features as who is compared"""
 
     def calls(
         self, items: LabelledCrops, progress: Steps = no_steps, features: NDArray[np.float32] | None = None
     ) -> Calls:
         """Return what it says of each item. features: the items' raw ones, float32 [n, F], if known."""
-        if self.head is None or features is None:
-            scored = score_items(self.session, items, lambda done: progress(done, len(items)))
-        else:
-            scored = self.head(features)
-        labels, families = label_items(scored, self.gate, self.classes, items)
-        unknown, energy, made = scored["unknown_score"], scored["energy"], scored.get("features")
-        return Calls(labels, families, unknown, energy, fake_probabilities(scored["logits"]), made)
-
-
-def frozen_head(network: Network, gate: GateParameters, reference: Reference | None) -> Head:
-    """Return what answers as the graph of a network of frozen features does, from raw ones, [n, F]."""
-
-    def answer(features: NDArray[np.float32]) -> ModelOutput:
-        with torch.no_grad():
-            output = network.classify(torch.zeros(len(features), 0), torch.from_numpy(features))
-        found = gate_inputs(output, reference, frozen=True)
-        unknown, energy = unknown_scores(found, gate), found.scores["energy"]
-        return {"logits": found.logits, "unknown_score": unknown, "energy": energy}
-
-    return answer
+        if self.head is not None and features is not None:
+            return self.head.calls(items, features)
+        scored = score_items(self.session, items, lambda done: progress(done, len(items)))
+        logits, unknown = scored["logits"], scored["unknown_score"]
+        fake = fake_probabilities(logits)
+        labels = labels_of(unknown, fake, self.gate, items.videos, items.sources)
+        families = np.array(self.classes[1:])[logits[:, 1:].argmax(1)]
+        return Calls(labels, families, unknown, scored["energy"], fake, scored.get("features"))
 
 
 def performance_of(
@@ -194,13 +219,27 @@ def spread(items: LabelledCrops, count: int) -> LabelledCrops:
     return items.take(place for _, _, place in sorted(turns)[:count])
 
 
-def label_items(
-    scored: ModelOutput, gate: GateParameters, classes: tuple[str, ...], items: LabelledCrops
-) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
-    """Return each item's label by the gate, and the family that is likeliest among the forgery families.
+def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
+    """Return the gate's unknown score of each item, float32 [n]."""
+    found = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
+    return np.asarray(fuse_scores(found, gate).numpy(), np.float32)
 
-    scored: what the graph says of the items.
+
+def labels_of(
+    unknown: NDArray[np.floating[Any]],
+    fake_probability: NDArray[np.floating[Any]],
+    gate: GateParameters,
+    videos: NDArray[np.bool_] | None = None,
+    sources: Sequence[str] | NDArray[np.str_] | None = None,
+) -> NDArray[np.str_]:
+    """Return each item's label, str [n], by its unknown score and its fake probability, floats [n] each.
+
+    videos: which items are videos, bool [n]; None: none is known to be one. sources: of each item; None: none
+    is known, and all are judged by the pooled thresholds.
     """
-    fake = fake_probabilities(scored["logits"])
-    labels = labels_of(scored["unknown_score"], fake, gate, items.videos, items.sources)
-    return labels, np.array(classes[1:])[scored["logits"][:, 1:].argmax(1)]
+    kinds = np.zeros(len(unknown), bool) if videos is None else videos
+    of = [""] * len(unknown) if sources is None else sources
+    each = zip(unknown, fake_probability, kinds, of, strict=True)
+    return np.array(
+        [decide(float(u), float(f), gate, video=bool(video), source=str(s)) for u, f, video, s in each], str
+    )

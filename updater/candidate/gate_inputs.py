@@ -1,22 +1,65 @@
 """What a gate decides items by, of a network that is not exported yet: scores, and logits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from detector.model.network import Network
-from detector.model.scores import NetworkOutput, fit_scores
+from detector.model.network import SCALED_CLIP, Network
+from detector.model.scores import NetworkOutput, Score, fit_scores
 from detector.release.artifact import Reference
 from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
-from updater.progress import Progress, no_progress
+from updater.progress import Progress
 from updater.training.crop_rows import Rows, backbone_rows, classify_items, crop_features, item_features
+from updater.training.discriminant import Discriminants, rows_of
+from updater.training.schemes import fake_probability
+from updater.training.sums import on_grid
 
 _ITEMS_AT_ONCE = 2048
+
+
+@dataclass(frozen=True)
+class Part:
+    """n items, and what the network says of them."""
+
+    items: LabelledCrops
+    output: NetworkOutput
+    rows: NDArray[np.float64]
+    """what a head reads, [n, D], on the grid"""
+
+    def take(self, chosen: NDArray[np.bool_] | Sequence[int]) -> "Part":
+        """Return these items, bool [n] or their places."""
+        at = np.arange(len(self.items))[chosen]
+        output = NetworkOutput(*(one[torch.from_numpy(at)] for one in self.output))
+        return Part(self.items.take(at), output, self.rows[at])
+
+    @staticmethod
+    def join(parts: Sequence["Part"]) -> "Part":
+        """Return the items of all parts, at least one, in order."""
+        output = NetworkOutput(*(torch.cat(of) for of in zip(*(one.output for one in parts), strict=True)))
+        items = LabelledCrops.join([one.items for one in parts])
+        return Part(items, output, np.concatenate([one.rows for one in parts]))
+
+    def solve(self, discriminants: Discriminants) -> "Part":
+        """Return the items with the logits of other discriminants."""
+        logits = self.rows @ discriminants.weight.T + discriminants.bias
+        output = self.output._replace(logits=torch.from_numpy(logits).float())
+        return Part(self.items, output, self.rows)
+
+
+def part_of(
+    network: Network, items: LabelledCrops, device: torch.device, stage: str, progress: Progress
+) -> Part:
+    """Return items with what a network says of them."""
+    output = output_of(network, items, device, stage, progress)
+    if network.architecture.frozen:
+        return Part(items, output, rows_of(network, output.features.numpy()))
+    return Part(items, output, on_grid(output.embedding.numpy().clip(-SCALED_CLIP, SCALED_CLIP)))
 
 
 @dataclass(frozen=True)
@@ -31,28 +74,6 @@ class GateInputs:
     """[n, K]"""
     expert_weights: Mapping[str, float] = field(default_factory=dict)
     """of the terms of those scores that are experts'"""
-
-    def take(self, some: slice) -> "GateInputs":
-        """Return those of some of the items."""
-        return GateInputs(
-            {name: values[some] for name, values in self.scores.items()},
-            self.fake_probability[some],
-            self.logits[some],
-            self.expert_weights,
-        )
-
-
-def score(
-    network: Network,
-    reference: Reference | None,
-    items: LabelledCrops,
-    device: torch.device,
-    progress: Progress = no_progress,
-    experts: ExpertsSay | None = None,
-) -> GateInputs:
-    """Score whole items with a network that is not exported yet, beside its experts."""
-    output = output_of(network, items, device, "calibration", progress)
-    return gate_inputs(output, reference, experts, frozen=network.architecture.frozen)
 
 
 def output_of(
@@ -76,28 +97,35 @@ def output_of(
     return NetworkOutput(*(item.cpu() for item in classify_items(network, seen, features, starts)))
 
 
+def network_scores(reference: Reference | None, *, frozen: bool) -> dict[str, Score]:
+    """Return every score that this reference set allows, by name.
+
+    frozen: whether it is a network of frozen features, which has learnt no class of pseudo-forgeries.
+    """
+    return {name: of for name, of in fit_scores(reference).items() if not (frozen and name == "pseudo")}
+
+
 def gate_inputs(
     output: NetworkOutput,
-    reference: Reference | None,
+    scores: Mapping[str, Score],
     experts: ExpertsSay | None = None,
-    *,
-    frozen: bool = False,
+    fake: Tensor | None = None,
 ) -> GateInputs:
-    """Score what a network says of n whole items, by every score that this reference set allows.
+    """Score what a network says of n whole items.
 
-    experts: what they say of the items: scores of their own, and a vote. frozen: whether it is a network of
-    frozen features, which has learnt no class of pseudo-forgeries.
+    experts: what they say of the items: scores of their own, and a vote. fake: which logits stand for fakes,
+    bool [K]; None: all but the first.
     """
     output = NetworkOutput(*(one.cpu() for one in output))
     logits = output.logits if experts is None else output.logits + experts.vote
+    forged = 1 - torch.softmax(logits, dim=-1)[:, 0] if fake is None else fake_probability(logits, fake)
     return GateInputs(
         scores={
             name: np.concatenate([score(part).numpy() for part in _in_parts(output)])
-            for name, score in fit_scores(reference).items()
-            if not (frozen and name == "pseudo")
+            for name, score in scores.items()
         }
         | ({} if experts is None else experts.scores(output.logits)),
-        fake_probability=(1 - torch.softmax(logits, dim=-1)[:, 0]).numpy(),
+        fake_probability=forged.numpy(),
         logits=logits.numpy(),
         expert_weights={} if experts is None else experts.weights,
     )

@@ -1,65 +1,24 @@
-"""Items with what the network says of them, from which sources or families are left out; and first sight."""
+"""Sources that are left out of a candidate's items in turn, and what new ones are judged by: first sight."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from detector.model.network import SCALED_CLIP, Network
-from detector.model.scores import NetworkOutput
 from detector.release.manifest import FirstSight
 from updater.candidate.calibrate import reals
-from updater.candidate.gate_inputs import output_of
+from updater.candidate.gate_inputs import Part
 from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
 from updater.measures import balanced_weights, weighted_quantile
-from updater.progress import Progress
-from updater.training.discriminant import (
-    LEAST_SOURCES,
-    Discriminants,
-    choose_shrinkage,
-    fake_odds,
-    remainders,
-    rows_of,
-)
+from updater.training.discriminant import LEAST_SOURCES, choose_shrinkage, fake_odds, remainders
 from updater.training.step import is_real
-from updater.training.sums import Statistics, on_grid, sums_of
+from updater.training.sums import Statistics, sums_of
 
 KNOWN_REALS = 5
 """reals of a source among the training items, from which they are known"""
-
-
-@dataclass(frozen=True)
-class Part:
-    """n items, and what the network says of them."""
-
-    items: LabelledCrops
-    output: NetworkOutput
-    rows: NDArray[np.float64]
-    """what a head reads, [n, D], on the grid"""
-
-    def take(self, chosen: NDArray[np.bool_]) -> "Part":
-        """Return these items, bool [n]."""
-        at = np.flatnonzero(chosen)
-        output = NetworkOutput(*(one[torch.from_numpy(at)] for one in self.output))
-        return Part(self.items.take(at), output, self.rows[at])
-
-    def solve(self, discriminants: Discriminants) -> NetworkOutput:
-        """Return the output with other logits."""
-        logits = self.rows @ discriminants.weight.T + discriminants.bias
-        return self.output._replace(logits=torch.from_numpy(logits).float())
-
-
-def part_of(network: Network, items: LabelledCrops, device: torch.device, progress: Progress) -> Part:
-    """Return items with what a network says of them."""
-    output = output_of(network, items, device, "left out", progress)
-    if network.architecture.frozen:
-        return Part(items, output, rows_of(network, output.features.numpy()))
-    return Part(items, output, on_grid(output.embedding.numpy().clip(-SCALED_CLIP, SCALED_CLIP)))
 
 
 def sums_with(part: Part, foreign: Statistics | None) -> Statistics:

@@ -9,18 +9,18 @@ from detector.release.artifact import LOCALIZER
 from detector.release.crop_graphs import CELL_PX, OF_PICTURE, MapContract
 from detector.release.tensors import CROPS, Request
 from memory.records import REAL
-from updater.candidate.draft import put_graph, take_graph_over
+from updater.candidate.draft import Draft, put_graph, stage, take_graph_over
 from updater.candidate.plan import CandidatePlan, CandidateRefusedError
 from updater.data.training_data import LabelledCrops
 from updater.localizer.calibrate import THRESHOLD, calibrate, reals_marked
 from updater.localizer.train import train_localizer
-from updater.progress import Progress
 
 _PROBE_PICTURES, _PROBE_CROPS = 3, 2
 
 
-def build_localizer(plan: CandidatePlan, draft: Path, progress: Progress) -> MapContract | None:
-    """Put a localizer's files into draft and return its contract; None for a candidate without.
+@stage("localize", "localized.json", MapContract)
+def build_localizer(draft: Draft, plan: CandidatePlan) -> MapContract | None:
+    """Put a localizer's files into the artifact and return its contract; None for a candidate without.
 
     It is trained where the plan has steps for it, on the train split's reals and pseudo-forgeries of them,
     and calibrated on the calibration split's; how many reals it marks is measured on the test split's. Else
@@ -29,7 +29,7 @@ def build_localizer(plan: CandidatePlan, draft: Path, progress: Progress) -> Map
     Raises CandidateRefusedError where crops are no whole cells, and detector.model.export.ExportError.
     """
     if not plan.localizer_steps:
-        return _taken_over(plan, draft)
+        return _taken_over(plan, draft.artifact)
     if plan.crop_plan.crop_px % CELL_PX:
         raise CandidateRefusedError(
             f"crops of {plan.crop_plan.crop_px} px have no whole cells of {CELL_PX} px: set"
@@ -42,7 +42,7 @@ def build_localizer(plan: CandidatePlan, draft: Path, progress: Progress) -> Map
         seed=plan.seed,
         device=plan.device,
         steps=plan.localizer_steps,
-        progress=partial(progress, "localizer"),
+        progress=partial(draft.progress, "localizer"),
     )
     held, unseen = _reals(plan.splits.calibration), _reals(plan.splits.test)
     graph = calibrate(
@@ -51,21 +51,21 @@ def build_localizer(plan: CandidatePlan, draft: Path, progress: Progress) -> Map
         None,
         without=plan.without,
         seed=plan.seed,
-        progress=partial(progress, "calibrate the localizer"),
+        progress=partial(draft.progress, "calibrate the localizer"),
     )
-    marked = reals_marked(graph, unseen, partial(progress, "map held-back reals"))
+    marked = reals_marked(graph, unseen, partial(draft.progress, "map held-back reals"))
     asked = _request(held.take(range(min(_PROBE_PICTURES, len(held)))))
     alone = _request(held.take([0]))
     contract = MapContract(
         crop_px=plan.crop_plan.crop_px, threshold=THRESHOLD, reals_marked=marked, reals=len(unseen)
     )
-    return put_graph(draft, LOCALIZER, graph, network, contract, [asked, alone])
+    return put_graph(draft.artifact, LOCALIZER, graph, network, contract, [asked, alone])
 
 
-def _taken_over(plan: CandidatePlan, draft: Path) -> MapContract | None:
+def _taken_over(plan: CandidatePlan, folder: Path) -> MapContract | None:
     if plan.parent is None or plan.parent.artifact.manifest.localizer is None:
         return None
-    take_graph_over(draft, LOCALIZER, plan.parent.artifact)
+    take_graph_over(folder, LOCALIZER, plan.parent.artifact)
     return plan.parent.artifact.manifest.localizer
 
 

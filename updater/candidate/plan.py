@@ -23,13 +23,11 @@ from detector.release.artifact import (
 )
 from detector.release.manifest import FEATURE_VERSION, Architecture, ReferenceEntry
 from detector.serving.session import open_session
-from detector.verdicts import fake_probabilities
 from ingest.records import CropPlan, PicturePlan
 from memory.records import REAL
 from memory.settings import MemorySettings
-from updater.candidate.calibrate import labels_of, unknown_scores
-from updater.candidate.evaluate import Head, frozen_head, label_items, score_items
-from updater.candidate.gate_inputs import score
+from updater.candidate.evaluate import FrozenHead, GatedModel, GatedNetwork
+from updater.candidate.gate_inputs import network_scores, part_of
 from updater.candidate.outlook import LEAST
 from updater.candidate.reference_set import REFERENCE_ROWS, Foreign, foreign_rows
 from updater.candidate.snapshot import Snapshot, SnapshotError
@@ -41,6 +39,9 @@ from updater.settings import TIMM, UpdaterSettings
 from updater.training.step import FIRST, UPDATE, Recipe
 from updater.training.sums import POOLED, Statistics, StatisticsError, statistics_of
 from updater.training.weights import Weights, choose_weights
+
+FROZEN = "frozen"
+"""folder of what frozen models made of pictures, in any run"""
 
 
 class CandidateRefusedError(Exception):
@@ -92,6 +93,8 @@ class CandidatePlan:
     """at first sight, of the reals of a source that was left out: called something else"""
     experts: tuple[Expert, ...] = ()
     """what the release carries of networks with a real/fake head of their own"""
+    expert_logits: Path | None = None
+    """folder of what these said of pictures, in any run"""
 
 
 def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) -> CandidatePlan:
@@ -152,6 +155,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         device=_device(settings),
         localizer_steps=settings.localizer_steps,
         scanner_steps=settings.scanner_steps,
+        expert_logits=settings.work_dir / FROZEN,
     )
 
 
@@ -267,36 +271,39 @@ def initial_weights(settings: UpdaterSettings) -> Weights | None:
     return choose_weights(settings.backbone, None if timm else settings.checkpoint, timm)
 
 
-def live_calls(plan: CandidatePlan, progress: Progress) -> LiveCalls | None:
-    """Return what the plan's parent says of the calibration items; None where nothing is live."""
-    if plan.parent is None:
+def live_calls(
+    parent: Parent | None, items: LabelledCrops, device: torch.device, progress: Progress
+) -> LiveCalls | None:
+    """Return what a plan's parent says of the calibration items; None where nothing is live."""
+    if parent is None:
         return None
-    artifact, items = plan.parent.artifact, plan.splits.calibration
-    manifest = artifact.manifest
+    artifact, manifest = parent.artifact, parent.artifact.manifest
     if manifest.experts:  # which its graph alone still holds
-        scored = score_items(open_session(artifact, threads=1), items)
-        labels, _ = label_items(scored, manifest.gate, manifest.classes, items)
-        fake = np.asarray(fake_probabilities(scored["logits"]), np.float32)
+        calls = GatedModel(open_session(artifact, threads=1), manifest.gate, manifest.classes).calls(items)
     else:
-        network = plan.parent.network.to(plan.device)
-        reference = reference_of(artifact.folder, manifest.architecture, manifest.reference)
-        measured = score(network, reference, items, plan.device, progress)
-        fake, unknown = measured.fake_probability, unknown_scores(measured, manifest.gate)
-        labels = labels_of(unknown, fake, manifest.gate, items.videos, items.sources)
+        network = parent.network.to(device)
+        calls = _gated_network(artifact).calls(part_of(network, items, device, "calibration", progress))
     return LiveCalls(
         known=np.isin(np.array(items.families), manifest.classes),
-        unknown=labels == "unknown",
-        fake=fake > np.array([manifest.gate.fake_above(source) for source in items.sources]),
+        unknown=calls.labels == "unknown",
+        fake=calls.fake > np.array([manifest.gate.fake_above(source) for source in items.sources]),
     )
 
 
-def head_of(parent: Parent) -> Head | None:
-    """Return what answers from features as a parent does; None where it has experts, or trained features."""
-    manifest, folder = parent.artifact.manifest, parent.artifact.folder
-    if manifest.experts or not manifest.architecture.frozen:
-        return None
-    reference = reference_of(folder, manifest.architecture, manifest.reference)
-    return frozen_head(parent.network.cpu(), manifest.gate, reference)
+def live_model(parent: Parent) -> GatedModel:
+    """Return how a parent judges; from features, where it has neither experts nor trained features."""
+    artifact, manifest = parent.artifact, parent.artifact.manifest
+    by_features = manifest.architecture.frozen and not manifest.experts
+    head = FrozenHead(parent.network.cpu(), _gated_network(artifact)) if by_features else None
+    return GatedModel(open_session(artifact, threads=1), manifest.gate, manifest.classes, head)
+
+
+def _gated_network(artifact: Artifact) -> GatedNetwork:
+    """Return a release's gate and reference set; of a release without experts."""
+    manifest = artifact.manifest
+    reference = reference_of(artifact.folder, manifest.architecture, manifest.reference)
+    scores = network_scores(reference, frozen=manifest.architecture.frozen)
+    return GatedNetwork(manifest.gate, manifest.classes, reference, scores)
 
 
 def reference_of(

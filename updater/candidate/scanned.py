@@ -12,7 +12,7 @@ from detector.release.crop_graphs import ScanContract
 from detector.release.tensors import CROPS, Request
 from detector.second_pass.scan_look import Segments
 from memory.records import REAL
-from updater.candidate.draft import Scanned, put_graph, take_graph_over
+from updater.candidate.draft import Draft, Scanned, put_graph, stage, take_graph_over
 from updater.candidate.plan import CandidatePlan, CandidateRefusedError
 from updater.data.real_clips import LEAST_VIDEOS, NO_CLIPS, RealClips
 from updater.data.stored_rows import chosen_rows
@@ -32,8 +32,9 @@ FULL_STEPS = 600
 """With fewer steps there are fewer clips, in proportion, since few that are seen often teach more."""
 
 
-def build_scanner(plan: CandidatePlan, draft: Path, progress: Progress) -> Scanned | None:
-    """Put a scanner's files into draft and return what it is; None for a candidate without.
+@stage("scan", "scanned.json", Scanned)
+def build_scanner(draft: Draft, plan: CandidatePlan) -> Scanned | None:
+    """Put a scanner's files into the artifact and return what it is; None for a candidate without.
 
     It is trained where the plan has steps for it: on clips that are simulated from the train split's reals
     and, where there are any, on clips of its real videos; half of each with pseudo-forged stretches. Its
@@ -43,22 +44,22 @@ def build_scanner(plan: CandidatePlan, draft: Path, progress: Progress) -> Scann
     Raises CandidateRefusedError where crops of this side have no features, and ExportError.
     """
     if not plan.scanner_steps:
-        return _taken_over(plan, draft)
+        return _taken_over(plan, draft.artifact)
     try:
         of_frames = SeenFrames(plan.crop_plan.crop_px)
     except ValueError as error:
         raise CandidateRefusedError(f"{error}: set FORGEWATCH_UPDATER_SCANNER_STEPS=0") from error
-    clips = ScannedClips(plan, of_frames, progress)
+    clips = ScannedClips(plan, of_frames, draft.progress)
     train, learnt_library = clips.to_learn()
     scanner = train_scanner(
         train,
         plan.seed,
         epochs=max(1, round(plan.scanner_steps * BATCH / len(train))),
-        progress=partial(progress, "scanner"),
+        progress=partial(draft.progress, "scanner"),
     )
     held, of_library = (detect(scanner, some) for some in clips.held_back())
     threshold = threshold_of(held, of_library)
-    contract = _put(plan, scanner, draft, [*held, *of_library], threshold)
+    contract = _put(plan, scanner, draft.artifact, [*held, *of_library], threshold)
     tested, of_videos = clips.to_test()
     found = ScannerFound(
         **evaluate(scanner, tested, threshold).model_dump(),
@@ -70,9 +71,9 @@ def build_scanner(plan: CandidatePlan, draft: Path, progress: Progress) -> Scann
 
 
 def _put(
-    plan: CandidatePlan, scanner: Scanner, draft: Path, held: Sequence[Segments], threshold: float
+    plan: CandidatePlan, scanner: Scanner, folder: Path, held: Sequence[Segments], threshold: float
 ) -> ScanContract:
-    """Export a scanner, prove it by a simulated clip, and put its files into draft.
+    """Export a scanner, prove it by a simulated clip, and put its files into the folder.
 
     held: what it says of held-back real clips.
     """
@@ -88,14 +89,14 @@ def _put(
         reals=len(held),
     )
     graph = ScannerGraph(scanner, crop_px)
-    return put_graph(draft, SCANNER, graph, scanner, contract, [asked, {CROPS: shown}])
+    return put_graph(folder, SCANNER, graph, scanner, contract, [asked, {CROPS: shown}])
 
 
-def _taken_over(plan: CandidatePlan, draft: Path) -> Scanned | None:
+def _taken_over(plan: CandidatePlan, folder: Path) -> Scanned | None:
     if plan.parent is None or plan.parent.artifact.manifest.scanner is None:
         return None
     parent = plan.parent.artifact
-    take_graph_over(draft, SCANNER, parent)
+    take_graph_over(folder, SCANNER, parent)
     found = Evaluation.model_validate_json((parent.folder / EVALUATION).read_bytes()).scanner
     return Scanned(contract=plan.parent.artifact.manifest.scanner, found=found)
 

@@ -8,8 +8,9 @@ from sklearn.covariance import LedoitWolf
 from detector.model.network import Network
 from detector.model.scores import SCORES, NetworkOutput
 from detector.release.manifest import Architecture, decide
-from updater.candidate.calibrate import calibrate, fit_gate, labels_of, unknown_scores
-from updater.candidate.gate_inputs import GateInputs, score
+from updater.candidate.calibrate import calibrate, calibration_figures, fit_gate
+from updater.candidate.evaluate import labels_of, unknown_scores
+from updater.candidate.gate_inputs import GateInputs, part_of
 from updater.candidate.reference_set import CalibrationError, equal_shares, make_reference
 from updater.candidate.thresholds import LiveCalls, Targets, video_unknown_threshold
 from updater.data.training_data import LabelledCrops
@@ -231,14 +232,20 @@ def network() -> Network:
     return Network(Architecture(backbone="lcnet_035", crop_px=64, width=8), 2).eval()
 
 
+def part(network, items):
+    return part_of(network, items, torch.device("cpu"), "stage", lambda *at: None)
+
+
 def unknown_of_fresh_reals(network: Network, train: LabelledCrops, calibration: LabelledCrops) -> float:
     """Return which share of reals that nothing was fitted on are above the threshold."""
-    gate, reference, figures = calibrate(network, train, calibration, ("real", "blended"))
+    held = part(network, calibration)
+    judge = calibrate(network, part(network, train), held, ("real", "blended"))
+    gate, figures = judge.gate, calibration_figures(judge, held)
     assert figures["calibration_reals"] == calibration.families.count("real")
     assert figures["reals_unknown"] <= 0.05
     assert decide(gate.unknown_threshold, 0.0, gate) == "real"
-    fresh = score(network, reference, labelled(["real"] * 150, seed=3), torch.device("cpu"))
-    return float((unknown_scores(fresh, gate) > gate.unknown_threshold).mean())
+    fresh = judge.calls(part(network, labelled(["real"] * 150, seed=3)))
+    return float((fresh.unknown > gate.unknown_threshold).mean())
 
 
 @pytest.mark.slow
@@ -251,5 +258,6 @@ def test_a_networks_gate_lets_fresh_reals_pass_where_its_calibration_items_were_
 
 
 def test_without_a_held_back_real_there_is_no_gate(network):
+    held = part(network, labelled(["blended"] * 4))
     with pytest.raises(CalibrationError, match="no real item"):
-        calibrate(network, labelled(["real"] * 12), labelled(["blended"] * 4), ("real", "blended"))
+        calibrate(network, part(network, labelled(["real"] * 12)), held, ("real", "blended"))

@@ -9,7 +9,8 @@ from scipy.special import logit
 
 from detector.model.scores import NetworkOutput
 from detector.release.experts import CarriedExpert
-from updater.candidate.left_out import Part, first_sight, left_out_odds
+from updater.candidate.gate_inputs import Part
+from updater.candidate.left_out import first_sight, left_out_odds
 from updater.data.training_data import LabelledCrops
 from updater.experts.calibrate import ExpertsSay
 from updater.training.sums import on_grid

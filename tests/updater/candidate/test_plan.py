@@ -148,6 +148,12 @@ def plan(untrained_artifact):
     return make_plan(SETTINGS, load_parent(untrained_artifact), Splits(**parts))
 
 
+def live_of(plan, gate, **columns):
+    artifact, items = plan.parent.artifact, replace(plan.splits.calibration, **columns)
+    moved = replace(artifact, manifest=artifact.manifest.model_copy(update={"gate": gate}))
+    return live_calls(replace(plan.parent, artifact=moved), items, plan.device, lambda *at: None)
+
+
 def test_the_network_as_it_was_trained_says_what_the_live_release_says_of_each_item(plan):
     artifact = plan.parent.artifact
     items = plan.splits.calibration
@@ -158,8 +164,7 @@ def test_the_network_as_it_was_trained_says_what_the_live_release_says_of_each_i
         "fake_threshold": float(np.median(fake)) + 1e-6,
     }
     gate = artifact.manifest.gate.model_copy(update=bounds)
-    moved = replace(artifact, manifest=artifact.manifest.model_copy(update={"gate": gate}))
-    live = live_calls(replace(plan, parent=replace(plan.parent, artifact=moved)), lambda *at: None)
+    live = live_of(plan, gate)
     assert live.known.tolist() == [family != "new" for family in items.families]
     assert 0 < live.unknown.sum() < len(items)
     assert 0 < live.fake.sum() < len(items)
@@ -179,11 +184,8 @@ def test_of_videos_it_says_what_the_live_release_says_of_videos(plan):
             "fake_threshold": float(np.median(fake)) + 1e-6,
         }
     )
-    moved = replace(artifact, manifest=artifact.manifest.model_copy(update={"gate": gate}))
     videos = np.arange(len(items)) % 2 == 0
-    splits = replace(plan.splits, calibration=replace(items, videos=videos))
-    of_videos = replace(plan, parent=replace(plan.parent, artifact=moved), splits=splits)
-    live = live_calls(of_videos, lambda *at: None)
+    live = live_of(plan, gate, videos=videos)
     each = zip(unknown, fake, videos, strict=True)
     expected = [decide(float(u), float(f), gate, video=bool(v)) == "unknown" for u, f, v in each]
     assert live.unknown.tolist() == expected
@@ -196,18 +198,14 @@ def test_of_a_source_with_its_own_thresholds_it_says_what_the_live_release_says_
     gate = artifact.manifest.gate.model_copy(
         update={"unknown_threshold": 99, "fake_threshold": 1, "sources": {"camera": own}}
     )
-    moved = replace(artifact, manifest=artifact.manifest.model_copy(update={"gate": gate}))
     sources = tuple("camera" if number % 2 else "other" for number in range(len(items)))
-    splits = replace(plan.splits, calibration=replace(items, sources=sources))
-    found = replace(plan, parent=replace(plan.parent, artifact=moved), splits=splits)
-    live = live_calls(found, lambda *at: None)
+    live = live_of(plan, gate, sources=sources)
     of_camera = [source == "camera" for source in sources]
     assert live.unknown.tolist() == live.fake.tolist() == of_camera
 
 
 def test_where_nothing_is_live_there_is_nothing_to_keep(plan):
-    first = make_plan(SETTINGS, None, plan.splits)
-    assert live_calls(first, lambda *at: None) is None
+    assert live_calls(None, plan.splits.calibration, plan.device, lambda *at: None) is None
 
 
 def test_an_expert_of_whole_pictures_needs_a_memory_that_keeps_them():

@@ -8,14 +8,16 @@ from detector.model.export import run
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
 from detector.release.manifest import Architecture
+from detector.verdicts import fake_probabilities
 from ingest.records import CropPlan
 from updater.candidate import power
 from updater.candidate.calibrate import calibrate
-from updater.candidate.evaluate import batch, frozen_head
-from updater.candidate.gate_inputs import output_of
+from updater.candidate.evaluate import Calls, FrozenHead, batch
+from updater.candidate.gate_inputs import output_of, part_of
 from updater.candidate.plan import CandidatePlan
-from updater.candidate.power import HeldOutScores, measure_power, power_of
-from updater.data.training_data import Splits
+from updater.candidate.power import measure_power, power_of
+from updater.data.training_data import LabelledCrops, Splits
+from updater.progress import no_progress
 from updater.training.crop_rows import item_features
 from updater.training.discriminant import Spread, center, rows_of
 from updater.training.step import FIRST
@@ -23,9 +25,10 @@ from updater.training.sums import sums_of
 
 
 def fared(not_real, groups):
-    ids = np.array([f"item-{i}" for i in range(len(not_real))])
-    unknown = -np.arange(len(not_real), dtype=np.float32)
-    return HeldOutScores(np.array(not_real, bool), unknown, np.array(list(groups), str), ids)
+    n, unknown = len(not_real), -np.arange(len(not_real), dtype=np.float32)
+    ids, groups = tuple(f"item-{i}" for i in range(n)), tuple(map(str, groups))
+    items = LabelledCrops(ids, ids, ids, groups, np.zeros((n, 1, 1, 3), np.uint8), np.arange(n + 1))
+    return items, Calls(np.where(not_real, "unknown", "real"), np.array(ids), unknown, unknown, unknown)
 
 
 def test_the_share_is_the_mean_over_families_of_the_mean_over_groups():
@@ -86,28 +89,32 @@ def network_of(plan):
     return network
 
 
+def scored(plan):
+    network, sides = network_of(plan), (plan.splits.train, plan.splits.calibration)
+    return network, [part_of(network, items, plan.device, "stage", no_progress) for items in sides]
+
+
 def test_frozen_features_are_the_memorys_and_no_crop_is_looked_at_again(plan_of):
     plan = plan_of("blocky")
     network, items = network_of(plan), plan.splits.train
     held = item_features(network, items, plan.device)
     blank = replace(items, features=held, crops=np.zeros_like(items.crops))
-    outputs = [output_of(network, one, plan.device, "stage", lambda *at: None) for one in (items, blank)]
+    outputs = [output_of(network, one, plan.device, "stage", no_progress) for one in (items, blank)]
     assert torch.equal(outputs[0].logits, outputs[1].logits)
 
 
 def test_a_head_says_of_features_what_the_graph_says_of_their_crops(plan_of):
     plan = plan_of("blocky")
-    network, (train, held) = network_of(plan), (plan.splits.train, plan.splits.calibration)
-    gate, reference, _ = calibrate(network, train, held, plan.classes)
-    whole = run(DetectorGraph(network, gate, reference), batch(held))
-    by_features = frozen_head(network, gate, reference)(whole["features"])
-    assert {name: whole[name] for name in by_features} == {
-        name: pytest.approx(values, abs=1e-4) for name, values in by_features.items()
-    }
+    (network, parts), held = scored(plan), plan.splits.calibration
+    judge = calibrate(network, *parts, plan.classes)
+    whole = run(DetectorGraph(network, judge.gate, judge.reference), batch(held))
+    calls = FrozenHead(network, judge).calls(held, whole["features"])
+    scores = whole["unknown_score"], whole["energy"], fake_probabilities(whole["logits"])
+    assert np.stack([calls.unknown, calls.energy, calls.fake]) == pytest.approx(np.stack(scores), abs=1e-4)
 
 
 def measured(plan):
-    return measure_power(plan, network_of(plan), lambda *at: None)
+    return measure_power(plan, network_of(plan), *scored(plan)[1], None)
 
 
 def test_a_family_that_is_left_out_is_judged_by_what_never_saw_it(plan_of, monkeypatch):

@@ -8,6 +8,7 @@ import torch
 
 from detector.features.cell_traces import CELL_WIDTH
 from detector.release.crop_graphs import ScanContract
+from updater.candidate.draft import Draft
 from updater.candidate.plan import LEAST, make_plan
 from updater.candidate.scanned import ScannedClips, build_scanner
 from updater.data.real_clips import LEAST_VIDEOS, RealClips
@@ -102,9 +103,7 @@ def test_the_same_seed_gives_the_same_scanner_and_another_one_another(make):
 
 @pytest.mark.slow
 def test_a_scanner_says_on_how_many_videos_it_rests(make, tmp_path):
-    draft = tmp_path / "draft"
-    draft.mkdir()
-    one = build_scanner(make(LEAST_VIDEOS), draft, silent)
+    one = build_scanner(Draft(tmp_path / "draft", "of this plan"), make(LEAST_VIDEOS))
     assert isinstance(one.contract, ScanContract)
     assert one.contract.reals == 6 + LEAST_VIDEOS
     assert one.contract.reals_told <= 0.05

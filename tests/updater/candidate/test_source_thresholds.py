@@ -6,7 +6,8 @@ from scipy.special import expit
 
 from detector.model.scores import SCORES
 from detector.release.manifest import GateParameters, Term
-from updater.candidate.calibrate import fit_gate, labels_of, unknown_scores
+from updater.candidate.calibrate import fit_gate
+from updater.candidate.evaluate import labels_of, unknown_scores
 from updater.candidate.gate_inputs import GateInputs
 from updater.candidate.source_thresholds import source_thresholds
 from updater.candidate.thresholds import TARGETS, LiveCalls

@@ -11,8 +11,8 @@ from detector.release.artifact import MODEL, WEIGHTS, Artifact
 from detector.release.experts import LOGIT, PICTURES
 from detector.serving.session import open_session
 from updater.candidate import plan as planning
-from updater.candidate.builder import STAGES, build
-from updater.candidate.draft import Draft
+from updater.candidate.builder import calibrate_gate, export_graph, train_network
+from updater.candidate.draft import Draft, identity_of, make_manifest
 from updater.candidate.evaluate import score_items
 from updater.candidate.plan import Parent, load_network, make_plan
 from updater.data.training_data import Splits
@@ -29,17 +29,9 @@ def expert(contract, tmp_path):
     """Makes an expert that knows blocky pictures: how seldom neighbours in a row differ, scaled."""
 
     def expert(name="small", view="crop", side=64):
-        ends = [
-            numpy_helper.from_array(np.array(v), n) for n, v in (("a", [0]), ("b", [side - 2]), ("c", [2]))
-        ]
-        more = [
-            numpy_helper.from_array(np.array([1]), "one"),
-            numpy_helper.from_array(np.array([side - 1]), "end"),
-        ]
-        more += [
-            numpy_helper.from_array(np.array([1, 2, 3]), "axes"),
-            numpy_helper.from_array(np.float32(-2), "k"),
-        ]
+        numbers = {"a": [0], "b": [side - 2], "c": [2], "one": [1], "end": [side - 1], "axes": [1, 2, 3]}
+        constants = [numpy_helper.from_array(np.array(v), n) for n, v in numbers.items()]
+        constants.append(numpy_helper.from_array(np.float32(-2), "k"))
         nodes = [
             helper.make_node("Cast", [PICTURES], ["x"], to=TensorProto.FLOAT),
             helper.make_node("Slice", ["x", "a", "b", "c", "c"], ["even"]),
@@ -54,7 +46,7 @@ def expert(contract, tmp_path):
             "expert",
             [helper.make_tensor_value_info(PICTURES, TensorProto.UINT8, ["n", side, side, 3])],
             [helper.make_tensor_value_info(LOGIT, TensorProto.FLOAT, ["n"])],
-            [*ends, *more],
+            constants,
         )
         path = tmp_path / f"{name}-theirs.onnx"
         onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), path)
@@ -70,22 +62,21 @@ def release(tmp_path, labelled, short_recipes, few_measured, monkeypatch):
     splits = Splits(*(labelled({"real": n, "striped": n}, seed) for seed, n in enumerate((24, 16, 8))))
 
     def release(name, *experts, parent=None, pictures=False):
-        shown = splits
+        shown, rng = splits, np.random.default_rng(0)
         if pictures:
-            rng = np.random.default_rng(0)
-            shown = Splits(
-                *(
-                    replace(part, pictures=rng.integers(0, 256, (len(part), 32, 32, 3), np.uint8))
-                    for part in (splits.train, splits.calibration, splits.test)
-                )
+            made = (
+                replace(part, pictures=rng.integers(0, 256, (len(part), 32, 32, 3), np.uint8))
+                for part in (splits.train, splits.calibration, splits.test)
             )
+            shown = Splits(*made)
         settings = UpdaterSettings(work_dir=tmp_path / "work", device="cpu", threads=1)
-        plan = replace(make_plan(settings, parent, shown), experts=experts)
-        if pictures:
-            plan = replace(plan, picture_plan=planning.PicturePlan(width_px=32, height_px=32))
-        draft = Draft(tmp_path / name, plan, settings, lambda *at: None)
-        build(draft, [stage for stage in STAGES if stage.name in ("learn", "calibrate", "export")])
-        return Artifact(draft.artifact, draft.manifest(), "0" * 64), shown
+        whole = planning.PicturePlan(width_px=32, height_px=32) if pictures else None
+        plan = replace(make_plan(settings, parent, shown), experts=experts, picture_plan=whole)
+        draft = Draft(tmp_path / name, identity_of(plan, 0))
+        trained = train_network(draft, plan)
+        calibrated = calibrate_gate(draft, trained)
+        exported = export_graph(draft, trained, calibrated)
+        return Artifact(draft.artifact, make_manifest(plan, calibrated, exported), "0" * 64), shown
 
     return release
 
@@ -120,8 +111,7 @@ def test_an_update_of_a_release_with_experts_keeps_its_calls_with_the_expert_and
     small = expert()
     artifact, _ = release("first", small)
     held = artifact.manifest
-    network = load_network(artifact.folder / WEIGHTS, held.architecture, held.classes)
-    parent = Parent(artifact, network)
+    parent = Parent(artifact, load_network(artifact.folder / WEIGHTS, held.architecture, held.classes))
     for name, experts in (("with", (small,)), ("without", ())):
         candidate, _ = release(name, *experts, parent=parent)
         assert [one.name for one in candidate.manifest.experts] == [one.contract.name for one in experts]
@@ -132,10 +122,9 @@ def test_an_expert_of_whole_pictures_stands_beside_one_of_crops(expert, release)
     whole = expert("whole", "resize", 32)
     artifact, splits = release("both", whole, expert(), pictures=True)
     manifest = artifact.manifest
-    names = [spec.name for spec in manifest.contract.inputs]
-    assert names == ["crops", "pooling", "picture", "picture_pooling"]
-    scored = score_items(open_session(artifact, threads=1), splits.test)
-    own = next(one for one in manifest.experts if one.name == "whole")
+    inputs = "crops", "pooling", "picture", "picture_pooling"
+    assert tuple(spec.name for spec in manifest.contract.inputs) == inputs
+    scored, (own, _) = score_items(open_session(artifact, threads=1), splits.test), manifest.experts
     standard = (logits_of(whole, splits.test) - own.median) / own.scale
     assert np.allclose(scored["expert_whole"].clip(max=0), standard.clip(max=0), atol=0.05)
     assert manifest.gate.terms["expert_whole"].weight < (BASE_WEIGHT + PROVEN_WEIGHT) / 2

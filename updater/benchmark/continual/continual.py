@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from memory.rehearsal import herd
-from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate, herding_features
+from updater.benchmark.continual.scoring import (
+    CalibratedModel,
+    JudgedItems,
+    calibrate_model,
+    herding_features,
+)
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
@@ -138,7 +143,7 @@ class Continual:
         # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
         held = held if len(held) else train
         new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
-        return calibrate(learnt, self.setup, train, held, new=new, seed=self.seed)
+        return calibrate_model(learnt, self.setup, train, held, new=new, seed=self.seed)
 
     def _measure(
         self, judge: CalibratedModel, number: int
@@ -166,7 +171,7 @@ class Continual:
             for name in self.setup.rejection:
                 found = rejection_scores(on_tests, judged, name)
                 scores.setdefault(f"step {number + 1}", found)
-                threshold = judge.gate.unknown_threshold if name == "fused" and out_of_fold else None
+                threshold = judge.gated.gate.unknown_threshold if name == "fused" and out_of_fold else None
                 self.unseen.setdefault(name, []).append(measure_unseen(found, threshold))
                 by_set = self.unseen_sets.setdefault(name, {})
                 for outlier_set, one in sets.items():

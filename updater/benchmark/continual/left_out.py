@@ -14,7 +14,7 @@ from detector.release.artifact import Reference
 from detector.release.manifest import NO_BACKBONE
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import rejection_scores
-from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate, energy_of
+from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate_model, energy_of
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import Stream, Task, is_real
 from updater.benchmark.learners.methods import LEARNERS
@@ -92,7 +92,7 @@ def leave_out(
     learnt = train_without(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     train = LabelledCrops.join([task.train for task in tasks])
     held = LabelledCrops.join([task.calibration for task in tasks])
-    judge = calibrate(learnt, setup, train, held, without=kinds, seed=seed)
+    judge = calibrate_model(learnt, setup, train, held, without=kinds, seed=seed)
     known, of_family = [judge.judge(task.test) for task in tasks], judge.judge(unseen)
     own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
     energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None
@@ -105,7 +105,7 @@ def leave_out(
         if source_known:
             of_own = rejection_scores(known, own[0], name)
             scores = replace(scores, control=of_own.control, control_own_energy=of_own.control_own_energy)
-        threshold = judge.gate.unknown_threshold if name == "fused" else None
+        threshold = judge.gated.gate.unknown_threshold if name == "fused" else None
         nothing = np.zeros(0, np.float32)
         known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])
         scores = replace(scores, known_energy=known_energy, unknown_energy=energy)
@@ -196,10 +196,11 @@ def _plain_energies(
 def _lone_source_auc(
     judge: CalibratedModel, family: str, known: list[JudgedItems], unseen: JudgedItems
 ) -> float | None:
-    if judge.reference is None:
+    reference = judge.gated.reference
+    if reference is None:
         return None
     features = np.concatenate([one.features for one in known])
-    near, far = (lone_source_scores(judge.reference, family, one) for one in (unseen.features, features))
+    near, far = (lone_source_scores(reference, family, one) for one in (unseen.features, features))
     return auroc(near, far)
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from detector.release.artifact import WEIGHTS, Artifact
 from detector.release.manifest import GateParameters
@@ -28,10 +27,10 @@ from updater.benchmark.report.bootstrap import Resamples, aurocs, shares
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.synthetic.tasks import load_library
-from updater.candidate.builder import STAGES, build
+from updater.candidate.builder import calibrate_gate, export_graph, train_network
 from updater.candidate.calibrate import reals
-from updater.candidate.draft import Draft, identity_of
-from updater.candidate.evaluate import label_items, score_items
+from updater.candidate.draft import Draft, identity_of, make_manifest
+from updater.candidate.evaluate import Calls, GatedModel
 from updater.candidate.plan import Parent, load_network, make_plan
 from updater.data.layouts.entries import LayoutError
 from updater.data.training_data import LabelledCrops, Splits
@@ -54,24 +53,6 @@ class Media:
     """more of the same classes, of other photographs and scenes, that nothing is trained on"""
     newcomers: LabelledCrops
     """reals and forgeries of other sources, as SOURCE/real and SOURCE/fake"""
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """What one release said of n items; every array is [n]."""
-
-    families: NDArray[np.str_]
-    sources: NDArray[np.str_]
-    """empty for the own stream's"""
-    groups: NDArray[np.str_]
-    labels: NDArray[np.str_]
-    """real, fake or unknown"""
-    named: NDArray[np.str_]
-    """the forgery family that each is likest"""
-    unknown_score: NDArray[np.float32]
-    """higher means less familiar"""
-    energy: NDArray[np.float32]
-    """the one term of it that the gate is named for; higher means less familiar"""
 
 
 def newcomer_benchmark(
@@ -140,34 +121,44 @@ def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[
     held = release.manifest
     parent = Parent(release, load_network(release.folder / WEIGHTS, held.architecture, held.classes))
     candidate = _release(settings, parent, both, seed, "after", experts)
-    judged = {name: _judge(of, asked, seed) for name, of in (("before", release), ("after", candidate))}
+    gates, progress = (held.gate, candidate.manifest.gate), partial(seed.progress, "judge")
+    before, after = (
+        GatedModel(open_session(of, threads=1), gate, of.manifest.classes).calls(asked, progress)
+        for of, gate in zip((release, candidate), gates, strict=True)
+    )
     every = LabelledCrops.join([media.fresh, media.newcomers])
-    return outcome((held.gate, candidate.manifest.gate), judged["before"], judged["after"], draws_of(every))
+    return outcome(gates, asked, before, after, draws_of(every))
 
 
-def draws_of(items: LabelledCrops | Verdicts) -> Resamples:
+def draws_of(items: LabelledCrops) -> Resamples:
     """Return draws of all that any seed asks of, by groups within their source."""
     strata = [f"{source}/{family}" for source, family in zip(items.sources, items.families, strict=True)]
     return Resamples(_groups(items), strata)
 
 
-def _groups(items: LabelledCrops | Verdicts) -> list[str]:
+def _groups(items: LabelledCrops) -> list[str]:
     return [f"{source}/{group}" for source, group in zip(items.sources, items.groups, strict=True)]
 
 
 def outcome(
-    gates: tuple[GateParameters, GateParameters], before: Verdicts, after: Verdicts, draws: Resamples
+    gates: tuple[GateParameters, GateParameters],
+    items: LabelledCrops,
+    before: Calls,
+    after: Calls,
+    draws: Resamples,
 ) -> Outcome:
     """Return what both releases said of the same items: FIGURE_before and FIGURE_after.
 
-    By source those figures stand that there are items for.
+    items: those of other sources as SOURCE/real and SOURCE/fake, the own stream's without a source. By source
+    those figures stand that there are items for.
     """
 
     def of(source: str | None) -> Values:
-        each = {"before": figures(before, draws, source), "after": figures(after, draws, source)}
+        pairs = (("before", before), ("after", after))
+        each = {when: figures(items, calls, draws, source) for when, calls in pairs}
         return {f"{name}_{when}": values[name] for name in each["before"] for when, values in each.items()}
 
-    sources = sorted({str(source) for source in before.sources} - {""})
+    sources = sorted({*items.sources} - {""})
     return Outcome(
         figures=of(None),
         families={
@@ -180,13 +171,14 @@ def outcome(
     )
 
 
-def figures(judged: Verdicts, draws: Resamples, source: str | None = None) -> Values:
+def figures(media: LabelledCrops, calls: Calls, draws: Resamples, source: str | None = None) -> Values:
     """Return shares of what a release said, and the AUC of the forgeries against the other photographs.
 
     source: the one that they are of; None: all. Each has its draws.
     """
-    new, real = judged.sources != "", reals(judged.families)
-    within = judged.sources == source if source else np.ones(len(real), bool)
+    sources, families = np.array(media.sources), np.array(media.families)
+    new, real = sources != "", reals(families)
+    within = sources == source if source else np.ones(len(real), bool)
     items = {
         "others": new & real & within,
         "forgeries": new & ~real & within,
@@ -194,13 +186,13 @@ def figures(judged: Verdicts, draws: Resamples, source: str | None = None) -> Va
         "known_fakes": ~new & ~real & within,
     }
     holds = {
-        "unknown": judged.labels == "unknown",
-        "fake": judged.labels == "fake",
-        "not_real": judged.labels != REAL,
-        "named": (judged.labels == "fake") & (judged.named == judged.families),
+        "unknown": calls.labels == "unknown",
+        "fake": calls.labels == "fake",
+        "not_real": calls.labels != REAL,
+        "named": calls.names == families,
     }
-    counts = draws.of(_groups(judged))
-    scores = {"forgeries_auc": judged.unknown_score, "forgeries_energy_auc": judged.energy}
+    counts = draws.of(_groups(media))
+    scores = {"forgeries_auc": calls.unknown, "forgeries_energy_auc": calls.energy}
     found: Values = {}
     for part, said in (
         ("others", ("unknown", "fake", "not_real")),
@@ -244,22 +236,9 @@ def _release(
     """Make a release as an update does, up to its manifest."""
     planned = make_plan(settings, parent, splits)
     plan = replace(planned, experts=experts, picture_plan=picture_plan_of(experts))
-    draft = Draft(seed.parts / name, plan, settings, seed.progress)
-    build(draft, [stage for stage in STAGES if stage.name in ("learn", "calibrate", "export")])
-    return Artifact(draft.artifact, draft.manifest(), identity_of(plan, 0))
-
-
-def _judge(release: Artifact, items: LabelledCrops, seed: Seed) -> Verdicts:
-    manifest = release.manifest
-    session = open_session(release, threads=1)
-    scored = score_items(session, items, lambda done: seed.progress("judge", done, len(items)))
-    labels, named = label_items(scored, manifest.gate, manifest.classes, items)
-    return Verdicts(
-        families=np.array(items.families),
-        sources=np.array(items.sources),
-        groups=np.array(items.groups),
-        labels=labels,
-        named=named,
-        unknown_score=scored["unknown_score"],
-        energy=scored["energy"],
-    )
+    digest = identity_of(plan, 0)
+    draft = Draft(seed.parts / name, digest, seed.progress)
+    trained = train_network(draft, plan)
+    calibrated = calibrate_gate(draft, trained)
+    exported = export_graph(draft, trained, calibrated)
+    return Artifact(draft.artifact, make_manifest(plan, calibrated, exported), digest)

@@ -8,18 +8,15 @@ import torch
 from numpy.typing import NDArray
 
 from detector.model.scores import NetworkOutput, energy
-from detector.release.artifact import Reference
-from detector.release.manifest import GateParameters
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
-from updater.candidate.calibrate import common_scales, fit_gate, labels_of, reals, unknown_scores
-from updater.candidate.gate_inputs import GateInputs, gate_inputs
-from updater.candidate.reference_set import REFERENCE_ROWS, CalibrationError, equal_shares, make_reference
-from updater.candidate.thresholds import TARGETS
+from updater.candidate.calibrate import calibrate, reals
+from updater.candidate.evaluate import GatedNetwork, labels_of, unknown_scores
+from updater.candidate.gate_inputs import Part, gate_inputs
+from updater.candidate.reference_set import equal_shares
 from updater.data.training_data import LabelledCrops
 from updater.draws import SeedPurpose
-from updater.experts.calibrate import ExpertsSay, calibrated_experts
-from updater.measures import balanced_weights, weighted_quantile
+from updater.experts.calibrate import ExpertsSay
 from updater.training import schemes
 from updater.training.crop_rows import backbone_rows, classify_in_parts, crop_features
 from updater.training.step import TrainedModel
@@ -64,18 +61,26 @@ def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
     )
 
 
-def output_of(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> NetworkOutput:
-    """Return what the network says of each whole item, on the CPU."""
-    parts = zip(*outputs_of(learnt, items, device), strict=True)
-    return NetworkOutput(*(torch.cat(part) for part in parts))
-
-
-def outputs_of(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> Iterator[NetworkOutput]:
-    """Yield what the network says of some thousands of whole items at a time, at least once, on the CPU."""
-    network = learnt.network
+def outputs_of(
+    learnt: TrainedModel, items: LabelledCrops, device: torch.device
+) -> Iterator[tuple[slice, NetworkOutput]]:
+    """Yield some thousands of whole items at a time, at least once, with what the network says of them."""
+    network, done = learnt.network, 0
     features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
     for found in classify_in_parts(network, rows, features, items.starts):
-        yield NetworkOutput(*(one.cpu() for one in found))
+        output = NetworkOutput(*(one.cpu() for one in found))
+        yield slice(done, done + len(output.logits)), output
+        done += len(output.logits)
+
+
+def _part(learnt: TrainedModel, items: LabelledCrops, setup: Setup) -> Part:
+    outputs = (output for _, output in outputs_of(learnt, items, setup.torch_device))
+    joined = NetworkOutput(*(torch.cat(of) for of in zip(*outputs, strict=True)))
+    return Part(items, joined, np.zeros((len(items), 0)))
+
+
+def _fake_columns(learnt: TrainedModel, setup: Setup) -> torch.Tensor:
+    return schemes.fake_columns(schemes.columns(learnt.classes, setup.options))
 
 
 MAX_FITTED_ON = 20_000
@@ -98,35 +103,24 @@ class CalibratedModel:
 
     learnt: TrainedModel
     setup: Setup
-    gate: GateParameters
-    reference: Reference | None
+    gated: GatedNetwork
     rejection: dict[str, Score]
     """the setup's scores of evidence, fitted, by name"""
-    experts: ExpertsSay | None
-    """what the setup's experts say of the calibration items"""
-
-    @property
-    def fake(self) -> torch.Tensor:
-        """Which logits stand for fakes, bool [K]."""
-        return schemes.fake_columns(schemes.columns(self.learnt.classes, self.setup.options))
 
     def judge(self, items: LabelledCrops) -> JudgedItems:
-        """Judge whole items."""
-        parts, done = [], 0
-        experts = self.experts and self.experts.of(items)
-        for output in outputs_of(self.learnt, items, self.setup.torch_device):
-            some = slice(done, done + len(output.logits))
+        """GatedNetwork whole items."""
+        parts, experts = [], self.gated.experts and self.gated.experts.of(items)
+        for some, output in outputs_of(self.learnt, items, self.setup.torch_device):
             parts.append(self._judge_output(output, experts and experts.take(some), items, some))
-            done += len(output.logits)
         judged = joined_items(parts)
         return replace(judged, rejection=judged.rejection | self._odin(items))
 
     def _judge_output(
         self, output: NetworkOutput, experts: ExpertsSay | None, items: LabelledCrops, some: slice
     ) -> JudgedItems:
-        frozen = self.learnt.network.architecture.frozen
-        measured = _gate_inputs(output, self.reference, self.fake, experts, frozen)
-        logits = torch.from_numpy(measured.logits)
+        judge, fake = self.gated, _fake_columns(self.learnt, self.setup)
+        measured = gate_inputs(output, judge.scores, experts, judge.fake)
+        logits, unknown = torch.from_numpy(measured.logits), unknown_scores(measured, judge.gate)
         evidence = evidence_of(self.learnt.network, output)
         return JudgedItems(
             families=np.array(items.families[some], str),
@@ -134,10 +128,10 @@ class CalibratedModel:
             column=np.asarray(logits.argmax(1).numpy()),
             right=_right(self.learnt, self.setup, logits, items.families[some]),
             fake_probability=measured.fake_probability,
-            fake_by_maxima=schemes.fake_by_maxima(logits, self.fake).numpy(),
+            fake_by_maxima=schemes.fake_by_maxima(logits, fake).numpy(),
             energy=measured.scores["energy"],
-            unknown_score=unknown_scores(measured, self.gate),
-            labels=_labels(measured, self.gate, items.sources[some]),
+            unknown_score=unknown,
+            labels=labels_of(unknown, measured.fake_probability, judge.gate, sources=items.sources[some]),
             features=np.asarray(output.features.numpy(), np.float32),
             rejection={name: score(evidence) for name, score in self.rejection.items()},
         )
@@ -150,7 +144,7 @@ class CalibratedModel:
         return {ODIN: odin_scores(self.learnt.network, items, device=self.setup.torch_device)}
 
 
-def calibrate(
+def calibrate_model(
     learnt: TrainedModel,
     setup: Setup,
     train: LabelledCrops,
@@ -169,44 +163,32 @@ def calibrate(
     # Importing them takes seconds, which whoever only trains should not wait for.
     from updater.benchmark.rejection.methods import HEADS, POST_HOC
 
-    device = setup.torch_device
-    fake = schemes.fake_columns(schemes.columns(learnt.classes, setup.options))
     old = np.arange(len(train)) >= (len(train) if new is None else new)
     if len(train) > MAX_FITTED_ON:
         some = equal_shares(np.array(train.families), np.array(train.ids), MAX_FITTED_ON)
         train, old = train.take(some), old[some]
-    known, held = output_of(learnt, train, device), output_of(learnt, calibration, device)
-    reference = None
-    if learnt.network.forensics is not None:
-        rows = np.arange(len(train))
-        if len(train) > REFERENCE_ROWS:
-            rows = np.array(equal_shares(np.array(train.families), np.array(train.ids), REFERENCE_ROWS))
-        named = (np.array(of)[rows].tolist() for of in (train.families, train.ids, train.sources))
-        reference = make_reference(NetworkOutput(*(one[rows] for one in known)), *named)
-    experts = None
-    if setup.experts:
-        contracts = [expert.contract for expert in setup.experts]
-        experts = calibrated_experts(contracts, calibration, held.logits, learnt.classes, setup.options)
-    measured = _gate_inputs(held, reference, fake, experts, learnt.network.architecture.frozen)
-    gate = _gate(measured, calibration)
+    network, (known, held) = learnt.network, (_part(learnt, one, setup) for one in (train, calibration))
+    judge = calibrate(
+        network,
+        known,
+        held,
+        learnt.classes,
+        experts=[expert.contract for expert in setup.experts],
+        options=setup.options,
+        fake=_fake_columns(learnt, setup),
+    )
     evidence = known_of(
-        learnt.network,
-        evidence_of(learnt.network, known),
+        network,
+        evidence_of(network, known.output),
         _columns(train, learnt, setup),
-        evidence_of(learnt.network, held),
+        evidence_of(network, held.output),
         _columns(calibration, learnt, setup),
         tuple(schemes.columns(learnt.classes, setup.options)),
         _augmix_evidence(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
     )
     names = [name for name in setup.rejection if name != ODIN]
-    return CalibratedModel(
-        learnt,
-        setup,
-        gate,
-        reference,
-        {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names},
-        experts,
-    )
+    fitted = {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names}
+    return CalibratedModel(learnt, setup, judge, fitted)
 
 
 def _augmix_evidence(
@@ -220,21 +202,8 @@ def _augmix_evidence(
         rng = SeedPurpose.AUGMIX_VERSIONS.generator(seed, number)
         crops = augmix.augment_all(rng, items.crops, without)
         changed = replace(items, crops=crops, features=None, crop_features=None)
-        found.append(evidence_of(learnt.network, output_of(learnt, changed, setup.torch_device)))
+        found.append(evidence_of(learnt.network, _part(learnt, changed, setup).output))
     return tuple(found)
-
-
-def _gate(measured: GateInputs, calibration: LabelledCrops) -> GateParameters:
-    """Fit the gate as a release has it; among classes without reals, by the share of each class alone."""
-    if not len(calibration):
-        raise CalibrationError("no item is held back for calibration: hold some back")
-    families, groups = np.array(calibration.families), np.array(calibration.groups)
-    if reals(families).any():
-        return fit_gate(measured, families, groups, sources=np.array(calibration.sources))
-    weights = balanced_weights(families, groups)
-    gate = common_scales(measured, weights)
-    threshold = weighted_quantile(unknown_scores(measured, gate), weights, 1 - TARGETS.classes_unknown)
-    return gate.model_copy(update={"unknown_threshold": threshold})
 
 
 def rightly_told(learnt: TrainedModel, setup: Setup, items: LabelledCrops) -> float:
@@ -242,12 +211,9 @@ def rightly_told(learnt: TrainedModel, setup: Setup, items: LabelledCrops) -> fl
 
     Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.
     """
-    outputs, right, done = outputs_of(learnt, items, setup.torch_device), 0, 0
-    for output in outputs:
-        some = slice(done, done + len(output.logits))
-        right += int(_right(learnt, setup, output.logits, items.families[some]).sum())
-        done += len(output.logits)
-    return right / done
+    outputs = outputs_of(learnt, items, setup.torch_device)
+    right = sum(_right(learnt, setup, of.logits, items.families[some]).sum() for some, of in outputs)
+    return int(right) / len(items)
 
 
 def _right(
@@ -261,31 +227,14 @@ def _right(
 
 def herding_features(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> torch.Tensor:
     """Return what exemplars are chosen by, float32 [n, D]: the network's embedding of each item."""
-    return torch.cat([one.embedding.float() for one in outputs_of(learnt, items, device)])
+    return torch.cat([one.embedding.float() for _, one in outputs_of(learnt, items, device)])
 
 
 def _columns(items: LabelledCrops, learnt: TrainedModel, setup: Setup) -> NDArray[np.int64]:
     return np.array(schemes.targets(items.families, learnt.classes, setup.options), np.int64)
 
 
-def _gate_inputs(
-    output: NetworkOutput,
-    reference: Reference | None,
-    fake: torch.Tensor,
-    experts: ExpertsSay | None,
-    frozen: bool,
-) -> GateInputs:
-    """Return the gate's scores, with the mass on all fake logits: a release has one real class alone."""
-    measured = gate_inputs(output, reference, experts, frozen=frozen)
-    probability = schemes.fake_probability(torch.from_numpy(measured.logits), fake).numpy()
-    return replace(measured, fake_probability=probability)
-
-
-def _labels(measured: GateInputs, gate: GateParameters, sources: Sequence[str]) -> NDArray[np.str_]:
-    return labels_of(unknown_scores(measured, gate), measured.fake_probability, gate, sources=sources)
-
-
 def energy_of(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
     """Return the classifier's energy of each item, float32 [n]."""
-    logits = torch.cat([one.logits for one in outputs_of(learnt, items, device)])
+    logits = torch.cat([one.logits for _, one in outputs_of(learnt, items, device)])
     return np.asarray(energy(logits).numpy(), np.float32)

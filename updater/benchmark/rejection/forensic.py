@@ -17,8 +17,9 @@ from updater.benchmark.rejection.evidence import (
     as_score,
     float64,
 )
-from updater.candidate.calibrate import common_scales, unknown_scores
-from updater.candidate.gate_inputs import gate_inputs
+from updater.candidate.calibrate import common_scales
+from updater.candidate.evaluate import unknown_scores
+from updater.candidate.gate_inputs import gate_inputs, network_scores
 from updater.candidate.reference_set import REFERENCE_ROWS, equal_shares, make_reference
 from updater.measures import balanced_weights, within_class_whitening
 
@@ -116,11 +117,12 @@ def fit_fused(known: FitSet) -> Score:
     if known.calibration is None or known.calibration_targets is None or not len(known.calibration):
         raise EvidenceError("the fused score needs calibration items, which no training has seen")
     reference = reference_of(known) if known.evidence.features.shape[1] else None
-    measured = gate_inputs(known.calibration.output(), reference)
+    scores = network_scores(reference, frozen=False)
+    measured = gate_inputs(known.calibration.output(), scores)
     gate = common_scales(measured, balanced_weights(known.calibration_targets))
 
     def formula(evidence: Evidence) -> NDArray[np.float32]:
-        return unknown_scores(gate_inputs(evidence.output(), reference), gate)
+        return unknown_scores(gate_inputs(evidence.output(), scores), gate)
 
     return as_score(formula)
 

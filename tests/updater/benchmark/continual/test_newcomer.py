@@ -11,7 +11,7 @@ from makers import make_run, values
 
 from deploy.cli.learning import Learning, setup_of
 from detector.release.manifest import Architecture, GateParameters, Term
-from updater.benchmark.continual.newcomer import Verdicts, draws_of, outcome
+from updater.benchmark.continual.newcomer import draws_of, outcome
 from updater.benchmark.continual.presets import NAMES, PRESETS, differences
 from updater.benchmark.continual.scoring import scores_offered
 from updater.benchmark.continual.setup import Setup
@@ -29,6 +29,8 @@ from updater.benchmark.report.results import (
     measure_within,
 )
 from updater.benchmark.report.run_folder import Run
+from updater.candidate.evaluate import Calls
+from updater.data.training_data import LabelledCrops
 from updater.training.step import Options
 
 GATE = GateParameters(
@@ -36,18 +38,14 @@ GATE = GateParameters(
 )
 
 
-def judged(*items: tuple[str, str, str, str, float]) -> Verdicts:
+def judged(*items: tuple[str, str, str, str, float]) -> tuple[LabelledCrops, Calls]:
     """Items as (source, family, label, named, unknown score), each a group of its own."""
     sources, families, labels, named, scores = zip(*items, strict=True)
-    return Verdicts(
-        families=np.array(families),
-        sources=np.array(sources),
-        groups=np.array([f"group-{number}" for number in range(len(items))]),
-        labels=np.array(labels),
-        named=np.array(named),
-        unknown_score=np.array(scores, np.float32),
-        energy=np.abs(np.array(scores, np.float32) - 5),
-    )
+    n, unknown = len(items), np.array(scores, np.float32)
+    groups = tuple(f"group-{number}" for number in range(n))
+    crops = np.zeros((n, 1, 1, 3), np.uint8)
+    media = LabelledCrops(groups, families, sources, groups, crops, np.arange(n + 1))
+    return media, Calls(np.array(labels), np.array(named), unknown, np.abs(unknown - 5), unknown)
 
 
 BEFORE = judged(
@@ -74,15 +72,13 @@ AFTER = judged(
 )
 
 
-def runs_of(*ways: tuple[Verdicts, Verdicts]) -> list[Run]:
-    """The runs of as many seeds, each with what was said before and after."""
-    outcomes = [outcome((GATE, GATE), before, after, draws_of(before)) for before, after in ways]
+def runs_of(*ways: Any) -> list[Run]:
+    outcomes = (outcome((GATE, GATE), *before, after[1], draws_of(before[0])) for before, after in ways)
     changes = [{"benchmark": "newcomer", "outcome": of} for of in outcomes]
     return [make_run(seed, Figures()).model_copy(update=of) for seed, of in enumerate(changes)]
 
 
-def report(*ways: tuple[Verdicts, Verdicts]) -> dict[str, Any]:
-    """The report of these runs."""
+def report(*ways: Any) -> dict[str, Any]:
     return json.loads(report_json(runs_of(*ways)))
 
 

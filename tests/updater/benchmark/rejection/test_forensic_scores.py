@@ -19,8 +19,9 @@ from updater.benchmark.rejection.evidence import Evidence, EvidenceError, FitSet
 from updater.benchmark.rejection.heads import FineTuning
 from updater.benchmark.rejection.methods import HEADS, POST_HOC
 from updater.benchmark.synthetic.families import FAMILIES
-from updater.candidate.calibrate import fit_gate, unknown_scores
-from updater.candidate.gate_inputs import GateInputs, gate_inputs
+from updater.candidate.calibrate import fit_gate
+from updater.candidate.evaluate import unknown_scores
+from updater.candidate.gate_inputs import GateInputs, gate_inputs, network_scores
 from updater.candidate.reference_set import CalibrationError, make_reference
 from updater.measures import auroc, balanced_weights, weighted_quantile, within_class_whitening
 
@@ -124,7 +125,7 @@ def test_mahalanobis_of_many_items_is_pytorch_oods_but_for_its_half_and_its_sum(
 def gate_parts(evidence: Evidence) -> GateInputs:
     families = [KNOWN.names[target] for target in KNOWN.targets]
     reference = make_reference(KNOWN.evidence.output(), families, [f"{i:03d}" for i in range(40)])
-    return gate_inputs(evidence.output(), reference)
+    return gate_inputs(evidence.output(), network_scores(reference, frozen=False))
 
 
 @pytest.mark.parametrize("name", SCORES)
