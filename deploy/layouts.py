@@ -11,14 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from deploy.record.heads import HEADS
 from deploy.releases.ledger import Ledger, LedgerError
 from deploy.settings import DeploySettings
-from detector.records import (
-    COMPARISONS,
-    MAX_COMPARISON_BYTES,
-    RELEASES,
-    RETRACTIONS,
-    UNKNOWNS,
-    VERDICTS,
-)
+from detector.records import COMPARISONS, MAX_COMPARISON_BYTES, RELEASES, RETRACTIONS, UNKNOWNS, VERDICTS
 from detector.unknowns import MAX_MESSAGE_BYTES
 from ingest.kafka.access import kafka_options
 from ingest.kafka.topics import Topic, ingest_topics
@@ -78,18 +71,8 @@ def _migrate_room(room: _Room) -> tuple[str | None, str]:
 def _rooms() -> tuple[_Room, ...]:
     memory, updater, deploy = MemorySettings(), UpdaterSettings(), DeploySettings()
     return (
-        _Room(
-            "memory",
-            memory.database_url,
-            "memory.migrations",
-            lambda: Store(memory.database_url).close(),
-        ),
-        _Room(
-            "updater",
-            updater.database_url,
-            "updater.migrations",
-            lambda: open_runs(updater).close(),
-        ),
+        _Room("memory", memory.database_url, "memory.migrations", lambda: Store(memory.database_url).close()),
+        _Room("updater", updater.database_url, "updater.migrations", lambda: open_runs(updater).close()),
         _Room(
             "deploy",
             deploy.database_url,

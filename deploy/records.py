@@ -102,8 +102,7 @@ class PartitionLag(BaseModel):
     lag: int
     held_back: int = Field(0, description="of these, how many lie behind the begin of an open transaction")
     seconds: float | None = Field(
-        None,
-        description="age of the first record that it has not read; None: there is none, or not known",
+        None, description="age of the first record that it has not read; None: there is none, or not known"
     )
 
 

@@ -6,7 +6,6 @@ its manifest, and the manifest names every file's digest, so that nothing has to
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import httpx
@@ -19,8 +18,8 @@ from updater.gate_records import Gate
 from updater.records import NOT_LET_IN, Candidate
 from updater.settings import UpdaterSettings
 
-_TIMEOUT_S = 30.0
-"""for one answer: deploy writes what it is sent to disk before it answers"""
+_TIMEOUT = httpx.Timeout(30.0, read=120.0)
+"""seconds for one answer: deploy writes what it is sent to disk, and tries a release, before it answers"""
 
 
 class DeployError(Exception):
@@ -58,7 +57,7 @@ class DeployClient:
         self._as_reader = DetectorSettings(deploy_url=settings.deploy_url, deploy_token=token)
         self._http = httpx.Client(
             base_url=settings.deploy_url,
-            timeout=_TIMEOUT_S,
+            timeout=_TIMEOUT,
             trust_env=False,  # the token would go to a proxy that the environment names
             headers=headers,
         )
@@ -66,9 +65,7 @@ class DeployClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._http.close()
 
     def live_digest(self) -> str | None:

@@ -7,6 +7,18 @@ import pynvml
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+_GAUGES: dict[str, tuple[str, Callable[[Any], float]]] = {
+    "memory_used_bytes": (
+        "GPU memory that is in use, by any process",
+        lambda device: pynvml.nvmlDeviceGetMemoryInfo(device).used,
+    ),
+    "memory_total_bytes": ("GPU memory in all", lambda device: pynvml.nvmlDeviceGetMemoryInfo(device).total),
+    "utilization_ratio": (
+        "Part of the driver's last sample in which the GPU computed",
+        lambda device: pynvml.nvmlDeviceGetUtilizationRates(device).gpu / 100,
+    ),
+}
+
 
 def devices() -> list[Collector]:
     """Return what shows the GPUs; nothing on a host without NVIDIA's driver."""
@@ -22,21 +34,7 @@ class Gpus(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges, each without the devices that do not tell it, such as parts of a divided one."""
-        yield _gauge(
-            "memory_used_bytes",
-            "GPU memory that is in use, by any process",
-            lambda device: pynvml.nvmlDeviceGetMemoryInfo(device).used,
-        )
-        yield _gauge(
-            "memory_total_bytes",
-            "GPU memory in all",
-            lambda device: pynvml.nvmlDeviceGetMemoryInfo(device).total,
-        )
-        yield _gauge(
-            "utilization_ratio",
-            "Part of the driver's last sample in which the GPU computed",
-            lambda device: pynvml.nvmlDeviceGetUtilizationRates(device).gpu / 100,
-        )
+        yield from (_gauge(name, *about) for name, about in _GAUGES.items())
 
 
 def _gauge(name: str, documentation: str, read: Callable[[Any], float]) -> GaugeMetricFamily:

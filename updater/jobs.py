@@ -54,7 +54,8 @@ class Jobs:
         """
         try:
             run = self._table.claimable()
-            self._show_progress()
+            running = [run for run in self._table.newest() if run.state == "running" and run.total]
+            PROGRESS.set(running[0].done / running[0].total if running else 0)
             problem = self._rehearse() if run is None else self._looked_after(run)
         except KubernetesError as error:
             problem = str(error)
@@ -62,10 +63,6 @@ class Jobs:
             log.warning("update cannot run as a job", problem=problem)
         self._said = problem
         return problem
-
-    def _show_progress(self) -> None:
-        running = [run for run in self._table.newest() if run.state == "running" and run.total]
-        PROGRESS.set(running[0].done / running[0].total if running else 0)
 
     def _looked_after(self, run: UpdateRun) -> str | None:
         jobs = self._kubernetes.jobs(labels(run))

@@ -64,8 +64,7 @@ class Runs(Collector):
             labels=["state"],
         )
         refused = GaugeMetricFamily(
-            "forgewatch_updater_token_refused",
-            "1 where an update waits: deploy refuses the updater's token",
+            "forgewatch_updater_token_refused", "1 where an update waits: deploy refuses the updater's token"
         )
         try:
             waiting = [run.error or "" for run in self._table.newest() if run.state == "queued"]

@@ -97,7 +97,9 @@ def _open_services(
         )
     )
     services = opened.enter_context(open_services(settings, memory))
-    for collector in (metrics.Runs(services.table), Disks(_folders(settings))):
+    database, tmp = folder_of(settings.database_url), Path(tempfile.gettempdir())
+    folders: dict[str, Path | None] = {"work": settings.work_dir, "database": database, "tmp": tmp}
+    for collector in (metrics.Runs(services.table), Disks(folders)):
         metrics.REGISTRY.register(collector)
     return services, address
 
@@ -156,14 +158,6 @@ def _settings() -> tuple[UpdaterSettings, MemorySettings]:
     require_openable("FORGEWATCH_MEMORY_DATABASE_URL", memory.database_url)
     require_files("FORGEWATCH_MEMORY_CROPS_URL", memory.crops_url)
     return settings, memory
-
-
-def _folders(settings: UpdaterSettings) -> dict[str, Path | None]:
-    return {
-        "work": settings.work_dir,
-        "database": folder_of(settings.database_url),
-        "tmp": Path(tempfile.gettempdir()),
-    }
 
 
 def _due(trigger: BaseTrigger) -> float:

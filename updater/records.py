@@ -135,8 +135,7 @@ class Performance(BaseModel):
         None, description="as it was measured when the model was made; None of a model with a single family"
     )
     robustness: Robustness | None = Field(
-        None,
-        description="under DeeperForensics' seven distortions; None where it was not measured",
+        None, description="under DeeperForensics' seven distortions; None where it was not measured"
     )
     rejection_auroc: float = Field(
         description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
@@ -153,8 +152,7 @@ class Performance(BaseModel):
         None, description="the curve of rejection_auroc, thinned; None of an older evaluation"
     )
     rejected: RocPoint | None = Field(
-        None,
-        description="the shares called unknown, at the thresholds; None of an older evaluation",
+        None, description="the shares called unknown, at the thresholds; None of an older evaluation"
     )
 
 

@@ -8,7 +8,6 @@ import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -91,9 +90,7 @@ class LeaseHeartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left.set()
         self._thread.join()
         PROGRESS.set(0)

@@ -1,7 +1,7 @@
 """What the updater's processes work with: two databases, the crops, and the way to deploy."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from memory.crops.crop_store import CropStore
@@ -30,13 +30,8 @@ def open_services(settings: UpdaterSettings, memory: MemorySettings) -> Iterator
 
     Raises ExemplarMemoryError, SQLAlchemyError, OSError or ImportError where a database does not open.
     """
-    store = Store(memory.database_url)
-    try:
-        table = open_runs(settings)
-        try:
-            with DeployClient(settings) as deploy:
-                yield UpdaterServices(settings, memory, store, CropStore(memory.crops_url), table, deploy)
-        finally:
-            table.close()
-    finally:
-        store.close()
+    with ExitStack() as opened:
+        store = opened.enter_context(closing(Store(memory.database_url)))
+        table = opened.enter_context(closing(open_runs(settings)))
+        deploy = opened.enter_context(DeployClient(settings))
+        yield UpdaterServices(settings, memory, store, CropStore(memory.crops_url), table, deploy)

@@ -93,10 +93,7 @@ class UpdaterSettings(BaseSettings):
         description="highest learning rate of the backbone; unset: 0.003 for release 0 and 0.001 later",
     )
     batch: int | None = Field(
-        None,
-        ge=1,
-        le=65536,
-        description="items of a training step, 64 if unset: fewer fit a smaller GPU",
+        None, ge=1, le=65536, description="items of a training step, 64 if unset: fewer fit a smaller GPU"
     )
     localizer_steps: int = Field(
         0,
@@ -112,8 +109,7 @@ class UpdaterSettings(BaseSettings):
         "that has none",
     )
     without_kinds: frozenset[str] = Field(
-        frozenset(),
-        description="kinds of forging that pseudo-forgeries leave out, as a JSON list",
+        frozenset(), description="kinds of forging that pseudo-forgeries leave out, as a JSON list"
     )
     seed: int = Field(0, ge=0, description="seed of everything random in an update")
     threads: int = Field(2, ge=1, description="CPU threads of training and of evaluation")
@@ -129,8 +125,7 @@ class UpdaterSettings(BaseSettings):
         description="gate: largest share of held-back reals called unknown, and largest share called fake",
     )
     max_power_points: float = Field(
-        10.0,
-        description="gate: most points by which the share of left-out families not called real may fall",
+        10.0, description="gate: most points by which the share of left-out families not called real may fall"
     )
     max_robustness_points: float = Field(
         5.0, description="gate: most points by which the accuracy under distortions may fall"

@@ -33,11 +33,7 @@ def print_grid(console: Console, title: str, head: Sequence[str], rows: Sequence
     for columns in _parts(console, head, grid):
         widths = _widths(console, [head[column] for column in columns], _only(grid, columns))
         table = Table(
-            box=box.SIMPLE_HEAD,
-            show_edge=False,
-            pad_edge=False,
-            collapse_padding=True,
-            show_header=any(head),
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, show_header=any(head)
         )
         for column, width in zip(columns, widths, strict=True):
             numbers = all(_NUMBER.fullmatch(row[column].plain) for row in grid)

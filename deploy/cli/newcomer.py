@@ -43,6 +43,8 @@ def try_(
     actor: ActorOption = None,
 ) -> None:
     """Go the whole way with your own pictures, from import to approval; run it again to go on."""
+    if not folder.is_dir():
+        raise CommandError(f"{folder} is no folder: `forgewatch score FILE` prints the verdict on a file")
     asks = sys.stdin.isatty() and not yes
     with client(actor) as api:
         api.status()  # nobody answers: the error says how to start a stack
@@ -63,7 +65,11 @@ def try_(
             say("Add the missing files to the folders, and run the same command again.")
             return
         _step(3, "Train a candidate on all that has a label, and measure it", _update_time(api))
-        run = _follow_update(api)
+        try:
+            run = _follow_update(api)
+        except (KeyboardInterrupt, SystemExit):
+            say("An update that was asked for goes on: run the same command again to follow it.")
+            raise
         if run.candidate is None:
             raise CommandError(
                 f"update {run.id} {run.state}: {run.error}. Mend that, and run the same command again"

@@ -29,6 +29,7 @@ from detector.verdicts import JudgedItem
 from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, PicturePlan
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
+from updater.limited_session import LimitedSession
 
 _SHOWN, _SHOWN_PX = "shown", 1024
 _FRAMES, _FRAME_PX = 8, 160
@@ -44,17 +45,22 @@ class NoVerdictError(Exception):
 
 
 class Scorer:
-    """One release in this process, and the sandbox that decodes for it."""
+    """One release, in this process where it is given no session, and the sandbox that decodes for it."""
 
     def __init__(
-        self, artifact: Artifact, sandbox: Sandbox, settings: IngestSettings, detector: DetectorSettings
+        self,
+        artifact: Artifact,
+        sandbox: Sandbox,
+        settings: IngestSettings,
+        detector: DetectorSettings,
+        session: LimitedSession | None = None,
     ) -> None:
         self._artifact = artifact
         self._sandbox = sandbox
         # What would come by claim check comes in the record here.
         self._settings = settings.model_copy(update={"max_media_bytes": settings.max_fetched_bytes})
         self._detector = detector
-        self._session = ReleaseSession(artifact, detector.model_threads)
+        self._session = session or ReleaseSession(artifact, detector.model_threads)
         self._count = 0
 
     def score(self, path: Path, *, dense: bool = False, source: str | None = None) -> Verdict:

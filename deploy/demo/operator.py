@@ -81,7 +81,8 @@ class Operator:
     def run(self, *arguments: str) -> None:
         """Run a command and let it write to the terminal. Raises OperatorError."""
         self._show(arguments)
-        code = subprocess.call(self._command(arguments), env=self._environment())  # noqa: S603 - our own command line
+        # In a group of its own: Ctrl-C is said once, by the demonstration, which ends it.
+        code = subprocess.call(self._command(arguments), env=self._environment(), process_group=0)  # noqa: S603 - our own command line
         if code:
             raise OperatorError(f"`forgewatch {' '.join(arguments)}` ended with {code}")
 
@@ -89,7 +90,9 @@ class Operator:
         """Run a command with --json and return what it says. Raises OperatorError."""
         self._show(arguments)
         command = self._command((*arguments, "--json"))
-        done = subprocess.run(command, env=self._environment(), stdout=subprocess.PIPE, text=True)  # noqa: S603 - as above
+        done = subprocess.run(  # noqa: S603 - as above
+            command, env=self._environment(), stdout=subprocess.PIPE, text=True, process_group=0
+        )
         if done.returncode:
             raise OperatorError(f"`forgewatch {' '.join(arguments)}` ended with {done.returncode}")
         return json.loads(done.stdout)

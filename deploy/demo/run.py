@@ -13,11 +13,12 @@ from rich.console import Console
 from deploy.demo import claims, pictures, plan, tables
 from deploy.demo.claims import DemoReport
 from deploy.demo.located import Answered, AnsweredClip
-from deploy.demo.operator import Operator, OperatorError, Story, StoryError, name_clusters
+from deploy.demo.operator import Operator, Story, StoryError, name_clusters
 from deploy.demo.release_zero import make_release_zero, render, restore
 from deploy.demo.traffic import Traffic, seconds_spent, totals
 from deploy.local.commands import down
 from deploy.local.stack import Stack
+from ingest.durable import file_aside
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.in_part import ClipSample, make_clip, make_locals
@@ -97,9 +98,11 @@ def _tell(story: Story) -> DemoReport:
             _, failed = swap(story, traffic, operator, samples, metrics)
         _stream_after(story, traffic, media_made, known)
         forged = _stream_in_part(story, traffic)
-        pictures.map_sheet(pictures.to_look_at(forged)).save(MAPS)
+        with file_aside(MAPS) as aside:
+            pictures.map_sheet(pictures.to_look_at(forged)).save(aside, "PNG")
         clips = _stream_clips(story, traffic, clips_made)
-        pictures.timeline_sheet(pictures.to_look_at(clips)).save(TIMELINES)
+        with file_aside(TIMELINES) as aside:
+            pictures.timeline_sheet(pictures.to_look_at(clips)).save(aside, "PNG")
         return claims.report(
             seed,
             unseen,
@@ -190,14 +193,13 @@ def swap(
     sender.start()
     try:
         digest = operator.approve_newest()
-    except OperatorError:
-        spoken.set()  # no new release will speak, and the stream must end
-        raise
-    while sender.is_alive() and not spoken.is_set():
-        sender.join(plan.SWAP_LOOK_S)
-        if any(verdict.release == digest for verdict in list(traffic.verdicts.values())):
-            spoken.set()
-    sender.join()
+        while sender.is_alive() and not spoken.is_set():
+            sender.join(plan.SWAP_LOOK_S)
+            if any(verdict.release == digest for verdict in list(traffic.verdicts.values())):
+                spoken.set()
+    finally:
+        spoken.set()  # also where no new release will speak
+        sender.join()
     with story.bar("answers") as bar:
         traffic.wait([sent for sent in traffic.sent if sent.phase == "swap"], bar)
     spoke = [traffic.verdicts[sent.id].release for sent in traffic.sent if sent.phase == "swap"]

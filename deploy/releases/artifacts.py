@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 from deploy.releases.evidence import Evidence, EvidenceError
@@ -33,6 +34,7 @@ from memory.crops.object_store import ObjectInfo, ObjectStore, local_folder
 from memory.purge import emptied_among, purged_sources
 from memory.store import Store
 from updater.candidate.snapshot import Snapshot, SnapshotError
+from updater.limited_session import GraphError, try_release
 
 KEPT_S = 24 * 3600
 """Seconds that an unfinished upload, or an artifact that no release names, is kept after its last use."""
@@ -91,7 +93,7 @@ class ArtifactStore:
 
         signers: as of detector.release.signature.verify_signed, for every artifact that is taken or shown.
         """
-        self._signers = signers
+        self._signers, self._trial = signers, Lock()
         self._objects = ObjectStore(url)
         self._folder = local_folder(url)
         self._max_file_bytes = max_file_bytes
@@ -118,18 +120,9 @@ class ArtifactStore:
         Raises ArtifactRefusedError where a file is not what the manifest says or no signer signed it,
         ArtifactMissingError, ArtifactsUnavailableError.
         """
-        _check_name(digest, MANIFEST)
-        with tempfile.TemporaryDirectory() as name, _failing():
-            folder = Path(name)
-            self._require_complete(digest)
-            self._use(digest)
-            try:
-                self._bring_all(digest, folder)
-                artifact = _verify_trusted(folder, None, self._signers)
-            except ArtifactError as error:
-                self._require_complete(digest)
-                raise ArtifactRefusedError(f"artifact {digest} is damaged or not trusted: {error}") from error
-            evaluation = (folder / EVALUATION).read_bytes()
+        with tempfile.TemporaryDirectory() as folder:
+            artifact = self.fetch(digest, Path(folder))
+            evaluation = (artifact.folder / EVALUATION).read_bytes()
         return Evidence(
             digest=artifact.digest,
             evaluation_digest=hashlib.sha256(evaluation).hexdigest(),
@@ -138,6 +131,19 @@ class ArtifactStore:
             evaluation=evaluation,
             snapshot=artifact.manifest.files.get(SNAPSHOT),
         )
+
+    def fetch(self, digest: str, folder: Path) -> Artifact:
+        """Bring an artifact into an empty folder and verify it. Raises as `evidence` does."""
+        _check_name(digest, MANIFEST)
+        with _failing():
+            self._require_complete(digest)
+            self._use(digest)
+            try:
+                self._bring_all(digest, folder)
+                return _verify_trusted(folder, None, self._signers)
+            except ArtifactError as error:
+                self._require_complete(digest)
+                raise ArtifactRefusedError(f"artifact {digest} is damaged or not trusted: {error}") from error
 
     @contextmanager
     def upload(self, digest: str, name: str) -> Iterator["Upload"]:
@@ -214,6 +220,11 @@ class ArtifactStore:
                 if self._objects.holds(f"{digest}/{MANIFEST}"):
                     return  # another server was quicker, and took the files that it had
                 raise ArtifactRefusedError(f"the artifact is not complete: {error}") from error
+            try:
+                with self._trial:
+                    try_release(artifact)
+            except GraphError as error:
+                raise ArtifactRefusedError(f"the release fails its trial: {error}") from error
             for name in (*artifact.manifest.files, SIGNATURE, MANIFEST):
                 if (folder / name).is_file():
                     self._objects.upload(folder / name, f"{digest}/{name}")

@@ -1,4 +1,4 @@
-"""A file is scored by the live release in this process, as in the stream; nothing of it is kept."""
+"""A file is scored by the live release, in a child of this process; nothing of it is kept."""
 
 import secrets
 import tempfile
@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deploy.client.pictures import draw_map
-from deploy.releases.artifacts import ArtifactMissingError, ArtifactStore
+from deploy.releases.artifacts import ArtifactStore
 from deploy.server.pictures import whole
 from detector.records import Verdict
-from detector.release.artifact import MANIFEST, SIGNATURE
-from detector.release.manifest import read_manifest
-from detector.release.signature import verify_signed
 from detector.settings import DetectorSettings
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
+from updater.limited_session import LimitedSession
 
 if TYPE_CHECKING:
     from deploy.client.scoring import Scorer
@@ -81,7 +79,7 @@ class TrialScorer:
     def score(self, content: bytes, suffix: str, digest: str, source: str | None) -> Tried:
         """Return the verdict of a release on a file's bytes. suffix: of its name, such as `.png`.
 
-        Raises TryError, StoreError, ArtifactError, SandboxUnavailableError.
+        Raises TryError, StoreError, SandboxUnavailableError.
         """
         from deploy.client.scoring import NoVerdictError
 
@@ -116,17 +114,8 @@ class TrialScorer:
             self._scorer = None
             self._folder.close()
             folder = Path(self._folder.enter_context(tempfile.TemporaryDirectory(prefix="release-")))
-            self._bring(digest, MANIFEST, folder)
-            for name in read_manifest((folder / MANIFEST).read_bytes()).files:
-                self._bring(digest, name, folder)
-            with suppress(ArtifactMissingError):  # which the verification that follows names
-                self._bring(digest, SIGNATURE, folder)
-            artifact = verify_signed(folder, digest, self._detector.trusted_signers)
-            made = Scorer(artifact, self._sandbox, self._ingest, self._detector)
-            self._scorer = digest, made
+            artifact = self._artifacts.fetch(digest, folder)
+            session = LimitedSession(artifact, self._detector.model_threads)
+            self._folder.callback(session.close)
+            self._scorer = digest, Scorer(artifact, self._sandbox, self._ingest, self._detector, session)
         return self._scorer[1]
-
-    def _bring(self, digest: str, name: str, folder: Path) -> None:
-        stored = self._artifacts.read(digest, name)
-        with (folder / name).open("wb") as file:
-            file.writelines(stored.pieces)

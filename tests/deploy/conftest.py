@@ -3,10 +3,9 @@
 import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 
+import onnx.parser
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
@@ -15,20 +14,18 @@ from deploy.app import create_app
 from deploy.client.http import Client
 from deploy.local.processes import free_port
 from deploy.record.record import Record
-from deploy.server.services import Services, open_services
+from deploy.server.services import open_services
 from deploy.settings import DeploySettings
-from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, SNAPSHOT, WEIGHTS, Artifact, seal
+from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, SNAPSHOT, WEIGHTS, seal
 from detector.release.contract import Contract, crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import TensorSpec
 from ingest.records import CropPlan
 from updater.candidate.snapshot import made_of, pack_rows
-from updater.evaluation_parts import SnapshotRow
-from updater.records import Candidate, Evaluation
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
+def settings(tmp_path, monkeypatch):
     """Settings of every package below the test's folder, in the environment, as a process gets them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FORGEWATCH_INGEST_BOOTSTRAP_SERVERS", "127.0.0.1:1")
@@ -41,11 +38,11 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
 
 
 @pytest.fixture
-def without_triggers() -> Callable[[str], AbstractContextManager[sqlite3.Connection]]:
+def without_triggers():
     """Opens a database, given its URL, as somebody has it who may change everything in it."""
 
     @contextmanager
-    def opened(url: str) -> Iterator[sqlite3.Connection]:
+    def opened(url):
         connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
         try:
             triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
@@ -60,13 +57,13 @@ def without_triggers() -> Callable[[str], AbstractContextManager[sqlite3.Connect
 
 
 @pytest.fixture
-def services(settings: DeploySettings) -> Iterator[Services]:
+def services(settings):
     with open_services(settings) as opened:
         yield opened
 
 
 @pytest.fixture
-def http(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
+def http(settings, services):
     """The API in this process, asked by an operator called ada."""
     with TestClient(
         create_app(settings, services),
@@ -77,7 +74,7 @@ def http(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
         yield client
 
 
-def outputs(classes: int) -> tuple[TensorSpec, ...]:
+def outputs(classes):
     """What a model of so many classes gives."""
     return tuple(
         TensorSpec(name=name, dtype=dtype, shape=("rows", *shape))
@@ -94,8 +91,26 @@ def outputs(classes: int) -> tuple[TensorSpec, ...]:
     )
 
 
+def small_model(classes, cost="cost = Identity(levels)"):
+    """A model that gives these outputs, of its crops' mean level; cost: the nodes that make `cost`."""
+    widths = {"logits": classes, "embedding": 64, "features": 0, "neighbour_distance": 0}
+    sizes = [f"s{width} = Constant<value_ints=[1,{width}]>()" for width in {*widths.values()}]
+    columns = [f"{name} = Expand(column, s{width})" for name, width in widths.items()]
+    kinds = {"float32": "float", "int64": "int64"}
+    gives = [f"{kinds[a.dtype]}[{', '.join(map(str, a.shape))}] {a.name}" for a in outputs(classes)]
+    text = f"""<ir_version: 8, opset_import: ["" : 18]>
+    small (uint8[crops, 128, 128, 3] crops, float[rows, crops] pooling) => ({", ".join(gives)}) {{
+        pixels = Cast<to=1>(crops) of_crop = Constant<value_ints=[1, 2, 3]>()
+        level = ReduceMean<keepdims=0>(pixels, of_crop) levels = MatMul(pooling, level)
+        last = Constant<value_ints=[1]>() column = Unsqueeze(levels, last) {" ".join(sizes + columns)}
+        novelty = Identity(levels) unknown_score = Identity(levels) neighbour_index = Cast<to=7>(features)
+        large = Constant<value_ints=[9000]>() {cost} energy = Max(levels, cost)
+    }}"""
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
 @pytest.fixture
-def served(settings: DeploySettings, services: Services) -> Iterator[str]:
+def served(settings, services):
     """The address of a real server of the API, in a thread of this process."""
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(create_app(settings, services), port=port, log_config=None))
@@ -110,26 +125,22 @@ def served(settings: DeploySettings, services: Services) -> Iterator[str]:
 
 
 @pytest.fixture
-def make_artifact(tmp_path: Path, make_evaluation: Callable[..., Evaluation]) -> Callable[..., Artifact]:
-    """Makes sealed artifacts whose model no one could run, a new one with each call.
+def make_artifact(tmp_path, make_evaluation):
+    """Makes sealed artifacts whose model says a mean level, a new one with each call.
 
     parent: the live one; rows: of its training snapshot, and without any it has none.
     """
     numbers = itertools.count()
 
-    def make(
-        parent: Artifact | None = None,
-        new: tuple[str, ...] = (),
-        rows: Sequence[SnapshotRow] = (),
-        **figures: float,
-    ) -> Artifact:
+    def make(parent=None, new=(), rows=(), **figures):
         number = next(numbers)
         folder = tmp_path / "made" / str(number)
         folder.mkdir(parents=True)
-        for name in (MODEL, WEIGHTS, PROBE, MODEL_CARD):
-            (folder / name).write_bytes(b"\x08\x0a" if name == MODEL else name.encode() * 10)
+        for name in (WEIGHTS, PROBE, MODEL_CARD):
+            (folder / name).write_bytes(name.encode() * 10)
         known = parent.manifest.classes if parent else ()
         classes = (*(known or ("real", "blend")), *new)
+        (folder / MODEL).write_bytes(small_model(len(classes)))
         digest = parent.digest if parent else None
         evaluation = make_evaluation(classes, digest, known, seed=number, **figures)
         if rows:
@@ -159,10 +170,10 @@ def make_artifact(tmp_path: Path, make_evaluation: Callable[..., Evaluation]) ->
 
 
 @pytest.fixture
-def put(http: TestClient) -> Callable[[Artifact], None]:
+def put(http):
     """Puts an artifact's files, the manifest last."""
 
-    def put_all(artifact: Artifact) -> None:
+    def put_all(artifact):
         for name in (*artifact.manifest.files, "manifest.json"):
             content = (artifact.folder / name).read_bytes()
             answer = http.put(f"/artifacts/{artifact.digest}/{name}", content=content)
@@ -172,12 +183,10 @@ def put(http: TestClient) -> Callable[[Artifact], None]:
 
 
 @pytest.fixture
-def propose(
-    http: TestClient, put: Callable[[Artifact], None], candidate_of: Callable[[Artifact], Candidate]
-) -> Callable[[Artifact], None]:
+def propose(http, put, candidate_of):
     """Puts an artifact and proposes it."""
 
-    def put_and_propose(artifact: Artifact) -> None:
+    def put_and_propose(artifact):
         put(artifact)
         answer = http.post("/releases", json=candidate_of(artifact).model_dump(mode="json"))
         assert answer.status_code == 201, answer.text
@@ -186,18 +195,18 @@ def propose(
 
 
 @pytest.fixture
-def api(served: str) -> Iterator[Client]:
+def api(served):
     with Client(DeploySettings(url=served), "ada") as client:
         yield client
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path):
     return f"sqlite:///{tmp_path}/deploy.sqlite"
 
 
 @pytest.fixture
-def record(url: str) -> Iterator[Record]:
+def record(url):
     opened = Record(url)
     yield opened
     opened.close()

@@ -2,12 +2,10 @@
 
 import shutil
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from detector.release.artifact import Artifact
 from updater.candidate.gates import make_gates
 from updater.gate_records import Forgotten
 from updater.records import Candidate, Evaluation, Performance, Shares
@@ -19,10 +17,10 @@ GROUPS = 1000
 
 
 @pytest.fixture(scope="session")
-def make_evaluation() -> MakeEvaluation:
+def make_evaluation():
     """Makes an evaluation: the live release knows `known`; `named` is the share of each family."""
 
-    def judged(classes: tuple[str, ...], named: float, groups: int) -> Performance:
+    def judged(classes, named, groups):
         shares = {
             name: Shares(items=20, real=0.0, fake=named, unknown=1 - named, named=named, groups=groups)
             for name in classes
@@ -30,15 +28,7 @@ def make_evaluation() -> MakeEvaluation:
         shares["real"] = Shares(items=20, real=0.98, fake=0.01, unknown=0.01, named=0.98, groups=groups)
         return Performance(classes=shares, rejection_auroc=0.9)
 
-    def make(
-        classes: tuple[str, ...] = ("real", "blend"),
-        parent: str | None = None,
-        known: tuple[str, ...] = (),
-        *,
-        named: float = 0.9,
-        seed: int = 0,
-        groups: int = GROUPS,
-    ) -> Evaluation:
+    def make(classes=("real", "blend"), parent=None, known=(), *, named=0.9, seed=0, groups=GROUPS):
         new = tuple(name for name in classes[1:] if name not in known)
         before = judged(classes, 0.9, GROUPS) if parent else None
         after = judged(classes, named, groups)
@@ -68,10 +58,10 @@ def make_evaluation() -> MakeEvaluation:
 
 
 @pytest.fixture(scope="session")
-def candidate_of() -> Callable[[Artifact], Candidate]:
+def candidate_of():
     """Makes the candidate record of an artifact, as the updater does."""
 
-    def candidate(artifact: Artifact) -> Candidate:
+    def candidate(artifact):
         evaluation = Evaluation.model_validate_json((artifact.folder / "evaluation.json").read_bytes())
         return Candidate(
             digest=artifact.digest,
@@ -86,7 +76,7 @@ def candidate_of() -> Callable[[Artifact], Candidate]:
 
 
 @pytest.fixture(scope="session")
-def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation: MakeEvaluation) -> Artifact:
+def untrained_artifact(tmp_path_factory, make_evaluation):
     """A sealed release of three classes, right in form; its network was never trained."""
     # Torch takes seconds to import, and most tests do without it.
     import torch
@@ -175,7 +165,7 @@ def untrained_artifact(tmp_path_factory: pytest.TempPathFactory, make_evaluation
 
 
 @pytest.fixture(scope="session")
-def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+def localized_artifact(untrained_artifact, tmp_path_factory):
     """The untrained release with a localizer of random weights; to its gate nothing is real."""
     import torch
     from safetensors.torch import save_file
@@ -192,7 +182,7 @@ def localized_artifact(untrained_artifact: Artifact, tmp_path_factory: pytest.Te
     px = untrained_artifact.manifest.contract.crop_plan.crop_px
     rng = np.random.default_rng(0)
 
-    def request(pictures: int, crops: int) -> dict[str, Any]:
+    def request(pictures, crops):
         rows = rng.integers(0, 256, (pictures * crops, px, px, 3), np.uint8)
         return {"crops": rows, "of_picture": np.repeat(np.arange(pictures), crops)}
 
@@ -213,7 +203,7 @@ LENGTHS = (7, 12)
 
 
 @pytest.fixture(scope="session")
-def scanned_artifact(localized_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+def scanned_artifact(localized_artifact, tmp_path_factory):
     """The release with a localizer and a scanner, both of random weights; to its gate nothing is real."""
     import torch
     from safetensors.torch import save_file

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 
-def picture(number: int) -> bytes:
+def picture(number):
     """Return a PNG of noise, another one for each number."""
     rng = np.random.default_rng(number)
     out = io.BytesIO()
@@ -19,7 +19,7 @@ def picture(number: int) -> bytes:
     return out.getvalue()
 
 
-def lay(folder: Path, files: dict[str, bytes]) -> Path:
+def lay(folder, files):
     """Write files by their paths below a folder, and return that."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ def lay(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def faceforensics(folder: Path) -> Path:
+def faceforensics(folder):
     """Lay out three pairs, one a split, with two methods."""
     pairs = {"train": ["000", "003"], "val": ["010", "013"], "test": ["020", "023"]}
     videos = [f"original_sequences/youtube/c23/videos/{name}.mp4" for pair in pairs.values() for name in pair]
@@ -41,7 +41,7 @@ def faceforensics(folder: Path) -> Path:
     return lay(folder, lists | _pictures(videos))
 
 
-def dfdc(folder: Path) -> Path:
+def dfdc(folder):
     """Lay out a part with two originals and a fake of each, and a test."""
     files = {
         "aa.mp4": {"label": "REAL", "original": None},
@@ -57,10 +57,10 @@ def dfdc(folder: Path) -> Path:
     return lay(folder, lists | _pictures(videos))
 
 
-def deepfakebench(folder: Path) -> Path:
+def deepfakebench(folder):
     """Lay out a list whose videos are kept as pictures of their frames, by another machine's paths."""
 
-    def video(label: str, name: str, frames: int) -> dict[str, object]:
+    def video(label, name, frames):
         return {"label": label, "frames": [f"D:\\rgb\\{label}\\{name}\\{n}.png" for n in range(frames)]}
 
     named = {
@@ -85,7 +85,7 @@ def deepfakebench(folder: Path) -> Path:
     return lay(folder, lists | _pictures(frames))
 
 
-def forgerynet(folder: Path) -> Path:
+def forgerynet(folder):
     """Lay out pictures of two directories of forgeries and one of reals, for training and validation."""
     files: dict[str, bytes] = {}
     for part, top in (("Training", "train_release"), ("Validation", "val_perturb_release")):
@@ -99,7 +99,7 @@ def forgerynet(folder: Path) -> Path:
     return lay(folder, files)
 
 
-def cddb(folder: Path) -> Path:
+def cddb(folder):
     """Lay out a generator's pictures, which stand alone, and frames of a face swap and of its target."""
     names = [
         f"gaugan/{part}/{kind}/{n}.png" for part in ("train", "val") for kind in _KINDS for n in range(2)
@@ -119,15 +119,15 @@ TREES: dict[str, Callable[[Path], Path]] = {
 }
 
 
-def _pictures(names: list[str]) -> dict[str, bytes]:
+def _pictures(names):
     return {name: picture(crc32(name.encode())) for name in names}
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> Callable[[str], Path]:
+def published(tmp_path):
     """Write random weights of a timm model by its name: for RGB, with a thousand classes and a licence."""
 
-    def published(name: str) -> Path:
+    def published(name):
         # Most processes that test load neither.
         import timm
         import torch

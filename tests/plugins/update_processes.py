@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import httpx
@@ -15,14 +14,14 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-def table_of() -> Iterator[Callable[[Mapping[str, str]], object]]:
+def table_of():
     """Opens the table of runs that an environment names."""
     from memory.database import open_engine
     from updater.runs import RunTable
 
     with contextlib.ExitStack() as ends:
 
-        def table_of(environment: Mapping[str, str]) -> RunTable:
+        def table_of(environment):
             engine = open_engine(environment["FORGEWATCH_UPDATER_DATABASE_URL"])
             ends.callback(engine.dispose)
             return RunTable(engine, lease_s=2, max_takeovers=1000)
@@ -31,11 +30,11 @@ def table_of() -> Iterator[Callable[[Mapping[str, str]], object]]:
 
 
 @pytest.fixture
-def start_process() -> Iterator[Callable[[Sequence[str], dict[str, str]], psutil.Popen]]:
+def start_process():
     """Starts a command in an environment; what is left of it at the end is killed."""
     with contextlib.ExitStack() as ends:
 
-        def start_process(command: Sequence[str], environment: dict[str, str]) -> psutil.Popen:
+        def start_process(command, environment):
             process = psutil.Popen(command, env=environment)
             ends.callback(kill, process)
             return process
@@ -43,7 +42,7 @@ def start_process() -> Iterator[Callable[[Sequence[str], dict[str, str]], psutil
         yield start_process
 
 
-def kill(process: psutil.Popen) -> None:
+def kill(process):
     """End a process and all that it started at once, as the kernel ends what is in a pod."""
     with contextlib.suppress(psutil.NoSuchProcess):
         for one in [process, *process.children(recursive=True)]:
@@ -51,7 +50,7 @@ def kill(process: psutil.Popen) -> None:
     process.wait()
 
 
-def awaited(found: Callable[[], T], process: psutil.Popen, timeout_s: float = 300) -> T:
+def awaited(found, process, timeout_s=300):
     """Poll until what is found is true, as long as the process lives; return that."""
     deadline = time.monotonic() + timeout_s
     while not (value := found()):
@@ -61,7 +60,7 @@ def awaited(found: Callable[[], T], process: psutil.Popen, timeout_s: float = 30
     return value
 
 
-def approve(url: str, digest: str) -> None:
+def approve(url, digest):
     """Approve the candidate by its evaluation, over the API. Raises httpx.HTTPError."""
     (found,) = [
         Candidate.model_validate(one["candidate"])

@@ -26,7 +26,6 @@ from updater.candidate.reference_set import (
     equal_shares,
     make_reference,
 )
-from updater.candidate.source_thresholds import source_thresholds
 from updater.candidate.thresholds import (
     TARGETS,
     LiveCalls,
@@ -34,6 +33,7 @@ from updater.candidate.thresholds import (
     fake_threshold,
     keeping_fake,
     keeping_known,
+    source_thresholds,
     unknown_threshold,
     video_unknown_threshold,
 )

@@ -77,11 +77,7 @@ class GateInputs:
 
 
 def output_of(
-    network: Network,
-    items: LabelledCrops,
-    device: torch.device,
-    stage: str,
-    progress: Progress,
+    network: Network, items: LabelledCrops, device: torch.device, stage: str, progress: Progress
 ) -> NetworkOutput:
     """Return what the network says of each whole item, on the CPU.
 

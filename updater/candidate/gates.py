@@ -209,7 +209,7 @@ def _bound_gate(
     at_least: bool = False,
 ) -> Gate:
     """wanted: groups by which it would be decided, those of the interval among them."""
-    gate = Gate(name=name, value=_number(value), bound=bound, holds=False)
+    gate = Gate(name=name, value=value if math.isfinite(value) else None, bound=bound, holds=False)
     if interval is None:
         return gate
     low, high, groups = _round_off(interval[0]), _round_off(interval[1]), interval[2]
@@ -240,10 +240,6 @@ def _as_finding(gate: Gate, evaluation: Evaluation) -> Gate:
     if gate.value is None:
         mending = NOT_MEASURED
     return gate.model_copy(update={"items": items[:ITEMS_SHOWN], "mends": mending})
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _round_off(value: float) -> float:

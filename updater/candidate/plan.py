@@ -141,6 +141,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
             f" {settings.learner}: set {learner}, or begin with an empty ledger, to learn release 0 anew"
         )
     architecture = manifest.architecture if manifest else _architecture(settings, crop_px)
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
     return CandidatePlan(
         classes=classes,
         new=new,
@@ -152,7 +153,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         recipe=recipe_of(settings, UPDATE if parent else FIRST, len(chosen.train)),
         without=settings.without_kinds,
         seed=settings.seed,
-        device=_device(settings),
+        device=torch.device(auto if settings.device == "auto" else settings.device),
         localizer_steps=settings.localizer_steps,
         scanner_steps=settings.scanner_steps,
         expert_logits=settings.work_dir / FROZEN,
@@ -184,12 +185,6 @@ def _only(items: LabelledCrops, classes: tuple[str, ...]) -> LabelledCrops:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {split}" for split, count in counts.items())
-
-
-def _device(settings: UpdaterSettings) -> torch.device:
-    if settings.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(settings.device)
 
 
 def load_parent(artifact: Artifact) -> Parent:

@@ -83,10 +83,7 @@ def _put(
     asked: Request = {CROPS: shown[:_PROBE_FRAMES]}
     crop_px = plan.crop_plan.crop_px
     contract = ScanContract(
-        crop_px=crop_px,
-        threshold=threshold,
-        reals_told=false_alarm_rate(held, threshold),
-        reals=len(held),
+        crop_px=crop_px, threshold=threshold, reals_told=false_alarm_rate(held, threshold), reals=len(held)
     )
     graph = ScannerGraph(scanner, crop_px)
     return put_graph(folder, SCANNER, graph, scanner, contract, [asked, {CROPS: shown}])

@@ -18,14 +18,7 @@ from updater.filters import Picture
 # SVT-AV1 prints what it does, unless told to print errors alone.
 os.environ.setdefault("SVT_LOG", "1")
 
-CONTAINERS = {
-    ".mp4": "mp4",
-    ".m4v": "mp4",
-    ".mov": "mov",
-    ".mkv": "matroska",
-    ".webm": "webm",
-    ".avi": "avi",
-}
+CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
 """FFmpeg's containers by how a file's name ends."""
 
 

@@ -60,12 +60,7 @@ def picture_plan_of(memory: MemorySettings, view: Literal["crop", "resize"]) -> 
 
 
 def make(
-    name: str,
-    recipe: Layout,
-    view: Literal["crop", "resize"],
-    side_px: int,
-    licence: str | None,
-    path: Path,
+    name: str, recipe: Layout, view: Literal["crop", "resize"], side_px: int, licence: str | None, path: Path
 ) -> Expert:
     """Write the expert's ONNX file to path, checked, and proven where it is made of a checkpoint.
 

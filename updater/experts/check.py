@@ -6,8 +6,6 @@ costs follows from the number of rows alone, which the child tries.
 """
 
 import json
-import os
-import resource
 import signal
 import subprocess
 import sys
@@ -24,15 +22,19 @@ from detector.release.artifact import sha256_of
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
 from detector.release.tensors import OPERATORS, OPSET, ROWS, ModelOutput, conform
 from detector.serving.session import open_graph
+from updater.limited_session import (
+    MEMORY_BYTES,
+    MOST_PIXELS,
+    child_environment,
+    limit_process,
+    trial_pictures,
+)
 
 MAX_BYTES = 2**30
 """of a file: deploy takes none larger"""
-MEMORY_BYTES = 2 * 2**30
-"""of the child, beside four times the file: what a decoder's host has"""
 PROCESSOR_S, WALL_S = 600, 1800
 _EVERY_COUNT_S = 10.0
-_PICTURES, _FLAT_ROWS, _MOST_PIXELS = 64, 8, 64 * 512**2
-_SECRET = ("FORGEWATCH_", "AWS_")
+_FLAT_ROWS = 8
 _LEAST_OPSET = 11
 _KINDS = {int(TensorProto.UINT8): "uint8", int(TensorProto.FLOAT): "float32", int(TensorProto.INT64): "int64"}
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
@@ -65,7 +67,7 @@ def check_expert(path: Path, contract: ExpertContract, target: Path) -> ExpertCo
     try:
         child = subprocess.run(  # noqa: S603 - our own module
             command,
-            env={name: value for name, value in os.environ.items() if not name.startswith(_SECRET)},
+            env=child_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=WALL_S,
@@ -91,13 +93,7 @@ def _memory(path: Path) -> int:
 
 def main(path: Path, target: Path, contract: ExpertContract) -> None:
     """Be the child: print as JSON what is wrong with the file, or null where it was written to target."""
-    for limit, value in (
-        (resource.RLIMIT_DATA, _memory(path)),
-        (resource.RLIMIT_CPU, PROCESSOR_S),
-        (resource.RLIMIT_FSIZE, MAX_BYTES),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(limit, (value, value))
+    limit_process(_memory(path), MAX_BYTES, PROCESSOR_S)
     problem = None
     try:
         _write(path, target, contract)
@@ -214,7 +210,7 @@ def _answers(path: Path, target: Path, contract: ExpertContract) -> None:
             if time.process_time() < until:
                 flat = np.broadcast_to(levels, (_FLAT_ROWS, *pictures.shape[1:]))
                 require_finite(path, logits_of(np.ascontiguousarray(flat)))
-        for count in _counts(min(len(pictures), _MOST_PIXELS // contract.side_px**2)):
+        for count in _counts(min(len(pictures), MOST_PIXELS // contract.side_px**2)):
             some = rng.permutation(len(pictures))[:count]
             worst = contract.differences({LOGIT: alone[some]}, logits_of(pictures[some]))[LOGIT]
             if worst > contract.tolerance(LOGIT):
@@ -240,20 +236,6 @@ def _counts(most: int) -> Iterator[int]:
     for count in range(most):
         if count not in (0, *first) and time.process_time() < until:
             yield count
-
-
-def trial_pictures(side_px: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Return what an expert is tried on, uint8 (64, S, S, 3): noise, flat pictures, edges, single pixels."""
-    rows, columns = np.indices((side_px, side_px), np.int32)[..., None]
-    flat = [0, 255, *rng.choice(np.arange(1, 255), 25, replace=False)]
-    colours = [[255 * (bits >> place & 1) for place in range(3)] for bits in range(1, 7)]
-    edges = [(rows + columns) % 2, rows % 2, columns * 2 >= side_px, rows + columns == 0, rows + columns > 0]
-    drawn = rng.integers(0, 256, (_PICTURES, side_px, side_px, 3), np.uint8)
-    for place, one in enumerate([*flat, *colours, *(255 * edge for edge in edges), 255 * rows // side_px]):
-        drawn[place] = one
-    drawn[-8:-4] = drawn[-8:-4] // 128 * 255
-    drawn[-4:] = drawn[-4:] // 16 + 120
-    return drawn
 
 
 def require_finite(named: Path, answer: ModelOutput) -> None:

@@ -41,7 +41,6 @@ from updater.training.fit import Checkpoint, Descent, TrainingStage, fit
 from updater.training.weights import Weights, put_backbone
 
 KINDS = {"0_real": False, "1_fake": True}
-_LAYOUT = "FAMILY/0_real/FILE and FAMILY/1_fake/FILE, as CDDB has them"
 _LEAST = 8
 """files of a kind, below which a family says nothing"""
 _MOST_CROPS = 4
@@ -69,7 +68,9 @@ def families_in(folder: Path) -> list[Family]:
         if min(map(len, files)) >= _LEAST:
             found.append(Family(place.name, (tuple(files[0]), tuple(files[1]))))
     if not found:
-        raise ExpertError(f"{folder} holds no {_LAYOUT}, {_LEAST} of each at least")
+        raise ExpertError(
+            f"{folder} holds no FAMILY/0_real/FILE and FAMILY/1_fake/FILE, {_LEAST} of each at least"
+        )
     if len(found) == 1:
         raise ExpertError(
             f"{folder} has the family {found[0].name} alone, and a whole family is held back to stop by: add"

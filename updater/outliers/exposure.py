@@ -45,11 +45,7 @@ class Exposure:
 
 
 def expose(
-    items: LabelledCrops,
-    count: int,
-    without: frozenset[str],
-    seed: int,
-    progress: Steps = no_steps,
+    items: LabelledCrops, count: int, without: frozenset[str], seed: int, progress: Steps = no_steps
 ) -> LabelledCrops:
     """Return `count` pseudo-forgeries of `items`, drawn with equal weight for each class.
 
@@ -65,9 +61,7 @@ def expose(
         for number in range(count):
             rows = slice(chosen.starts[number], chosen.starts[number + 1])
             yield forge_crops(
-                draws.SeedPurpose.FORGERIES.generator(seed, number),
-                chosen.crops[rows],
-                without,
+                draws.SeedPurpose.FORGERIES.generator(seed, number), chosen.crops[rows], without
             )
             progress(number + 1, count)
 

@@ -86,10 +86,7 @@ class LocalForgery(NamedTuple):
 
 
 def forge_locally(
-    rng: np.random.Generator,
-    crops: Picture,
-    without: frozenset[str],
-    share: tuple[float, float] = AREA,
+    rng: np.random.Generator, crops: Picture, without: frozenset[str], share: tuple[float, float] = AREA
 ) -> LocalForgery:
     """Tamper with the crops of one picture, uint8 [N, S, S, 3], by 1 to 3 operations, in part.
 

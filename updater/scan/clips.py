@@ -103,11 +103,7 @@ def smooth_path(rng: np.random.Generator, frames: int, reach_px: int) -> Moves:
 
 
 def forged_along(
-    rng: np.random.Generator,
-    frames: Picture,
-    segments: Sequence[Stretch],
-    moves: Moves,
-    forge: ForgeInPart,
+    rng: np.random.Generator, frames: Picture, segments: Sequence[Stretch], moves: Moves, forge: ForgeInPart
 ) -> Picture:
     """Forge the frames of some segments, uint8 [T, H, W, 3], in one region that moves by `moves`.
 

@@ -215,10 +215,7 @@ def library_clips(
 
 
 def real_clips(
-    videos: RealClips,
-    numbers: Sequence[int],
-    features: Features,
-    progress: Steps = no_steps,
+    videos: RealClips, numbers: Sequence[int], features: Features, progress: Steps = no_steps
 ) -> list[ScannedClip]:
     """Return some real videos as they are, as the head over time sees them."""
 

@@ -34,11 +34,7 @@ _RATE, _DECAY = 2e-3, 1e-2
 
 
 def train_scanner(
-    clips: Sequence[ScannedClip],
-    seed: int,
-    *,
-    epochs: int = EPOCHS,
-    progress: Steps = no_steps,
+    clips: Sequence[ScannedClip], seed: int, *, epochs: int = EPOCHS, progress: Steps = no_steps
 ) -> Scanner:
     """Train on clips, real ones among them; the same seed gives the same weights on one machine.
 

@@ -73,9 +73,7 @@ def log_priors(real: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def choose_shrinkage(
-    rows: NDArray[np.float64],
-    items: LabelledCrops,
-    statistics: Statistics,
+    rows: NDArray[np.float64], items: LabelledCrops, statistics: Statistics
 ) -> tuple[float, float]:
     """Return the shrinkage and the temperature at which left-out sources have the least cross-entropy.
 

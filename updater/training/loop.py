@@ -21,15 +21,7 @@ from updater.measures import part_whitening
 from updater.outliers.exposure import Exposure, expose
 from updater.training import schemes
 from updater.training.batches import Batch as Batch
-from updater.training.batches import (
-    PreparedBatch,
-    ahead,
-    at_once,
-    draw,
-    pass_batch,
-    ready_images,
-    ready_rows,
-)
+from updater.training.batches import PreparedBatch, ahead, at_once, draw, pass_batch, ready_images, ready_rows
 from updater.training.batches import TrainingSet as TrainingSet
 from updater.training.crop_rows import Rows, crop_features, forensic_rows, pool_rows
 from updater.training.fit import Checkpoint, Descent, TrainingStage, fit, one_thread, seed_draws
@@ -140,8 +132,7 @@ class Training:
         step, data, chances = self.step, self.data, draws.cumulative(weights)
         if rows is not None:
             return at_once(
-                lambda number: ready_rows(step, data, draw(step, data, chances, number, False), rows),
-                numbers,
+                lambda number: ready_rows(step, data, draw(step, data, chances, number, False), rows), numbers
             )
         return ahead(
             lambda number: ready_images(step, data, network, draw(step, data, chances, number, True)),

@@ -44,11 +44,7 @@ def smooth(smoothing: float) -> Entropy:
 
 
 def class_loss(
-    logits: Tensor,
-    target: Tensor,
-    fake: Tensor,
-    options: Options,
-    entropy: Entropy = F.cross_entropy,
+    logits: Tensor, target: Tensor, fake: Tensor, options: Options, entropy: Entropy = F.cross_entropy
 ) -> Tensor:
     """Return the classification loss, a scalar, over logits float32 [M, K] and targets int64 [M].
 

@@ -263,11 +263,7 @@ def _load(module: nn.Module, state: dict[str, Tensor], weights: Weights, optiona
         for k, v in state.items()
         if k in own and v.shape != own[k].shape
     ]
-    problems = [
-        *(f"it lacks {k}" for k in lacking),
-        *(f"it has {k}" for k in state if k not in own),
-        *wrong,
-    ]
+    problems = [*(f"it lacks {k}" for k in lacking), *(f"it has {k}" for k in state if k not in own), *wrong]
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise WeightsError(

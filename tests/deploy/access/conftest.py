@@ -1,19 +1,15 @@
 """A server where people have tokens, and a clock that a test sets."""
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import get_args
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine
 
 from deploy.access.roles import Person, Role, TokenRequest
 from deploy.access.tokens import Tokens
 from deploy.app import create_app
 from deploy.releases.ledger import Ledger
-from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from memory.database import open_engine
 
@@ -23,23 +19,23 @@ ROOT = Person("root", frozenset({"admin"}), "token")
 class Clock:
     """A time that stands still until it is moved."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
 
-    def __call__(self) -> datetime:
+    def __call__(self):
         return self.now
 
-    def go(self, **by: float) -> None:
+    def go(self, **by):
         self.now += timedelta(**by)
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock():
     return Clock()
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
+def engine(tmp_path):
     """A database with deploy's tables."""
     url = f"sqlite:///{tmp_path}/ledger.sqlite"
     Ledger(url).close()
@@ -49,22 +45,22 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def tokens(engine: Engine, clock: Clock) -> Tokens:
+def tokens(engine, clock):
     return Tokens(engine, DeploySettings(), clock)
 
 
 @pytest.fixture
-def give() -> Callable[..., str]:
+def give():
     """Gives somebody a token, and returns it."""
 
-    def give_token(tokens: Tokens, name: str, role: Role, days: int = 90) -> str:
+    def give_token(tokens, name, role, days=90):
         return tokens.add(TokenRequest(name=name, role=role, days=days), ROOT).token
 
     return give_token
 
 
 @pytest.fixture
-def bearers(services: Services, give: Callable[..., str]) -> dict[str, dict[str, str]]:
+def bearers(services, give):
     """By role, the header of somebody who has it."""
     tokens = services.access.tokens
     return {
@@ -75,7 +71,7 @@ def bearers(services: Services, give: Callable[..., str]) -> dict[str, dict[str,
 
 
 @pytest.fixture
-def stranger(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
+def stranger(settings, services):
     """Whom nothing names, on the server of `bearers`."""
     with TestClient(
         create_app(settings, services),

@@ -1,36 +1,30 @@
 """A terminal, and one with a server."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from deploy.cli.main import main
 from deploy.local.processes import free_port
 from deploy.releases import approval
-from deploy.server.services import Services
-from deploy.settings import DeploySettings
-from detector.release.artifact import Artifact
-from updater.records import Candidate
 
 
 class Terminal:
     """Runs commands as a person would, and keeps what they print."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, capsys):
         self._capsys = capsys
 
-    def ok(self, *arguments: str) -> str:
+    def ok(self, *arguments):
         code = main(arguments)
         captured = self._capsys.readouterr()
         assert code == 0, captured.err
         return captured.out
 
-    def json(self, *arguments: str) -> Any:
+    def json(self, *arguments):
         return json.loads(self.ok(*arguments, "--json").splitlines()[-1])
 
-    def fails(self, *arguments: str, code: int = 1) -> str:
+    def fails(self, *arguments, code=1):
         """One line on standard error and the exit code, or the test fails."""
         assert main(arguments) == code
         lines = self._capsys.readouterr().err.strip().splitlines()
@@ -40,28 +34,24 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(
-    settings: DeploySettings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Terminal:
+def terminal(settings, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", f"http://127.0.0.1:{free_port()}")
     return Terminal(capsys)
 
 
 @pytest.fixture
-def answered(served: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def answered(served, terminal, monkeypatch):
     """The terminal, with a server at the address that its settings name."""
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     return terminal
 
 
 @pytest.fixture
-def proposed(
-    services: Services, make_artifact: Callable[..., Artifact], candidate_of: Callable[..., Candidate]
-) -> Callable[..., Artifact]:
+def proposed(services, make_artifact, candidate_of):
     """Puts an artifact and proposes it, by the functions below the API."""
 
-    def put_and_propose(parent: Artifact | None = None, **figures: Any) -> Artifact:
+    def put_and_propose(parent=None, **figures):
         artifact = make_artifact(parent, **figures)
         for file in (*artifact.manifest.files, "manifest.json"):
             with services.artifacts.upload(artifact.digest, file) as upload:
@@ -77,10 +67,10 @@ def proposed(
 
 
 @pytest.fixture
-def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def fails(capsys):
     """Runs `forgewatch benchmark` and returns the one line that it ends with."""
 
-    def fails(*words: object, code: int = 1) -> str:
+    def fails(*words, code=1):
         assert main(["benchmark", *map(str, words)]) == code
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1, lines

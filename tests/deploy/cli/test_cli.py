@@ -80,6 +80,7 @@ def test_empty_lists_say_so(answered):
         (("verdicts",), "no broker answers"),
         (("send", "x.jpg"), "no broker answers"),
         (("import", "nowhere"), "no folder"),
+        (("try", "x.jpg"), "no folder: `forgewatch score FILE`"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_exit_code_1(answered, arguments, told):
@@ -95,7 +96,15 @@ def test_a_server_that_is_down_is_one_line(terminal, command):
 
 @pytest.mark.parametrize(
     "line",
-    ["nonsense", "approve", "status --nonsense", "label only-one", "label bcd234 x-0-1 blend", "undo x"],
+    [
+        "nonsense",
+        "approve",
+        "status --nonsense",
+        "label only-one",
+        "label bcd234 x-0-1 blend",
+        "undo x",
+        "dead-letters shows",
+    ],
 )
 def test_a_wrong_command_is_one_line_and_exit_code_2(terminal, line):
     terminal.fails(*line.split(), code=2)

@@ -4,11 +4,14 @@ import io
 import os
 import shutil
 import threading
+from collections import deque
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
+from itertools import repeat
 from pathlib import Path
-from unittest.mock import patch
+from types import SimpleNamespace
+from unittest.mock import Mock, patch
 
 import numpy as np
 import psutil
@@ -18,7 +21,7 @@ from rich.console import Console
 from verdicts import make_item, make_verdict
 
 from deploy.access.roles import Person, TokenRequest
-from deploy.demo import plan, release_zero
+from deploy.demo import plan, release_zero, run
 from deploy.demo.located import Answered, AnsweredClip
 from deploy.demo.operator import Operator, OperatorError
 from deploy.demo.pictures import (
@@ -311,3 +314,13 @@ def test_a_clip_that_was_not_scanned_is_shown_by_its_frames_alone():
         timeline_sheet([ShownClip(GREY_CLIP, bare)]).height
         < timeline_sheet([shown_clip(0, "blended", "real")]).height
     )
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt, SystemExit, OperatorError])
+def test_however_the_approval_ends_the_stream_beside_it_ends(monkeypatch, ended):
+    monkeypatch.setattr(run, "_failures", lambda _: 0)
+    traffic = SimpleNamespace(verdicts={}, send=lambda samples, *_, **__: deque(samples, maxlen=0))
+    operator = SimpleNamespace(approve_newest=Mock(side_effect=ended))
+    with pytest.raises(ended):
+        run.swap(None, traffic, operator, repeat(None), "")
+    assert not [thread for thread in threading.enumerate() if thread.name == "sender"]

@@ -1,27 +1,21 @@
 """Two releases, of which the second goes back to the first, with the labels that taught them."""
 
-from collections.abc import Callable
-
 import pytest
-from fastapi.testclient import TestClient
 from lineage_story import MEDIA, Story, exemplar, line
 from verdicts import make_item, make_verdict
 
-from deploy.server.services import Services
-from detector.records import Neighbour, Verdict
-from detector.release.artifact import Artifact
+from detector.records import Neighbour
 from ingest.records import InRecord
 from memory.labels import label
 from memory.rows import insert_rows
 from memory.verdict_index import note_verdicts
-from updater.records import Candidate
 
 
 @pytest.fixture
-def note(services: Services) -> Callable[[Verdict], None]:
+def note(services):
     """Writes where a verdict lies, at the offset of its item."""
 
-    def write(verdict: Verdict) -> None:
+    def write(verdict):
         at, at_ms = verdict.item.offset, 1_700_000_000_000 + verdict.item.offset
         record = InRecord("forgewatch.verdicts", 0, at, at_ms, None, b"", ())
         with services.memory.write_unversioned() as connection:
@@ -31,12 +25,10 @@ def note(services: Services) -> Callable[[Verdict], None]:
 
 
 @pytest.fixture
-def go_live(
-    http: TestClient, propose: Callable[[Artifact], None], candidate_of: Callable[[Artifact], Candidate]
-) -> Callable[[Artifact, str], None]:
+def go_live(http, propose, candidate_of):
     """Proposes an artifact and takes it live, approved by a person."""
 
-    def take(artifact: Artifact, by: str) -> None:
+    def take(artifact, by):
         propose(artifact)
         body = {"evaluation_digest": candidate_of(artifact).evaluation_digest}
         path = f"/releases/{artifact.digest}/approve"
@@ -47,12 +39,7 @@ def go_live(
 
 
 @pytest.fixture
-def story(
-    services: Services,
-    make_artifact: Callable[..., Artifact],
-    go_live: Callable[[Artifact, str], None],
-    note: Callable[[Verdict], None],
-) -> Story:
+def story(services, make_artifact, go_live, note):
     """Label 1, by bea: real, of a trip. Label 2, by cem: blend, off the web. Label 3, by bea: upsampling."""
     with services.memory.write() as connection:
         insert_rows(connection, [exemplar(n, "trip" if n < 3 else "web") for n in range(1, 6)])

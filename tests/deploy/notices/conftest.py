@@ -2,8 +2,8 @@
 
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from deploy.notice_records import Form, Webhook
+from deploy.notice_records import Webhook
 from deploy.notices.notices import Notices
 from deploy.notices.sender import Sender
 from deploy.record.chain import Act
-from deploy.record.record import Record
 
 PATIENCE_S = 60.0
 KEY = bytes(range(32))
@@ -36,24 +35,24 @@ class Receiver:
     changed: threading.Condition = field(default_factory=threading.Condition)
     over: threading.Event = field(default_factory=threading.Event)
 
-    def webhook(self, path: str = "/take", form: Form = "cloudevents") -> Webhook:
+    def webhook(self, path="/take", form="cloudevents"):
         return Webhook(url=SecretStr(f"http://127.0.0.1:{self.port}{path}"), form=form)
 
-    def until(self, true: Callable[[], bool]) -> None:
+    def until(self, true):
         with self.changed:
             assert self.changed.wait_for(true, PATIENCE_S)
 
-    def until_got(self, count: int) -> None:
+    def until_got(self, count):
         self.until(lambda: len(self.got) >= count)
 
     @property
-    def ids(self) -> list[str]:
+    def ids(self):
         return [headers["webhook-id"] for _, headers, _ in self.got]
 
 
-def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
+def _handler(receiver):
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             with receiver.changed:
@@ -71,7 +70,7 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
             elif answer == "drip":
                 self._drip()
 
-        def _drip(self) -> None:
+        def _drip(self):
             self.wfile.write(b"HTTP/1.1 200 OK\r\nx: ")
             while not receiver.over.wait(0.02):
                 try:
@@ -79,22 +78,22 @@ def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
                 except OSError:
                     return
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Say nothing."""
 
     return Handler
 
 
 @pytest.fixture
-def make_receiver() -> Iterator[Callable[[], Receiver]]:
+def make_receiver():
     opened: list[tuple[Receiver, ThreadingHTTPServer, threading.Thread]] = []
 
-    def make() -> Receiver:
+    def make():
         receiver = Receiver()
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(receiver))
         receiver.port = server.server_port
 
-        def secure(certificate: Path, key: Path) -> None:
+        def secure(certificate, key):
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate, key)
             server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -114,14 +113,12 @@ def make_receiver() -> Iterator[Callable[[], Receiver]]:
 
 
 @pytest.fixture
-def receiver(make_receiver: Callable[[], Receiver]) -> Receiver:
+def receiver(make_receiver):
     return make_receiver()
 
 
 @contextmanager
-def _telling(
-    record: Record, *webhooks: Webhook, try_s: float = 10.0, authorities: Path | None = None
-) -> Iterator[Notices]:
+def _telling(record, *webhooks, try_s=10.0, authorities=None):
     senders = [
         Sender(record, number, webhook, KEY, interval_s=0.01, try_s=try_s)
         for number, webhook in enumerate(webhooks, 1)
@@ -131,12 +128,12 @@ def _telling(
 
 
 @pytest.fixture
-def telling() -> Callable[..., AbstractContextManager[Notices]]:
+def telling():
     """Tells webhooks of a record while it is entered: `telling(record, *webhooks, try_s=10)`."""
     return _telling
 
 
-def put_acts(record: Record, count: int) -> list[str]:
+def put_acts(record, count):
     """Put acts on record that webhooks are told of, one a transaction; return their ids."""
     for number in range(count):
         record.append(Act("ada", "approve", f"{number:012}{0:052}"), Act("ada", "label", "label 1"))
@@ -144,10 +141,10 @@ def put_acts(record: Record, count: int) -> list[str]:
 
 
 @pytest.fixture
-def act_in() -> Callable[[Record, int], list[str]]:
+def act_in():
     return put_acts
 
 
 @pytest.fixture
-def act(record: Record) -> Callable[[int], list[str]]:
+def act(record):
     return lambda count: put_acts(record, count)

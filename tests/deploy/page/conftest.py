@@ -3,17 +3,15 @@
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from httpx import Response
 from sqlalchemy import insert
 
 from deploy.app import create_app
@@ -23,14 +21,12 @@ from deploy.releases.standing import replay
 from deploy.rollouts import controller
 from deploy.server import releases
 from deploy.server.services import Services
-from deploy.settings import DeploySettings
 from detector.records import Comparison, ReleaseVerdict, in_share
 from detector.release.artifact import MANIFEST, Artifact
 from detector.release.manifest import FEATURE_VERSION
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters
-from updater.records import Candidate
 
 Fill = Callable[..., list[str]]
 
@@ -38,7 +34,7 @@ Fill = Callable[..., list[str]]
 class Browser(TestClient):
     """Sends forms as a page has them: with where it comes from, and with the token that it bears."""
 
-    def submit(self, path: str, **fields: Any) -> Response:
+    def submit(self, path, **fields):
         """Send the form of this view."""
         held = re.search('name="form_token" value="([0-9a-f]+)"', self.get(path).text)
         assert held is not None
@@ -46,7 +42,7 @@ class Browser(TestClient):
 
 
 @pytest.fixture
-def page(settings: DeploySettings, services: Services, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+def page(settings, services, monkeypatch):
     """What a browser sees."""
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
     base = "http://127.0.0.1:8700"
@@ -57,10 +53,10 @@ def page(settings: DeploySettings, services: Services, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def fill(services: Services) -> Fill:
+def fill(services):
     """Puts a cluster of unknown items into the memory; returns their ids."""
 
-    def put(name: str, count: int, source: str = "camera-7", place: int = 0) -> list[str]:
+    def put(name, count, source="camera-7", place=0):
         rng = np.random.default_rng(len(name) + count)
         ids = [f"forgewatch.media-{place}-{number}" for number in range(count)]
         with services.memory.write() as connection:
@@ -73,12 +69,10 @@ def fill(services: Services) -> Fill:
 
 
 @pytest.fixture
-def proposed(
-    services: Services, make_artifact: Callable[..., Artifact], candidate_of: Callable[..., Candidate]
-) -> Callable[..., Artifact]:
+def proposed(services, make_artifact, candidate_of):
     """Proposes an artifact as the updater would."""
 
-    def propose(requested_by: str | None = None, **figures: Any) -> Artifact:
+    def propose(requested_by=None, **figures):
         artifact = make_artifact(**figures)
         for name in (*artifact.manifest.files, MANIFEST):
             with services.artifacts.upload(artifact.digest, name) as upload:
@@ -108,7 +102,7 @@ class OnTrial:
     slow: bool = False
     """the topic gives nothing yet"""
 
-    def compare(self, champion: str, challenger: str, count: int, source: str = "camera") -> None:
+    def compare(self, champion, challenger, count, source="camera"):
         """Let detectors write so many shared items of which both said this, one every 10 seconds."""
         shared = (n for n in itertools.count(self._items) if in_share(self._id(n), 0.25))
         for number in itertools.islice(shared, count):
@@ -128,11 +122,11 @@ class OnTrial:
 
     _items: int = 0
 
-    def _id(self, number: int) -> str:
+    def _id(self, number):
         return f"{self.services.ingest.media_topic}-0-{number}"
 
 
-def said(release: str, what: str) -> ReleaseVerdict:
+def said(release, what):
     """What a release says in one word: real, unknown, error, or a family."""
     if what == "error":
         return ReleaseVerdict(release=release, error="it does not answer", model_s=0.1)
@@ -151,10 +145,10 @@ def said(release: str, what: str) -> ReleaseVerdict:
 
 
 @pytest.fixture
-def begin_rollout(services: Services, monkeypatch: pytest.MonkeyPatch) -> Callable[..., OnTrial]:
+def begin_rollout(services, monkeypatch):
     """Begins the rollout of a proposed release against the live one."""
 
-    def begin(champion: Artifact, challenger: Artifact) -> OnTrial:
+    def begin(champion, challenger):
         approve(services, challenger)
         began = replay(services.ledger.events()).trial
         assert began is not None
@@ -169,16 +163,14 @@ def begin_rollout(services: Services, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 
 @pytest.fixture
-def on_trial(
-    services: Services, proposed: Callable[..., Artifact], begin_rollout: Callable[..., OnTrial]
-) -> OnTrial:
+def on_trial(services, proposed, begin_rollout):
     """A rollout in shadow, of a release that learnt `resampled` and that ann asked for."""
     champion = proposed()
     approve(services, champion)
     return begin_rollout(champion, proposed("ann", parent=champion, new=("resampled",)))
 
 
-def approve(services: Services, artifact: Artifact, plan: str = "25,5,25,100") -> None:
+def approve(services, artifact, plan="25,5,25,100"):
     """Approve a release, by a plan with steps unless told; the first is live then."""
     candidate = replay(services.ledger.events()).releases[artifact.digest].candidate
     accept = {finding.name: "known" for finding in candidate.findings}
@@ -189,25 +181,25 @@ def approve(services: Services, artifact: Artifact, plan: str = "25,5,25,100") -
 class _Topic:
     """The reader of a topic that lies in memory."""
 
-    def __init__(self, trial: OnTrial, *_: object) -> None:
+    def __init__(self, trial, *_):
         self._trial, self._next = trial, 0
 
-    def poll(self) -> Iterator[tuple[bytes, list[tuple[str, bytes]], float]]:
+    def poll(self):
         new = [] if self._trial.slow else self._trial.written[self._next :]
         self._next += len(new)
         return iter(new)
 
-    def has_item(self, id: str) -> bool:
+    def has_item(self, id):
         return True
 
-    def read_until(self, now_s: float) -> tuple[float, bool]:
+    def read_until(self, now_s):
         ended_s = self._trial.began_s + 10.0 * self._next + 2  # all units before have ended
         return ended_s, not self._trial.slow
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
-def _row(services: Services, name: str, source: str, rng: np.random.Generator) -> NewRow:
+def _row(services, name, source, rng):
     crops = rng.integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
     exemplar = Exemplar(
         id=name,

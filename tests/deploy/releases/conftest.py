@@ -1,10 +1,7 @@
 """A history of releases that grows wish by wish, by the same rules as the server's."""
 
 import hashlib
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +9,7 @@ from deploy.release_records import Approve, TakeOut
 from deploy.releases import approval
 from deploy.releases.evidence import Evidence
 from deploy.releases.four_eyes import ApprovalError, Terms
-from deploy.releases.ledger import Event, Move
+from deploy.releases.ledger import Event
 from deploy.releases.standing import replay
 from deploy.rollout_records import Plan
 from updater.records import Candidate, Evaluation
@@ -25,7 +22,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 class History:
     """Events, and what somebody may wish next. A wish that the rules refuse changes nothing."""
 
-    def __init__(self, make_evaluation: Callable[..., Evaluation]) -> None:
+    def __init__(self, make_evaluation):
         self._make_evaluation = make_evaluation
         self._evaluations: dict[str, bytes] = {}
         self.bounds = UpdaterSettings()
@@ -39,7 +36,7 @@ class History:
         self.named = 0.9
         """of each family by the next candidate: too few are a finding"""
 
-    def candidate(self, digest: str, parent: str | None) -> Candidate:
+    def candidate(self, digest, parent):
         """The candidate of this digest as it was proposed, else one that was trained from `parent`."""
         if known := replay(self.events).releases.get(digest):
             return known.candidate
@@ -55,7 +52,7 @@ class History:
             gates=evaluation.gates,
         )
 
-    def evidence(self, digest: str) -> Evidence:
+    def evidence(self, digest):
         """What lies in the store: the bytes of the candidate."""
         written = self._evaluations.get(digest, b"")
         evaluation_digest = hashlib.sha256(written).hexdigest()
@@ -65,28 +62,19 @@ class History:
             parent = Evaluation.model_validate_json(written).parent
         return Evidence(digest, evaluation_digest, parent, CLASSES, written, snapshot="5" * 64)
 
-    def approve(
-        self,
-        digest: str,
-        actor: str = "ada",
-        *,
-        labelled: int = 0,
-        evidence: Evidence | None = None,
-        plan: Plan | None = None,
-        **wanted: Any,
-    ) -> list[Move]:
+    def approve(self, digest, actor="ada", *, labelled=0, evidence=None, plan=None, **wanted):
         """What the rules answer to an approval of what lies in the store; wanted: fields of Approve."""
         found = self.evidence(digest)
         given = Approve(**{"evaluation_digest": found.evaluation_digest, "promote": False} | wanted)
         about = (self.bounds, actor, labelled, self.terms, self.now, plan)
         return approval.approve(self.events, digest, given, evidence or found, *about)
 
-    def promote(self, digest: str, evidence: Evidence | None = None) -> list[Move]:
+    def promote(self, digest, evidence=None):
         """What the rules answer to a wish to take a release live."""
         found = evidence or self.evidence(digest)
         return approval.promote(self.events, digest, found, "ada", self.terms, self.now)
 
-    def moves(self, action: str, digest: str, parent: str | None = None) -> list[Move]:
+    def moves(self, action, digest, parent=None):
         """What the rules answer to a wish; raises ApprovalError."""
         match action:
             case "propose":
@@ -106,7 +94,7 @@ class History:
                 _, back = approval.to_take_out(self.events, None)
                 return approval.rollback(self.events, wanted, self.evidence(back.digest), "ada")
 
-    def wish(self, action: str, digest: str, parent: str | None = None) -> bool:
+    def wish(self, action, digest, parent=None):
         """Do it if the rules allow it; returns whether something was written."""
         try:
             moves = self.moves(action, digest, parent)
@@ -115,7 +103,7 @@ class History:
         self.force(*moves)
         return bool(moves)
 
-    def force(self, *moves: Move, at: datetime | None = None) -> None:
+    def force(self, *moves, at=None):
         """Write what no rule was asked about, now where nothing else is said."""
         for move in moves:
             number = len(self.events) + 1
@@ -123,10 +111,10 @@ class History:
 
 
 @pytest.fixture(scope="session")
-def new_history(make_evaluation: Callable[..., Evaluation]) -> Callable[..., History]:
+def new_history(make_evaluation):
     """Makes a history of these wishes."""
 
-    def make(*wishes: tuple[str, ...]) -> History:
+    def make(*wishes):
         history = History(make_evaluation)
         for wish in wishes:
             history.wish(*wish)
@@ -136,6 +124,6 @@ def new_history(make_evaluation: Callable[..., Evaluation]) -> Callable[..., His
 
 
 @pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request, tmp_path):
     """Where a store of artifacts may lie."""
     return str(tmp_path / "store") if request.param == "folder" else request.getfixturevalue("bucket")

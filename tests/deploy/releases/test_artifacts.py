@@ -3,10 +3,12 @@
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from onnx import StringStringEntryProto, TensorProto, helper
 
@@ -21,6 +23,9 @@ from deploy.releases.artifacts import (
 from detector.release.artifact import DETECTOR, FILES, MANIFEST, SCANNER, WEIGHTS, Artifact, seal
 from memory.crops import object_store
 from memory.crops.object_store import ObjectStore
+from tests.deploy.conftest import small_model
+from updater import limited_session
+from updater.limited_session import GraphError, LimitedSession
 
 MAX_BYTES = 2**26
 
@@ -88,6 +93,45 @@ def test_a_release_has_listed_operators_alone_in_each_of_its_graphs(request, tmp
     (folder / graph.model).write_bytes(helper.make_model(made).SerializeToString())
     with pytest.raises(ArtifactRefusedError, match=f"{graph.model} has .*{why}"):
         put(store, seal(folder, artifact.manifest))
+
+
+LARGE = """most = ReduceMax<keepdims=0>(levels) brightest = Cast<to=7>(most) side = Mul(brightest, large)
+    shape = Concat<axis=0>(side, large) zeros = ConstantOfShape(shape) ones = Cos(zeros)
+    cost = ReduceMax<keepdims=0>(ones)"""
+LONG = """shape = Concat<axis=0>(large, large) zeros = ConstantOfShape(shape)
+    most = ReduceMax<keepdims=0>(level) rows = Add(zeros, most)
+    product = MatMul(rows, rows) cost = ReduceMax<keepdims=0>(product)"""
+
+
+def costly(artifact, nodes):
+    (artifact.folder / DETECTOR.model).write_bytes(small_model(len(artifact.manifest.classes), nodes))
+    return seal(artifact.folder, artifact.manifest)
+
+
+@pytest.mark.parametrize("nodes", [LARGE, LONG], ids=["more memory the brighter", "one operator of minutes"])
+def test_a_release_that_does_not_answer_within_limits_is_refused_and_the_next_one_is_taken(
+    tmp_path, make_artifact, monkeypatch, nodes
+):
+    monkeypatch.setattr(limited_session, "_WALL_S", 20)
+    store = ArtifactStore(str(tmp_path / "store"), MAX_BYTES)
+    artifact = costly(make_artifact(), nodes)
+    with pytest.raises(ArtifactRefusedError, match=r"^the release fails its trial: ") as refusal:
+        put(store, artifact)
+    assert "\n" not in str(refusal.value)
+    with pytest.raises(ArtifactMissingError):
+        store.evidence(artifact.digest)
+    put(store, good := make_artifact())
+    assert is_whole(store, good)
+
+
+def test_a_graph_that_fails_at_one_picture_answers_for_the_next(make_artifact):
+    artifact = costly(make_artifact(), LARGE)
+    one = {"crops": np.zeros((1, 128, 128, 3), np.uint8), "pooling": np.ones((1, 1), np.float32)}
+    with closing(LimitedSession(artifact, threads=1)) as session:
+        for _ in range(2):
+            with pytest.raises(GraphError):
+                session.score({**one, "crops": one["crops"] + 200})
+            assert session.score({**one, "crops": one["crops"] + 1})["novelty"] == 1
 
 
 def test_a_large_artifact_goes_in_parts(store, make_artifact):

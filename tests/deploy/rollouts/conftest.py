@@ -12,7 +12,7 @@ CHAMPION, CHALLENGER = "a" * 64, "b" * 64
 BEGAN = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
 
-def said(release: str, what: str, sure: float = 0.95, model_s: float = 0.1) -> ReleaseVerdict:
+def said(release, what, sure=0.95, model_s=0.1):
     """What a release says in one word: real, unknown, error, or a family."""
     if what == "error":
         return ReleaseVerdict(release=release, error="it does not answer", model_s=model_s)
@@ -33,18 +33,10 @@ Compared = Callable[..., Comparison]
 
 
 @pytest.fixture
-def compared() -> Compared:
+def compared():
     """Makes a comparison: the item's number, what both said, its source, and fields of the two."""
 
-    def make(
-        number: int,
-        champion: str,
-        challenger: str,
-        source: str = "camera",
-        answered: str = "champion",
-        rollout: int = 0,
-        **by: float,
-    ) -> Comparison:
+    def make(number, champion, challenger, source="camera", answered="champion", rollout=0, **by):
         return Comparison.model_validate(
             {
                 "id": f"forgewatch.media-0-{number}",
@@ -61,6 +53,6 @@ def compared() -> Compared:
 
 
 @pytest.fixture
-def trial() -> Trial:
+def trial():
     """A rollout that began at noon, in shadow."""
     return Trial(release=CHALLENGER, champion=CHAMPION, plan=Plan(), began=BEGAN, since=BEGAN)

@@ -9,8 +9,7 @@ from detector.release.manifest import GateParameters, Term
 from updater.candidate.calibrate import fit_gate
 from updater.candidate.evaluate import labels_of, unknown_scores
 from updater.candidate.gate_inputs import GateInputs
-from updater.candidate.source_thresholds import source_thresholds
-from updater.candidate.thresholds import TARGETS, LiveCalls
+from updater.candidate.thresholds import TARGETS, LiveCalls, source_thresholds
 
 POOLED = GateParameters(
     terms={"energy": Term(median=0, scale=1, weight=1)}, clip=6, unknown_threshold=3, fake_threshold=0.5

@@ -27,10 +27,7 @@ def upgrade() -> None:
         sa.Column("bound", sa.Text),
         sa.Column("rollout", sa.Text),
     )
-    identity = op.create_table(
-        "deploy_ledger_identity",
-        sa.Column("id", sa.String(32), primary_key=True),
-    )
+    identity = op.create_table("deploy_ledger_identity", sa.Column("id", sa.String(32), primary_key=True))
     op.create_table(
         "deploy_record",
         sa.Column("sequence", sa.Integer, primary_key=True, autoincrement=False),
