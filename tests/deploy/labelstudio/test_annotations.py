@@ -100,7 +100,7 @@ def test_what_is_no_export_is_one_line(content):
 
 
 def test_an_export_of_more_bytes_than_are_read_at_once_is_refused(monkeypatch):
-    monkeypatch.setattr("deploy.labelstudio.annotations.MAX_BYTES", 2)
+    monkeypatch.setattr("deploy.label_studio.MAX_BYTES", 2)
     assert read(b"[]", PROJECT).annotations == []
     with pytest.raises(NoExportError, match="more than 2 bytes"):
         read(b"[ ]", PROJECT)
