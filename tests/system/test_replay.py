@@ -9,8 +9,8 @@ import pytest
 from kafka import KafkaProducer
 from streams import all_of
 
+from deploy import dead_letters as replay_module
 from deploy.cli.main import main
-from deploy.dead_letters import replay as replay_module
 from deploy.layouts import all_topics
 from ingest.dead_letters import dead_letter
 from ingest.kafka import sink as sink_module

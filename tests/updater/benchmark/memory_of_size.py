@@ -25,7 +25,7 @@ from updater.benchmark.data.crops import join
 from updater.benchmark.data.tasks import Stream, Task
 from updater.benchmark.learners.methods import LEARNERS
 from updater.data import stored_rows
-from updater.training import loop, pools
+from updater.training import crop_rows, loop
 from updater.training.step import Options, Recipe, Step
 
 PLAN = CropPlan(crop_px=32)
@@ -68,7 +68,7 @@ def peak_of_update(images: int, setup: Setup, cache: Path | None) -> int:
         herd(features[np.array(own) == name], 50)
     del features
     LEARNERS[setup.learner](replace(step, previous=learnt))
-    scoring.calibrate(learnt, setup, task.train, task.calibration, seed=0).judge(task.test)
+    scoring.calibrate_model(learnt, setup, task.train, task.calibration, seed=0).judge(task.test)
     # `ru_maxrss` would begin with that of the parent.
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
@@ -78,7 +78,7 @@ def main() -> None:
     said, cache = Path(sys.argv[1]), Path(sys.argv[2]) if sys.argv[2:] else None
     torch.set_num_threads(1)
     stored_rows.MAX_HELD_BYTES = 2**18 if cache else 2**40
-    loop._WHITENED_ON = scoring.MAX_FITTED_ON = pools._ITEMS_AT_ONCE = PIECE
+    loop._WHITENED_ON = scoring.MAX_FITTED_ON = crop_rows._ITEMS_AT_ONCE = PIECE
     setup = Setup(architecture=Architecture(crop_px=32, width=8), options=Options(exposure="none"))
     # What the first run alone leaves behind does not count.
     peaks = [peak_of_update(images, setup, cache) for images in (500, 500, 8000)]

@@ -49,7 +49,7 @@ class StopError(Exception):
 def logits(learnt: TrainedModel, items):
     network = learnt.network
     rows = backbone_rows(network, items.crops, CPU)
-    return classify_items(network, rows, torch.from_numpy(items.crop_features), items.starts).logits
+    return classify_items(network, rows, items.crop_features, items.starts).logits
 
 
 @pytest.fixture(scope="module")
