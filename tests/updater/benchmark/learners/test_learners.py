@@ -147,7 +147,7 @@ def test_fosters_compression_is_four_times_its_codes_as_the_preset_says():
     ours = gradient(lambda logits: balanced_distillation(logits, TEACHER, weight), student)
     theirs = gradient(lambda logits: published_distillation(logits, wanted), student)
     torch.testing.assert_close(ours, 4 * theirs)
-    assert any("T^2 = 4" in difference for difference in PRESETS["opencil-foster"].differs)
+    assert any("T^2 = 4" in difference["text"] for difference in PRESETS["opencil-foster"].differs)
 
 
 def test_the_hinges_of_ber_vos_and_npos_are_its_codes():
@@ -164,8 +164,8 @@ def test_the_hinges_of_ber_vos_and_npos_are_its_codes():
 def test_what_differs_is_named_beside_each_preset(name):
     small, large = PRESETS[f"opencil-{name}"].differs, PRESETS[f"opencil-imagenet-{name}"].differs
     for differs in (small, large):
-        assert any("pictures are mixed" in difference for difference in differs)
-        assert any("clipped" in difference for difference in differs)
+        assert any("pictures are mixed" in difference["text"] for difference in differs)
+        assert any("clipped" in difference["text"] for difference in differs)
 
 
 LRCIL_RECIPE = replace(FIRST, backbone_steps=4, balanced_steps=4, batch=8, pseudo_share=0.2)
