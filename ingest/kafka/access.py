@@ -46,6 +46,7 @@ def kafka_options(settings: IngestSettings) -> dict[str, Any]:
     """
     tolerate_bad_batches(settings.max_record_bytes)
     complete_rejoins()
+    logging.getLogger("kafka.net.selector").addFilter(_is_no_race)
     options: dict[str, Any] = {
         "bootstrap_servers": settings.bootstrap_servers.split(","),
         "security_protocol": settings.security_protocol,
@@ -61,6 +62,11 @@ def kafka_options(settings: IngestSettings) -> dict[str, Any]:
     # The client takes neither a path nor a secret.
     plain = {n: v.get_secret_value() if isinstance(v, SecretStr) else v for n, v in options.items()}
     return {n: str(v) if isinstance(v, Path) else v for n, v in plain.items() if v is not None}
+
+
+def _is_no_race(record: logging.LogRecord) -> bool:
+    """Leave out a task that ends since its socket was closed meanwhile; kafka-python logs its traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], ValueError))
 
 
 _finds_reason = ConsumerCoordinator.need_rejoin
@@ -134,8 +140,7 @@ def outage(options: Mapping[str, Any], timeout_s: float) -> str | None:
     """
     problems = []
     for server in options["bootstrap_servers"]:
-        problem = _unreachable(server, timeout_s)
-        if problem is None:
+        if (problem := _unreachable(server, timeout_s)) is None:
             return None
         problems.append(f"{server}: {problem}")
     return f"no broker answers ({'; '.join(problems)})"
@@ -149,12 +154,10 @@ def require_entry(options: Mapping[str, Any], timeout_s: float) -> None:
     """
     refusals = []
     for server in options["bootstrap_servers"]:
-        if _unreachable(server, timeout_s) is not None:
-            continue
-        refusal = _refusal(server, options, timeout_s)
-        if refusal is None:
-            return
-        refusals.append(refusal)
+        if _unreachable(server, timeout_s) is None:
+            if (refusal := _refusal(server, options, timeout_s)) is None:
+                return
+            refusals.append(refusal)
     if refusals:
         raise BrokerRefusedError("; ".join(refusals))
 

@@ -3,9 +3,8 @@
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import uvicorn
@@ -16,7 +15,7 @@ from deploy.doctor.diagnosis import examine
 from deploy.local.processes import free_port
 from deploy.releases.ledger import Move
 from deploy.releases.publish import write_rollout
-from deploy.server.services import Services, open_services
+from deploy.server.services import open_services
 from deploy.settings import DeploySettings
 from detector import metrics
 from detector.records import RELEASES, Rollout
@@ -30,9 +29,7 @@ A, B = "a" * 64, "b" * 64
 
 
 @pytest.fixture
-def services(
-    settings: IngestSettings, make_topic: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Services]:
+def services(settings, make_topic, tmp_path, monkeypatch):
     """A server that answers, whose ledger and topic say that A is live; it looks at its topic when told."""
     monkeypatch.chdir(tmp_path)
     port = free_port()

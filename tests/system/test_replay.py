@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,20 +21,17 @@ from ingest.settings import IngestSettings
 pytestmark = pytest.mark.system
 
 LETTERS = 12
-Run = Callable[..., tuple[int, list[str], list[str]]]
 
 
 @pytest.fixture
-def forgewatch(
-    settings: IngestSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def forgewatch(settings, monkeypatch, capsys):
     """Runs a command on topics of this test; gives its exit code and the lines that it printed and warned."""
     ensure_topics(settings, all_topics(settings, 2))
     monkeypatch.setenv("FORGEWATCH_INGEST_BOOTSTRAP_SERVERS", settings.bootstrap_servers)
     monkeypatch.setenv("FORGEWATCH_INGEST_TOPIC_PREFIX", settings.topic_prefix)
     monkeypatch.setenv("COLUMNS", "250")
 
-    def run(*words: str) -> tuple[int, list[str], list[str]]:
+    def run(*words):
         code = main(["dlq", *words])
         printed = capsys.readouterr()
         return code, printed.out.splitlines(), printed.err.splitlines()
@@ -59,7 +55,7 @@ def send(producer: Any, record: OutRecord, partition: int) -> None:
 
 
 @pytest.fixture
-def refused(settings: IngestSettings, forgewatch: Run) -> list[InRecord]:
+def refused(settings, forgewatch):
     records = [
         InRecord(
             *(settings.media_topic, n % 2, n, 0, b"key %d" % n, b"bytes %d" % n),
@@ -150,7 +146,7 @@ def break_transactions(monkeypatch: pytest.MonkeyPatch, every: int, *, before_co
     return numbers
 
 
-def replay_until_done(forgewatch: Run) -> int:
+def replay_until_done(forgewatch):
     """Replay all again and again; returns how often that was broken off."""
     broken = 0
     while "the line broke" in (forgewatch("replay", "--all")[2] or [""])[-1]:

@@ -194,9 +194,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(
-    settings: IngestSettings, untrained_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Scene]:
+def scene(settings, untrained_artifact, tmp_path, monkeypatch):
     # A busy machine is no fault of the challenger's.
     monkeypatch.setattr("detector.challenger._LEAST_PATIENCE_S", 60.0)
     monkeypatch.setattr("detector.worker._MOST_LAG_S", 600.0)

@@ -102,9 +102,7 @@ def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_l
     assert (kept.trace, kept.parent) == (GOOD, scored.id)
 
 
-def memory_remembers(
-    broker: str, ingest: IngestSettings, settings: DetectorSettings, tmp_path: Path, name: str
-) -> dict[str, Any]:
+def memory_remembers(broker, ingest, settings, tmp_path, name):
     """Run a real memory process until it has remembered something; returns what it logged of it."""
     environment = {
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": broker,

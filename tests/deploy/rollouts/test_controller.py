@@ -144,12 +144,12 @@ def both_at_once(ledger: Ledger) -> None:
     meet = threading.Barrier(2)
 
     def found(digest: str) -> Stored:
-        meet.wait(10)
+        meet.wait(120)
         return stored(digest)
 
     with ThreadPoolExecutor(2) as pool:
         for ticked in [pool.submit(new(ledger, found).tick) for _ in range(2)]:
-            ticked.result(20)
+            ticked.result(300)
 
 
 def test_two_servers_that_conduct_at_once_make_one_move(ledger, topic, compared):

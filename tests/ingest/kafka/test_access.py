@@ -1,3 +1,4 @@
+import logging
 import os
 import signal
 import socket
@@ -18,9 +19,10 @@ from kafka.errors import (
 from kafka.future import Future
 
 from deploy.local.processes import free_port
-from ingest.kafka import positions
+from ingest.kafka import access, positions
 from ingest.kafka.access import as_refusal, auth_problem, outage, own_transactional_id, require_entry
 from ingest.kafka.positions import SameTopic, TopicRenewedError
+from ingest.settings import IngestSettings
 
 
 def options(*servers: str) -> dict[str, object]:
@@ -36,6 +38,13 @@ def test_one_server_that_listens_is_enough_and_without_any_each_is_named():
     assert told is not None
     assert all(f"{server}: Connection refused" in told for server in away)
     assert "127.0.0.77: Connection refused; h:none: " in told  # 9092, as the client takes it
+
+
+@pytest.mark.parametrize(("error", "count"), [(ValueError("descriptor: -1"), 0), (KeyError(1), 1)])
+def test_a_task_that_waits_on_a_socket_that_was_closed_meanwhile_is_no_fault_to_log(caplog, error, count):
+    access.kafka_options(IngestSettings())
+    logging.getLogger("kafka.net.selector").error("Unhandled exception in task", exc_info=error)
+    assert len(caplog.records) == count
 
 
 def test_a_broker_that_is_away_bars_a_client_but_is_no_refusal():
