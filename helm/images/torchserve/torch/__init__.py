@@ -3,7 +3,7 @@
 TorchServe's Python worker imports torch for one line, which asks whether a reply is a torch.Tensor and then
 pickles it (ts/protocol/otf_message_handler.py). Forgewatch's handler answers in bytes and scores with ONNX
 Runtime, so that the 5 GB of torch and CUDA would be loaded for this name alone.
-tests/helm/test_torchserve_image.py holds TorchServe's worker to it.
+tests/system/test_torchserve_container.py holds TorchServe's worker to it.
 """
 
 
