@@ -157,7 +157,7 @@ def requests(ready: Sequence[PendingItem], max_crops: int, max_bytes: int) -> It
         part: list[PendingItem] = []
         for item in (item for item in ready if item.opened.shared == shared):
             longer = [*part, item]
-            crops = sum(len(opened.decoded.crops) for opened in longer)
+            crops = sum(len(pending.decoded.crops) for pending in longer)
             if part and (crops > max_crops or request_bytes(longer) > max_bytes):
                 yield part
                 longer = [item]
@@ -285,8 +285,8 @@ def _judge(part: list[PendingItem], score: Score, again: SecondPass, unknown_byt
     known = clips(items, apart, output["features"], artifact.manifest)
     evidence = evidence_of(items, output)
     seen = [
-        JudgedItem(verdict, shown_parts, waiting.opened.media, clip, shown_parts.decoded.processor_s)
-        for verdict, shown_parts, waiting, clip in zip(verdicts, evidence, part, known, strict=True)
+        JudgedItem(verdict, of_item, waiting.opened.media, clip, of_item.decoded.processor_s)
+        for verdict, of_item, waiting, clip in zip(verdicts, evidence, part, known, strict=True)
     ]
     judged = {}
     for waiting, now in zip(part, again(artifact, seen), strict=True):

@@ -199,7 +199,7 @@ def forgerynet(
                 model=named,
                 synthetic=synthetic,
                 classes=classes,
-                protocol=protocol,  # type: ignore[arg-type]  # `checked` looks at these
+                protocol=protocol,  # type: ignore[arg-type]  # `check_choices` refuses others
                 train_on=groups_named(train_on, kinds),
                 input=usual.input if input is None else input,  # type: ignore[arg-type]
                 augmentation=usual.augmentation if augmentation is None else augmentation,  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ def texture_weights() -> NDArray[np.float32]:
     if hashlib.sha256(data).hexdigest() != _DIGEST:
         raise ValueError(f"{_FILE} of {_PACKAGE} has other bytes than the lock's: install it anew")
     tensors, parts = _tensors(data), []
-    for convolution in (stage for block in BLOCKS for stage in block.convolutions):
+    for convolution in (layer for block in BLOCKS for layer in block.convolutions):
         gamma, beta, mean, variance = (
             tensors[f"{convolution.norm}.{name}"]
             for name in ("weight", "bias", "running_mean", "running_var")

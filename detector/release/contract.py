@@ -123,7 +123,7 @@ class Contract(GraphContract):
     @property
     def media_plan(self) -> MediaPlan:
         """How media is to be decoded for all views."""
-        pictures = {view.name: view.view for view in self.views if isinstance(view.view, PicturePlan)}
+        pictures = {spec.name: spec.view for spec in self.views if isinstance(spec.view, PicturePlan)}
         return MediaPlan(crops=self.crop_plan, pictures=pictures)
 
     @property
@@ -252,8 +252,8 @@ def body_bytes(items: Sequence[Decoded], contract: Contract) -> int:
     total = _HEADER_BYTES * len(contract.inputs)
     for view in contract.views:
         pixels = [item.view(view.name) for item in items]
-        total += sum(pixel.nbytes * np.dtype(view.dtype).itemsize for pixel in pixels)
-        total += rows * sum(len(pixel) for pixel in pixels) * np.dtype(np.float32).itemsize
+        total += sum(array.nbytes * np.dtype(view.dtype).itemsize for array in pixels)
+        total += rows * sum(map(len, pixels)) * np.dtype(np.float32).itemsize
     return total
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from memory.clusters import clustering
-from memory.clusters import views as shown_module
+from memory.clusters import views as views_module
 from memory.clusters.clustering import KEPT_MS, keep_clustered, renew
 from memory.clusters.review import (
     Freshness,
@@ -118,12 +118,12 @@ def test_a_slow_process_does_not_put_its_older_list_over_a_newer_one(
 
 
 def test_two_clusters_that_would_bear_one_name_bear_two(store, settings, fill, make, monkeypatch):
-    names = shown_module.names_of
+    names = views_module.names_of
 
     def colliding(members: tuple[str, ...]) -> Iterator[str]:
         return chain(["bcd234"], names(members))
 
-    monkeypatch.setattr(shown_module, "names_of", colliding)
+    monkeypatch.setattr(views_module, "names_of", colliding)
     fill([make(i) for i in range(10)])
     renew(store, settings)
     first = only(store)
