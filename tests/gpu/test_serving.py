@@ -3,7 +3,6 @@
 import numpy as np
 import onnxruntime
 import pytest
-import torch
 from handler_calls import Context
 
 from detector.handler import Handler
@@ -11,9 +10,7 @@ from detector.release.tensors import REQUEST_TYPE, beyond_tolerance, decode, dif
 from detector.serving.session import open_session
 
 
-def test_torchserve_s_handler_scores_on_the_gpu_as_on_the_cpu(untrained_artifact):
-    if not torch.cuda.is_available():
-        pytest.skip(f"torch {torch.__version__} sees no CUDA device")
+def test_torchserve_s_handler_scores_on_the_gpu_as_on_the_cpu(gpu, untrained_artifact):
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip(
             f"onnxruntime {onnxruntime.__version__} has no CUDA provider: onnxruntime-gpu would bring it"

@@ -27,13 +27,6 @@ from updater.benchmark.networks.maps import make_map_network
 from updater.benchmark.networks.videos import make_video_network
 
 
-@pytest.fixture
-def gpu():
-    if not torch.cuda.is_available():
-        pytest.skip(f"torch {torch.__version__} sees no CUDA device")
-    return torch.device("cuda")
-
-
 def clips() -> TrainingJob:
     recipe = replace(PAPER["video"], batch=16, steps=30)
     shown = np.random.default_rng(0).integers(0, 256, (8, 16, 224, 224, 3), dtype=np.uint8)

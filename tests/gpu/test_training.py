@@ -33,13 +33,6 @@ SCRIPT = Path(__file__).with_name("train_in_processes.py")
 
 
 @pytest.fixture
-def gpu():
-    if not torch.cuda.is_available():
-        pytest.skip(f"torch {torch.__version__} sees no CUDA device")
-    return torch.device("cuda")
-
-
-@pytest.fixture
 def items():
     """Smooth noise, and the same in blocks of two pixels."""
     rng = np.random.default_rng(0)

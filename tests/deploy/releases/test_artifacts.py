@@ -98,6 +98,10 @@ def test_a_release_has_listed_operators_alone_in_each_of_its_graphs(request, tmp
 LARGE = """most = ReduceMax<keepdims=0>(levels) brightest = Cast<to=7>(most) side = Mul(brightest, large)
     shape = Concat<axis=0>(side, large) zeros = ConstantOfShape(shape) ones = Cos(zeros)
     cost = ReduceMax<keepdims=0>(ones)"""
+WHITE = LARGE.replace("Mul(brightest, large)", "Mul(at_white, large)").replace(
+    "side =",
+    "white = Constant<value_ints=[254]>() share = Div(brightest, white) at_white = Mul(share, large) side =",
+)
 LONG = """shape = Concat<axis=0>(large, large) zeros = ConstantOfShape(shape)
     most = ReduceMax<keepdims=0>(level) rows = Add(zeros, most)
     product = MatMul(rows, rows) cost = ReduceMax<keepdims=0>(product)"""
@@ -108,11 +112,12 @@ def costly(artifact, nodes):
     return seal(artifact.folder, artifact.manifest)
 
 
-@pytest.mark.parametrize("nodes", [LARGE, LONG], ids=["more memory the brighter", "one operator of minutes"])
+@pytest.mark.parametrize(("nodes", "deadline_s"), [(LARGE, 20), (LONG, 20), (WHITE, 0)])
 def test_a_release_that_does_not_answer_within_limits_is_refused_and_the_next_one_is_taken(
-    tmp_path, make_artifact, monkeypatch, nodes
+    tmp_path, make_artifact, monkeypatch, nodes, deadline_s
 ):
     monkeypatch.setattr(limited_session, "_WALL_S", 20)
+    monkeypatch.setattr(limited_session, "DEADLINE_S", deadline_s)
     store = ArtifactStore(str(tmp_path / "store"), MAX_BYTES)
     artifact = costly(make_artifact(), nodes)
     with pytest.raises(ArtifactRefusedError, match=r"^the release fails its trial: ") as refusal:
