@@ -216,7 +216,7 @@ def collecting(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMa
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(each(services)) for each in (_for_ever, _proving)]
+        tasks = [asyncio.create_task(task(services)) for task in (_for_ever, _proving)]
         yield
         for task in tasks:
             task.cancel()

@@ -65,13 +65,13 @@ def read_page(ingest: IngestSettings, before: Mapping[int, int], most: int, time
         lower = {part: max(begin[part], upper[part] - most) for part in parts}
         letters = _between(consumer, lower, upper, timeout_s, topic)
     letters.sort(key=lambda letter: letter.at_ms, reverse=True)
-    shown = letters[:most]
+    page = letters[:most]
     # Where all that was read of a partition is shown, the next page goes on before it.
     older = {part.partition: offset for part, offset in lower.items()}
     for letter in letters[most:]:
         older[letter.partition] = max(older[letter.partition], letter.offset + 1)
     more = any(older[part.partition] > begin[part] for part in parts)
-    return LetterPage(tuple(shown), older if more else None)
+    return LetterPage(tuple(page), older if more else None)
 
 
 def _between(
@@ -205,6 +205,6 @@ def _commit_replays(
         except RecordTooLargeError as error:
             in_the_way = next(name for name, records in sent.items() if error.record in records)
             del sent[in_the_way]
-            said = ReplayOutcome(in_the_way, f"{error}: send its media by a claim check")
-            outcomes = [said if each.letter == in_the_way else each for each in outcomes]
+            outcome = ReplayOutcome(in_the_way, f"{error}: send its media by a claim check")
+            outcomes = [outcome if other.letter == in_the_way else other for other in outcomes]
     return outcomes

@@ -32,8 +32,8 @@ def group_lag(
     more = {"group_id": group if known is None else None, "max_partition_fetch_bytes": 65_536}
     with open_reader(options, topic, timeout_s, **more) as (consumer, partitions):
         if known is None:
-            asked = {part.partition: consumer.committed(part, timeout_ms=timeout_ms) for part in partitions}
-            known = {number: offset for number, offset in asked.items() if offset is not None}
+            offsets = {part.partition: consumer.committed(part, timeout_ms=timeout_ms) for part in partitions}
+            known = {number: offset for number, offset in offsets.items() if offset is not None}
         starts = consumer.beginning_offsets(partitions, timeout_ms=timeout_ms)
         stable = consumer.end_offsets(partitions, timeout_ms=timeout_ms)
         # A reader of committed records is told that a log ends where a transaction is open.

@@ -118,26 +118,26 @@ def read(export: bytes, project: str) -> Read:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise NoExportError(f"no JSON export of Label Studio ({place}: {first['msg']})") from error
-    done, said = Read(), dict[str, list[Annotation]]()
+    done, annotations = Read(), dict[str, list[Annotation]]()
     for task in tasks:
         if task.data.project != project or not task.data.exemplar:
             done.left_out.append(f"task {task.id}: it is of another project")
             continue
-        for annotation in sorted(task.annotations, key=lambda one: one.created_at):
+        for annotation in sorted(task.annotations, key=lambda annotation: annotation.created_at):
             try:
                 if (family := _family(annotation)) is not None:
                     who = f"label-studio:{annotation.completed_by}"[:200]
-                    said.setdefault(task.data.exemplar, []).append(
+                    annotations.setdefault(task.data.exemplar, []).append(
                         Annotation(task.data.exemplar, family, who)
                     )
             except LabelError as error:
                 done.left_out.append(f"task {task.id}: {error}")
-    for exemplar, several in said.items():
-        if len({one.family for one in several}) == 1:
+    for exemplar, several in annotations.items():
+        if len({annotation.family for annotation in several}) == 1:
             done.annotations.append(several[0])
         else:
-            told = ", ".join(f"{one.annotator} says {one.family}" for one in several)
-            done.left_out.append(f"{exemplar}: its annotators contradict each other: {told}")
+            opinions = ", ".join(f"{annotation.annotator} says {annotation.family}" for annotation in several)
+            done.left_out.append(f"{exemplar}: its annotators contradict each other: {opinions}")
     return done
 
 

@@ -118,26 +118,26 @@ def examine_topics(ingest: IngestSettings, timeout_ms: int) -> Topics:
     admin = KafkaAdminClient(**kafka_options(ingest), bootstrap_timeout_ms=timeout_ms)
     try:
         there = sorted(wanted.keys() & set(admin.list_topics()))
-        partitions = {found["name"]: len(found["partitions"]) for found in admin.describe_topics(there)}
-        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
-        found = admin.describe_configs(asked, config_filter="all")["topic"] if there else {}
+        partitions = {topic["name"]: len(topic["partitions"]) for topic in admin.describe_topics(there)}
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
+        configs = admin.describe_configs(resources, config_filter="all")["topic"] if there else {}
     finally:
         admin.close()
     problems: list[tuple[str, str]] = []
     for name in there:
-        told = {key: value["value"] for key, value in found[name].items()}
-        problems += topic_problems(wanted[name], told, partitions[name])
-    packing = found.get(ingest.media_topic, {}).get("compression.type", {}).get("value", "uncompressed")
+        config = {key: value["value"] for key, value in configs[name].items()}
+        problems += topic_problems(wanted[name], config, partitions[name])
+    packing = configs.get(ingest.media_topic, {}).get("compression.type", {}).get("value", "uncompressed")
     note = f"; {ingest.media_topic} has compression.type {packing}: a batch that unpacks to more than "
     note += f"{ingest.max_record_bytes} bytes becomes a dead letter"
     missing = sorted(wanted.keys() - set(there))
     return Topics(missing, problems, note if packing != "uncompressed" else "")
 
 
-def topic_problems(topic: Topic, told: Mapping[str, str], partitions: int) -> Iterator[tuple[str, str]]:
+def topic_problems(topic: Topic, config: Mapping[str, str], partitions: int) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a topic, and what to do: by its configuration and its partitions."""
-    name, policy = topic.name, {part.strip() for part in told["cleanup.policy"].split(",")}
-    if (limit := int(told["max.message.bytes"])) < topic.max_record_bytes:
+    name, policy = topic.name, {part.strip() for part in config["cleanup.policy"].split(",")}
+    if (limit := int(config["max.message.bytes"])) < topic.max_record_bytes:
         yield (
             f"{name} takes {limit} bytes, but {topic.max_record_bytes} may come",
             f"raise max.message.bytes of {name}, or a partition will stand still for ever",
@@ -150,7 +150,7 @@ def topic_problems(topic: Topic, told: Mapping[str, str], partitions: int) -> It
         )
         policy_wanted = "compact" if topic.compacted else "delete"
         yield (
-            f"{name} has cleanup.policy {told['cleanup.policy']}: it {lost}",
+            f"{name} has cleanup.policy {config['cleanup.policy']}: it {lost}",
             f"set cleanup.policy of {name} to {policy_wanted}",
         )
     if topic.compacted and partitions != 1:
@@ -162,8 +162,8 @@ def topic_problems(topic: Topic, told: Mapping[str, str], partitions: int) -> It
         ("retention.ms", _LEAST_RETENTION_MS),
         ("retention.bytes", _LEAST_RECORDS * topic.max_record_bytes),
     ):
-        if not topic.compacted and 0 <= int(told[setting]) < least:
+        if not topic.compacted and 0 <= int(config[setting]) < least:
             yield (
-                f"{name} has {setting} {told[setting]}: waiting records are deleted unread",
+                f"{name} has {setting} {config[setting]}: waiting records are deleted unread",
                 f"raise {setting} of {name} to {least} at least",
             )

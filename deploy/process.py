@@ -115,8 +115,8 @@ class BoundedProtocol(H11Protocol):
         self._looked = self._look()
         self._watch = self.loop.call_later(_PATIENCE_S, self._close_idle)
         if len(self.connections) > MAX_CONNECTIONS:
-            waiting = (each for each in self.connections if each.waits())
-            min(waiting, key=lambda each: each._heard_at).transport.abort()
+            waiting = (connection for connection in self.connections if connection.waits())
+            min(waiting, key=lambda connection: connection._heard_at).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the watch."""

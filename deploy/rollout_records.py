@@ -48,7 +48,7 @@ class Plan(BaseModel):
         except ValueError:
             shadow, canary = 0.0, []
         shares = (shadow, *canary)
-        rising = all(one < other for one, other in pairwise(canary))
+        rising = all(share < other for share, other in pairwise(canary))
         if not canary or not rising or canary[-1] != 1 or not all(0 < share <= 1 for share in shares):
             raise ValueError(
                 f"{text!r} is no plan: give `now`, or the shadow's share and the canary's rising ones up to"
@@ -199,8 +199,8 @@ class RolloutView(BaseModel):
     @property
     def needs_person(self) -> bool:
         """Whether it does not go on before a person labels, waives, extends or rolls back."""
-        asked = any(check.state == "look" for check in self.checks)
-        return self.trial is not None and (asked or self.trial.inconclusive is not None)
+        questioned = any(check.state == "look" for check in self.checks)
+        return self.trial is not None and (questioned or self.trial.inconclusive is not None)
 
 
 class Act(BaseModel):

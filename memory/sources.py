@@ -22,7 +22,7 @@ class MediaSource:
     name: str
     shelves: dict[str, int] = field(default_factory=dict)
     """its exemplars, by shelf"""
-    said: Mapping[str, int] = field(default_factory=dict)
+    verdicts: Mapping[str, int] = field(default_factory=dict)
     """of the newest verdicts, those on its items, by label"""
     alarms: list[Raised] = field(default_factory=list)
     """of the newest alarms, the oldest first"""
@@ -30,7 +30,7 @@ class MediaSource:
     @property
     def items(self) -> int:
         """Verdicts lately."""
-        return sum(self.said.values())
+        return sum(self.verdicts.values())
 
 
 def list_sources(connection: Connection) -> list[MediaSource]:
@@ -43,7 +43,7 @@ def list_sources(connection: Connection) -> list[MediaSource]:
     for name, shelf, count in _by_shelf(connection):
         of(name).shelves[shelf] = count
     for name, counts in count_by_source(connection, LATELY).items():
-        of(name).said = counts
+        of(name).verdicts = counts
     newest = select(alarms.c.raised).order_by(alarms.c.id.desc()).limit(_ALARMS)
     for text in reversed(connection.scalars(newest).all()):
         raised = Raised.model_validate_json(text)

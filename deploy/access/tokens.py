@@ -172,4 +172,4 @@ class Tokens:
 
 
 def _same_names(names: Iterable[str], name: str) -> list[str]:
-    return [each for each in names if identity_of(each) == identity_of(name)]
+    return [holder for holder in names if identity_of(holder) == identity_of(name)]

@@ -11,7 +11,7 @@ from updater.benchmark.synthetic.families import FAMILIES
 DEFAULT_UNSEEN = "upsampled"
 CORES = len(os.sched_getaffinity(0))
 
-LIBRARY_REALS, LIBRARY_EACH, LIBRARY_CLIPS = 800, 90, 80
+LIBRARY_REALS, LIBRARY_FORGERIES, LIBRARY_CLIPS = 800, 90, 80
 BEFORE_REALS, BEFORE_EACH, BEFORE_UNSEEN = 260, 26, 300
 SWAP_REALS, SWAP_EACH, SWAP_PER_SECOND, SWAP_LOOK_S = 160, 20, 8.0, 0.5
 AFTER_REALS, AFTER_EACH, AFTER_NEW = 260, 30, 60
@@ -43,13 +43,13 @@ class Library:
     seed: int
     unseen: str
     reals: int = LIBRARY_REALS
-    each: int = LIBRARY_EACH
+    forgeries: int = LIBRARY_FORGERIES
     clips: int = LIBRARY_CLIPS
 
     @property
     def counts(self) -> dict[str, int]:
         """How many pictures of each class."""
-        return {REAL: self.reals, **{family: self.each for family in FAMILIES if family != self.unseen}}
+        return {REAL: self.reals, **{family: self.forgeries for family in FAMILIES if family != self.unseen}}
 
 
 def training_settings(seed: int, unseen: str) -> dict[str, str]:

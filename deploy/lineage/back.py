@@ -29,11 +29,11 @@ def read_verdict(
     try:
         with open_reader(kafka_options(ingest), topic, timeout_s, **more) as (consumer, _):
             record = _record(consumer, TopicPartition(topic, place.partition), place.offset, timeout_s)
-        found = None if record is None else parse_record(record.value, record.headers)
+        verdict = None if record is None else parse_record(record.value, record.headers)
     except ValidationError:
         return None  # another topic of the same name, or a later version's
     wanted = (place.item_partition, place.item_offset)
-    return found if found and (found.item.partition, found.item.offset) == wanted else None
+    return verdict if verdict and (verdict.item.partition, verdict.item.offset) == wanted else None
 
 
 def _record(consumer: Any, part: TopicPartition, offset: int, timeout_s: float) -> Any:
@@ -92,17 +92,17 @@ def of_verdict(ground: Ground, id_: str) -> VerdictLineage:
     with ground.memory.read() as connection:
         place = find_verdict(connection, id_, ground.ingest.media_topic)
         remembered = connection.scalar(select(exemplars.c.verdict).where(exemplars.c.id == id_))
-    problems, said, verdict, taken_back = list[str](), None, None, None
+    problems, answer, verdict, taken_back = list[str](), None, None, None
     if place is not None:
         try:
-            said = read_verdict(ground.ingest, place, ground.kafka_timeout_s)
-            if said is None:
+            answer = read_verdict(ground.ingest, place, ground.kafka_timeout_s)
+            if answer is None:
                 problems.append("the topic has this verdict no more")
-            taken_back = _taken_back(ground, place, said)
+            taken_back = _taken_back(ground, place, answer)
         except TopicError as error:
             problems.append(f"the verdict itself cannot be read now: {error}")
-    verdict = said if isinstance(said, Verdict) else None
-    if said is None and remembered is not None:
+    verdict = answer if isinstance(answer, Verdict) else None
+    if answer is None and remembered is not None:
         with suppress(ValidationError):  # of another version
             verdict = Verdict.model_validate_json(remembered)
     if place is None and verdict is None:
@@ -128,18 +128,18 @@ def of_verdict(ground: Ground, id_: str) -> VerdictLineage:
     )
 
 
-def _taken_back(ground: Ground, place: VerdictPlace, said: Verdict | Withdrawal | None) -> str | None:
+def _taken_back(ground: Ground, place: VerdictPlace, answer: Verdict | Withdrawal | None) -> str | None:
     """Say how a verdict was corrected or withdrawn; None of one that was not. Raises TopicError."""
-    if said is None or release_taken_back(said) is None:
+    if answer is None or release_taken_back(answer) is None:
         return None
     with ground.memory.read() as connection:
         older = find_superseded(connection, place)
     before = read_verdict(ground.ingest, older[0], ground.kafka_timeout_s) if older else None
-    by = version_of(release_taken_back(said) or "")
+    by = version_of(release_taken_back(answer) or "")
     was = f"{by} said {_label(before)}" if isinstance(before, Verdict) else f"what {by} said is no more"
-    if isinstance(said, Withdrawal):
-        return f"withdrawn: {said.reason}; {was}"
-    return f"corrected: {was}, {version_of(said.release)} says {_label(said)}"
+    if isinstance(answer, Withdrawal):
+        return f"withdrawn: {answer.reason}; {was}"
+    return f"corrected: {was}, {version_of(answer.release)} says {_label(answer)}"
 
 
 def _label(verdict: Verdict) -> str:
@@ -154,9 +154,9 @@ def _neighbours(
     has_snapshot = release is not None and release.labels is not None
     snapshot = ground.snapshot(verdict.release) if has_snapshot else None
     entries = {learnt.label: learnt.entry for learnt in (release and release.labels) or ()}
-    found = []
+    neighbours = []
     for neighbour in verdict.neighbours:
         learnt = snapshot and snapshot.find(neighbour.exemplar)
         label = entries.get(learnt.label) if learnt else None
-        found.append(NeighbourLineage(**dict(neighbour), learnt=learnt, label=label))
-    return tuple(found)
+        neighbours.append(NeighbourLineage(**dict(neighbour), learnt=learnt, label=label))
+    return tuple(neighbours)

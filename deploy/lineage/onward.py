@@ -78,10 +78,10 @@ class Ground:
 
     def parents(self, release: Release) -> list[Release]:
         """Return the releases that a release was trained from, the nearest first."""
-        found: list[Release] = []
-        while (parent := self.releases.get(release.candidate.parent or "")) and parent not in found:
-            found.append(release := parent)
-        return found
+        ancestors: list[Release] = []
+        while (parent := self.releases.get(release.candidate.parent or "")) and parent not in ancestors:
+            ancestors.append(release := parent)
+        return ancestors
 
     def verdicts_of(self, digest: str) -> tuple[Mapping[str, int], tuple[VerdictRef, ...]]:
         """Return how many verdicts of a release the topic has, by label, and the newest of them.
@@ -151,15 +151,15 @@ def of_source(ground: Ground, source: str) -> SourceLineage:
         shelves = select(exemplars.c.shelf, func.count()).where(here).group_by(exemplars.c.shelf)
         kept = {row[0]: row[1] for row in connection.execute(shelves)}
         numbers = labels_of(connection, here)
-    found = learners(ground, lambda _, made: made.sources.get(source, {}))
-    if not kept and not found["releases"]:
+    answer = learners(ground, lambda _, made: made.sources.get(source, {}))
+    if not kept and not answer["releases"]:
         raise UnknownLineageError(f"no exemplar and no release's snapshot is of the source {source!r}")
     entries = label_entries(ground.memory)
     return SourceLineage(
         source=source,
         exemplars=kept,
         labels=tuple(entry for number, entry in entries.items() if number in numbers),
-        **found,
+        **answer,
     )
 
 
@@ -179,15 +179,15 @@ def of_exemplar(ground: Ground, exemplar: str) -> ExemplarLineage:
         line = snapshot and snapshot.find(exemplar)
         return {line.split: 1} if line else {}
 
-    found = learners(ground, items)
-    if row is None and not found["releases"]:
+    answer = learners(ground, items)
+    if row is None and not answer["releases"]:
         raise UnknownLineageError(f"there is no exemplar {exemplar}, and no release's snapshot has it")
     entries = label_entries(ground.memory)
     return ExemplarLineage(
         id=exemplar,
         exemplar=row,
         labels=tuple(entry for number, entry in entries.items() if number in numbers),
-        **found,
+        **answer,
     )
 
 
@@ -203,13 +203,13 @@ def learners(ground: Ground, items_in: ItemsIn) -> _Onward:
         if made is None:
             unsaid.append(digest)
         own[digest] = {} if made is None else items_in(release, made)
-    found = []
+    releases = []
     for digest, release in ground.releases.items():
         taught = (parent.digest for parent in ground.parents(release) if own[parent.digest].get("train"))
         through = None if own[digest] else next(taught, None)
         if own[digest] or through is not None:
             counts, newest = ground.verdicts_of(digest)
-            found.append(
+            releases.append(
                 Learner(release=release, items=own[digest], through=through, verdicts=counts, newest=newest)
             )
-    return {"releases": tuple(found), "unsaid": tuple(unsaid)}
+    return {"releases": tuple(releases), "unsaid": tuple(unsaid)}

@@ -118,8 +118,8 @@ def _until(connection: Connection, here: ColumnElement[bool]) -> int:
 
 
 def _next(connection: Connection, after: int) -> ActMessage | None:
-    told = record.c.action.in_(TYPES) & (record.c.sequence > after)
-    row = connection.execute(select(record).where(told).order_by(record.c.sequence).limit(1)).first()
+    notified = record.c.action.in_(TYPES) & (record.c.sequence > after)
+    row = connection.execute(select(record).where(notified).order_by(record.c.sequence).limit(1)).first()
     if row is None:
         return None
     return ActMessage(

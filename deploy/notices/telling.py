@@ -77,14 +77,14 @@ def notice_of(act: ActMessage, page_url: str | None = None) -> Notice:
     """What webhooks are told of an act, the same however often it is asked for. page_url: of the page."""
     turn = Turn.model_validate(act.details.get("rollout") or {})
     reason, step = act.details.get("reason"), _step(act, turn)
-    said = {
+    details = {
         "release": act.subject[:12],
         "source": _source(act),
         "by": act.actor,
         "step": step,
         "reason": reason,
     }
-    says = _SAYS[act.action].format(**{**act.details, **said})
+    says = _SAYS[act.action].format(**{**act.details, **details})
     data = NoticeData(
         says=says[:_LONGEST],
         by=act.actor,

@@ -121,17 +121,17 @@ def compare(record: Record, heads: Sequence[PublishedHead], seen: int | None = N
     at = f"published at {head.at:%Y-%m-%d %H:%M:%S} UTC"
     agreed = max((size for size in right if wrong and size < head.size), default=0)
     if not wrong:
-        said = (
+        text = (
             f"the topic has heads of another database ({head.database[:12]}, {head.size} acts, {at}): either"
             f" this one's id ({record.id[:12]}) was changed, or another deploy server writes there"
         )
     elif head.size > end:
-        said = f"row {end + 1} of the record is gone: a head of {head.size} acts was {at}"
+        text = f"row {end + 1} of the record is gone: a head of {head.size} acts was {at}"
     else:
         which = f"row {head.size}" if head.size == agreed + 1 else f"a row from {agreed + 1} to {head.size}"
-        said = f"{which} of the record was changed, and the chain computed anew: its hash was another, {at}"
+        text = f"{which} of the record was changed, and the chain computed anew: its hash was another, {at}"
     settles = dict.fromkeys(others, 0) | ({record.id: agreed} if wrong else {})
-    raise HeadsDifferError(agreed, said, settles, name)
+    raise HeadsDifferError(agreed, text, settles, name)
 
 
 def accept(

@@ -354,9 +354,9 @@ def _number(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("it has a number of too many bytes")
 
 
-def _by_digest(found: list[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
+def _by_digest(infos: list[ObjectInfo]) -> dict[str, list[ObjectInfo]]:
     objects = defaultdict(list)
-    for item in found:
+    for item in infos:
         for part in item.name.split("/")[:2]:
             if _DIGEST.fullmatch(part):
                 objects[part].append(item)

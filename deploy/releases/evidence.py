@@ -124,7 +124,7 @@ def _difference(proposed: tuple[Gate, ...], computed: tuple[Gate, ...]) -> str:
                 "here: give both processes the same FORGEWATCH_UPDATER_ settings of the gates"
             )
         if here != gate:
-            says, gives = (f"{one.format('g')}, {one.state}" for one in (gate, here))
+            says, gives = (f"{side.format('g')}, {side.state}" for side in (gate, here))
             other = " (said otherwise by an updater of another version)" if says == gives else ""
             return f"the gate {gate.name!r} says {says}, its evaluation gives {gives}{other}"
     return f"the gate {next(iter(ours), '')!r} is missing from the proposal, or the order is another"

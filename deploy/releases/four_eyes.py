@@ -118,7 +118,7 @@ def own_part(release: Release, actor: str, terms: Terms, approved: Sequence[Appr
     if not terms.four_eyes:
         return None
     parts = [(release.requested_by, "asked for the update that made"), (release.proposed_by, "proposed")]
-    parts += [(each.actor, "approved") for each in approved if not same_person(each.actor, actor)]
+    parts += [(approval.actor, "approved") for approval in approved if not same_person(approval.actor, actor)]
     for name, did in parts:
         if name and (tie := tie_of(name, actor, terms.given)) is not None:
             return f"{name} {did} release {release.digest[:12]}{tie}"
@@ -127,13 +127,13 @@ def own_part(release: Release, actor: str, terms: Terms, approved: Sequence[Appr
 
 def _token_by(release: Release, actor: str, terms: Terms) -> str | None:
     """Who stands above both this person and whoever asked for a release, by tokens: it may be one hand."""
-    asked = release.requested_by or release.proposed_by
-    return ", ".join(sorted(givers_of(actor, terms.given) & givers_of(asked, terms.given))) or None
+    requester = release.requested_by or release.proposed_by
+    return ", ".join(sorted(givers_of(actor, terms.given) & givers_of(requester, terms.given))) or None
 
 
-def same_person(one: str, other: str) -> bool:
+def same_person(actor: str, other: str) -> bool:
     """Whether two names mean one person."""
-    return identity_of(one) == identity_of(other)
+    return identity_of(actor) == identity_of(other)
 
 
 def tie_of(name: str, other: str, given: Collection[tuple[str, str]]) -> str | None:

@@ -40,11 +40,11 @@ class AccuracyGauges(Collector):
             live = replay(self._history()).live
             with self._memory.read() as connection:
                 waiting = count_waiting(connection)
-                told = live and accuracy(connection, live.digest, time.time_ns() // 10**6, 7)
+                estimates = live and accuracy(connection, live.digest, time.time_ns() // 10**6, 7)
         except (LedgerError, StoreUnavailableError):
             return
-        if told:
-            for name, estimate in {"": told.over_all, **told.classes}.items():
+        if estimates:
+            for name, estimate in {"": estimates.over_all, **estimates.classes}.items():
                 for bound in ("value", "low", "high") if estimate.corrected else ():
                     gauge.add_metric([name, bound], getattr(estimate.corrected, bound))
         yield gauge
@@ -96,8 +96,8 @@ def show(events: Sequence[Event]) -> None:
         "canary": standing.trial.release if standing.trial else None,
     }
     served = {(slot, version_of(digest)) for slot, digest in slots.items() if digest}
-    shown = {(sample.labels["slot"], sample.labels["release"]) for sample in _samples(SERVE)}
-    for slot, release in shown - served:
+    exported = {(sample.labels["slot"], sample.labels["release"]) for sample in _samples(SERVE)}
+    for slot, release in exported - served:
         SERVE.remove(slot, release)
     for slot, release in served:
         SERVE.labels(slot, release).set(1)

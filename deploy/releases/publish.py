@@ -32,25 +32,25 @@ _LONGEST_WAIT = timedelta(hours=1)
 _ACTOR = "deploy server"
 
 
-def is_foreign(found: Rollout, ours: Rollout) -> bool:
+def is_foreign(theirs: Rollout, ours: Rollout) -> bool:
     """Whether the topic's newest rollout is none that this ledger said before, and not outranked yet.
 
     Another ledger's of a lower epoch is no reason to rise: this ledger's epoch has risen above it before.
     """
-    if found.ledger != ours.ledger:
-        return found.epoch >= ours.epoch
-    return found != ours and (found.epoch, found.sequence) >= (ours.epoch, ours.sequence)
+    if theirs.ledger != ours.ledger:
+        return theirs.epoch >= ours.epoch
+    return theirs != ours and (theirs.epoch, theirs.sequence) >= (ours.epoch, ours.sequence)
 
 
-def raise_epoch(history: Sequence[Event], ledger: str, found: Rollout) -> list[Move]:
-    """Moves after which this ledger's rollout outranks `found`; none where it does, or no epoch is left."""
+def raise_epoch(history: Sequence[Event], ledger: str, theirs: Rollout) -> list[Move]:
+    """Moves after which this ledger's rollout outranks `theirs`; none where it does, or no epoch is left."""
     ours = replay(history).rollout(ledger)
-    if ours is None or not is_foreign(found, ours):
+    if ours is None or not is_foreign(theirs, ours):
         return []
-    epoch = min(max(found.epoch, ours.epoch) + 1, MAX_EPOCH)
+    epoch = min(max(theirs.epoch, ours.epoch) + 1, MAX_EPOCH)
     if epoch == ours.epoch:
         return []
-    return [Move(_ACTOR, "raise epoch", "", "", reason=_reason(found, ledger), epoch=epoch)]
+    return [Move(_ACTOR, "raise epoch", "", "", reason=_reason(theirs, ledger), epoch=epoch)]
 
 
 def recent_raises(history: Sequence[Event], now: datetime) -> list[Event]:
@@ -67,18 +67,18 @@ def next_raise_at(history: Sequence[Event], now: datetime, interval_s: float) ->
     return min(raises[-1].at, now) + wait
 
 
-def describe(found: Rollout, ledger: str) -> str:
+def describe(theirs: Rollout, ledger: str) -> str:
     """A record of the topic in words, as the ledger of this id sees it."""
-    whose = "this ledger" if found.ledger == ledger else f"another ledger ({found.ledger[:12]})"
-    return f"release {found.stable[:12]} by {whose}, epoch {found.epoch}, sequence {found.sequence}"
+    whose = "this ledger" if theirs.ledger == ledger else f"another ledger ({theirs.ledger[:12]})"
+    return f"release {theirs.stable[:12]} by {whose}, epoch {theirs.epoch}, sequence {theirs.sequence}"
 
 
-def _reason(found: Rollout, ledger: str) -> str:
-    if found.ledger == ledger:
+def _reason(theirs: Rollout, ledger: str) -> str:
+    if theirs.ledger == ledger:
         why = "this ledger was restored from an older copy, a copy of it is in use, or the record was forged"
     else:
         why = "this ledger was begun anew, another deploy server writes there, or the record was forged"
-    return f"the releases topic named {describe(found, ledger)}: {why}"
+    return f"the releases topic named {describe(theirs, ledger)}: {why}"
 
 
 RECHECK_INTERVAL_S = 10.0
@@ -107,11 +107,11 @@ def read_topic(options: Mapping[str, Any], topic: str, timeout_s: float) -> Topi
     options are kafka-python's connection options (ingest.kafka.access.kafka_options). Raises TopicError
     where the broker is away or the topic does not exist.
     """
-    found = TopicContent()
+    content = TopicContent()
     for record in read_all(options, topic, timeout_s):
         rollout = _parse(record.value)
-        found = TopicContent(rollout or found.newest, rollout if record.key == _KEY else found.kept)
-    return found
+        content = TopicContent(rollout or content.newest, rollout if record.key == _KEY else content.kept)
+    return content
 
 
 def write_rollout(options: Mapping[str, Any], topic: str, rollout: Rollout, timeout_s: float) -> None:
@@ -151,10 +151,10 @@ class Publisher:
         Returns why they differ for longer, None where they agree. Raises TopicError and LedgerError.
         """
         # The topic first: what is read of the ledger after it is never older than what it wrote there.
-        found = read_topic(self._options, self._topic, self._timeout_s)
+        content = read_topic(self._options, self._topic, self._timeout_s)
         events = self._ledger.events()
         metrics.show(events)
-        wanted, newest = replay(events).rollout(self._ledger.id), found.newest
+        wanted, newest = replay(events).rollout(self._ledger.id), content.newest
         if wanted is None:
             if newest is None:
                 return None
@@ -172,7 +172,7 @@ class Publisher:
             wanted = self._outrank(newest)
         elif newest is not None and newest.ledger != wanted.ledger:
             log.warning("another ledger's record on the releases topic is written over", found=newest.ledger)
-        if found != TopicContent(wanted, wanted):
+        if content != TopicContent(wanted, wanted):
             write_rollout(self._options, self._topic, wanted, self._timeout_s)
             log.info("rollout published", stable=wanted.stable, epoch=wanted.epoch, sequence=wanted.sequence)
         metrics.PUBLISHED_SEQUENCE.set(wanted.sequence)

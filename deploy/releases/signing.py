@@ -13,7 +13,7 @@ OFF = "off: no signature is asked for (FORGEWATCH_DETECTOR_TRUSTED_SIGNERS is un
 
 def last_expiry(signers: Path) -> datetime:
     """When the last of the keys expires, UTC. Raises SignersError."""
-    return max(each.not_valid_after_utc for each in read_signers(signers))
+    return max(cert.not_valid_after_utc for cert in read_signers(signers))
 
 
 def said_of(signers: Path | None) -> str:
@@ -24,7 +24,7 @@ def said_of(signers: Path | None) -> str:
         trusted = read_signers(signers)
     except SignersError as error:
         return f"on, and every release is refused: {error}"
-    names = [f"{each.subject.rfc4514_string()} until {each.not_valid_after_utc:%Y-%m-%d}" for each in trusted]
-    last = max(each.not_valid_after_utc for each in trusted)
+    names = [f"{cert.subject.rfc4514_string()} until {cert.not_valid_after_utc:%Y-%m-%d}" for cert in trusted]
+    last = max(cert.not_valid_after_utc for cert in trusted)
     hurry = "; NONE COUNTS SOON: see `forgewatch doctor`" if last < datetime.now(UTC) + NOTICE else ""
     return f"on: {', '.join(names)}{hurry}"

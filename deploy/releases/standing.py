@@ -187,13 +187,13 @@ def apply(before: LedgerState, events: Iterable[Event]) -> LedgerState:
                     since_ms = int(since.timestamp() * 1000)
                     retractions.append(Retraction(number=event.sequence, release=digest, since_ms=since_ms))
             elif action == "retracted":
-                retractions = [each for each in retractions if each.release != digest]
+                retractions = [act for act in retractions if act.release != digest]
             on_trial = trial.after(on_trial, event, history[-1] if history else None)
             if action == "promote" or (on_trial and on_trial.release == digest and on_trial.step):
-                first = next((each.since_ms for each in retractions if each.release == digest), None)
+                first = next((act.since_ms for act in retractions if act.release == digest), None)
                 since = event.at if first is None else datetime.fromtimestamp(first / 1000, UTC)
                 answered.setdefault(digest, since)
-                retractions = [each for each in retractions if each.release != digest]
+                retractions = [act for act in retractions if act.release != digest]
             serving = _state(history, on_trial, retractions)
             if serving != served:
                 served, turned = serving, event.sequence

@@ -65,13 +65,13 @@ def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
 def _judges(trial: Trial, id: str, what: str, actor: str) -> tuple[str, ...]:
     """Who calls an item so once one more person does; another word begins anew."""
     before = trial.judges.get(id, ()) if trial.labels.get(id) == what else ()
-    return before if any(same_person(each, actor) for each in before) else (*before, actor)
+    return before if any(same_person(name, actor) for name in before) else (*before, actor)
 
 
 def _let_go_on(trial: Trial, event: Event) -> dict[str, object]:
     """A person acted: it has its time anew, and is not asked again what they were asked."""
-    asked = trial.asked or trial.inconclusive is not None
-    return {"since": event.at, "inconclusive": None, "asked": asked}
+    resumed = trial.asked or trial.inconclusive is not None
+    return {"since": event.at, "inconclusive": None, "asked": resumed}
 
 
 LABELS_WANTED = 20

@@ -146,11 +146,11 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the release; what lies there is replaced")
     parser.add_argument("--all", action="store_true", help="of all sources: not to be passed on")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    rows = rows_of(asked.data, everything=asked.all)
+    args = parser.parse_args()
+    rows = rows_of(args.data, everything=args.all)
     with TemporaryDirectory() as folder, terminal() as progress:
-        release = make(asked.data, rows, Path(folder), asked.seed, progress)
-        size = ship(release, asked.out)
+        release = make(args.data, rows, Path(folder), args.seed, progress)
+        size = ship(release, args.out)
     sys.stdout.write(f"{release.digest} {size} bytes, {len(rows)} files\n")
 
 

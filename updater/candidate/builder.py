@@ -191,13 +191,13 @@ def leave_families_out(draft: Draft, trained: TrainedPlan) -> Power | None:
 @stage("export", "exported.json", Exported)
 def export_graph(draft: Draft, trained: TrainedPlan, calibrated: Calibrated) -> Exported:
     """Export the graph, prove it equal, and write the probe. Raises detector.model.export.ExportError."""
-    plan, files = trained.plan, {one.contract.name: one.path for one in trained.plan.experts}
+    plan, files = trained.plan, {expert.contract.name: expert.path for expert in trained.plan.experts}
     draft.progress("export", 0, 1)
     reference = reference_of(draft.artifact, plan.architecture, calibrated.reference)
     graph = DetectorGraph(trained.network, calibrated.gate, reference, calibrated.experts)
     aside, model, probe = draft.root / MODEL, draft.artifact / MODEL, draft.root / PROBE
-    shown = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
-    inputs = (*crops_and_pooling(plan.crop_plan), *shown)
+    picture_inputs = () if plan.picture_plan is None else picture_and_pooling(plan.picture_plan)
+    inputs = (*crops_and_pooling(plan.crop_plan), *picture_inputs)
     contract = export_with_experts(graph, inputs, files, aside) if files else export(graph, inputs, aside)
     some = spread(plan.splits.calibration, PROOF_ITEMS)
     few = some.take(range(min(PROBE_ITEMS, len(some))))

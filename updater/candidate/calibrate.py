@@ -135,8 +135,8 @@ def fit_gate(
         of_videos = video_unknown_threshold(
             scores[chosen], groups[chosen], unknown, reals=targets.reals_unknown
         )
-    found = {"unknown_threshold": unknown, "fake_threshold": fake, "video_unknown_threshold": of_videos}
-    gate = gate.model_copy(update=found)
+    thresholds = {"unknown_threshold": unknown, "fake_threshold": fake, "video_unknown_threshold": of_videos}
+    gate = gate.model_copy(update=thresholds)
     if sources is None:
         return gate
     own = source_thresholds(gate, scores, seen, families, groups, sources, real, live, targets)

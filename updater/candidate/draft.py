@@ -114,7 +114,7 @@ def stage(
 
 
 def put_graph(
-    folder: Path, files: Graph, graph: nn.Module, trained: nn.Module, contract: C, shown: Sequence[Request]
+    folder: Path, files: Graph, graph: nn.Module, trained: nn.Module, contract: C, requests: Sequence[Request]
 ) -> C:
     """Export a graph beside the detector's, proven equal on the requests, and put its files into the folder.
 
@@ -122,8 +122,8 @@ def put_graph(
     found. Raises detector.model.export.ExportError.
     """
     aside, probe, weights = (folder.parent / name for name in files.files)
-    contract = export_proven(graph, contract, aside, shown)
-    write_probe(probe, shown[0], Session(aside, contract, threads=1).score(shown[0]))
+    contract = export_proven(graph, contract, aside, requests)
+    write_probe(probe, requests[0], Session(aside, contract, threads=1).score(requests[0]))
     save_file({name: value.contiguous() for name, value in trained.state_dict().items()}, weights)
     for name in files.files:
         rename_durably(folder.parent / name, folder / name)

@@ -221,8 +221,8 @@ def spread(items: LabelledCrops, count: int) -> LabelledCrops:
 
 def unknown_scores(measured: GateInputs, gate: GateParameters) -> NDArray[np.float32]:
     """Return the gate's unknown score of each item, float32 [n]."""
-    found = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
-    return np.asarray(fuse_scores(found, gate).numpy(), np.float32)
+    scores = {name: torch.from_numpy(values) for name, values in measured.scores.items()}
+    return np.asarray(fuse_scores(scores, gate).numpy(), np.float32)
 
 
 def labels_of(
@@ -239,7 +239,7 @@ def labels_of(
     """
     kinds = np.zeros(len(unknown), bool) if videos is None else videos
     of = [""] * len(unknown) if sources is None else sources
-    each = zip(unknown, fake_probability, kinds, of, strict=True)
+    items = zip(unknown, fake_probability, kinds, of, strict=True)
     return np.array(
-        [decide(float(u), float(f), gate, video=bool(video), source=str(s)) for u, f, video, s in each], str
+        [decide(float(u), float(f), gate, video=bool(video), source=str(s)) for u, f, video, s in items], str
     )

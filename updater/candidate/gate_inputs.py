@@ -35,15 +35,15 @@ class Part:
     def take(self, chosen: NDArray[np.bool_] | Sequence[int]) -> "Part":
         """Return these items, bool [n] or their places."""
         at = np.arange(len(self.items))[chosen]
-        output = NetworkOutput(*(one[torch.from_numpy(at)] for one in self.output))
+        output = NetworkOutput(*(tensor[torch.from_numpy(at)] for tensor in self.output))
         return Part(self.items.take(at), output, self.rows[at])
 
     @staticmethod
     def join(parts: Sequence["Part"]) -> "Part":
         """Return the items of all parts, at least one, in order."""
-        output = NetworkOutput(*(torch.cat(of) for of in zip(*(one.output for one in parts), strict=True)))
-        items = LabelledCrops.join([one.items for one in parts])
-        return Part(items, output, np.concatenate([one.rows for one in parts]))
+        output = NetworkOutput(*(torch.cat(of) for of in zip(*(part.output for part in parts), strict=True)))
+        items = LabelledCrops.join([part.items for part in parts])
+        return Part(items, output, np.concatenate([part.rows for part in parts]))
 
     def solve(self, discriminants: Discriminants) -> "Part":
         """Return the items with the logits of other discriminants."""
@@ -112,7 +112,7 @@ def gate_inputs(
     experts: what they say of the items: scores of their own, and a vote. fake: which logits stand for fakes,
     bool [K]; None: all but the first.
     """
-    output = NetworkOutput(*(one.cpu() for one in output))
+    output = NetworkOutput(*(tensor.cpu() for tensor in output))
     logits = output.logits if experts is None else output.logits + experts.vote
     forged = 1 - torch.softmax(logits, dim=-1)[:, 0] if fake is None else fake_probability(logits, fake)
     return GateInputs(
@@ -131,5 +131,5 @@ def _in_parts(output: NetworkOutput) -> list[NetworkOutput]:
     """Split what is said of n items: all their distances to the reference set would fill the memory."""
     return [
         NetworkOutput(*part)
-        for part in zip(*(torch.split(one, _ITEMS_AT_ONCE) for one in output), strict=True)
+        for part in zip(*(torch.split(tensor, _ITEMS_AT_ONCE) for tensor in output), strict=True)
     ]

@@ -21,9 +21,9 @@ _SOURCES_SHOWN = 3
 
 def advice_on_reals(evaluation: Evaluation, behind: Behind, called: str) -> str:
     """Reals called unknown or fake: import more of the sources that they come from."""
-    shown = list(behind.sources)[:_SOURCES_SHOWN]
-    wanted = _reals_to_import(evaluation, shown or list(evaluation.real_groups))
-    items = ", ".join(f"{behind.sources[source]} of {source}" for source in shown)
+    first_sources = list(behind.sources)[:_SOURCES_SHOWN]
+    wanted = _reals_to_import(evaluation, first_sources or list(evaluation.real_groups))
+    items = ", ".join(f"{behind.sources[source]} of {source}" for source in first_sources)
     return (
         f"Look at the items behind it{f' ({items})' if items else ''}: label one that is no real anew."
         f" {wanted} Or accept it: about so many other reals of these sources are then called {called}."
@@ -215,8 +215,8 @@ def _bound_gate(
     low, high, groups = _round_off(interval[0]), _round_off(interval[1]), interval[2]
     holds = low >= bound if at_least else high <= bound
     decides = max(1, wanted - groups) if wanted and not holds and low <= bound <= high else None
-    found = {"holds": holds, "low": low, "high": high, "groups": groups, "decides": decides}
-    return gate.model_copy(update=found)
+    fields = {"holds": holds, "low": low, "high": high, "groups": groups, "decides": decides}
+    return gate.model_copy(update=fields)
 
 
 def _as_finding(gate: Gate, evaluation: Evaluation) -> Gate:

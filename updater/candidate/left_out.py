@@ -37,13 +37,13 @@ def left_out_odds(
     """
     total = sums_with(train, foreign)
     shrunk = choose_shrinkage(train.rows, train.items, total)
-    found = np.full(len(train.items), np.nan), np.full(len(calibration.items), np.nan)
+    both = np.full(len(train.items), np.nan), np.full(len(calibration.items), np.nan)
     for out, spread, means, real in remainders(train.rows, train.items, total):
         solved = spread.discriminants(means, real, *shrunk)
         gone = np.isin(np.array(calibration.items.sources), np.array(train.items.sources)[out])
-        for part, some, odds in zip((train, calibration), (out, gone), found, strict=True):
+        for part, some, odds in zip((train, calibration), (out, gone), both, strict=True):
             odds[some] = fake_odds(part.rows[some] @ solved.weight.T + solved.bias, real)
-    return found
+    return both
 
 
 def first_sight(
@@ -66,10 +66,10 @@ def first_sight(
     if len(counts) < LEAST_SOURCES:
         return live and live.model_copy(update={"sources": tuple(sorted(known))})
     votes = [0.0 if experts is None else experts.of(items).lean.numpy() for items in parts]
-    told = np.concatenate([own + vote for own, vote in zip(odds, votes, strict=True)])
+    totals = np.concatenate([own + vote for own, vote in zip(odds, votes, strict=True)])
     sources = np.concatenate([items.sources for items in parts])
-    left = np.isfinite(told) & np.concatenate([reals(items.families) for items in parts])
+    left = np.isfinite(totals) & np.concatenate([reals(items.families) for items in parts])
     if not left.any():
         return live
-    threshold = weighted_quantile(expit(told[left]), balanced_weights(sources[left]), 1 - lost)
+    threshold = weighted_quantile(expit(totals[left]), balanced_weights(sources[left]), 1 - lost)
     return FirstSight(fake_threshold=min(threshold, 1.0), sources=tuple(sorted(known)))

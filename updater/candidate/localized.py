@@ -54,12 +54,12 @@ def build_localizer(draft: Draft, plan: CandidatePlan) -> MapContract | None:
         progress=partial(draft.progress, "calibrate the localizer"),
     )
     marked = reals_marked(graph, unseen, partial(draft.progress, "map held-back reals"))
-    asked = _request(held.take(range(min(_PROBE_PICTURES, len(held)))))
+    probe = _request(held.take(range(min(_PROBE_PICTURES, len(held)))))
     alone = _request(held.take([0]))
     contract = MapContract(
         crop_px=plan.crop_plan.crop_px, threshold=THRESHOLD, reals_marked=marked, reals=len(unseen)
     )
-    return put_graph(draft.artifact, LOCALIZER, graph, network, contract, [asked, alone])
+    return put_graph(draft.artifact, LOCALIZER, graph, network, contract, [probe, alone])
 
 
 def _taken_over(plan: CandidatePlan, folder: Path) -> MapContract | None:

@@ -38,8 +38,8 @@ def outlook(real_groups: Counts, items: Counts) -> Outlook:
         learnt=[name for name in items if name not in waiting and name != REAL],
         labels_for=_labels_for,
     )
-    told = tuple(sentences.splitlines())
-    return Outlook(real_groups=real_groups, items=items, waiting=waiting, told=told)
+    lines = tuple(sentences.splitlines())
+    return Outlook(real_groups=real_groups, items=items, waiting=waiting, told=lines)
 
 
 def outlook_of(labelled: Iterable[LabelledCount]) -> Outlook:

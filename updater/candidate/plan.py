@@ -106,9 +106,9 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
     cut so. An old family keeps its place even with few exemplars left, but not with none.
     """
     counted = {name: getattr(splits, name).counts() for name in LEAST}
-    found = {name for split in counted.values() for name in split} - {REAL}
+    forgeries = {name for split in counted.values() for name in split} - {REAL}
     counts = {
-        name: {split: counted[split].get(name, 0) for split in LEAST} for name in sorted(found | {REAL})
+        name: {split: counted[split].get(name, 0) for split in LEAST} for name in sorted(forgeries | {REAL})
     }
     waiting = {name: of for name, of in counts.items() if any(of[split] < LEAST[split] for split in LEAST)}
     if REAL in waiting:

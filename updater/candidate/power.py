@@ -96,5 +96,5 @@ def power_of(judged: Mapping[str, tuple[LabelledCrops, Calls]], seed: int) -> Po
         drawn[row] = counts @ shares / len(shares)
     places = rng.integers(0, len(drawn), drawn.shape)
     low, high = np.quantile(np.take_along_axis(drawn, places, 0).mean(0), [0.025, 0.975])
-    share = float(np.mean([one.share for one in families.values()]))
+    share = float(np.mean([family.share for family in families.values()]))
     return Power(share=share, low=float(low), high=float(high), families=families)

@@ -84,7 +84,7 @@ class Foreign:
             own = network.cpu().classify(torch.zeros(len(self.ids), 0), torch.from_numpy(self.features))
         joined = NetworkOutput(*(torch.cat(pair) for pair in zip(own, output, strict=True)))
         first = self.families, self.ids, ("",) * len(self.ids)
-        return joined, tuple([*one, *other] for one, other in zip(first, named, strict=True))
+        return joined, tuple([*own_names, *other] for own_names, other in zip(first, named, strict=True))
 
 
 def foreign_rows(reference: Reference, held: Collection[str]) -> Foreign:
@@ -114,7 +114,7 @@ def equal_shares(families: NDArray[np.str_], ids: NDArray[np.str_], rows: int) -
     An imported item's id is a digest itself, but a streamed one's is its partition and its offset: the first
     of these by name would be those that came first.
     """
-    drawn = [hashlib.sha256(str(one).encode()).digest() for one in ids]
+    drawn = [hashlib.sha256(str(id_).encode()).digest() for id_ in ids]
     by_family = {f: sorted(np.flatnonzero(families == f), key=drawn.__getitem__) for f in np.unique(families)}
     left, chosen = rows, []
     for number, members in enumerate(sorted(by_family.values(), key=len)):

@@ -51,8 +51,8 @@ def under_distortions(robustness: Robustness, families: Collection[str] | None =
 def under_half(robustness: Robustness | None) -> list[tuple[str, str, float]]:
     """Return each distortion and class of which less than half is right, with that share; the worst first."""
     steps = robustness.distorted if robustness else {}
-    found = [(step, name, share) for step, of in steps.items() for name, share in of.items() if share < 0.5]
-    return sorted(found, key=lambda one: (one[1] != REAL, one[2]))
+    weak = [(step, name, share) for step, of in steps.items() for name, share in of.items() if share < 0.5]
+    return sorted(weak, key=lambda row: (row[1] != REAL, row[2]))
 
 
 def _mean(values: list[float]) -> float:
@@ -100,12 +100,12 @@ def _page_values(evaluation: Evaluation) -> dict[str, Any]:
 
 def accuracies(evaluation: Evaluation) -> dict[str, dict[str, str]]:
     """Return the accuracy in % by distortion, then level; before → after of the classes of before."""
-    found, before = evaluation.after.robustness, evaluation.before and evaluation.before.robustness
+    now, before = evaluation.after.robustness, evaluation.before and evaluation.before.robustness
     old = [name for name in evaluation.classes if name not in evaluation.new] if before else None
     cells: dict[str, dict[str, str]] = {}
-    for step, right in found.distorted.items() if found else ():
+    for step, right in now.distorted.items() if now else ():
         name, _, level = step.partition(":")
         earlier = before.distorted.get(step) if before else None
-        told = f"{100 * accuracy(earlier, old):.1f} → " if earlier else ""
-        cells.setdefault(name, {})[level] = f"{told}{100 * accuracy(right, old):.1f}"
+        change = f"{100 * accuracy(earlier, old):.1f} → " if earlier else ""
+        cells.setdefault(name, {})[level] = f"{change}{100 * accuracy(right, old):.1f}"
     return cells

@@ -72,7 +72,7 @@ def measure_robustness(
                 seen = some if step is None else _distort_items(some, step, seed, before)
                 calls = candidate.calls(seen)
                 others = [live.calls(seen, features=calls.features)] if live else []
-                return [one.right(seen) for one in (calls, *others)]
+                return [judged.right(seen) for judged in (calls, *others)]
 
             found_of = zip(*pool.map(by_all, (None, *STEPS)), strict=True)
             for right, of_steps in zip(rights, found_of, strict=True):
@@ -81,10 +81,10 @@ def measure_robustness(
     progress(len(order), len(order))
     log.info("judged under distortions", items=done, of=len(order), s=round(time.monotonic() - begun, 1))
     used = items.take(order[:done])
-    found = [np.concatenate(right, 1) for right in rights]
+    joined = [np.concatenate(right, 1) for right in rights]
     if live is None:
-        return _robustness(used, found[0]), None
-    after, before = found
+        return _robustness(used, joined[0]), None
+    after, before = joined
     lost = _lost_items(used, before, after, live.classes)
     return _robustness(used, after, lost), _robustness(used, before)
 
@@ -110,7 +110,7 @@ def _order(items: LabelledCrops, seed: int) -> list[int]:
         turns[families[place]] += 1
         (real if families[place] == REAL else forged).append((turns[families[place]], place))
     half = MAX_ITEMS // 2
-    forged.sort(key=lambda one: one[0])
+    forged.sort(key=lambda pair: pair[0])
     sides = [[place for _, place in side[:half]] for side in (real, forged)]
     longest = max(map(len, sides))
     return [side[number] for number in range(longest) for side in sides if number < len(side)]
@@ -134,8 +134,8 @@ def _distort_items(items: LabelledCrops, step: Step, seed: int, before: int) -> 
         rows = slice(items.starts[number], items.starts[number + 1])
         crops[rows] = distort_crops(_rng(seed, before + number), items.crops[rows], [step])
         if pictures is not None and items.pictures is not None:
-            one = slice(number, number + 1)
-            pictures[one] = distort_crops(_rng(seed, before + number), items.pictures[one], [step])
+            row = slice(number, number + 1)
+            pictures[row] = distort_crops(_rng(seed, before + number), items.pictures[row], [step])
     return replace(items, crops=crops, pictures=pictures)
 
 
@@ -145,11 +145,11 @@ def _rng(seed: int, number: int) -> np.random.Generator:
 
 def _robustness(items: LabelledCrops, right: NDArray[np.bool_], lost: Lost | None = None) -> Robustness:
     """right: bool [1 + m, n], first undistorted and then under each of STEPS."""
-    undistorted, *under = (_by_class(items, one) for one in right)
+    undistorted, *under = (_by_class(items, hits) for hits in right)
     return Robustness(
         items=items.counts(),
         undistorted=undistorted,
-        distorted={str(step): one for step, one in zip(STEPS, under, strict=True)},
+        distorted={str(step): classes for step, classes in zip(STEPS, under, strict=True)},
         lost=lost,
     )
 

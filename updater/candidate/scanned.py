@@ -61,13 +61,13 @@ def build_scanner(draft: Draft, plan: CandidatePlan) -> Scanned | None:
     threshold = threshold_of(held, of_library)
     contract = _put(plan, scanner, draft.artifact, [*held, *of_library], threshold)
     tested, of_videos = clips.to_test()
-    found = ScannerFound(
+    figures = ScannerFound(
         **evaluate(scanner, tested, threshold).model_dump(),
         learnt_library=learnt_library,
         held_library=len(of_library),
         library=evaluate(scanner, of_videos, threshold) if of_videos else None,
     )
-    return Scanned(contract=contract, found=found)
+    return Scanned(contract=contract, found=figures)
 
 
 def _put(
@@ -79,14 +79,14 @@ def _put(
     """
     crop = real_crops(plan.splits.calibration)[np.zeros(1, np.int64)][0]
     rng = SeedPurpose.CLIP_OF_PROBE.generator(plan.seed)
-    shown = simulate_clip(rng, crop, plan.without, forged=True).frames
-    asked: Request = {CROPS: shown[:_PROBE_FRAMES]}
+    frames = simulate_clip(rng, crop, plan.without, forged=True).frames
+    probe: Request = {CROPS: frames[:_PROBE_FRAMES]}
     crop_px = plan.crop_plan.crop_px
     contract = ScanContract(
         crop_px=crop_px, threshold=threshold, reals_told=false_alarm_rate(held, threshold), reals=len(held)
     )
     graph = ScannerGraph(scanner, crop_px)
-    return put_graph(folder, SCANNER, graph, scanner, contract, [asked, {CROPS: shown}])
+    return put_graph(folder, SCANNER, graph, scanner, contract, [probe, {CROPS: frames}])
 
 
 def _taken_over(plan: CandidatePlan, folder: Path) -> Scanned | None:
@@ -94,8 +94,8 @@ def _taken_over(plan: CandidatePlan, folder: Path) -> Scanned | None:
         return None
     parent = plan.parent.artifact
     take_graph_over(folder, SCANNER, parent)
-    found = Evaluation.model_validate_json((parent.folder / EVALUATION).read_bytes()).scanner
-    return Scanned(contract=plan.parent.artifact.manifest.scanner, found=found)
+    figures = Evaluation.model_validate_json((parent.folder / EVALUATION).read_bytes()).scanner
+    return Scanned(contract=plan.parent.artifact.manifest.scanner, found=figures)
 
 
 class ScannedClips:

@@ -90,7 +90,7 @@ def experts_of(names: Sequence[str], work_dir: Path, crop_px: int) -> tuple[Expe
     if not names:
         return ()
     known = {expert.contract.name: expert for expert in ExpertRegistry(work_dir).experts()}
-    found = []
+    chosen = []
     for number, name in enumerate(names, 1):
         file = Path(name)
         if name not in known and not file.is_file():
@@ -98,9 +98,9 @@ def experts_of(names: Sequence[str], work_dir: Path, crop_px: int) -> tuple[Expe
                 f"{name} is no expert ({', '.join(known) or 'none is registered'}), and no file"
             )
         if name in known:
-            found.append(known[name])
+            chosen.append(known[name])
             continue
         target = work_dir / "experts-of-files" / f"{sha256_of(file)[:32]}.onnx"
         target.parent.mkdir(parents=True, exist_ok=True)
-        found.append(make(f"file_{number}", Layout(file), "crop", crop_px, "not asked", target))
-    return tuple(found)
+        chosen.append(make(f"file_{number}", Layout(file), "crop", crop_px, "not asked", target))
+    return tuple(chosen)

@@ -86,8 +86,8 @@ def expert_network(recipe: Layout, side_px: int) -> tuple[ExpertNetwork, Weights
     if name is None:
         raise ExpertError(f"{recipe.checkpoint} does not name its network: name a timm model")
     seen_px = recipe.px or _px(recipe.checkpoint, described.get("px", str(side_px)))
-    shown = shown_to(name)
-    mean, deviation = recipe.mean or shown.mean, recipe.deviation or shown.deviation
+    normalisation = shown_to(name)
+    mean, deviation = recipe.mean or normalisation.mean, recipe.deviation or normalisation.deviation
     backbone, width = make_backbone(name, 3, seen_px)
     state = {key.removeprefix("module."): value for key, value in weights.tensors.items()}
     if recipe.head == INSIDE:
@@ -98,7 +98,7 @@ def expert_network(recipe: Layout, side_px: int) -> tuple[ExpertNetwork, Weights
         of_head = recipe.head, dict(_read(recipe.head).tensors)
     put_backbone(backbone, name, seen_px, Weights(weights.origin, state))
     head = _head(*of_head, width)
-    resize = None if seen_px == side_px else _resizing(side_px, seen_px, shown.interpolation)
+    resize = None if seen_px == side_px else _resizing(side_px, seen_px, normalisation.interpolation)
     return ExpertNetwork(backbone, head, PlainFrontEnd(mean, deviation), resize, recipe.fake_logit), weights
 
 

@@ -65,8 +65,8 @@ class ExpertsSay:
     def scores(self, network_logits: Tensor) -> dict[str, NDArray[np.float32]]:
         """Return each expert's score for the gate, [n], beside the network's own logits, float32 [n, K]."""
         real = 1 - schemes.fake_probability(network_logits, self.fake)
-        found = expert_scores(self.experts, self.logits.unbind(1), real)
-        return {name: np.asarray(values.numpy(), np.float32) for name, values in found.items()}
+        scores = expert_scores(self.experts, self.logits.unbind(1), real)
+        return {name: np.asarray(values.numpy(), np.float32) for name, values in scores.items()}
 
 
 def calibrated_experts(
@@ -135,8 +135,8 @@ def share_of_vote(
     counts = torch.from_numpy(weights)
 
     def loss(share: float) -> float:
-        each = torch.nn.functional.cross_entropy(logits + share * vote, targets, reduction="none")
-        return float((counts * each).sum() / counts.sum())
+        losses = torch.nn.functional.cross_entropy(logits + share * vote, targets, reduction="none")
+        return float((counts * losses).sum() / counts.sum())
 
     return min(SHARES, key=loss)
 
@@ -156,9 +156,9 @@ def scale_of_reals(logits: NDArray[np.float32], items: LabelledCrops) -> tuple[f
     weights = balanced_weights(of, groups)
     medians = np.array([weighted_quantile(values[of == k], weights[of == k], 0.5) for k in range(len(names))])
     # Of few reals a source's own median leaves next to no spread.
-    told = enough[of] if enough.any() else np.ones(len(values), bool)
+    used = enough[of] if enough.any() else np.ones(len(values), bool)
     over = values - (medians[of] if enough.any() else medians.mean())
-    scale = max(weighted_quantile(over[told], weights[told], 0.84), _LEAST_SCALE)
+    scale = max(weighted_quantile(over[used], weights[used], 0.84), _LEAST_SCALE)
     return float(medians.mean()), scale, len(names)
 
 

@@ -115,12 +115,12 @@ def _write(path: Path, target: Path, contract: ExpertContract) -> None:
     # protobuf's and the checker's own errors have no common class
     except Exception as error:
         raise ExpertError(f"{path} is no ONNX file ({' '.join(str(error).split())[:150]})") from error
-    names = {one.name for one in model.graph.initializer}
-    takes = [one for one in model.graph.input if one.name not in names]
-    has = [(one.name, one.type.tensor_type.elem_type) for one in (*takes, *model.graph.output)]
+    names = {value.name for value in model.graph.initializer}
+    takes = [value for value in model.graph.input if value.name not in names]
+    has = [(value.name, value.type.tensor_type.elem_type) for value in (*takes, *model.graph.output)]
     if has != [(PICTURES, TensorProto.UINT8), (LOGIT, TensorProto.FLOAT)]:
-        said = ", ".join(_describe_value(one) for one in (*takes, *model.graph.output))
-        raise ExpertError(f"{path} has {said}; {_describe_contract(contract)}")
+        tensors = ", ".join(_describe_value(value) for value in (*takes, *model.graph.output))
+        raise ExpertError(f"{path} has {tensors}; {_describe_contract(contract)}")
     model = _of_opset(path, model)
     _require_plain(path, model)
     _require_even(path, model)
@@ -148,13 +148,13 @@ def _require_plain(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _inside(node: NodeProto) -> bool:
-    return any(one.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for one in node.attribute)
+    return any(attr.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attr in node.attribute)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
-    attributes = [one for node in graph.node for one in node.attribute]
-    for sparse in (*graph.sparse_initializer, *(one.sparse_tensor for one in attributes)):
+    attributes = [attr for node in graph.node for attr in node.attribute]
+    for sparse in (*graph.sparse_initializer, *(attr.sparse_tensor for attr in attributes)):
         yield from (sparse.values, sparse.indices)
     for attribute in attributes:
         yield from (attribute.t, *attribute.tensors)
@@ -179,7 +179,7 @@ def _require_even(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _of_opset(path: Path, model: onnx.ModelProto) -> onnx.ModelProto:
-    version = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+    version = next(opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx"))
     if not _LEAST_OPSET <= version <= OPSET:
         raise ExpertError(f"{path} is of opset {version}: export it with opset {OPSET}")
     try:
@@ -203,7 +203,7 @@ def _answers(path: Path, target: Path, contract: ExpertContract) -> None:
             conform(answer, contract.outputs, {ROWS: len(some)})
             return answer
 
-        alone = np.concatenate([logits_of(one[None])[LOGIT] for one in pictures])
+        alone = np.concatenate([logits_of(picture[None])[LOGIT] for picture in pictures])
         require_finite(path, {LOGIT: alone})
         until = time.process_time() + _EVERY_COUNT_S
         for levels in rng.permutation(256).astype(np.uint8).reshape(-1, _FLAT_ROWS, 1, 1, 1):
@@ -254,7 +254,7 @@ def require_small(named: Path, graph: Path) -> None:
 
 def _describe_value(value: onnx.ValueInfoProto) -> str:
     kind = value.type.tensor_type
-    shape = ", ".join(str(one.dim_value or one.dim_param or "?") for one in kind.shape.dim)
+    shape = ", ".join(str(size.dim_value or size.dim_param or "?") for size in kind.shape.dim)
     return f"{value.name}: {_KINDS.get(kind.elem_type, 'another type')} ({shape})"
 
 

@@ -39,12 +39,12 @@ class Expert:
 
 def digests_of(experts: Sequence[Expert]) -> dict[str, JsonValue]:
     """Return the experts' digests by name, for the record of a run; nothing where there are none."""
-    return {"experts": {one.contract.name: one.contract.digest for one in experts}} if experts else {}
+    return {"experts": {e.contract.name: e.contract.digest for e in experts}} if experts else {}
 
 
 def picture_plan_of(experts: Sequence[Expert]) -> PicturePlan | None:
     """Return how whole pictures are shown to those experts that look at them; None where none does."""
-    sides = [one.contract.side_px for one in experts if one.contract.input == "resize"]
+    sides = [expert.contract.side_px for expert in experts if expert.contract.input == "resize"]
     return PicturePlan(width_px=sides[0], height_px=sides[0], interpolation="bicubic") if sides else None
 
 
@@ -70,10 +70,10 @@ def logits_of(
             f" {advice}"
         )
     session = Session(expert.path, contract, torch.get_num_threads())
-    each = _of_pictures(session, contract, pictures, kept, progress)
+    logits = _of_pictures(session, contract, pictures, kept, progress)
     if contract.input == "resize" or not len(items):
-        return each
-    sums = np.add.reduceat(each, items.starts[:-1])
+        return logits
+    sums = np.add.reduceat(logits, items.starts[:-1])
     return np.asarray(sums / np.diff(items.starts), np.float32)
 
 
@@ -90,7 +90,7 @@ def _of_pictures(
     written = len(known)
     for first in range(0, len(pictures), _AT_ONCE):
         some = pictures[first : first + _AT_ONCE]
-        keys = [hashlib.sha256(np.ascontiguousarray(one).data).digest() for one in some]
+        keys = [hashlib.sha256(np.ascontiguousarray(picture).data).digest() for picture in some]
         every += keys
         if missing := {key: at for at, key in enumerate(keys) if key not in known}:
             logits = session.score({PICTURES: some[list(missing.values())]})[LOGIT]

@@ -97,13 +97,13 @@ class ExpertRegistry:
 
     def experts(self) -> tuple[Expert, ...]:
         """Return all experts with their files, verified. Raises ExpertError for a damaged one."""
-        found = []
+        registered = []
         for name in self.names():
             contract, path = self._row(name).contract, self.folder / name / _MODEL
             if not path.is_file() or sha256_of(path) != contract.digest:
                 raise self._damage_error(name)
-            found.append(Expert(contract, path))
-        return tuple(found)
+            registered.append(Expert(contract, path))
+        return tuple(registered)
 
     def _row(self, name: str) -> RegisteredExpert:
         try:

@@ -58,7 +58,7 @@ class Family:
 
 def families_in(folder: Path) -> list[Family]:
     """Return the families of a folder, at least two. Raises ExpertError."""
-    found = []
+    known = []
     for place in subfolders(folder):
         files: tuple[list[Path], list[Path]] = ([], [])
         for path in sorted(place.rglob("*")):
@@ -66,17 +66,17 @@ def families_in(folder: Path) -> list[Family]:
             if kinds and path.is_file() and not path.name.startswith("."):
                 files[kinds[0]].append(path)
         if min(map(len, files)) >= _LEAST:
-            found.append(Family(place.name, (tuple(files[0]), tuple(files[1]))))
-    if not found:
+            known.append(Family(place.name, (tuple(files[0]), tuple(files[1]))))
+    if not known:
         raise ExpertError(
             f"{folder} holds no FAMILY/0_real/FILE and FAMILY/1_fake/FILE, {_LEAST} of each at least"
         )
-    if len(found) == 1:
+    if len(known) == 1:
         raise ExpertError(
-            f"{folder} has the family {found[0].name} alone, and a whole family is held back to stop by: add"
+            f"{folder} has the family {known[0].name} alone, and a whole family is held back to stop by: add"
             " another source with its generator"
         )
-    return found
+    return known
 
 
 def split_families(
@@ -158,8 +158,8 @@ class BestStep:
 class _Network(nn.Module):
     def __init__(self, architecture: str, side_px: int, begun: Weights | None) -> None:
         super().__init__()
-        shown = shown_to(architecture)
-        self.front = PlainFrontEnd(shown.mean, shown.deviation)
+        normalisation = shown_to(architecture)
+        self.front = PlainFrontEnd(normalisation.mean, normalisation.deviation)
         self.backbone, width = make_backbone(architecture, 3, side_px)
         self.head = nn.Linear(width, 1)
         if begun is not None:
@@ -193,7 +193,7 @@ def train_expert(
     trained, held = split_families(families_in(folder), training.hold, training.seed)
     torch.manual_seed(training.seed)
     network = _Network(training.architecture, training.side_px, begun).to(training.device)
-    shown = [(family.name, [*crops_of(family, training.side_px, _HELD_ITEMS)]) for family in held]
+    held_crops = [(family.name, [*crops_of(family, training.side_px, _HELD_ITEMS)]) for family in held]
     identity = _identity(folder, [*trained, *held], training, begun)
     checkpoint = Checkpoint(out.with_suffix(".training"), identity, ("expert",))
     rate = _RATE if begun is None else _RATE_OF_WEIGHTS
@@ -219,10 +219,10 @@ def train_expert(
             TrainingStage(checkpoint, "expert"),
             lambda done, _: progress("train the expert", done, training.steps),
         )
-        found = BestStep(end, {name: _auc(network, crops, training.device) for name, crops in shown})
-        progress(f"held back {found.mean:.3f} at step {end}", end, training.steps)
-        if best is None or (found.mean > best.mean and found.step > best.step):
-            best = found
+        candidate = BestStep(end, {name: _auc(network, crops, training.device) for name, crops in held_crops})
+        progress(f"held back {candidate.mean:.3f} at step {end}", end, training.steps)
+        if best is None or (candidate.mean > best.mean and candidate.step > best.step):
+            best = candidate
             about = {"architecture": training.architecture, "px": str(training.side_px), "identity": identity}
             about |= {"held_back": json.dumps([best.step, best.aucs])}
             if begun is not None and begun.licence:

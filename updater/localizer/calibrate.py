@@ -66,9 +66,9 @@ def calibrate(
     total = len(reals) + forgeries
 
     def predict_and_report(crops: NDArray[np.uint8], forged: Cells | None, done: int) -> CellPrediction:
-        found = _predict_cells(network, crops, forged)
+        predictions = _predict_cells(network, crops, forged)
         progress(done, total)
-        return found
+        return predictions
 
     real = [predict_and_report(crops, None, number) for number, crops in enumerate(_pictures(reals), 1)]
     forged = [
@@ -96,7 +96,7 @@ def fit_cut(reals: list[CellPrediction], forgeries: list[CellPrediction]) -> tup
     """Return cut, slope and offset of a `LocalizerGraph`."""
     strongest = np.array([_strongest(real.cells) for real in reals])
     evidences = np.array([real.evidence for real in reals])
-    found = []
+    cuts = []
     for cut in _CUTS:
         # How sure of the picture one must be for its strongest cells to be marked; never, if these are below.
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -105,8 +105,8 @@ def fit_cut(reals: list[CellPrediction], forgeries: list[CellPrediction]) -> tup
             marked_from = np.where(strongest > cut, needed - slope * evidences, np.inf)
             first_not_allowed = np.sort(marked_from)[int(ALLOWED * len(reals))]
             offset = float(min(first_not_allowed - 1e-3, _MOST_OFFSET))
-            found.append((_iou(forgeries, float(cut), slope, offset), float(cut), slope, offset))
-    _, cut, slope, offset = max(found)
+            cuts.append((_iou(forgeries, float(cut), slope, offset), float(cut), slope, offset))
+    _, cut, slope, offset = max(cuts)
     return cut, slope, offset
 
 
@@ -151,5 +151,5 @@ def _predict_cells(network: Localizer, crops: NDArray[np.uint8], forged: Cells |
     of_picture = torch.zeros(len(crops), dtype=torch.int64)
     with torch.inference_mode():
         logits = network(torch.from_numpy(crops).permute(0, 3, 1, 2).float(), of_picture)
-        told = float(evidence(logits, of_picture)[0])
-    return CellPrediction(logits.numpy(), told, None if forged is None else forged >= FORGED_FROM)
+        picture_evidence = float(evidence(logits, of_picture)[0])
+    return CellPrediction(logits.numpy(), picture_evidence, None if forged is None else forged >= FORGED_FROM)

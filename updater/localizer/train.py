@@ -99,9 +99,9 @@ def _loss(network: Localizer, batch: Batch, device: torch.device) -> Tensor:
     # The residuals of what lies in the last bits need every bit; what comes behind does not.
     residuals = network.residuals(pixels)
     with _fewer_bits(device):
-        guess, said = network.both(residuals, torch.from_numpy(of_picture).to(device))
+        guess, answer = network.both(residuals, torch.from_numpy(of_picture).to(device))
     true = torch.from_numpy(cells).to(device)
-    return _cross_entropy(said.float(), true) + _OF_FIRST_LOOK * _cross_entropy(guess.float(), true)
+    return _cross_entropy(answer.float(), true) + _OF_FIRST_LOOK * _cross_entropy(guess.float(), true)
 
 
 def pseudo_forged(
@@ -151,8 +151,8 @@ def _batch(
 
 def _rows(rng: np.random.Generator, items: LabelledCrops) -> NDArray[np.int64]:
     """Draw a picture, and at most MOST_CROPS of its rows, in their order."""
-    one = int(rng.integers(len(items)))
-    rows = np.arange(items.starts[one], items.starts[one + 1])
+    item = int(rng.integers(len(items)))
+    rows = np.arange(items.starts[item], items.starts[item + 1])
     return np.sort(rng.permutation(rows)[:MOST_CROPS])
 
 

@@ -132,13 +132,13 @@ def shift_frame(frame: Picture, move: NDArray[np.int64]) -> Picture:
     """
     reach = int(np.abs(move).max())
     padded = np.pad(frame, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
-    down, across = (int(one) + reach for one in move)
+    down, across = (int(step) + reach for step in move)
     return np.ascontiguousarray(padded[down : down + frame.shape[0], across : across + frame.shape[1]])
 
 
 def _common(size: tuple[int, ...], move: NDArray[np.int64]) -> tuple[slice, slice, slice, slice]:
     """Return which rows and columns of a frame the moved one shows, and where in it they are."""
-    (height, width), (down, across) = size, (int(one) for one in move)
+    (height, width), (down, across) = size, (int(step) for step in move)
     return (
         slice(max(0, down), height + min(0, down)),
         slice(max(0, across), width + min(0, across)),

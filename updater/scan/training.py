@@ -50,15 +50,15 @@ def train_scanner(
         torch.manual_seed(seed)
         scanner = Scanner(clips[0].features.shape[1])
         scanner.standardise(torch.cat(seen))
-        inputs = [scanner.standard(one) for one in seen]
+        inputs = [scanner.standard(features) for features in seen]
         rng = np.random.default_rng(seed)
-        each = max(1, epochs // MEMBERS)
+        member_epochs = max(1, epochs // MEMBERS)
         for number, member in enumerate(scanner.members):
 
             def report_member(done: int, total: int, before: int = number) -> None:
                 progress(before * total + done, MEMBERS * total)
 
-            _train(member, inputs, forged, rng, each, report_member)
+            _train(member, inputs, forged, rng, member_epochs, report_member)
     return scanner.eval()
 
 
@@ -101,8 +101,8 @@ def together(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 def frame_scores(scanner: Scanner, clip: ScannedClip) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return what a scanner says of a clip's frames, float64 [T] in 0..1."""
     with torch.inference_mode():
-        found = scanner(torch.from_numpy(clip.features))["frame_score"]
-    scores: np.ndarray[tuple[int], np.dtype[np.float64]] = found.double().numpy()
+        answer = scanner(torch.from_numpy(clip.features))["frame_score"]
+    scores: np.ndarray[tuple[int], np.dtype[np.float64]] = answer.double().numpy()
     return scores
 
 
@@ -126,7 +126,7 @@ def threshold_of(simulated: Sequence[Segments], videos: Sequence[Segments]) -> f
 
     Simulated ones, at least one; and real videos, if there are any.
     """
-    return max(threshold_for([best_score(one) for one in some]) for some in (simulated, videos) if some)
+    return max(threshold_for([best_score(runs) for runs in some]) for some in (simulated, videos) if some)
 
 
 def detect(scanner: Scanner, clips: Sequence[ScannedClip]) -> list[Segments]:
@@ -147,8 +147,8 @@ def hits(segments: NDArray[np.float64], truth: ArrayLike) -> NDArray[np.bool_]:
 def evaluate(scanner: Scanner, clips: Sequence[ScannedClip], threshold: float) -> FoundStretches:
     """Measure a scanner on held-back clips, some real and some forged."""
     segments, truth = detect(scanner, clips), [clip.segments for clip in clips]
-    real = [one for one, true in zip(segments, truth, strict=True) if not len(true)]
-    met = [hits(one[one[:, 2] >= threshold, :2], true) for one, true in zip(segments, truth, strict=True)]
+    real = [rows for rows, true in zip(segments, truth, strict=True) if not len(true)]
+    met = [hits(rows[rows[:, 2] >= threshold, :2], true) for rows, true in zip(segments, truth, strict=True)]
     return FoundStretches(
         reals=len(real),
         reals_told=false_alarm_rate(real, threshold),
@@ -209,11 +209,11 @@ def overlaps(predicted: Sequence[ArrayLike], truth: Sequence[ArrayLike]) -> list
     """Return how the segments of each video overlap."""
     videos = []
     for proposals, segments in zip(predicted, truth, strict=True):
-        said, true = checked_segments(proposals, 3), checked_segments(segments, 2)
+        runs, true = checked_segments(proposals, 3), checked_segments(segments, 2)
         if (true[:, 1] <= true[:, 0]).any():
             raise ValueError("a true segment is of no length")
-        said = said[np.argsort(-said[:, 2], kind="stable")]
-        videos.append(Overlaps(said[:, 2], tiou(said[:, :2], true)))
+        runs = runs[np.argsort(-runs[:, 2], kind="stable")]
+        videos.append(Overlaps(runs[:, 2], tiou(runs[:, :2], true)))
     return videos
 
 

@@ -188,7 +188,7 @@ def shift_crops(crops: npt.NDArray[np.uint8], by: npt.NDArray[np.int64]) -> npt.
 
 def ready_rows(step: Step, data: TrainingSet, drawn: Drawn, rows: Rows) -> PreparedBatch:
     """Take a batch's rows; rows: float32 [T, B], the backbone's features of every crop."""
-    seen, features = (rows_at(one, drawn.rows, step.device) for one in (rows, data.features))
+    seen, features = (rows_at(array, drawn.rows, step.device) for array in (rows, data.features))
     return PreparedBatch(drawn, (seen,), (features,))
 
 
@@ -216,7 +216,7 @@ def _backbone(network: Network, images: Tensor) -> Tensor:
         # As its images are, see `as_images`.
         front = network.front(own).contiguous(memory_format=torch.channels_last)
         with half_precision(own.device):
-            found: Tensor = network.backbone(front)
-        return found.float()
+            rows: Tensor = network.backbone(front)
+        return rows.float()
 
     return by_share(features, images)

@@ -271,7 +271,7 @@ def classify_items(
 ) -> NetworkOutput:
     """Return the output for each whole item in evaluation mode, from rows [T, B] and [T, F]."""
     parts = list(classify_in_parts(network, seen, features, starts))
-    return NetworkOutput(*(torch.cat(one) if len(one) > 1 else one[0] for one in zip(*parts, strict=True)))
+    return NetworkOutput(*(torch.cat(of) if len(of) > 1 else of[0] for of in zip(*parts, strict=True)))
 
 
 def classify_in_parts(
@@ -282,10 +282,10 @@ def classify_in_parts(
     device = next(network.parameters()).device
     if len(starts) < 2:
         with torch.no_grad():
-            yield network.classify(*(torch.zeros(0, one.shape[1], device=device) for one in (seen, features)))
+            yield network.classify(*(torch.zeros(0, x.shape[1], device=device) for x in (seen, features)))
     for pair in zip(pooled_in_parts(seen, starts), pooled_in_parts(features, starts), strict=True):
         with torch.no_grad():
-            yield network.classify(*(one.to(device) for one in pair))
+            yield network.classify(*(tensor.to(device) for tensor in pair))
 
 
 def draw_crops(

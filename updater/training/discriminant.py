@@ -88,9 +88,9 @@ def choose_shrinkage(
         of_source = [f"{source}/{side}" for source, side in zip(items.sources, fake, strict=True)]
         weight = balanced_weights(np.array(of_source)[out])
         for s, shrinkage in enumerate(SHRINKAGES):
-            found = spread.discriminants(means, real, shrinkage, 1.0)
+            head = spread.discriminants(means, real, shrinkage, 1.0)
             priors = log_priors(real)
-            raw = rows[out] @ found.weight.T + found.bias - priors
+            raw = rows[out] @ head.weight.T + head.bias - priors
             for t, temperature in enumerate(TEMPERATURES):
                 odds = fake_odds(raw / temperature + priors, real)
                 losses[s, t] += weight @ -np.log(np.maximum(expit(np.where(fake[out], odds, -odds)), 1e-12))
@@ -140,7 +140,7 @@ def rows_of(network: Network, features: NDArray[np.float32]) -> NDArray[np.float
     In double precision, so that the same features make the same rows.
     """
     mean, scale = (
-        one.cpu().numpy().astype(np.float64) for one in (network.feature_mean, network.feature_scale)
+        tensor.cpu().numpy().astype(np.float64) for tensor in (network.feature_mean, network.feature_scale)
     )
     scaled = ((features - mean) * scale).clip(-SCALED_CLIP, SCALED_CLIP)
     length = np.sqrt(np.square(scaled).mean(1, keepdims=True))
@@ -197,8 +197,8 @@ def solve(
         raise StatisticsError(f"no item of {min(lacking)} is in the sums: label some")
     real = np.array([is_real(name) for name in classes])
     means = statistics.means(classes)
-    found = Spread(statistics).discriminants(means, real, shrinkage, temperature)
+    head = Spread(statistics).discriminants(means, real, shrinkage, temperature)
     with torch.no_grad():
-        for name, values in (("weight", found.weight), ("bias", found.bias)):
+        for name, values in (("weight", head.weight), ("bias", head.bias)):
             network.head.get_parameter(name).copy_(torch.from_numpy(values))
             network.pseudo_head.get_parameter(name).zero_()

@@ -59,10 +59,10 @@ class Checkpoint:
         Returns 0 where nothing was saved up to this stage. Returns None where the run was already past
         it: then only the network is loaded, since what the next stage reads follows from it.
         """
-        found = self._read()
-        if found is None:
+        saved = self._read()
+        if saved is None:
             return 0
-        saved_stage, step, tensors = found
+        saved_stage, step, tensors = saved
         if self._stages.index(saved_stage) < self._stages.index(stage):
             return 0
         network.load_state_dict(

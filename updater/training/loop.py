@@ -150,9 +150,9 @@ def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> t
 
 def _trained_parameters(network: Network) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Return the parameters that are trained: those above the backbone, and the backbone's."""
-    named = [(name, one) for name, one in network.named_parameters() if one.requires_grad]
-    inside = [one for name, one in named if name.startswith("backbone.")]
-    return [one for name, one in named if not name.startswith("backbone.")], inside
+    named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
+    inside = [parameter for name, parameter in named if name.startswith("backbone.")]
+    return [parameter for name, parameter in named if not name.startswith("backbone.")], inside
 
 
 def item_weights(targets: npt.NDArray[np.int64], power: float) -> npt.NDArray[np.float64]:
@@ -213,7 +213,7 @@ def checkpoint(step: Step, method: str, stages: tuple[str, ...]) -> Checkpoint:
 def _identity(step: Step, method: str) -> str:
     train, previous = step.train, step.previous
     facts = [train.ids, train.families, step.classes, method, FEATURE_VERSION]
-    facts += [repr(one) for one in (step.architecture, step.options, step.recipe, step.seed)]
+    facts += [repr(fact) for fact in (step.architecture, step.options, step.recipe, step.seed)]
     if step.start_from is not None:
         facts.append(step.start_from.digest)
     digest = hashlib.sha256(json.dumps([*facts, sorted(step.without)]).encode())

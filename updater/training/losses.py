@@ -110,7 +110,7 @@ def soft_cross_entropy(
     """
     if not len(logits):
         return logits.sum()
-    wanted, said = F.softmax(teacher / temperature, 1), F.log_softmax(logits / temperature, 1)
+    wanted, predicted = F.softmax(teacher / temperature, 1), F.log_softmax(logits / temperature, 1)
     if divergence:
-        return F.kl_div(said, wanted, reduction="batchmean")
-    return -(wanted * said).sum(1).mean()
+        return F.kl_div(predicted, wanted, reduction="batchmean")
+    return -(wanted * predicted).sum(1).mean()

@@ -129,13 +129,13 @@ def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
     On their way back through `by_share` they were added up over the processes, each of which had the whole
     loss: so theirs is the mean.
     """
-    found = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if count() == 1 or not found:
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if count() == 1 or not grads:
         return
-    flat = torch.cat([one.flatten() for one in found]) / count()
+    flat = torch.cat([grad.flatten() for grad in grads]) / count()
     _add(flat)
-    for one, part in zip(found, torch.split(flat, [one.numel() for one in found]), strict=True):
-        one.copy_(part.view_as(one))
+    for grad, part in zip(grads, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
+        grad.copy_(part.view_as(grad))
 
 
 def by_share(function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
@@ -198,8 +198,8 @@ def _batch_norm(
         return F.batch_norm(own, running_mean, running_var, weight, bias, training, momentum, eps)
     value, over = own.to(torch.promote_types(own.dtype, torch.float32)), [0, *range(2, own.ndim)]
     shape = [1, -1] + [1] * (own.ndim - 2)
-    each = value.new_tensor([value.numel() / value.shape[1]])
-    sums = _sum(torch.cat([value.sum(over), each]))
+    share = value.new_tensor([value.numel() / value.shape[1]])
+    sums = _sum(torch.cat([value.sum(over), share]))
     total = sums[-1].detach()
     mean = sums[:-1] / total
     centred = value - mean.view(shape)

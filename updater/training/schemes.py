@@ -97,7 +97,7 @@ def fake_by_maxima(logits: Tensor, fake: Tensor) -> Tensor:
     """
     fake = fake.to(logits.device)
     nothing = logits.new_full((len(logits), 1), -torch.inf)
-    of_fakes, of_reals = (torch.cat([logits[:, one], nothing], 1).amax(1) for one in (fake, ~fake))
+    of_fakes, of_reals = (torch.cat([logits[:, columns], nothing], 1).amax(1) for columns in (fake, ~fake))
     return torch.sigmoid(of_fakes - of_reals)
 
 

@@ -150,11 +150,11 @@ class Step:
             raise ValueError(f"{self.options.scheme} needs a class of real media: {list(classes)}")
         if classes[: len(old)] != tuple(old):
             raise ValueError(f"the classes {list(classes)} do not begin with the previous {list(old)}")
-        found = set(self.train.families)
-        if not found <= set(classes) or not set(classes) <= found | set(old):
-            raise ValueError(f"the items' families {sorted(found)} are not the classes {sorted(classes)}")
-        asked = self.architecture.model_copy(update={"tasks": None, "picture": None})
-        if self.previous is not None and _trained_as(self.previous) != asked:
+        families = set(self.train.families)
+        if not families <= set(classes) or not set(classes) <= families | set(old):
+            raise ValueError(f"the items' families {sorted(families)} are not the classes {sorted(classes)}")
+        wanted = self.architecture.model_copy(update={"tasks": None, "picture": None})
+        if self.previous is not None and _trained_as(self.previous) != wanted:
             raise ValueError("an update keeps the previous network's architecture")
 
     @property

@@ -160,15 +160,15 @@ def statistics_of(tensors: Mapping[str, NDArray[np.generic]]) -> Statistics:
     """Read back what `Statistics.tensors` gave. Raises StatisticsError for arrays that are none."""
     try:
         strata = tuple((str(f), str(s)) for f, s in json.loads(tensors["strata"].tobytes()))
-        found = Statistics(strata, *(tensors[name] for name in _ARRAYS))  # type: ignore[arg-type]
-        width = found.width
+        statistics = Statistics(strata, *(tensors[name] for name in _ARRAYS))  # type: ignore[arg-type]
+        width = statistics.width
         expected = ((len(strata),), (len(strata),), (len(strata), width))
-        whole = (found.counts.shape, found.shares.shape, found.sums.shape) == expected
-        if not whole or found.moments.shape != (len(found.sources), width * (width + 1) // 2):
+        whole = (statistics.counts.shape, statistics.shares.shape, statistics.sums.shape) == expected
+        if not whole or statistics.moments.shape != (len(statistics.sources), width * (width + 1) // 2):
             raise ValueError("arrays do not fit together")
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise StatisticsError(f"the release's statistics cannot be read: {error}") from error
-    return found
+    return statistics
 
 
 def on_grid(rows: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -215,10 +215,10 @@ def sums_of(
     )
 
 
-def _combine(one: Statistics, other: Statistics, sign: int) -> Statistics:
-    if one.strata and other.strata and one.width != other.width:
-        raise StatisticsError(f"sums of {one.width} features and of {other.width} do not go together")
-    parts = ((one, 1), (other, sign))
+def _combine(first: Statistics, other: Statistics, sign: int) -> Statistics:
+    if first.strata and other.strata and first.width != other.width:
+        raise StatisticsError(f"sums of {first.width} features and of {other.width} do not go together")
+    parts = ((first, 1), (other, sign))
     counts: dict[tuple[str, str], int] = {}
     shares: dict[tuple[str, str], int] = {}
     sums: dict[tuple[str, str], NDArray[np.float64]] = {}
@@ -236,7 +236,7 @@ def _combine(one: Statistics, other: Statistics, sign: int) -> Statistics:
     if wrong := [pair for pair, count in counts.items() if count < 0]:
         raise StatisticsError(f"more items of {wrong[0]} are to be subtracted than there are")
     kept = tuple(sorted(pair for pair, count in counts.items() if count))
-    sources, width = sorted({source for _, source in kept}), max(one.sums.shape[1], other.sums.shape[1])
+    sources, width = sorted({source for _, source in kept}), max(first.sums.shape[1], other.sums.shape[1])
     return Statistics(
         kept,
         np.array([counts[pair] for pair in kept], np.int64),

@@ -33,19 +33,19 @@ def fit_state(name: str, side_px: int, backbone: nn.Module, state: Mapping[str, 
     """
     described: Any = backbone.pretrained_cfg
     own = backbone.state_dict()
-    classifiers = tuple(f"{one}." for one in _names(described.get("classifier")))
+    classifiers = tuple(f"{layer}." for layer in _names(described.get("classifier")))
     kept = {k: v for k, v in state.items() if k in own or not k.startswith(classifiers or ("\0",))}
-    first = [f"{one}.weight" for one in _names(described.get("first_conv"))]
-    channels = next((kept[one].shape[1] for one in first if one in kept and kept[one].ndim == 4), _RGB)
+    first = [f"{layer}.weight" for layer in _names(described.get("first_conv"))]
+    channels = next((kept[key].shape[1] for key in first if key in kept and kept[key].ndim == 4), _RGB)
     loaded = _load_state(name, side_px, channels, described, kept)
     if loaded is None:
         kept |= _positions(kept, own)
         loaded = _load_state(name, side_px, channels, described, kept) or kept
-    for one in first:
-        if one in loaded and one in own and loaded[one].shape[1:2] == (_RGB,) != own[one].shape[1:2]:
-            wide = own[one].new_zeros(own[one].shape)
-            wide[:, -_RGB:] = loaded[one]
-            loaded[one] = wide
+    for key in first:
+        if key in loaded and key in own and loaded[key].shape[1:2] == (_RGB,) != own[key].shape[1:2]:
+            wide = own[key].new_zeros(own[key].shape)
+            wide[:, -_RGB:] = loaded[key]
+            loaded[key] = wide
     return loaded
 
 
@@ -76,8 +76,8 @@ def _load_state(
         )
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
         return None
-    found: dict[str, Tensor] = model.state_dict()
-    return found
+    fitted: dict[str, Tensor] = model.state_dict()
+    return fitted
 
 
 def _positions(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -182,8 +182,8 @@ def read_weights(path: Path) -> Weights:
     try:
         classes = tuple(map(str, json.loads(metadata["classes"]))) if "classes" in metadata else None
     except (ValueError, TypeError) as error:
-        told = metadata["classes"][:40]
-        raise WeightsError(f"{path} names as its classes {told!r}, which is no JSON list: mend it") from error
+        text = metadata["classes"][:40]
+        raise WeightsError(f"{path} names as its classes {text!r}, which is no JSON list: mend it") from error
     return Weights(str(path), tensors, classes, metadata.get("license"))
 
 

@@ -121,7 +121,7 @@ def test_a_source_has_its_verdicts_its_exemplars_and_its_alarms_and_its_name_doe
         put_raised(connection, raised, (), ())
     with services.memory.read() as connection:
         shifted, calm = list_sources(connection)
-    assert (shifted.name, shifted.shelves, shifted.said, len(shifted.alarms)) == (
+    assert (shifted.name, shifted.shelves, shifted.verdicts, len(shifted.alarms)) == (
         HOSTILE,
         {"unknown": 3},
         {"real": 2, "unknown": 1, "fake": 1},

@@ -72,8 +72,8 @@ class Continual:
             began = time.perf_counter()
             self._remember(learnt, task.train)
             judge = self._judge(learnt, number, train)
-            column, figures, found = self._measure(judge, number)
-            scores |= found
+            column, figures, own_scores = self._measure(judge, number)
+            scores |= own_scores
             columns.append(column)
             seconds = {
                 "training": seconds_in(self._seconds_file(number)),
@@ -92,8 +92,8 @@ class Continual:
         """Learn one task, or load what was learnt here before."""
         names = self._classes(number)
         weights, setup = self.folder / f"{number}.safetensors", self.setup
-        if (found := load_learnt(weights, setup.torch_device)) is not None:
-            return found
+        if (kept := load_learnt(weights, setup.torch_device)) is not None:
+            return kept
         # The seconds are written before the weights, and so whatever is loaded has its seconds.
         with timing(self._seconds_file(number)):
             learnt = LEARNERS[setup.learner](
@@ -169,13 +169,13 @@ class Continual:
                 for (name, part), end in zip(unknown.items(), ends, strict=True)
             }
             for name in self.setup.rejection:
-                found = rejection_scores(on_tests, judged, name)
-                scores.setdefault(f"step {number + 1}", found)
+                rejected = rejection_scores(on_tests, judged, name)
+                scores.setdefault(f"step {number + 1}", rejected)
                 threshold = judge.gated.gate.unknown_threshold if name == "fused" and out_of_fold else None
-                self.unseen.setdefault(name, []).append(measure_unseen(found, threshold))
+                self.unseen.setdefault(name, []).append(measure_unseen(rejected, threshold))
                 by_set = self.unseen_sets.setdefault(name, {})
-                for outlier_set, one in sets.items():
-                    own = measure_unseen(rejection_scores(on_tests, one, name), threshold)
+                for outlier_set, set_ in sets.items():
+                    own = measure_unseen(rejection_scores(on_tests, set_, name), threshold)
                     by_set.setdefault(outlier_set, []).append(own)
             first = self.unseen[self.setup.rejection[0]]
             figures = figures.model_copy(update={"unseen": first[-1]})
@@ -194,7 +194,7 @@ def figures_of(on_tests: Sequence[JudgedItems], judge: CalibratedModel) -> Figur
     truly_fake = [~reals(test.families) for test in on_tests]
     labels = np.concatenate([test.labels for test in on_tests])
     real = ~np.concatenate(truly_fake)
-    recognised, both_kinds = None, all(0 < one.sum() < len(one) for one in truly_fake)
+    recognised, both_kinds = None, all(0 < fake.sum() < len(fake) for fake in truly_fake)
     if options.scheme != "bc":
         called = [np.array(names)[test.column] for test in on_tests]
         recognised = aa_m(called, [test.families for test in on_tests])
@@ -225,9 +225,9 @@ def _apart(
 def rejection_scores(known: Sequence[JudgedItems], unseen: JudgedItems, name: str) -> RejectionScores:
     """Return the scores of known test items and of items never trained on, whose reals are the control."""
     real = reals(unseen.families)
-    energies = np.concatenate([one.energy for one in known])
+    energies = np.concatenate([part.energy for part in known])
     return RejectionScores(
-        known=np.concatenate([_score(one, name) for one in known]),
+        known=np.concatenate([_score(part, name) for part in known]),
         unknown=_score(unseen, name)[~real],
         control=_score(unseen, name)[real],
         known_energy=energies,
@@ -244,11 +244,11 @@ def _score(judged: JudgedItems, name: str) -> np.ndarray[tuple[int, ...], np.dty
 
 def mean_of(kind: type[Part], parts: Sequence[Part]) -> Part:
     """Return the mean of each figure over the parts that have it."""
-    found = {}
+    means = {}
     for name in kind.model_fields:
         values = [getattr(part, name) for part in parts if getattr(part, name) is not None]
-        found[name] = float(np.mean(values)) if values else None
-    return kind(**found)
+        means[name] = float(np.mean(values)) if values else None
+    return kind(**means)
 
 
 def means_over_sets(sets: Mapping[str, Unseen], outliers: Iterable[OutlierSet]) -> dict[str, Unseen]:
@@ -261,7 +261,7 @@ def means_over_sets(sets: Mapping[str, Unseen], outliers: Iterable[OutlierSet]) 
     distances = {outlier.name: outlier.distance for outlier in outliers}
     parts = {
         "each_set": list(sets.values()),
-        "near": [one for name, one in sets.items() if distances[name] == "near"],
-        "far": [one for name, one in sets.items() if distances[name] == "far"],
+        "near": [unseen for name, unseen in sets.items() if distances[name] == "near"],
+        "far": [unseen for name, unseen in sets.items() if distances[name] == "far"],
     }
     return {name: mean_of(Unseen, part) for name, part in parts.items() if part}

@@ -80,8 +80,8 @@ def leave_out(
     is not measured again.
     """
     done = folder / f"without-{family}{'-source-known' if source_known else ''}"
-    if (found := _load(done)) is not None:
-        return found
+    if (kept := _load(done)) is not None:
+        return kept
     tasks, unseen = without_families(stream, [family], source_known)
 
     what = f"the forgeries of {family}" if source_known else family
@@ -94,7 +94,7 @@ def leave_out(
     held = LabelledCrops.join([task.calibration for task in tasks])
     judge = calibrate_model(learnt, setup, train, held, without=kinds, seed=seed)
     known, of_family = [judge.judge(task.test) for task in tasks], judge.judge(unseen)
-    own = [one for one in known if family in {name.partition("/")[0] for name in one.families}]
+    own = [part for part in known if family in {name.partition("/")[0] for name in part.families}]
     energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None
     real = reals(of_family.families)
     not_real, shares = of_family.labels[~real] != "real", _shares_of_reals(known)
@@ -199,14 +199,14 @@ def _lone_source_auc(
     reference = judge.gated.reference
     if reference is None:
         return None
-    features = np.concatenate([one.features for one in known])
-    near, far = (lone_source_scores(reference, family, one) for one in (unseen.features, features))
+    features = np.concatenate([part.features for part in known])
+    near, far = (lone_source_scores(reference, family, rows) for rows in (unseen.features, features))
     return auroc(near, far)
 
 
 def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
-    labels = np.concatenate([one.labels for one in known])
-    real = np.concatenate([reals(one.families) for one in known])
+    labels = np.concatenate([part.labels for part in known])
+    real = np.concatenate([reals(part.families) for part in known])
     return float((labels[real] == "unknown").mean()), float((labels[real] == "fake").mean())
 
 
@@ -258,5 +258,5 @@ def lone_source_scores(
 
 
 def _distances(known: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    found = NearestNeighbors(n_neighbors=1).fit(known).kneighbors(rows)[0][:, 0]
-    return np.asarray(found, np.float64)
+    nearest = NearestNeighbors(n_neighbors=1).fit(known).kneighbors(rows)[0][:, 0]
+    return np.asarray(nearest, np.float64)

@@ -61,7 +61,7 @@ def newcomer_benchmark(
     settings: UpdaterSettings,
     progress: Progress,
     reals: int,
-    each: int,
+    forgeries: int,
     experts: tuple[Expert, ...] = (),
 ) -> Benchmark[Media]:
     """Return the newcomer's way as it is run, with a library of so many reals and so many of each family.
@@ -71,16 +71,16 @@ def newcomer_benchmark(
     """
     if data is None:
         raise LayoutError("newcomer needs the folder of its data, and there is no --data")
-    shown = picture_plan_of(experts)
-    with CropReader(cache=cache, progress=progress, picture=shown) as reader:
+    picture_plan = picture_plan_of(experts)
+    with CropReader(cache=cache, progress=progress, picture=picture_plan) as reader:
         newcomers = LabelledCrops.join(load_sources(data, reader))
     notes = reader.tally.notes()
     lines = (f"{family} {item}\n" for family, item in zip(newcomers.families, newcomers.ids, strict=True))
 
     def prepare(progress: Progress) -> Media:
-        with CropReader(cache=cache, progress=progress, picture=shown) as reader:
-            library = load_library(reader, "train", reals, each)
-            fresh = load_library(reader, "after", reals // 4, each // 4)
+        with CropReader(cache=cache, progress=progress, picture=picture_plan) as reader:
+            library = load_library(reader, "train", reals, forgeries)
+            fresh = load_library(reader, "after", reals // 4, forgeries // 4)
         parts = {"library": library, "fresh": fresh, "newcomers": newcomers}
         cpu = torch.device("cpu")
         return Media(
@@ -93,12 +93,12 @@ def newcomer_benchmark(
         hashlib.sha256("".join(lines).encode()).hexdigest(),
         {
             "reals": reals,
-            "each": each,
+            "each": forgeries,
             "without_kinds": [*sorted(settings.without_kinds)],  # a set has another order each time
             **settings.model_dump(mode="json", include=_OF_TRAINING),
             **digests_of(experts),
         },
-        (str(reals), str(each)),
+        (str(reals), str(forgeries)),
         prepare,
         lambda media, seed: measure(media, settings, seed, experts).model_copy(update={"notes": notes}),
         keeps_parts=True,
@@ -114,7 +114,7 @@ def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[
     real = reals(media.newcomers.families)
     photographs, forgeries = (media.newcomers.take(np.flatnonzero(side)) for side in (real, ~real))
     to_name, others = hold_back(photographs, 0.5, seed.number)
-    asked = LabelledCrops.join([media.fresh, others, forgeries])
+    items = LabelledCrops.join([media.fresh, others, forgeries])
     library = replace(media.library, sources=("own stream",) * len(media.library))
     release = _release(settings, None, _deal_splits([library], seed), seed, "before", experts)
     both = _deal_splits([library, replace(to_name, families=(REAL,) * len(to_name))], seed)
@@ -123,11 +123,11 @@ def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[
     candidate = _release(settings, parent, both, seed, "after", experts)
     gates, progress = (held.gate, candidate.manifest.gate), partial(seed.progress, "judge")
     before, after = (
-        GatedModel(open_session(of, threads=1), gate, of.manifest.classes).calls(asked, progress)
+        GatedModel(open_session(of, threads=1), gate, of.manifest.classes).calls(items, progress)
         for of, gate in zip((release, candidate), gates, strict=True)
     )
     every = LabelledCrops.join([media.fresh, media.newcomers])
-    return outcome(gates, asked, before, after, draws_of(every))
+    return outcome(gates, items, before, after, draws_of(every))
 
 
 def draws_of(items: LabelledCrops) -> Resamples:
@@ -155,8 +155,8 @@ def outcome(
 
     def of(source: str | None) -> Values:
         pairs = (("before", before), ("after", after))
-        each = {when: figures(items, calls, draws, source) for when, calls in pairs}
-        return {f"{name}_{when}": values[name] for name in each["before"] for when, values in each.items()}
+        both = {when: figures(items, calls, draws, source) for when, calls in pairs}
+        return {f"{name}_{when}": values[name] for name in both["before"] for when, values in both.items()}
 
     sources = sorted({*items.sources} - {""})
     return Outcome(
@@ -193,8 +193,8 @@ def figures(media: LabelledCrops, calls: Calls, draws: Resamples, source: str | 
     }
     counts = draws.of(_groups(media))
     scores = {"forgeries_auc": calls.unknown, "forgeries_energy_auc": calls.energy}
-    found: Values = {}
-    for part, said in (
+    measured: Values = {}
+    for part, labels in (
         ("others", ("unknown", "fake", "not_real")),
         ("forgeries", ("not_real",)),
         ("own_reals", ("unknown", "fake")),
@@ -202,17 +202,17 @@ def figures(media: LabelledCrops, calls: Calls, draws: Resamples, source: str | 
     ):
         chosen = items[part]
         n = int(chosen.sum())
-        for name in said:
+        for name in labels:
             share = float(holds[name][chosen].mean()) if n else None
             drawn = tuple(shares(holds[name][chosen], counts[:, chosen]).tolist()) if n else ()
-            found[f"{part}_{name}"] = Value(value=share, n=n, drawn=drawn)
+            measured[f"{part}_{name}"] = Value(value=share, n=n, drawn=drawn)
         if part == "forgeries":
             of = items["others"]
             n += int(of.sum())
             for name, values in scores.items():
                 drawn = tuple(aurocs(values[chosen], values[of], counts[:, chosen], counts[:, of]).tolist())
-                found[name] = Value(value=auroc(values[chosen], values[of]), n=n, drawn=drawn)
-    return found
+                measured[name] = Value(value=auroc(values[chosen], values[of]), n=n, drawn=drawn)
+    return measured
 
 
 def _deal_splits(parts: Sequence[LabelledCrops], seed: Seed) -> Splits:

@@ -41,12 +41,12 @@ def resample_figures(
     or where none is over the steps (scores: by `step NUMBER`).
     """
     images = images_of(stream)
-    unseen = [_of_left_out(stream, one, images, source_known=False) for one in left_out]
-    known = [_of_left_out(stream, one, images, source_known=True) for one in left_out_source_known]
+    unseen = [_of_left_out(stream, out, images, source_known=False) for out in left_out]
+    known = [_of_left_out(stream, out, images, source_known=True) for out in left_out_source_known]
     figures = _continual(on_tests, images)
     figures |= _mean("unseen", unseen or list(_of_steps(stream, scores, images)))
     figures |= _mean("source_known", known)
-    within = {one.family: _within_source(stream, one, images) for one in left_out_source_known}
+    within = {out.family: _within_source(stream, out, images) for out in left_out_source_known}
     figures |= _over_families(list(within.values()))
     return _as_draws(figures), {family: _as_draws(of) for family, of in within.items()}
 
@@ -75,50 +75,50 @@ def images_of(stream: Stream) -> Resamples:
 
 def _continual(on_tests: Sequence[JudgedItems], images: Resamples) -> dict[str, Values]:
     drawn = [images.of(test.groups.tolist()) for test in on_tests]
-    accuracies = [shares(one.right, counts) for one, counts in zip(on_tests, drawn, strict=True)]
-    found = {"aa": 100 * np.mean(accuracies, 0)}
+    accuracies = [shares(test.right, counts) for test, counts in zip(on_tests, drawn, strict=True)]
+    values = {"aa": 100 * np.mean(accuracies, 0)}
     fakes = [~reals(test.families) for test in on_tests]
     if all(0 < fake.sum() < len(fake) for fake in fakes):
         areas = [
-            aurocs(one.fake_probability[fake], one.fake_probability[~fake], counts[:, fake], counts[:, ~fake])
-            for one, counts, fake in zip(on_tests, drawn, fakes, strict=True)
+            aurocs(run.fake_probability[fake], run.fake_probability[~fake], counts[:, fake], counts[:, ~fake])
+            for run, counts, fake in zip(on_tests, drawn, fakes, strict=True)
         ]
-        found["real_fake_auc"] = np.mean(areas, 0)
-    return found
+        values["real_fake_auc"] = np.mean(areas, 0)
+    return values
 
 
-def _of_left_out(stream: Stream, one: LeftOut, images: Resamples, *, source_known: bool) -> dict[str, Values]:
-    (left,) = (task for task in stream.tasks if task.name == one.family)
+def _of_left_out(stream: Stream, out: LeftOut, images: Resamples, *, source_known: bool) -> dict[str, Values]:
+    (left,) = (task for task in stream.tasks if task.name == out.family)
     # In the order in which `leave_out` scores them.
     known = [group for task in stream.tasks if task is not left for group in task.test.groups]
     if source_known:
         known += _groups(left.test, fake=False)
-    return _rejection(one.scores, known, _forgeries(left), images)
+    return _rejection(out.scores, known, _forgeries(left), images)
 
 
 def _forgeries(left: Task) -> list[str]:
     return [g for part in (left.train, left.calibration, left.test) for g in _groups(part, fake=True)]
 
 
-def _within_source(stream: Stream, one: LeftOut, images: Resamples) -> dict[str, Values]:
+def _within_source(stream: Stream, out: LeftOut, images: Resamples) -> dict[str, Values]:
     """Return the figures of a family within its source, and its power."""
-    (left,) = (task for task in stream.tasks if task.name == one.family)
+    (left,) = (task for task in stream.tasks if task.name == out.family)
     unknown, own = images.of(_forgeries(left)), images.of(_groups(left.test, fake=False))
-    values = _rejection_of(one.scores.unknown, one.scores.control, unknown, own)
-    energies = one.scores.unknown_own_energy, one.scores.control_own_energy
+    values = _rejection_of(out.scores.unknown, out.scores.control, unknown, own)
+    energies = out.scores.unknown_own_energy, out.scores.control_own_energy
     if all(map(len, energies)):
         values["own_energy_auc"] = aurocs(*energies, unknown, own)
     figures = {f"within_source.{name}": drawn for name, drawn in values.items()}
-    return figures | {"power.share": shares(one.not_real, unknown)}
+    return figures | {"power.share": shares(out.not_real, unknown)}
 
 
-def _over_families(each: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+def _over_families(values: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
     """Return the means over the families; of the power on families drawn anew, too, as it is of any."""
-    if not each:
+    if not values:
         return {}
-    means: dict[str, Values] = {name: np.mean([of[name] for of in each], 0) for name in each[0]}
-    drawn = np.random.default_rng(_FAMILIES_SEED).integers(0, len(each), (len(each), ROUNDS))
-    powers = np.array([of["power.share"] for of in each])
+    means: dict[str, Values] = {name: np.mean([of[name] for of in values], 0) for name in values[0]}
+    drawn = np.random.default_rng(_FAMILIES_SEED).integers(0, len(values), (len(values), ROUNDS))
+    powers = np.array([of["power.share"] for of in values])
     return means | {"power.share": np.take_along_axis(powers, drawn, 0).mean(0)}
 
 
@@ -153,5 +153,5 @@ def _rejection_of(
     }
 
 
-def _mean(part: str, found: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
-    return {f"{part}.{name}": np.mean([one[name] for one in found], 0) for name in (found or [{}])[0]}
+def _mean(part: str, values: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+    return {f"{part}.{name}": np.mean([row[name] for row in values], 0) for name in (values or [{}])[0]}

@@ -88,9 +88,9 @@ def _outcome(
     """Put all that was measured together, and write the scores of rejection into the seed's folder."""
     (columns, steps, scores), (joint_aa, joint_s), first = learnt, joint, setup.rejection[0]
     matrix = [[c[i] if i < len(c) else float("nan") for c in columns] for i in range(len(columns))]
-    by_score = {name: mean_of(Unseen, each) for name, each in continual.unseen.items()}
+    by_score = {name: mean_of(Unseen, rows) for name, rows in continual.unseen.items()}
     by_set = {
-        name: {outliers: mean_of(Unseen, each) for outliers, each in sets.items()}
+        name: {outliers: mean_of(Unseen, rows) for outliers, rows in sets.items()}
         for name, sets in continual.unseen_sets.items()
     }
     by_score_known: dict[str, Unseen] = {}
@@ -98,11 +98,11 @@ def _outcome(
     if out:
         by_score, by_score_known = _by_score(setup, out), _by_score(setup, out_source_known)
         by_score_within = {
-            name: mean_of(WithinSource, [one[name].within for one in out_source_known])
+            name: mean_of(WithinSource, [family[name].within for family in out_source_known])
             for name in setup.rejection
         }
-        scores |= {f"without {one[first].family}": one[first].scores for one in out}
-    by_first = [[one[first] for one in each] for each in (out, out_source_known)]
+        scores |= {f"without {family[first].family}": family[first].scores for family in out}
+    by_first = [[family[first] for family in scored] for scored in (out, out_source_known)]
     drawn, drawn_of_family = resample_figures(stream, continual.on_tests, scores, *by_first)
     updates = [step.seconds["training"] for step in steps[1:]]
     figures = steps[-1].figures.model_copy(
@@ -124,7 +124,7 @@ def _outcome(
         figures={
             name: Value(value=value, drawn=drawn.get(name, ())) for name, value in figures.flat().items()
         },
-        families={one.family: _of_family(one, drawn_of_family[one.family]) for one in by_first[1]},
+        families={left.family: _of_family(left, drawn_of_family[left.family]) for left in by_first[1]},
         tasks=tuple(task.name for task in stream.tasks),
         matrix=tuple(tuple(row) for row in matrix),
         steps=tuple(steps),
@@ -136,11 +136,11 @@ def _outcome(
     )
 
 
-def _of_family(one: LeftOut, drawn: Mapping[str, Draws]) -> Values:
+def _of_family(out: LeftOut, drawn: Mapping[str, Draws]) -> Values:
     """Return how a family fares within its source, which is known; each figure is of all its forgeries."""
-    figures = {f"within_source.{name}": value for name, value in one.within}
-    figures["power.share"] = float(one.not_real.mean())
-    n = len(one.not_real)
+    figures = {f"within_source.{name}": value for name, value in out.within}
+    figures["power.share"] = float(out.not_real.mean())
+    n = len(out.not_real)
     return {name: Value(value=value, n=n, drawn=drawn.get(name, ())) for name, value in figures.items()}
 
 
@@ -149,16 +149,16 @@ def _values(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:
 
 
 def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOut]]) -> dict[str, Unseen]:
-    return {name: mean_of(Unseen, [one[name].unseen for one in out]) for name in setup.rejection}
+    return {name: mean_of(Unseen, [family[name].unseen for family in out]) for name in setup.rejection}
 
 
 def _of_source_known(left_out: Sequence[LeftOut], powers: Sequence[float]) -> dict[str, object]:
     """Return what only a known source can show: the power, and the score of the lone source."""
     if not left_out:
         return {}
-    lone = [one.lone_source_auc for one in left_out if one.lone_source_auc is not None]
+    lone = [family.lone_source_auc for family in left_out if family.lone_source_auc is not None]
     low, high = interval(powers) or (None, None)
-    share = float(np.mean([one.not_real.mean() for one in left_out]))
+    share = float(np.mean([family.not_real.mean() for family in left_out]))
     return {
         "lone_source_auc": float(np.mean(lone)) if lone else None,
         "power": Power(share=share, low=low, high=high),
@@ -181,8 +181,8 @@ def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
                 file,
                 lambda stage, *at: seed.progress(f"joint: {stage}", *at),
             )
-        told = [rightly_told(learnt, setup, task.test) for task in stream.tasks]
-        joint_aa = 100 * float(np.mean(told))
+        shares = [rightly_told(learnt, setup, task.test) for task in stream.tasks]
+        joint_aa = 100 * float(np.mean(shares))
         if is_first():
             write_durably(done, json.dumps(joint_aa).encode())
     return joint_aa, seconds_in(clock)

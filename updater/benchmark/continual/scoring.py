@@ -67,8 +67,8 @@ def outputs_of(
     """Yield some thousands of whole items at a time, at least once, with what the network says of them."""
     network, done = learnt.network, 0
     features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
-    for found in classify_in_parts(network, rows, features, items.starts):
-        output = NetworkOutput(*(one.cpu() for one in found))
+    for tensors in classify_in_parts(network, rows, features, items.starts):
+        output = NetworkOutput(*(tensor.cpu() for tensor in tensors))
         yield slice(done, done + len(output.logits)), output
         done += len(output.logits)
 
@@ -167,7 +167,7 @@ def calibrate_model(
     if len(train) > MAX_FITTED_ON:
         some = equal_shares(np.array(train.families), np.array(train.ids), MAX_FITTED_ON)
         train, old = train.take(some), old[some]
-    network, (known, held) = learnt.network, (_part(learnt, one, setup) for one in (train, calibration))
+    network, (known, held) = learnt.network, (_part(learnt, items, setup) for items in (train, calibration))
     judge = calibrate(
         network,
         known,
@@ -197,13 +197,13 @@ def _augmix_evidence(
     """Return the evidence of AugMix's versions of the items."""
     from updater.benchmark.rejection import augmix
 
-    found = []
+    evidence = []
     for number in range(augmix.VERSIONS):
         rng = SeedPurpose.AUGMIX_VERSIONS.generator(seed, number)
         crops = augmix.augment_all(rng, items.crops, without)
         changed = replace(items, crops=crops, features=None, crop_features=None)
-        found.append(evidence_of(learnt.network, _part(learnt, changed, setup).output))
-    return tuple(found)
+        evidence.append(evidence_of(learnt.network, _part(learnt, changed, setup).output))
+    return tuple(evidence)
 
 
 def rightly_told(learnt: TrainedModel, setup: Setup, items: LabelledCrops) -> float:
@@ -227,7 +227,7 @@ def _right(
 
 def herding_features(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> torch.Tensor:
     """Return what exemplars are chosen by, float32 [n, D]: the network's embedding of each item."""
-    return torch.cat([one.embedding.float() for _, one in outputs_of(learnt, items, device)])
+    return torch.cat([output.embedding.float() for _, output in outputs_of(learnt, items, device)])
 
 
 def _columns(items: LabelledCrops, learnt: TrainedModel, setup: Setup) -> NDArray[np.int64]:
@@ -236,5 +236,5 @@ def _columns(items: LabelledCrops, learnt: TrainedModel, setup: Setup) -> NDArra
 
 def energy_of(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
     """Return the classifier's energy of each item, float32 [n]."""
-    logits = torch.cat([one.logits for _, one in outputs_of(learnt, items, device)])
+    logits = torch.cat([output.logits for _, output in outputs_of(learnt, items, device)])
     return np.asarray(energy(logits).numpy(), np.float32)

@@ -127,7 +127,7 @@ def _in_every_part(
         changed.append(change(part, say))
         done += amount(part)
     ready = iter(changed)
-    tasks = tuple(Task(one.name, next(ready), next(ready), next(ready)) for one in stream.tasks)
+    tasks = tuple(Task(task.name, next(ready), next(ready), next(ready)) for task in stream.tasks)
     outliers = tuple(replace(outlier, items=next(ready)) for outlier in stream.outliers)
     return replace(stream, tasks=tasks, outliers=outliers)
 

@@ -74,20 +74,20 @@ def made_once(
     the two raise, and CacheError.
     """
     try:
-        if (found := read()) is not None:
-            return found
+        if (piece := read()) is not None:
+            return piece
         make_folder(path.parent)
         with _alone(path, wait=wait) as alone:
             if not alone:
                 return None
-            if (found := read()) is None:
+            if (piece := read()) is None:
                 write_durably(path, written())
-                found = read()
+                piece = read()
     except OSError as error:
         raise CacheError(f"{path} cannot be used ({error.strerror}): make room there, or mend it") from error
-    if found is None:
+    if piece is None:
         raise CacheError(f"{path} does not hold what was written to it: look after its disk")
-    return found
+    return piece
 
 
 @contextmanager
@@ -115,20 +115,20 @@ def _encode_piece(piece: Piece) -> bytes:
 
 def _read(path: Path) -> Piece | None:
     """Return a piece, checked, of which only the place of crops and pictures is kept in memory."""
-    if (found := read_shard(path, "crops")) is None:
+    if (shard := read_shard(path, "crops")) is None:
         return None
     try:
-        said = json.loads(found[1]["piece"])
-        starts, rows = np.array(said["starts"], np.int64), {}
-        for name, digest in said["sha256"].items():
+        facts = json.loads(shard[1]["piece"])
+        starts, rows = np.array(facts["starts"], np.int64), {}
+        for name, digest in facts["sha256"].items():
             # safetensors has no checksum of its own, and a flipped bit in a crop would teach something.
-            own = found if name == "crops" else read_shard(path, name)
+            own = shard if name == "crops" else read_shard(path, name)
             if own is None or own[0].digest != digest:
                 return None
             rows[name] = StoredRows([own[0]])
-        if starts[-1] != found[0].count:
+        if starts[-1] != shard[0].count:
             return None
-        digests, groups, hashes = (tuple(said[name]) for name in ("digests", "groups", "hashes"))
+        digests, groups, hashes = (tuple(facts[name]) for name in ("digests", "groups", "hashes"))
         return Piece(digests, groups, rows["crops"], starts, hashes, rows.get("pictures"))
     except (KeyError, json.JSONDecodeError):
         return None

@@ -112,14 +112,14 @@ class CropReader:
             except UnreadableMediaError as error:
                 self.tally.add("files cannot be read and are left out", error)
             self.progress(f"{stage}: what is there", number, len(files))
-        found: dict[int, Piece | None] = {}
+        by_first: dict[int, Piece | None] = {}
         for wait in (False, True):  # several processes share the making: what another is at is come back to
             for first, end in pairwise([0, *_ends(digests)]):
-                if found.get(first) is None:
-                    found[first] = self._piece(stage, there, digests, first, end, wait=wait)
+                if by_first.get(first) is None:
+                    by_first[first] = self._piece(stage, there, digests, first, end, wait=wait)
                 if wait:
                     self.progress(stage, end, len(there))
-        pieces = [piece for piece in found.values() if piece is not None]
+        pieces = [piece for piece in by_first.values() if piece is not None]
         names, families = [file.name for file in there], [file.family for file in there]
         items = join(pieces, names, families, source, self.plan)
         items = replace(items, groups=_groups(there, digests, [h for piece in pieces for h in piece.hashes]))
@@ -148,8 +148,8 @@ class CropReader:
         def make() -> Piece:
             contents = ((str(file.path), self.bytes_of(file)) for file in own)
             crops, px = np.zeros((0, self.plan.crop_px, self.plan.crop_px, 3), np.uint8), self.picture
-            shown = {PICTURE: np.zeros((1, px.height_px, px.width_px, 3), np.uint8)} if px else {}
-            blank = Decoded("image", "", 0, 0, 1, crops, (), pictures=shown)
+            pictures = {PICTURE: np.zeros((1, px.height_px, px.width_px, 3), np.uint8)} if px else {}
+            blank = Decoded("image", "", 0, 0, 1, crops, (), pictures=pictures)
             media: list[Decoded] = []
             for file, digest, (read, decoded) in zip(own, known, self.decode(contents, blank), strict=True):
                 if read != digest:
@@ -222,15 +222,15 @@ def _groups(files: Sequence[MediaFile], digests: Sequence[str], hashes: Sequence
 
 def piece_of(digests: Sequence[str], groups: Sequence[str], media: Sequence[Decoded]) -> Piece:
     """Return a piece of one or more decoded media."""
-    starts = np.cumsum([0, *(len(one.crops) for one in media)]).astype(np.int64)
-    shown = [one.pictures[PICTURE][0] for one in media if PICTURE in one.pictures]
+    starts = np.cumsum([0, *(len(item.crops) for item in media)]).astype(np.int64)
+    pictures = [item.pictures[PICTURE][0] for item in media if PICTURE in item.pictures]
     return Piece(
         tuple(digests),
         tuple(groups),
-        np.concatenate([one.crops for one in media]),
+        np.concatenate([item.crops for item in media]),
         starts,
-        tuple(one.picture_hashes.hex() for one in media),
-        np.stack(shown) if shown else None,
+        tuple(item.picture_hashes.hex() for item in media),
+        np.stack(pictures) if pictures else None,
     )
 
 
@@ -245,7 +245,7 @@ def join(
         empty,
         *(piece.crops for piece in pieces if len(piece.crops)),
     ]
-    shown = [piece.pictures for piece in pieces if piece.pictures is not None]
+    pictures = [piece.pictures for piece in pieces if piece.pictures is not None]
     return LabelledCrops(
         ids=tuple(item_id(name, digest) for name, digest in zip(names, digests, strict=True)),
         families=tuple(families),
@@ -253,7 +253,7 @@ def join(
         groups=tuple(group for piece in pieces for group in piece.groups),
         crops=joined_rows(every),
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        pictures=joined_rows(shown) if shown else None,
+        pictures=joined_rows(pictures) if pictures else None,
     )
 
 
@@ -278,17 +278,17 @@ def stored_features(
     What they lack is computed, each file by one of the processes that run at once. progress gets crops of
     all files, and how many there are. Raises CacheError.
     """
-    forensics, total = CropFeatures(crops.shape[1]).to(device), sum(one.count for one in crops.shards)
-    found: dict[int, Shard | None] = {}
+    forensics, total = CropFeatures(crops.shape[1]).to(device), sum(shard.count for shard in crops.shards)
+    shards: dict[int, Shard | None] = {}
     done = 0
     for wait in (False, True):  # what another process is at is come back to
         for number, shard in enumerate(crops.shards):
-            if found.get(number) is not None:
+            if shards.get(number) is not None:
                 continue
-            found[number] = _features(shard, forensics, device, wait=wait)
-            done += shard.count if found[number] is not None else 0
+            shards[number] = _features(shard, forensics, device, wait=wait)
+            done += shard.count if shards[number] is not None else 0
             progress(done, total)
-    return crops.onto([one for _, one in sorted(found.items()) if one is not None])
+    return crops.onto([shard for _, shard in sorted(shards.items()) if shard is not None])
 
 
 def _features(shard: Shard, forensics: CropFeatures, device: torch.device, *, wait: bool) -> Shard | None:

@@ -47,14 +47,14 @@ def sequence_of(folder: Path, sequence: str) -> tuple[str, ...]:
     """
     there = tasks_in(folder)
     wanted = SEQUENCES.get(sequence) or [(name.strip(),) for name in sequence.split(",") if name.strip()]
-    found = [next((name for name in names if name in there), None) for names in wanted]
-    missing = [names[0] for names, name in zip(wanted, found, strict=True) if name is None]
-    if missing or not found:
+    picked = [next((name for name in names if name in there), None) for names in wanted]
+    missing = [names[0] for names, name in zip(wanted, picked, strict=True) if name is None]
+    if missing or not picked:
         raise LayoutError(
             f"{folder} lacks {', '.join(missing) or 'any task'} of the sequence {sequence!r}; it has"
             f" {', '.join(there)}: name tasks that are there, separated by commas"
         )
-    names = [name for name in found if name is not None]
+    names = [name for name in picked if name is not None]
     if len(set(names)) < len(names):
         raise LayoutError(f"the sequence {sequence!r} names a task twice: name each once")
     return tuple(names)

@@ -99,11 +99,11 @@ def materialise(entry: Entry, cache: Path) -> Path:
     """
     if entry.distorted or not entry.distortions:
         return entry.path
-    told = " ".join([entry.path.name, *map(str, entry.distortions)])
-    facts = hashlib.sha256(told.encode() + hashlib.sha256(entry.path.read_bytes()).digest())
+    text = " ".join([entry.path.name, *map(str, entry.distortions)])
+    facts = hashlib.sha256(text.encode() + hashlib.sha256(entry.path.read_bytes()).digest())
     made = cache / f"{facts.hexdigest()}{entry.path.suffix}"
     if not made.is_file():
-        rng = generator_of(0, told)
+        rng = generator_of(0, text)
         distort_file(entry.path, made, entry.distortions, rng, via_xvid=False, max_pixels=MAX_PIXELS)
     return made
 
@@ -135,19 +135,19 @@ def under(some: Sequence[Excerpt], steps: Sequence[Distortion], plan: CropPlan) 
     """Distort excerpts in memory and cut their last frame; a clip's draws are its own and the steps'."""
 
     def cuts() -> Iterator[Picture]:
-        for one in some:
-            rng = generator_of(0, f"{one.entry.path.name} {' '.join(map(str, steps))}")
-            picture = distort(rng, one.frames, steps)[-1]
+        for video in some:
+            rng = generator_of(0, f"{video.entry.path.name} {' '.join(map(str, steps))}")
+            picture = distort(rng, video.frames, steps)[-1]
             height, width = picture.shape[:2]
             yield cut(picture, grid(width, height, plan.crop_px, plan.patches), plan.crop_px)
 
     crops = list(cuts())
-    names = tuple(f"{one.entry.family}/{one.entry.path.name}" for one in some)
+    names = tuple(f"{v.entry.family}/{v.entry.path.name}" for v in some)
     return LabelledCrops(
         ids=names,
-        families=tuple(one.entry.family for one in some),
+        families=tuple(v.entry.family for v in some),
         sources=("deeperforensics",) * len(some),
-        groups=tuple(one.entry.group for one in some),
+        groups=tuple(v.entry.group for v in some),
         crops=np.concatenate(crops),
         starts=np.cumsum([0, *map(len, crops)]).astype(np.int64),
     )
@@ -328,5 +328,5 @@ class OnClips:
         progress = partial(seed.progress, f"{name}: test")
         return Rater(
             sum(weights.numel() for weights in network.parameters()),
-            lambda asked: classifier.probabilities(network, asked, self.device, progress)[:, 1],
+            lambda rows: classifier.probabilities(network, rows, self.device, progress)[:, 1],
         )

@@ -73,7 +73,7 @@ def write_deeperforensics(
     instructions. Processes are forked from one without threads: a script that calls this needs a main guard.
     """
     targets = list(_targets(counts or COUNTS, hidden))
-    for place in (*(f"manipulated_videos/{VARIANTS[one]}" for one in ("std", *DISTORTED)), "lists/splits"):
+    for place in (*(f"manipulated_videos/{VARIANTS[name]}" for name in ("std", *DISTORTED)), "lists/splits"):
         make_folder(folder / place)
     make_folder(folder / REALS_FOLDER / _ORIGINALS)
     for kind in ("real", "fake"):

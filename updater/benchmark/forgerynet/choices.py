@@ -39,7 +39,7 @@ def families_of(medium: Medium, *, synthetic: bool) -> Kinds:
     """Return the families that a tree of pictures, or of videos, may have."""
     if synthetic:
         return OWN
-    return {one.name: one.kind for one in APPROACHES.values() if one.in_videos or medium == "image"}
+    return {kind.name: kind.kind for kind in APPROACHES.values() if kind.in_videos or medium == "image"}
 
 
 def with_own_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:

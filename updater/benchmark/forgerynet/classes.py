@@ -48,9 +48,9 @@ def measure(job: Job) -> Outcome:
     network = side.train(train_on, "all")
     p, y = side.probabilities(network), side.classes(side.test_on)
     families = {
-        family: _figures(p, y, np.array([one.entry.family in (family, "real") for one in side.test_on]))
+        family: _figures(p, y, np.array([v.entry.family in (family, "real") for v in side.test_on]))
         for family in job.kinds
-        if any(one.entry.family == family for one in side.test_on)
+        if any(v.entry.family == family for v in side.test_on)
     }
     return Outcome(
         figures=values(image_figures(p, y), len(y)),
@@ -88,8 +88,8 @@ class _Sides:
             for other in tested:
                 of_it = np.array(
                     [
-                        not one.entry.label or in_group(one.entry.family, job.kinds, other)
-                        for one in self.test_on
+                        not sample.entry.label or in_group(sample.entry.family, job.kinds, other)
+                        for sample in self.test_on
                     ]
                 )
                 if y[of_it].any():
@@ -116,9 +116,9 @@ class _Sides:
     def with_group(self, group: str) -> list[Sample]:
         """Return the reals that are trained on, and the forgeries of a group."""
         return [
-            one
-            for one in self.train_on
-            if not one.entry.label or in_group(one.entry.family, self.job.kinds, group)
+            sample
+            for sample in self.train_on
+            if not sample.entry.label or in_group(sample.entry.family, self.job.kinds, group)
         ]
 
     def classes(self, sights: Sequence[Sample]) -> NDArray[np.int64]:

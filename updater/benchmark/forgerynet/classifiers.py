@@ -92,8 +92,8 @@ class Classifier:
             own = [sights[int(place)] for place in places]
             answers = []
             with torch.inference_mode():
-                for number, shown in enumerate(loaded_ahead(self.test_views, own), 1):
-                    parts = torch.split(torch.from_numpy(shown), max(1, self.recipe.batch))
+                for number, views in enumerate(loaded_ahead(self.test_views, own), 1):
+                    parts = torch.split(torch.from_numpy(views), max(1, self.recipe.batch))
                     with half_precision(device):
                         logits = [network(as_input(part, device)).float() for part in parts]
                     answers.append(torch.cat(logits).softmax(1).mean(0))

@@ -49,12 +49,12 @@ def measure(
         train, held_back = _apart(train)
     rng = SeedPurpose.LOCALIZER_PICTURES.generator(job.seed)
     drawn = np.sort(rng.permutation(len(train))[:MAX_PICTURES])
-    learnt, held = _mask_crops([train[one] for one in drawn]), _mask_crops(held_back)
+    learnt, held = _mask_crops([train[at] for at in drawn]), _mask_crops(held_back)
     everything, reals_held = tuple(range(len(test))), held.items.families.count(REAL)
     if learns != "left-out":
         graph = _train_graph(job, learnt, held, frozenset(), known=not learns)
         return [_map_samples(graph, test, everything, reals_held)]
-    families = sorted({one.sight.entry.family for one in test} - {REAL})
+    families = sorted({item.sight.entry.family for item in test} - {REAL})
     parts = []
     for family in families:
         graph = _train_graph(job, learnt, held, FAMILIES[family].kinds, known=False)
@@ -91,7 +91,7 @@ def _map_samples(
     pairs = [_map(graph, test[number]) for number in numbers]
     return MapResult(
         numbers,
-        tuple(said for said, _ in pairs),
+        tuple(cells for cells, _ in pairs),
         tuple(true for _, true in pairs),
         THRESHOLD,
         {
@@ -103,17 +103,17 @@ def _map_samples(
     )
 
 
-def _map(graph: LocalizerGraph, one: MapItem) -> tuple[Map, Map]:
-    pixels = one.pixels()
+def _map(graph: LocalizerGraph, item: MapItem) -> tuple[Map, Map]:
+    pixels = item.pixels()
     height, width = pixels.shape[:2]
     corners, part = covering(width, height, CROP_PX)
     crops = torch.from_numpy(cut(pixels, corners, CROP_PX))
     with torch.inference_mode():
         cells = graph(crops, torch.zeros(len(crops), dtype=torch.int64))["cells"].numpy()
-    said = assemble_map(cells, corners, part).cells
+    answer = assemble_map(cells, corners, part).cells
     left, top, part_width, part_height = part
-    mask = one.mask(height, width)[top : top + part_height, left : left + part_width]
-    return said, cells_of(mask, (said.shape[0], said.shape[1]))
+    mask = item.mask(height, width)[top : top + part_height, left : left + part_width]
+    return answer, cells_of(mask, (answer.shape[0], answer.shape[1]))
 
 
 def _mask_crops(pictures: Sequence[MapItem]) -> MaskedCrops:

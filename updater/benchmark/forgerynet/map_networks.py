@@ -48,13 +48,13 @@ def measure(
         progress=lambda *at: job.progress("train the network", *at),
     )
     pairs = []
-    for number, one in enumerate(test, 1):
-        pairs.append(_map(network, one, job, what.recipe.px))
+    for number, item in enumerate(test, 1):
+        pairs.append(_map(network, item, job, what.recipe.px))
         job.progress("test", number, len(test))
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    said, true = [said for said, _ in pairs], [true for _, true in pairs]
+    maps, true = [maps for maps, _ in pairs], [true for _, true in pairs]
     return [
-        MapResult(tuple(range(len(test))), tuple(said), tuple(true), THRESHOLD, {"parameters": parameters})
+        MapResult(tuple(range(len(test))), tuple(maps), tuple(true), THRESHOLD, {"parameters": parameters})
     ]
 
 
@@ -65,14 +65,14 @@ def train_map_network(job: Job, train_on: Sequence[MapItem]) -> TrainingJob:
     recipe = recipe_of("image", choices, job.device, PX)
     if job.device.type != "cuda":
         recipe = replace(recipe, px=choices.px or SMALL_PX, batch=choices.batch or SMALL_BATCH)
-    labels = np.array([one.sight.entry.label for one in train_on], np.int64)
+    labels = np.array([item.sight.entry.label for item in train_on], np.int64)
 
     def load(row: int, rng: np.random.Generator) -> Example:
         picture, truth = _training_crop(train_on[row], choices, recipe.px, rng)
         return picture, np.append(np.float32(labels[row]), truth.ravel())
 
-    said = [(str(one.sight.entry.path), str(one.truth), one.sight.box) for one in train_on]
-    identity = sha256(repr((said, choices.as_record())).encode()).hexdigest()
+    facts = [(str(item.sight.entry.path), str(item.truth), item.sight.box) for item in train_on]
+    identity = sha256(repr((facts, choices.as_record())).encode()).hexdigest()
 
     def make() -> nn.Module:
         return make_map_network(choices.model, recipe.px, job.weights, pretrained=choices.pretrained)
@@ -80,16 +80,16 @@ def train_map_network(job: Job, train_on: Sequence[MapItem]) -> TrainingJob:
     return TrainingJob(make, Examples(load, item_weights(labels, 1.0), identity), recipe, loss)
 
 
-def loss(said: Tensor, targets: Tensor) -> Tensor:
+def loss(output: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of what a MapNetwork said. targets: float32 [B, 1 + S · S], the label and the map."""
-    of_picture = F.cross_entropy(said[:, :2], targets[:, 0].long())
-    return of_picture + F.binary_cross_entropy_with_logits(said[:, 2:], targets[:, 1:])
+    of_picture = F.cross_entropy(output[:, :2], targets[:, 0].long())
+    return of_picture + F.binary_cross_entropy_with_logits(output[:, 2:], targets[:, 1:])
 
 
-def _training_crop(one: MapItem, choices: Choices, px: int, rng: np.random.Generator) -> tuple[Picture, Map]:
+def _training_crop(item: MapItem, choices: Choices, px: int, rng: np.random.Generator) -> tuple[Picture, Map]:
     """Return uint8 RGB [px, px, 3] and its map, float32 [px, px] in 0..1."""
-    pixels = one.pixels()
-    mask = np.rint(255 * one.mask(*pixels.shape[:2])).astype(np.uint8)
+    pixels = item.pixels()
+    mask = np.rint(255 * item.mask(*pixels.shape[:2])).astype(np.uint8)
     frames, maps = distort_with_maps(rng, pixels[None], mask[None], perturbation(rng, choices.augmentation))
     picture, truth = frames[0], maps[0]
     if choices.input == "face":
@@ -103,16 +103,16 @@ def _training_crop(one: MapItem, choices: Choices, px: int, rng: np.random.Gener
     return np.ascontiguousarray(crop), np.asarray(piece[..., 0] / np.float32(255), np.float32)
 
 
-def _map(network: nn.Module, one: MapItem, job: Job, px: int) -> tuple[Map, Map]:
+def _map(network: nn.Module, item: MapItem, job: Job, px: int) -> tuple[Map, Map]:
     """Return what is said and what is true of a picture.
 
     Of the input face at the network's size; of native at the picture's own, where crops overlap their mean.
     """
-    pixels = one.pixels()
+    pixels = item.pixels()
     if job.choices.input == "face":
-        truth = np.rint(255 * one.mask(*pixels.shape[:2])).astype(np.uint8)
-        (said,) = _predict_map(network, resize(pixels, px, px)[None], job)
-        return said, np.asarray(_resized_map(truth, px) / np.float32(255), np.float32)
+        truth = np.rint(255 * item.mask(*pixels.shape[:2])).astype(np.uint8)
+        (answer,) = _predict_map(network, resize(pixels, px, px)[None], job)
+        return answer, np.asarray(_resized_map(truth, px) / np.float32(255), np.float32)
     height, width = pixels.shape[:2]
     corners = grid(width, height, px, _COVERING)
     total, times = np.zeros((2, max(height, px), max(width, px)), np.float32)
@@ -120,16 +120,16 @@ def _map(network: nn.Module, one: MapItem, job: Job, px: int) -> tuple[Map, Map]
         total[y : y + px, x : x + px] += cells
         times[y : y + px, x : x + px] += 1
     seen = times[:height, :width] > 0
-    said = np.divide(
+    answer = np.divide(
         total[:height, :width], times[:height, :width], where=seen, out=np.zeros(seen.shape, np.float32)
     )
-    return said, one.mask(height, width)
+    return answer, item.mask(height, width)
 
 
 def _predict_map(network: nn.Module, crops: Picture, job: Job) -> NDArray[np.float32]:
     with torch.inference_mode(), half_precision(job.device):
-        said = network(as_input(torch.tensor(crops), job.device))
-    return np.asarray(map_of(said.float()).cpu().numpy(), np.float32)
+        output = network(as_input(torch.tensor(crops), job.device))
+    return np.asarray(map_of(output.float()).cpu().numpy(), np.float32)
 
 
 def _resized_map(truth: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:

@@ -81,36 +81,36 @@ def cell_figures(p: ArrayLike, g: ArrayLike, threshold: float = 0.5) -> dict[str
       iou, f1: of what is marked and what is forged
       pixel_auc: AUC of telling forged cells from the others
     """
-    said, true = _finite(p), _finite(g)
-    apart, cells, marked = np.abs(said - true), true >= FORGED_FROM, said >= threshold
-    found = {f"agree_{t}": float(((said >= t) == (true >= t)).mean()) for t in (0.1, 0.2)}
-    found |= {f"close_{t}": float((apart <= t + _SLACK).mean()) for t in (0.01, 0.05)}
-    found["l1"] = float(apart.mean())
+    cut, true = _finite(p), _finite(g)
+    apart, cells, marked = np.abs(cut - true), true >= FORGED_FROM, cut >= threshold
+    figures = {f"agree_{t}": float(((cut >= t) == (true >= t)).mean()) for t in (0.1, 0.2)}
+    figures |= {f"close_{t}": float((apart <= t + _SLACK).mean()) for t in (0.01, 0.05)}
+    figures["l1"] = float(apart.mean())
     if cells.any():
-        found["iou"] = float((marked & cells).sum() / (marked | cells).sum())
-        found["f1"] = float(2 * (marked & cells).sum() / (marked.sum() + cells.sum()))
+        figures["iou"] = float((marked & cells).sum() / (marked | cells).sum())
+        figures["f1"] = float(2 * (marked & cells).sum() / (marked.sum() + cells.sum()))
         if not cells.all():
-            found["pixel_auc"] = auroc(said[cells], said[~cells])
-    return found
+            figures["pixel_auc"] = auroc(cut[cells], cut[~cells])
+    return figures
 
 
 def _of_maps(
     p: Sequence[ArrayLike], g: Sequence[ArrayLike], forged: Sequence[bool], threshold: float
 ) -> dict[str, float]:
-    each = [cell_figures(said, true, threshold) for said, true in zip(p, g, strict=True)]
-    own = [found for found, is_forged in zip(each, forged, strict=True) if is_forged]
-    reals = [np.asarray(said) for said, is_forged in zip(p, forged, strict=True) if not is_forged]
-    marked = [{"reals_marked": float((said >= threshold).mean() > MARKED_SHARE)} for said in reals]
+    rows = [cell_figures(map_, true, threshold) for map_, true in zip(p, g, strict=True)]
+    own = [row for row, is_forged in zip(rows, forged, strict=True) if is_forged]
+    reals = [np.asarray(map_) for map_, is_forged in zip(p, forged, strict=True) if not is_forged]
+    marked = [{"reals_marked": float((map_ >= threshold).mean() > MARKED_SHARE)} for map_ in reals]
     return {
-        **{name: _mean(each, name) for name in _OF_CELLS},
+        **{name: _mean(rows, name) for name in _OF_CELLS},
         **{f"{name}_forged": _mean(own, name) for name in _OF_CELLS},
         **{name: _mean(own, name) for name in _OF_FORGED},
         "reals_marked": _mean(marked, "reals_marked"),
     }
 
 
-def _mean(each: Sequence[Mapping[str, float]], name: str) -> float:
-    present = [found[name] for found in each if name in found]
+def _mean(rows: Sequence[Mapping[str, float]], name: str) -> float:
+    present = [row[name] for row in rows if name in row]
     return float(np.mean(present)) if present else math.nan
 
 
@@ -121,8 +121,8 @@ def _finite(values: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
-def _balanced_accuracy(said: NDArray[np.generic], true: NDArray[np.generic]) -> float:
-    recalls = [float((said[true == label] == label).mean()) for label in np.unique(true)]
+def _balanced_accuracy(answers: NDArray[np.generic], true: NDArray[np.generic]) -> float:
+    recalls = [float((answers[true == label] == label).mean()) for label in np.unique(true)]
     return float(np.mean(recalls)) if recalls else math.nan
 
 
@@ -132,9 +132,9 @@ def _over_classes(
     classes: NDArray[np.int64],
 ) -> float:
     """Return the mean of a figure of (positives, negatives) over the classes that have both."""
-    found = []
+    values = []
     for label in np.unique(classes):
         of_it, score = classes == label, probabilities[:, label]
         if not of_it.all():
-            found.append(figure(score[of_it], score[~of_it]))
-    return float(np.mean(found)) if found else math.nan
+            values.append(figure(score[of_it], score[~of_it]))
+    return float(np.mean(values)) if values else math.nan

@@ -61,13 +61,13 @@ def sights(
     if is_first():
         known.complete([entry.path for entry in entries], lambda path: _look(path, kind), progress)
     wait()
-    found = []
-    for entry, said in zip(entries, known.of([entry.path for entry in entries]), strict=True):
-        if isinstance(said, str):
-            tally.add("files cannot be decoded and are left out", f"{entry.path}: {said}")
+    samples = []
+    for entry, box in zip(entries, known.of([entry.path for entry in entries]), strict=True):
+        if isinstance(box, str):
+            tally.add("files cannot be decoded and are left out", f"{entry.path}: {box}")
         else:
-            found.append(Sample(entry, (said[0], said[1], said[2], said[3]) if said else None))
-    return found
+            samples.append(Sample(entry, (box[0], box[1], box[2], box[3]) if box else None))
+    return samples
 
 
 def picture_of(path: Path) -> Picture:
@@ -109,7 +109,7 @@ def _look(path: Path, kind: Input) -> list[int] | str | None:
         return str(error.strerror)
     if kind == "native" or not (faces := find_faces(picture, 1)):
         return None
-    return [int(one) for one in square_about(faces[0], picture.shape[1], picture.shape[0])]
+    return [int(edge) for edge in square_about(faces[0], picture.shape[1], picture.shape[0])]
 
 
 class SampleDatabase:
@@ -132,7 +132,7 @@ class SampleDatabase:
             for first in range(0, len(wanted), _AT_A_TIME):
                 part = wanted[first : first + _AT_A_TIME]
                 looks = threads.map(look, [path for path, _ in part])
-                rows = [(key, json.dumps(said)) for (_, key), said in zip(part, looks, strict=True)]
+                rows = [(key, json.dumps(look)) for (_, key), look in zip(part, looks, strict=True)]
                 with database:
                     database.executemany("INSERT OR REPLACE INTO sights VALUES (?, ?)", rows)
                 progress(first + len(part), len(wanted))
@@ -190,7 +190,7 @@ class MapResult:
 
     pictures: tuple[int, ...]
     """their numbers among the test pictures"""
-    said: tuple[Map, ...]
+    predicted: tuple[Map, ...]
     true: tuple[Map, ...]
     """of the size of what was said"""
     threshold: float
@@ -202,25 +202,25 @@ def with_truth(sights: Sequence[Sample], tally: Tally) -> list[MapItem]:
 
     Others are left out and counted.
     """
-    found = []
+    items = []
     for sight in sights:
         entry = sight.entry
         truth = entry.masks[0] if entry.masks else None
         if not entry.label:
-            found.append(MapItem(sight, None))
+            items.append(MapItem(sight, None))
         elif truth is None:
             tally.add("forged pictures are left out, for where they are forged is not known", entry.path)
         elif (wrong := _wrong(truth, entry.path)) is not None:
             tally.add(wrong, truth)
         else:
-            found.append(MapItem(sight, truth))
-    return found
+            items.append(MapItem(sight, truth))
+    return items
 
 
 def _wrong(truth: Path, picture: Path) -> str | None:
     try:
-        with Image.open(truth, formats=FORMATS) as one, Image.open(picture, formats=FORMATS) as other:
-            same = one.size == other.size
+        with Image.open(truth, formats=FORMATS) as mask, Image.open(picture, formats=FORMATS) as other:
+            same = mask.size == other.size
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return "maps are no pictures, and their forgeries are left out"
     return None if same else "maps are of another size than their pictures, which are left out"

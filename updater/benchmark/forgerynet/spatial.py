@@ -59,28 +59,28 @@ def measure(job: Job) -> Outcome:
     if job.choices.protocol != "intra":
         raise ChoiceError("--task spatial has the protocol intra alone; try --model localizer:left-out")
     tally = Tally()
-    found = {}
+    items = {}
     for part, entries in (("train", job.train), ("held back", job.held_back), ("test", job.test)):
         progress = partial(job.progress, f"look at {part}")
-        found[part] = with_truth(sights(entries, job.choices.input, job.cache, tally, progress), tally)
-        if part != "held back" and {one.sight.entry.label for one in found[part]} != {0, 1}:
+        items[part] = with_truth(sights(entries, job.choices.input, job.cache, tally, progress), tally)
+        if part != "held back" and {item.sight.entry.label for item in items[part]} != {0, 1}:
             raise LayoutError(f"{part} needs reals, and forgeries with maps, and has not both")
-    parts = METHODS[name](job, found["train"], found["held back"], found["test"], rest)
-    families = [one.sight.entry.family for one in found["test"]]
-    beside = _beside(parts, found["test"], families)
-    shown = Drawing(svg=maps_beside_truths(beside), caption=_CAPTION)
-    return outcome(parts, families, tally.notes()).model_copy(update={"shown": (shown,)})
+    parts = METHODS[name](job, items["train"], items["held back"], items["test"], rest)
+    families = [item.sight.entry.family for item in items["test"]]
+    beside = _beside(parts, items["test"], families)
+    drawing = Drawing(svg=maps_beside_truths(beside), caption=_CAPTION)
+    return outcome(parts, families, tally.notes()).model_copy(update={"shown": (drawing,)})
 
 
 def _beside(parts: Sequence[MapResult], test: Sequence[MapItem], families: Sequence[str]) -> list[MapBeside]:
     """Choose a picture of each family, and a real one."""
-    found: dict[str, MapBeside] = {}
+    examples: dict[str, MapBeside] = {}
     for part in parts:
         for place, number in enumerate(part.pictures):
-            if (name := families[number]) not in found:
+            if (name := families[number]) not in examples:
                 pixels = test[number].pixels()
-                found[name] = MapBeside(name, pixels, part.true[place], part.said[place])
-    return [found[name] for name in sorted(found)]
+                examples[name] = MapBeside(name, pixels, part.true[place], part.predicted[place])
+    return [examples[name] for name in sorted(examples)]
 
 
 def outcome(parts: Sequence[MapResult], families: Sequence[str], notes: tuple[str, ...] = ()) -> Outcome:
@@ -93,14 +93,14 @@ def outcome(parts: Sequence[MapResult], families: Sequence[str], notes: tuple[st
     by_family: dict[str, Values] = {}
     for part in parts:
         of = [families[number] for number in part.pictures]
-        said, empty = _values(part, of)
-        every.append(said)
+        values, empty = _values(part, of)
+        every.append(values)
         zeros.append(empty)
         for family in sorted({*of} - {REAL}):
-            at = [place for place, one in enumerate(of) if one in (REAL, family)]
+            at = [place for place, name in enumerate(of) if name in (REAL, family)]
             chosen = MapResult(
                 tuple(part.pictures[place] for place in at),
-                tuple(part.said[place] for place in at),
+                tuple(part.predicted[place] for place in at),
                 tuple(part.true[place] for place in at),
                 part.threshold,
                 {},
@@ -112,12 +112,12 @@ def outcome(parts: Sequence[MapResult], families: Sequence[str], notes: tuple[st
 
 def _values(part: MapResult, families: Sequence[str]) -> tuple[Values, Values]:
     forged = [family != REAL for family in families]
-    found, empty = map_figures(part.said, part.true, forged, part.threshold)
+    figures, empty = map_figures(part.predicted, part.true, forged, part.threshold)
     counts = {"forged": sum(forged), "real": len(forged) - sum(forged), "all": len(forged)}
-    return _count_values(found, counts), _count_values(empty, counts)
+    return _count_values(figures, counts), _count_values(empty, counts)
 
 
-def _count_values(found: Mapping[str, float], counts: Mapping[str, int]) -> Values:
+def _count_values(figures: Mapping[str, float], counts: Mapping[str, int]) -> Values:
     def of(name: str) -> int:
         if name in _OF_REALS:
             return counts["real"]
@@ -125,18 +125,18 @@ def _count_values(found: Mapping[str, float], counts: Mapping[str, int]) -> Valu
 
     return {
         name: Value(value=float(value) if np.isfinite(value) else None, n=of(name))
-        for name, value in found.items()
+        for name, value in figures.items()
     }
 
 
-def _mean(each: Sequence[Values]) -> Values:
+def _mean(rows: Sequence[Values]) -> Values:
     """Return the mean over parts, of all the pictures that any part is of; forgeries are each in one."""
-    found: Values = {}
-    for name in each[0]:
-        present = [one[name].value for one in each if one[name].value is not None]
-        of_reals = name in _OF_REALS or len(each) == 1
-        found[name] = Value(
+    means: Values = {}
+    for name in rows[0]:
+        present = [row[name].value for row in rows if row[name].value is not None]
+        of_reals = name in _OF_REALS or len(rows) == 1
+        means[name] = Value(
             value=float(np.mean([value for value in present if value is not None])) if present else None,
-            n=each[0][name].n if of_reals else sum(one[name].n for one in each),
+            n=rows[0][name].n if of_reals else sum(row[name].n for row in rows),
         )
-    return found
+    return means

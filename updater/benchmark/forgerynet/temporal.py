@@ -67,16 +67,16 @@ def videos(
     for entry in entries:
         if entry.annotated is None:
             tally.add("videos are labelled as a whole, and left out of the temporal task", entry.path)
-    found = []
+    clips = []
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         read = threads.map(lambda entry: _read(entry, features, cache), known)
         for done, (entry, rows) in enumerate(zip(known, read, strict=True), start=1):
             if isinstance(rows, str):
                 tally.add(rows, entry.path)
             else:
-                found.append(Video(entry, _scanned_clip(entry, rows)))
+                clips.append(Video(entry, _scanned_clip(entry, rows)))
             progress(done, len(known))
-    return found
+    return clips
 
 
 def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32] | str:
@@ -122,14 +122,14 @@ class PredictedVideo:
         return len(self.clip.segments) > 0
 
 
-def figures(told: Sequence[PredictedVideo]) -> dict[str, float]:
+def figures(videos: Sequence[PredictedVideo]) -> dict[str, float]:
     """Return the figures of these videos, reals among them; nan where there is nothing to measure by.
 
     Beside the paper's: `frame_auc`, and how well the whole video is told, `clip_auc_mean` by the mean of its
     frames' scores and `clip_auc_best` by its best segment.
     """
-    answers, truth = [one.answer for one in told], [one.clip.segments for one in told]
-    forged = np.array([one.is_forged for one in told], bool)
+    answers, truth = [video.answer for video in videos], [video.clip.segments for video in videos]
+    forged = np.array([video.is_forged for video in videos], bool)
     mean = np.array([answer.frame_scores.mean() for answer in answers])
     best = np.array([best_score(answer.segments) for answer in answers])
     return {
@@ -140,12 +140,12 @@ def figures(told: Sequence[PredictedVideo]) -> dict[str, float]:
     }
 
 
-def by_family(told: Sequence[PredictedVideo]) -> Mapping[str, dict[str, float]]:
+def by_family(videos: Sequence[PredictedVideo]) -> Mapping[str, dict[str, float]]:
     """Return the figures of each family's forged videos beside all reals."""
-    reals = [one for one in told if not one.is_forged]
-    families = sorted({one.family for one in told if one.is_forged})
+    reals = [video for video in videos if not video.is_forged]
+    families = sorted({video.family for video in videos if video.is_forged})
     return {
-        family: figures([*reals, *(one for one in told if one.is_forged and one.family == family)])
+        family: figures([*reals, *(v for v in videos if v.is_forged and v.family == family)])
         for family in families
     }
 
@@ -183,14 +183,14 @@ def measure(job: Job) -> Outcome:
             for video in train_on
             if not video.entry.label or in_group(video.entry.family, job.kinds, chosen[0])
         ]
-    told = _predict_segments(job, method, train_on, parts["test"], "all")
+    answers = _predict_segments(job, method, train_on, parts["test"], "all")
     return Outcome(
-        figures=values(figures(told), len(told)),
-        families={name: values(of_it, _beside(told, name)) for name, of_it in by_family(told).items()},
+        figures=values(figures(answers), len(answers)),
+        families={name: values(of_it, _beside(answers, name)) for name, of_it in by_family(answers).items()},
         about={
             "trained_on": len(train_on),
-            "tested_on": len(told),
-            "stretches": sum(len(one.clip.segments) for one in told),
+            "tested_on": len(answers),
+            "stretches": sum(len(video.clip.segments) for video in answers),
         },
         notes=tally.notes(),
     )
@@ -205,8 +205,8 @@ def _left_out(
         rest = [video for video in train_on if video.entry.family != family]
         if not any(len(video.clip.segments) for video in own) or len(rest) == len(train_on):
             continue
-        told = _predict_segments(job, method, rest, own, f"all but {family}")
-        table[f"all but {family}"] = {family: values(figures(told), len(told))}
+        answers = _predict_segments(job, method, rest, own, f"all but {family}")
+        table[f"all but {family}"] = {family: values(figures(answers), len(answers))}
     return Outcome(table=table, notes=tally.notes())
 
 
@@ -220,8 +220,8 @@ def _predict_segments(
     ]
 
 
-def _beside(told: Sequence[PredictedVideo], family: str) -> int:
-    return sum(not one.is_forged or one.family == family for one in told)
+def _beside(videos: Sequence[PredictedVideo], family: str) -> int:
+    return sum(not video.is_forged or video.family == family for video in videos)
 
 
 def frame_features(
@@ -243,13 +243,13 @@ def frame_features(
         faces: dict[int, Box] = {}
         elsewhere: Corner = (0, 0)
     else:
-        found = {number: find_faces(picture, 1) for number, picture in searched.items()}
-        faces = {number: boxes[0] for number, boxes in found.items() if boxes}
+        boxes_of = {number: find_faces(picture, 1) for number, picture in searched.items()}
+        faces = {number: boxes[0] for number, boxes in boxes_of.items() if boxes}
         elsewhere = (0, 0) if faces else _most_restless(list(searched.values()), features)
     frames = sum(1 for _ in islice(clip.frames(), first, end))
     corners = corners_along(faces, range(frames), (width, height), CROP_PX, elsewhere)
-    shown = zip(islice(clip.frames(), first, end), corners, strict=True)
-    return features(np.concatenate([cut(to_rgb(frame), (corner,), CROP_PX) for frame, corner in shown]))
+    pairs = zip(islice(clip.frames(), first, end), corners, strict=True)
+    return features(np.concatenate([cut(to_rgb(frame), (corner,), CROP_PX) for frame, corner in pairs]))
 
 
 def _searched_frames(clip: Clip, first: int, end: int | None) -> Iterator[tuple[int, Picture]]:
@@ -262,7 +262,7 @@ def _most_restless(pictures: list[Picture], features: SeenFrames) -> Corner:
     looked = pictures[:: -(-len(pictures) // _LOOKS)]
     height, width = looked[0].shape[:2]
     corners = grid(width, height, CROP_PX, _PLACES)
-    found = features(np.concatenate([cut(picture, corners, CROP_PX) for picture in looked]))[
+    rows = features(np.concatenate([cut(picture, corners, CROP_PX) for picture in looked]))[
         :, :FORENSIC_WIDTH
     ]
-    return corners[most_restless(found.reshape(len(looked), len(corners), -1))]
+    return corners[most_restless(rows.reshape(len(looked), len(corners), -1))]

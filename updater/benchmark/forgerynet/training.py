@@ -92,7 +92,7 @@ class StepBatch(NamedTuple):
     """A process's share of the batch of a step."""
 
     step: int
-    shown: Tensor
+    views: Tensor
     """uint8 [b, ..., S, S, 3]"""
     targets: Tensor
     """[b, ...]"""
@@ -179,12 +179,12 @@ def train(
     return network.eval()
 
 
-def as_input(shown: Tensor, device: torch.device) -> Tensor:
+def as_input(views: Tensor, device: torch.device) -> Tensor:
     """Return uint8 [B, ..., S, S, 3] as the networks take it: float32 [B, 3, ..., S, S], 0..1.
 
     Published preprocessing divides by 255 and does nothing else.
     """
-    return shown.to(device, non_blocking=True).movedim(-1, 1).float() / 255
+    return views.to(device, non_blocking=True).movedim(-1, 1).float() / 255
 
 
 def _loss(network: nn.Module, loss: Loss, own: StepBatch, examples: int, device: torch.device) -> Tensor:
@@ -192,7 +192,7 @@ def _loss(network: nn.Module, loss: Loss, own: StepBatch, examples: int, device:
 
     def class_logits(_: Tensor) -> Tensor:
         with half_precision(device):
-            logits: Tensor = network(as_input(own.shown, device))
+            logits: Tensor = network(as_input(own.views, device))
         return logits.float()
 
     places = torch.arange(examples)
@@ -218,8 +218,8 @@ def draw_batches(source: Examples, batch: int, steps: range, seed: int) -> Gener
     try:
         examples = in_turn(threads, load, product(steps, own), _AHEAD * len(own))
         for step in steps:
-            shown, targets = map(np.stack, zip(*islice(examples, len(own)), strict=True))
-            yield StepBatch(step, torch.from_numpy(shown), torch.from_numpy(targets))
+            views, targets = map(np.stack, zip(*islice(examples, len(own)), strict=True))
+            yield StepBatch(step, torch.from_numpy(views), torch.from_numpy(targets))
     finally:
         threads.shutdown(cancel_futures=True)
 

@@ -95,16 +95,16 @@ def video_sights(
     if is_first():
         known.complete(paths, lambda path: _look(of[path]), progress)
     wait()
-    found = []
-    for entry, said in zip(entries, known.of(paths), strict=True):
-        if not isinstance(said, list):
-            tally.add("files cannot be decoded and are left out", f"{entry.path}: {said}")
+    samples = []
+    for entry, facts in zip(entries, known.of(paths), strict=True):
+        if not isinstance(facts, list):
+            tally.add("files cannot be decoded and are left out", f"{entry.path}: {facts}")
             continue
         try:
-            found.append(Sample(with_frames(entry, said[0]), frames=said[0]))
+            samples.append(Sample(with_frames(entry, facts[0]), frames=facts[0]))
         except SegmentsError as error:
             tally.add("videos are shorter than their lists say, and are left out", error)
-    return found
+    return samples
 
 
 def training_clip(
@@ -127,16 +127,16 @@ def test_clips(sight: Sample, choices: Choices, recipe: NetworkRecipe, segments:
         clips = [middle(sight.frames, recipe)]
     every = np.unique(np.concatenate(clips))
     decoded = dict(zip(every.tolist(), frames_of(sight.entry, every), strict=True))
-    found = []
+    pixels = []
     for numbers in clips:
         frames = _looked_at(np.stack([decoded[number] for number in numbers.tolist()]), choices.input)
         height, width = frames.shape[1:3]
         if choices.input == "face":
-            found.append(np.stack([resize(frame, recipe.px, recipe.px) for frame in frames]))
+            pixels.append(np.stack([resize(frame, recipe.px, recipe.px) for frame in frames]))
         else:
             corners = grid(width, height, recipe.px, 1)
-            found.append(np.concatenate([cut(frame, corners, recipe.px) for frame in frames]))
-    return np.stack(found)
+            pixels.append(np.concatenate([cut(frame, corners, recipe.px) for frame in frames]))
+    return np.stack(pixels)
 
 
 def by_chance(frames: int, recipe: NetworkRecipe, rng: np.random.Generator) -> Numbers:
@@ -182,13 +182,13 @@ def _decode_frames(entry: Entry, numbers: Numbers) -> Picture:
     if entry.pictures:
         return np.stack([picture_of(entry.pictures[number]) for number in numbers.tolist()])
     wanted = set(numbers.tolist())
-    last, found = max(wanted), {}
+    last, frames = max(wanted), {}
     for number, frame in enumerate(Clip(entry.path, MAX_PIXELS).frames()):
         if number in wanted:
-            found[number] = to_rgb(frame)
+            frames[number] = to_rgb(frame)
         if number == last:
             break
-    return np.stack([found[number] for number in numbers.tolist()])
+    return np.stack([frames[number] for number in numbers.tolist()])
 
 
 def _span(recipe: NetworkRecipe) -> int:

@@ -71,14 +71,14 @@ def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArr
     """
     families, groups = np.array(items.families), np.array(items.groups)
     of = {name: np.unique(groups[families == name]) for name in np.unique(families)}
-    some = [len(found) for name, found in of.items() if name in old and len(found) > 1]
+    some = [len(items) for name, items in of.items() if name in old and len(items) > 1]
     chosen = np.zeros(len(items), bool)
     if not some:
         return chosen
     count = max(1, round(_HELD_OUT * min(some)))
     rng = SeedPurpose.BIAS_SPLIT.generator(seed)
-    for name, found in of.items():
-        drawn = rng.permutation(found)[: min(count, len(found) - 1)]
+    for name, numbers in of.items():
+        drawn = rng.permutation(numbers)[: min(count, len(numbers) - 1)]
         chosen |= (families == name) & np.isin(groups, drawn)
     return chosen
 

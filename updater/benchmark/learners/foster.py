@@ -156,9 +156,9 @@ def learn(step: Step) -> TrainedModel:
         data = loop.training_set(step, network)
         targets, classes = torch.from_numpy(data.targets), len(data.fake)
         weight = class_weights(targets, classes, BOOSTING_BETA).to(step.device)
-        shown = replace(step, progress=lambda stage, *at: step.progress(f"boosting, {stage}", *at))
+        named = replace(step, progress=lambda stage, *at: step.progress(f"boosting, {stage}", *at))
         rows = two_stages.run_both(
-            Training(shown, data, boosting), boosted, boosting_loss(step, data, boosted, weight)
+            Training(named, data, boosting), boosted, boosting_loss(step, data, boosted, weight)
         )
         once = replace(data, exposure=None)
         weight = class_weights(targets, classes, COMPRESSION_BETA).to(step.device)
@@ -221,7 +221,7 @@ def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, rows: Rows
 
     def total(batch: Batch) -> Tensor:
         with torch.no_grad():
-            read = (rows_at(one, batch.crops, step.device) for one in (rows, data.features))
+            read = (rows_at(x, batch.crops, step.device) for x in (rows, data.features))
             teacher = all_logits(boosted.classify(*read))
         student = all_logits(batch.output)
         return balanced_distillation(student, teacher, weight[: student.shape[1]])

@@ -74,8 +74,8 @@ def sigmoid_entropy(first: int) -> Entropy:
 
     def entropy(logits: Tensor, target: Tensor) -> Tensor:
         wanted = F.one_hot(target, logits.shape[1]).to(logits.dtype)
-        each = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
-        return each[:, first:].sum(1).mean()
+        losses = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+        return losses[:, first:].sum(1).mean()
 
     return entropy
 
@@ -87,8 +87,8 @@ def sigmoid_distillation(logits: Tensor, teacher: Tensor) -> Tensor:
     """
     if not len(logits):
         return logits.sum()
-    each = F.binary_cross_entropy_with_logits(logits, torch.sigmoid(teacher), reduction="none")
-    return each.sum(1).mean()
+    losses = F.binary_cross_entropy_with_logits(logits, torch.sigmoid(teacher), reduction="none")
+    return losses.sum(1).mean()
 
 
 def class_means(embedding: Tensor, target: Tensor, classes: int, before: Tensor | None = None) -> Tensor:

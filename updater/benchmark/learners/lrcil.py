@@ -53,7 +53,7 @@ def learn(step: Step) -> TrainedModel:
     if stored is None:
         trained = two_stages.train(step, "lrcil", lambda network, data: classification(step, data))
         return TrainedModel(trained.network, step.classes, _rows_to_keep(step, trained))
-    fresh = [i for i, one in enumerate(step.train.ids) if one not in stored.ids]
+    fresh = [i for i, id_ in enumerate(step.train.ids) if id_ not in stored.ids]
     seen = replace(step, train=step.train.take(fresh))
 
     def loss_of(network: Network, data: TrainingSet) -> Loss:
@@ -64,8 +64,8 @@ def learn(step: Step) -> TrainedModel:
     release_normalisation(trained.network)
     assert step.previous is not None
     replayed = {
-        f"{part}.{one}": step.previous.kept[f"{part}.{one}"]
-        for one in stored.ids
+        f"{part}.{id_}": step.previous.kept[f"{part}.{id_}"]
+        for id_ in stored.ids
         for part in ("rows", "features")
     }
     return TrainedModel(trained.network.eval(), step.classes, replayed | _rows_to_keep(seen, trained))
@@ -74,13 +74,13 @@ def learn(step: Step) -> TrainedModel:
 def latents(step: Step) -> Latents | None:
     """Return the stored rows of a step's items; None where there are none, or nothing else to learn from."""
     kept = step.previous.kept if step.previous else {}
-    places = [i for i, one in enumerate(step.train.ids) if f"rows.{one}" in kept]
+    places = [i for i, id_ in enumerate(step.train.ids) if f"rows.{id_}" in kept]
     if not places or len(places) == len(step.train):
         return None
     ids = tuple(step.train.ids[i] for i in places)
     families = [step.train.families[i] for i in places]
-    parts = {part: [kept[f"{part}.{one}"].to(step.device) for one in ids] for part in ("rows", "features")}
-    counts = np.array([len(one) for one in parts["rows"]])
+    parts = {part: [kept[f"{part}.{id_}"].to(step.device) for id_ in ids] for part in ("rows", "features")}
+    counts = np.array([len(rows) for rows in parts["rows"]])
     _, classes = np.unique(np.array(families), return_inverse=True)
     weight = np.repeat(item_weights(classes, 1.0) / counts, counts)
     target = np.repeat(schemes.targets(families, step.classes, step.options), counts)
@@ -119,7 +119,7 @@ def _rows_to_keep(step: Step, trained: two_stages.TwoStageModel) -> dict[str, Te
     """Return the rows and the features of each item, as they are now."""
     starts = step.train.starts
     return {
-        f"{part}.{one}": torch.tensor(values[starts[i] : starts[i + 1]])
-        for i, one in enumerate(step.train.ids)
+        f"{part}.{id_}": torch.tensor(values[starts[i] : starts[i + 1]])
+        for i, id_ in enumerate(step.train.ids)
         for part, values in (("rows", trained.rows), ("features", trained.data.features))
     }

@@ -62,13 +62,13 @@ def _loss(step: Step, network: Network, data: TrainingSet, old: int) -> Loss:
         return loss
     constants = _OF_HEAD[step.architecture.head]
     weight = step.options.distillation * adaptive_weight(constants.base, len(step.old), len(step.classes))
-    said, rows = teacher_output(step, data), distilled_items(step, data)
+    teacher, rows = teacher_output(step, data), distilled_items(step, data)
 
     def total(batch: Batch) -> Tensor:
         value = loss(batch)
         if weight:
             held = rows(batch)
-            kept = less_forget(batch.output.embedding[held], said(batch).embedding[held])
+            kept = less_forget(batch.output.embedding[held], teacher(batch).embedding[held])
             value = value + weight * kept
         if 0 < old < len(step.classes):
             scores = batch.output.logits

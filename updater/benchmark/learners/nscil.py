@@ -106,9 +106,9 @@ def _release(network: Network) -> None:
     network.requires_grad_(True).eval()
 
 
-def _pack_covariances(found: Covariances) -> dict[str, Tensor]:
-    kept = {f"covariance.{name}": mean.cpu() for name, (mean, _) in found.items()}
-    return kept | {f"inputs.{name}": torch.tensor(count).double().cpu() for name, (_, count) in found.items()}
+def _pack_covariances(pairs: Covariances) -> dict[str, Tensor]:
+    kept = {f"covariance.{name}": mean.cpu() for name, (mean, _) in pairs.items()}
+    return kept | {f"inputs.{name}": torch.tensor(count).double().cpu() for name, (_, count) in pairs.items()}
 
 
 def _unpack_covariances(step: Step) -> Covariances:

@@ -79,8 +79,8 @@ class TaskAttention(nn.Module):
         scale = (tokens.shape[1] / self.heads) ** -0.5
         share = F.softmax(torch.cat([of_itself[..., None], of_patches], 3) * scale, 3)
         read = share[..., :1] * value + torch.einsum("mthp,mphd->mthd", share[..., 1:], values)
-        asked = tokens + self.out(read.flatten(2))
-        answer: Tensor = asked + self.mlp(self.between(asked))
+        mixed = tokens + self.out(read.flatten(2))
+        answer: Tensor = mixed + self.mlp(self.between(mixed))
         return answer
 
     def _split(self, values: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class TaskTokens(Network):
         """Return float32 [M, t * D + forensic] from rows [M, T * C] and raw forensic features [M, F]."""
         patches = self.project(seen.reshape(seen.shape[0], -1, self.channels))
         answers = self.attention(torch.stack(list(self.tokens)), patches).unbind(1)
-        parts = [norm(one) for norm, one in zip(self.norms, answers, strict=True)]
+        parts = [norm(answer) for norm, answer in zip(self.norms, answers, strict=True)]
         return torch.cat(parts if self.forensics is None else [*parts, self.evidence(features)], 1)
 
     def newest(self, embedding: Tensor) -> Tensor:

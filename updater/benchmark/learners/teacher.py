@@ -20,7 +20,7 @@ def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOu
 
     def of(batch: Batch) -> NetworkOutput:
         with torch.no_grad():
-            return old.classify(*(rows_at(one, batch.crops, step.device) for one in (rows, data.features)))
+            return old.classify(*(rows_at(x, batch.crops, step.device) for x in (rows, data.features)))
 
     return of
 

@@ -92,8 +92,8 @@ def make_features(
         features, width = make_features(model, CHANNELS, px, weights, pretrained=pretrained)
         return nn.Sequential(HighPass(), features), width
     backbone, width = make_backbone(name, channels, px)
-    if (found := choose_weights(name, weights, pretrained)) is not None:
-        put_backbone(backbone, name, px, found)
+    if (chosen := choose_weights(name, weights, pretrained)) is not None:
+        put_backbone(backbone, name, px, chosen)
     return backbone, width
 
 
@@ -177,7 +177,7 @@ _XCEPTION, _XCEPTION_PX, _PX = "legacy_xception", 299, 224
 def check(name: str) -> None:
     """Raise NetworkError for a name that is none. A front end and its backbone are both looked at."""
     front, backbone = _parts(name)
-    known = ", ".join(f"{one}:BACKBONE" for one in FRONT_ENDS)
+    known = ", ".join(f"{kind}:BACKBONE" for kind in FRONT_ENDS)
     if front and front not in FRONT_ENDS:
         raise NetworkError(f"--model {name} looks at no pictures: choose of {known}, or any model of timm's")
     try:

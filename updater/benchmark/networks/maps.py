@@ -37,10 +37,10 @@ class MapNetwork(nn.Module):
         return torch.cat([self.head(deepest.mean((2, 3))), cells.flatten(1)], 1)
 
 
-def map_of(said: Tensor) -> Tensor:
+def map_of(output: Tensor) -> Tensor:
     """Return the map, float32 [B, S, S] in 0..1, of what a MapNetwork said."""
-    side = round((said.shape[1] - 2) ** 0.5)
-    return said[:, 2:].sigmoid().view(-1, side, side)
+    side = round((output.shape[1] - 2) ** 0.5)
+    return output[:, 2:].sigmoid().view(-1, side, side)
 
 
 class Regression(nn.Module):
@@ -83,7 +83,7 @@ class HighResolution(nn.Module):
         # The first is the stem's, before the resolutions part.
         maps = self.levels(pictures)[1:]
         side = maps[0].shape[2:]
-        whole = torch.cat([F.interpolate(one, side, mode="bilinear") for one in maps], 1)
+        whole = torch.cat([F.interpolate(map_, side, mode="bilinear") for map_ in maps], 1)
         return whole, F.interpolate(self.cells(whole), pictures.shape[2:], mode="bilinear")
 
 
@@ -111,7 +111,7 @@ def check(name: str) -> None:
     """Raise NetworkError for a name that is none, and BackboneError for a backbone that is none."""
     kind, _, backbone = name.partition(":")
     if name != HRNET and not (backbone and kind in (REGRESSION, *DECODERS)):
-        known = ", ".join(f"{one}:BACKBONE" for one in (REGRESSION, *DECODERS))
+        known = ", ".join(f"{kind}:BACKBONE" for kind in (REGRESSION, *DECODERS))
         raise NetworkError(f"--model {name} draws no maps: choose of {known} (any model of timm's), {HRNET}")
     check_name(backbone or HRNET)
 

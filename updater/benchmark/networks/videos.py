@@ -101,15 +101,15 @@ def check(name: str, offered: Sequence[str] = (*FORGERYNETS, *DEEPERFORENSICS)) 
         if backbone:
             check_name(backbone.removeprefix(f"{HIGHPASS}:"))
         return
-    ways = ", ".join(f"{one}:BACKBONE" if one in OF_FRAMES else one for one in offered)
+    ways = ", ".join(f"{kind}:BACKBONE" if kind in OF_FRAMES else kind for kind in offered)
     raise NetworkError(f"--model {name} looks at no videos: choose of {ways} (any model of timm's)")
 
 
 def sampling_of(name: str) -> Sampling:
     """Return which frames a network is published to see."""
     kind, _, backbone = name.partition(":")
-    found = _SAMPLINGS.get(kind, Sampling())
-    return Sampling(found.frames, found.stride, found.segments, 299) if "xception" in backbone else found
+    usual = _SAMPLINGS.get(kind, Sampling())
+    return Sampling(usual.frames, usual.stride, usual.segments, 299) if "xception" in backbone else usual
 
 
 def make_video_network(

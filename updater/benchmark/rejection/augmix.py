@@ -74,8 +74,8 @@ def jensen_shannon(logits: tuple[Tensor, ...]) -> Tensor:
 
     logits: v tensors float32 [M, K], p_v = softmax. The gradient reaches every logit of each.
     """
-    shares = torch.stack([F.softmax(each, 1) for each in logits])
-    logs = torch.stack([F.log_softmax(each, 1) for each in logits])
+    shares = torch.stack([F.softmax(view, 1) for view in logits])
+    logs = torch.stack([F.log_softmax(view, 1) for view in logits])
     middle = shares.mean(0).clamp_min(1e-7).log()
     return (shares * (logs - middle)).sum(2).mean()
 

@@ -79,12 +79,12 @@ def fit_relation(known: FitSet, *, power: float = 1.0, least_edge: float = 0.03)
 
     def formula(evidence: Evidence) -> Tensor:
         h, p = _normalise(evidence)
-        found = torch.zeros(len(h), dtype=torch.float64)
+        sums = torch.zeros(len(h), dtype=torch.float64)
         for first in range(0, len(h), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
             kernel = (h[rows] @ embeddings.T).clamp_min(0) * (p[rows] @ posteriors.T)
-            found[rows] = -torch.where(kernel > least_edge, kernel.pow(power), 0).sum(1)
-        return found
+            sums[rows] = -torch.where(kernel > least_edge, kernel.pow(power), 0).sum(1)
+        return sums
 
     return as_score(formula)
 

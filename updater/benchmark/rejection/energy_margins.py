@@ -83,15 +83,15 @@ def fit(
 
     def loss(generator: torch.Generator) -> Tensor:
         items = pick(generator, new, plan.batch)
-        said = head(embedding[items])
-        value = F.cross_entropy(said, target[items])
+        logits = head(embedding[items])
+        value = F.cross_entropy(logits, target[items])
         beyond = head(outliers(generator))
-        kept = said[:0]
+        kept = logits[:0]
         if len(exemplars):
             remembered = pick(generator, exemplars, plan.batch)
             kept = head(OLD_MIX * embedding[items] + (1 - OLD_MIX) * embedding[remembered])
             value = value + F.cross_entropy(kept, target[remembered])
-        return value + WEIGHT * energy_loss(said, kept, beyond, margins)
+        return value + WEIGHT * energy_loss(logits, kept, beyond, margins)
 
     fine_tune(head, loss, plan, seed)
     return energy_of_head(head)

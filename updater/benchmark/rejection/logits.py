@@ -132,12 +132,12 @@ def odin_scores(
     evaluation mode.
     """
     network.eval()
-    found = []
+    scores = []
     for first in range(0, len(items), _ITEMS_AT_ONCE):
         last = min(first + _ITEMS_AT_ONCE, len(items))
-        found.append(_odin_scores(network, items.take(range(first, last)), temperature, epsilon, device))
+        scores.append(_odin_scores(network, items.take(range(first, last)), temperature, epsilon, device))
         progress(last, len(items))
-    return np.concatenate([np.zeros(0), *found])
+    return np.concatenate([np.zeros(0), *scores])
 
 
 def _odin_scores(

@@ -50,14 +50,14 @@ def fit_npos(
 
     def outliers(generator: torch.Generator) -> Tensor:
         noise = torch.randn(CANDIDATES, embedding.shape[1], generator=generator)
-        found = []
+        chosen = []
         for items, edge in zip(classes, rims, strict=True):
             around = edge[torch.randperm(len(edge), generator=generator)[:RIM_ITEMS]]
             candidates = items[around][:, None] + SIGMA * noise
             far = reach(candidates.flatten(0, 1), items).reshape(candidates.shape[:2])
             kept = kept_as_published(far) if published else far.topk(KEPT, 1).indices
-            found.append(candidates.gather(1, kept[:, :, None].expand(-1, -1, candidates.shape[2])))
-        return torch.cat([kept.flatten(0, 1) for kept in found])
+            chosen.append(candidates.gather(1, kept[:, :, None].expand(-1, -1, candidates.shape[2])))
+        return torch.cat([kept.flatten(0, 1) for kept in chosen])
 
     return energy_margins.fit(known, old, seed, plan, outliers, published=published)
 

@@ -71,9 +71,9 @@ def caught_shares(
     wanted = (1 - false_share - 1e-12) * reached[:, -1]
     places = (reached[:, 1:] < wanted[:, None]).sum(1).clip(max=len(kept) - 1)
     left = not_caught[np.arange(len(places)), np.searchsorted(turned_away, kept[places], "right")]
-    found = 1 - _ratios(left, not_caught[:, -1])
-    found[reached[:, -1] == 0] = math.nan
-    return found
+    shares = 1 - _ratios(left, not_caught[:, -1])
+    shares[reached[:, -1] == 0] = math.nan
+    return shares
 
 
 def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float] | None:

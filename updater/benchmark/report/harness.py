@@ -129,11 +129,11 @@ def _check(place: Path, benchmark: Benchmark[T]) -> None:
 
 
 def _differing(
-    there: Mapping[str, JsonValue], asked: Mapping[str, JsonValue], above: str = ""
+    there: Mapping[str, JsonValue], options: Mapping[str, JsonValue], above: str = ""
 ) -> Iterator[str]:
     """Tell each value that is there and not asked for, by its whole name."""
-    for name in dict.fromkeys([*asked, *there]):
-        had, wants, full = there.get(name), asked.get(name), above + name
+    for name in dict.fromkeys([*options, *there]):
+        had, wants, full = there.get(name), options.get(name), above + name
         if isinstance(had, dict) and isinstance(wants, dict):
             yield from _differing(had, wants, f"{full}.")
         elif had != wants:

@@ -133,14 +133,14 @@ def values(figures: Mapping[str, float], n: int) -> Values:
     }
 
 
-def over_seeds(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return every figure over the seeds that have it, under the names under which it stands in each.
 
     The mean of none is None, and so is the standard deviation (n - 1) of fewer than two. There is an interval
     where each of these seeds drew the figure anew.
     """
-    names = dict.fromkeys(name for values in each for name in values)
-    having = {name: [values[name] for values in each if name in values] for name in names}
+    names = dict.fromkeys(name for values in rows for name in values)
+    having = {name: [values[name] for values in rows if name in values] for name in names}
     return {
         name: _over_seeds(of_seeds) if isinstance(of_seeds[0], Value) else over_seeds(of_seeds)
         for name, of_seeds in having.items()

@@ -38,17 +38,17 @@ class MapBeside(NamedTuple):
     picture: Picture
     """uint8 RGB [H, W, 3]"""
     true: NDArray[np.float32]
-    said: NDArray[np.float32]
+    predicted: NDArray[np.float32]
 
 
-def maps_beside_truths(shown: Sequence[MapBeside]) -> str:
+def maps_beside_truths(maps: Sequence[MapBeside]) -> str:
     """Pictures above their truths above what was said of them, one a column."""
-    figure = Figure(figsize=(1.5 * len(shown) + 0.6, 4.8), layout="constrained")
-    places = figure.subplots(3, len(shown), squeeze=False)
-    for column, of in zip(places.T, shown, strict=True):
+    figure = Figure(figsize=(1.5 * len(maps) + 0.6, 4.8), layout="constrained")
+    places = figure.subplots(3, len(maps), squeeze=False)
+    for column, of in zip(places.T, maps, strict=True):
         column[0].imshow(of.picture)
         column[0].set_title(of.name, fontsize=8, parse_math=False)
-        for axes, cells in zip(column[1:], (of.true, of.said), strict=True):
+        for axes, cells in zip(column[1:], (of.true, of.predicted), strict=True):
             axes.imshow(cells, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
     for axes, name in zip(places[:, 0], ("picture", "truth", "said"), strict=True):
         axes.set_ylabel(name, fontsize=8)

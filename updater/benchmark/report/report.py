@@ -94,7 +94,7 @@ def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
     """Yield each picture of the page, an SVG, and its caption."""
     outcomes = [run.outcome for run in runs]
     whole = summary_of(outcomes)
-    yield from ((shown.svg, shown.caption) for outcome in outcomes for shown in outcome.shown)
+    yield from ((drawing.svg, drawing.caption) for outcome in outcomes for drawing in outcome.shown)
     if outcomes[0].matrix:
         yield plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."
         yield plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."
@@ -194,10 +194,10 @@ def _of_task(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
 def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
     outcomes = [run.outcome for run in runs]
 
-    def both(each: Sequence[Values]) -> dict[str, dict[str, Any]]:
+    def both(rows: Sequence[Values]) -> dict[str, dict[str, Any]]:
         figures = {}
-        for name, figure in over_seeds(each).items():
-            items = sum(values[name].n or 0 for values in each if name in values)
+        for name, figure in over_seeds(rows).items():
+            items = sum(values[name].n or 0 for values in rows if name in values)
             low, high = figure.interval or (None, None)
             figures[name] = {"items": items, "mean": figure.mean, "low": low, "high": high}
         return _by_time(figures)

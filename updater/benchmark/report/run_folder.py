@@ -107,7 +107,7 @@ def load_runs(folder: Path) -> list[Run]:
 
 def save_scores(folder: Path, scores: Mapping[str, RejectionScores]) -> None:
     """Write a run's scores of rejection, by names such as a step's, without "/". Raises OSError."""
-    arrays = {f"{name}/{field}": array for name, one in scores.items() for field, array in vars(one).items()}
+    arrays = {f"{name}/{field}": array for name, own in scores.items() for field, array in vars(own).items()}
     contiguous = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
     write_durably(folder / SCORES_FILE, save(contiguous))
 

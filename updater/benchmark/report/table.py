@@ -125,12 +125,12 @@ def compare(folders: Sequence[Path]) -> TextGrid:
     cannot be compared. Raises ResultsError for a folder that holds no runs.
     """
     named = [(folder.resolve().name, load_runs(folder)) for folder in folders]
-    each = [over_seeds([run.outcome.figures for run in runs]) for _, runs in named]
+    figures = [over_seeds([run.outcome.figures for run in runs]) for _, runs in named]
     rows = [(option, *values) for option, values in _differing([runs[0] for _, runs in named]).items()]
-    rows += [(label, *(_cell(of, name) for of in each)) for name, label in _present(each).items()]
+    rows += [(label, *(_cell(of, name) for of in figures)) for name, label in _present(figures).items()]
     rows.append(("seeds", *(str(len(runs)) for _, runs in named)))
     head = ("figure", *(name for name, _ in named))
-    return TextGrid(f"mean ± sd over seeds{_about_intervals(each)}", head, tuple(rows))
+    return TextGrid(f"mean ± sd over seeds{_about_intervals(figures)}", head, tuple(rows))
 
 
 def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
@@ -179,9 +179,9 @@ def _grid(
     return TextGrid(title, (*first, *columns.values()), tuple(cells))
 
 
-def _present(each: Sequence[Figures]) -> dict[str, str]:
+def _present(rows: Sequence[Figures]) -> dict[str, str]:
     """Return the label of each figure that any of them has a value of, by its name."""
-    there = dict.fromkeys(name for of in each for name, figure in of.items() if figure.mean is not None)
+    there = dict.fromkeys(name for of in rows for name, figure in of.items() if figure.mean is not None)
     # What is grouped and has no label, such as the ends of an interval, has no row of its own.
     others = {name: name for name in there if name not in _NAMES and "." not in name}
     return {name: label for name, (label, _) in _NAMES.items() if name in there} | others
@@ -199,6 +199,6 @@ def _differing(first: Sequence[Run]) -> dict[str, list[str]]:
     return {name: values for name, values in facts.items() if len(set(values)) > 1}
 
 
-def _about_intervals(each: Sequence[Figures]) -> str:
-    there = any(figure.interval for figures in each for figure in figures.values())
+def _about_intervals(rows: Sequence[Figures]) -> str:
+    there = any(figure.interval for figures in rows for figure in figures.values())
     return "; in brackets 95 % over images drawn anew for these networks" if there else ""

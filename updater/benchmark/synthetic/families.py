@@ -76,8 +76,8 @@ def blend(rng: np.random.Generator, picture: Picture) -> Forged:
     # A forger matches the colours: the region keeps the mean that was there.
     weight = float(mask.sum()) + 1e-6
     wanted = (host * mask).sum((0, 1)) / weight
-    found = (donor * mask).sum((0, 1)) / weight
-    return Forged(to_picture(host + mask * (donor - found + wanted - host)), mask)
+    mean = (donor * mask).sum((0, 1)) / weight
+    return Forged(to_picture(host + mask * (donor - mean + wanted - host)), mask)
 
 
 def inpaint(rng: np.random.Generator, picture: Picture) -> Forged:

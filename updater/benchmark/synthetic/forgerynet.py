@@ -57,8 +57,8 @@ def write_forgerynet_pictures(
     for split, count in counts.items():
         lines = []
         wanted = numbers_of(count, round(_REAL_SHARE * count))
-        for one in wanted:
-            lines.append(_write_picture(folder, split, make_local(seed, split, *one)))
+        for numbers in wanted:
+            lines.append(_write_picture(folder, split, make_local(seed, split, *numbers)))
             progress(done := done + 1, sum(counts.values()))
         (folder / _PARTS[split][0] / "image_list.txt").write_text("".join(lines))
 
@@ -74,8 +74,8 @@ def write_forgerynet_videos(
     done = 0
     for split, count in counts.items():
         lines = []
-        for one in numbers_of(count, count - count // 2):
-            lines.append(_write_clip(folder, split, make_clip(seed, split, *one)))
+        for numbers in numbers_of(count, count - count // 2):
+            lines.append(_write_clip(folder, split, make_clip(seed, split, *numbers)))
             progress(done := done + 1, sum(counts.values()))
         (folder / _PARTS[split][0] / "video_list.txt").write_text("".join(lines))
 
@@ -111,8 +111,8 @@ def _write_clip(folder: Path, split: str, sample: ClipSample) -> str:
     listed = top / inside / "video.mp4"
     _put(folder / part / "video" / listed, sample.data)
     stretches = _stretches(sample)
-    told = " ".join(str(value) for stretch in stretches for value in stretch)
-    return f"{len(stretches)} {listed} {told} {' '.join(map(str, classes_of(number)))}\n"
+    text = " ".join(str(value) for stretch in stretches for value in stretch)
+    return f"{len(stretches)} {listed} {text} {' '.join(map(str, classes_of(number)))}\n"
 
 
 def _place(sample: LocalSample | ClipSample) -> tuple[int, PurePosixPath]:
@@ -130,8 +130,8 @@ def _put(path: Path, data: bytes) -> None:
 
 def _stretches(sample: ClipSample) -> list[tuple[int, int, int]]:
     """Return START, COUNT, FLAG of what follows on one another from the first frame to the last."""
-    found, at = [], 0
+    parts, at = [], 0
     for first, end in (*sample.segments, (sample.frames, sample.frames)):
-        found += [(at, first - at, 0), (first, end - first, 1)]
+        parts += [(at, first - at, 0), (first, end - first, 1)]
         at = end
-    return [stretch for stretch in found if stretch[1]]
+    return [stretch for stretch in parts if stretch[1]]

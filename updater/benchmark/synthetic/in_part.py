@@ -77,14 +77,14 @@ def make_local(
     split.
     """
     forge, rng = _drawn_by(seed, split, "local", family, index)
-    shown = source(rng, split, PICTURE_PX, PICTURE_PX, photographs=photographs)
-    picture, mask = shown.picture, np.zeros((PICTURE_PX, PICTURE_PX), np.uint8)
+    base = source(rng, split, PICTURE_PX, PICTURE_PX, photographs=photographs)
+    picture, mask = base.picture, np.zeros((PICTURE_PX, PICTURE_PX), np.uint8)
     if forge is not None:
         forged = forge_in_part(forge, rng, picture)
         picture, mask = forged.picture, np.rint(255 * forged.mask[..., 0]).astype(np.uint8)
-    data, extension = camera.write(rng, shown.picture, picture)
+    data, extension = camera.write(rng, base.picture, picture)
     name = f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}"
-    return LocalSample(data, family, shown.group, name, shown.camera, mask)
+    return LocalSample(data, family, base.group, name, base.camera, mask)
 
 
 def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:

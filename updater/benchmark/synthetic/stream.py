@@ -28,7 +28,7 @@ SPLITS: tuple[str, ...] = tuple(PHOTOGRAPHS)
 PHOTOGRAPH_SHARE = {"train": 0.06, "stream": 0.03, "after": 0.03}
 SIDES_PX = (240, 256, 272)
 FROZEN = "ef3961d87d6ccac71f7ef25adfdf2c48bc72bbdee2d37116449c5af37ca807f4"
-"""What `digest(seed=0, each=1)` gave when the stream was frozen, before any gate was tuned on it.
+"""What `digest(seed=0, count=1)` gave when the stream was frozen, before any gate was tuned on it.
 
 A family, a camera or a share may change only together with this, and with all figures measured on it.
 """
@@ -67,11 +67,11 @@ def make(seed: int, split: str, family: str, index: int) -> MediaSample:
         raise KeyError(split)
     rng = np.random.default_rng([seed, SPLITS.index(split), zlib.crc32(family.encode()), index])
     height, width = (int(side) for side in rng.choice(SIDES_PX, 2))
-    shown = source(rng, split, height, width, photographs=PHOTOGRAPH_SHARE[split])
-    picture = shown.picture if forge is None else forge(rng, shown.picture)
-    data, extension = camera.write(rng, shown.picture, picture)
+    base = source(rng, split, height, width, photographs=PHOTOGRAPH_SHARE[split])
+    picture = base.picture if forge is None else forge(rng, base.picture)
+    data, extension = camera.write(rng, base.picture, picture)
     # The name is the content's: it must not tell the family to whoever reads the stream.
-    return MediaSample(data, family, shown.group, f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}")
+    return MediaSample(data, family, base.group, f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}")
 
 
 def source(rng: np.random.Generator, split: str, height: int, width: int, *, photographs: float) -> Scene:
@@ -170,11 +170,11 @@ def write_file(directory: Path, sample: MediaSample) -> None:
     path.write_bytes(sample.data)
 
 
-def digest(seed: int = 0, each: int = 4) -> str:
-    """SHA-256 over the first `each` samples of every family in every split: changes when the stream does."""
+def digest(seed: int = 0, count: int = 4) -> str:
+    """SHA-256 over the first `count` samples of every family in every split: changes when the stream does."""
     total = hashlib.sha256()
     for split in SPLITS:
         for family in (REAL, *FAMILIES):
-            for index in range(each):
+            for index in range(count):
                 total.update(hashlib.sha256(make(seed, split, family, index).data).digest())
     return total.hexdigest()

@@ -54,13 +54,13 @@ def _part(reader: CropReader, seed: int, families: Sequence[str], part: str, cou
     return replace(items, sources=tuple(name.rpartition("/")[0] for name in classes))
 
 
-def load_library(reader: CropReader, split: str, reals: int, each: int, seed: int = 0) -> LabelledCrops:
+def load_library(reader: CropReader, split: str, reals: int, forgeries: int, seed: int = 0) -> LabelledCrops:
     """Make the first media of one of the stream's splits: so many reals, and so many of each family.
 
     Their classes are "real" and the families' names, as in the demonstration. Raises what `load_synthetic`
     raises.
     """
-    counts = {REAL: reals, **dict.fromkeys(FAMILIES, each)}
+    counts = {REAL: reals, **dict.fromkeys(FAMILIES, forgeries)}
     wanted = [(family, index) for family, count in counts.items() for index in range(count)]
     return _make_items(reader, seed, f"library {split}", split, wanted, [family for family, _ in wanted])
 
@@ -88,7 +88,7 @@ def _make_items(
         )
         decoded = list(reader.decode((sample.name, sample.data) for sample in samples))
         groups = [sample.group for sample in samples]
-        return piece_of([digest for digest, _ in decoded], groups, [one for _, one in decoded])
+        return piece_of([digest for digest, _ in decoded], groups, [item for _, item in decoded])
 
     key = identity(reader.plan, reader.picture, [f"{FROZEN}/{seed}/{name}" for name in names])
     piece = fetch(reader.cache, key, make)

@@ -78,7 +78,7 @@ def usable(clips: Sequence[ScannedClip]) -> list[ScannedClip]:
     return forged
 
 
-def bce(said: Tensor, truth: Tensor) -> Tensor:
+def bce(output: Tensor, truth: Tensor) -> Tensor:
     """Return the binary cross-entropy with positives and others weighing the same, a scalar.
 
     said: probabilities; truth: of the same shape, positive from 0.5. Where a batch has no positives, or
@@ -88,7 +88,7 @@ def bce(said: Tensor, truth: Tensor) -> Tensor:
     count = positive.numel()
     share = positive.sum().clamp(1, count - 1) if count > 1 else positive.sum()
     up, down = 0.5 * count / share, 0.5 * count / (count - share)
-    safe = said.clamp(1e-6, 1 - 1e-6)
+    safe = output.clamp(1e-6, 1 - 1e-6)
     return -(up * positive * safe.log() + down * (1 - positive) * (1 - safe).log()).mean()
 
 
@@ -199,26 +199,26 @@ def bmn(
         network = BoundaryMatching(rescaling.channels, hidden)
         optimiser = torch.optim.Adam(network.parameters(), _RATE, weight_decay=_DECAY)
         falls = torch.optim.lr_scheduler.StepLR(optimiser, _FALLS_AFTER)
-        each = math.ceil(len(grids) / _BATCH)
+        batches = math.ceil(len(grids) / _BATCH)
 
         def loss(chosen: Tensor) -> Tensor:
-            maps, said = network(features[chosen])
-            of_edges = bce(said[:, 0], edges[chosen, 0]) + bce(said[:, 1], edges[chosen, 1])
+            maps, edge_scores = network(features[chosen])
+            of_edges = bce(edge_scores[:, 0], edges[chosen, 0]) + bce(edge_scores[:, 1], edges[chosen, 1])
             return of_edges + map_loss(maps, overlaps[chosen])
 
         fit(
             network,
             in_epochs(lambda: torch.randperm(len(grids)), _BATCH, _EPOCHS),
             loss,
-            Descent(optimiser, _EPOCHS * each, by_schedule(falls, each)),
+            Descent(optimiser, _EPOCHS * batches, by_schedule(falls, batches)),
             progress=progress,
         )
     network.eval()
 
     def localize(raw: NDArray[np.float32]) -> Answer:
         with torch.inference_mode():
-            maps, said = network(rescaling.features(raw)[None])
-        segments = proposals(maps[0].double().numpy(), said[0].double().numpy())
+            maps, edge_scores = network(rescaling.features(raw)[None])
+        segments = proposals(maps[0].double().numpy(), edge_scores[0].double().numpy())
         kept = soft_nms(segments, _ALPHA, _BOUNDS) * [len(raw), len(raw), 1]
         return Answer(by_segments(kept, len(raw)), kept)
 
@@ -231,12 +231,12 @@ def map_loss(maps: Tensor, overlaps: Tensor) -> Tensor:
     maps: float32 [B, 2, D, S]; overlaps: float32 [B, D, S], the IoU with the truth. In the regression high,
     middle and low overlaps weigh the same, as far as there are any.
     """
-    said, truth = maps[..., _POSSIBLE], overlaps[..., _POSSIBLE]
+    output, truth = maps[..., _POSSIBLE], overlaps[..., _POSSIBLE]
     high, low = truth > _HIGH, truth <= _LOW
     kinds = (high, ~high & ~low, low)
     weights = sum((kind.float() / kind.sum().clamp_min(1) for kind in kinds), torch.zeros_like(truth))
-    regression = (F.mse_loss(said[:, 1], truth, reduction="none") * weights).sum() / 3
-    return 10 * regression + bce(said[:, 0], (truth > _SURE).float())
+    regression = (F.mse_loss(output[:, 1], truth, reduction="none") * weights).sum() / 3
+    return 10 * regression + bce(output[:, 0], (truth > _SURE).float())
 
 
 def proposals(maps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -245,13 +245,13 @@ def proposals(maps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[
     Their score is start · end · classification · regression.
     """
     starts, ends = peaks(edges[0]), peaks(edges[1])
-    found = [
+    rows = [
         (start, end, edges[0, start] * edges[1, end] * maps[:, end - start - 1, start].prod())
         for start in starts
         for end in ends
         if start < end
     ]
-    return np.asarray(np.array(found, np.float64).reshape(-1, 3) / [_BINS, _BINS, 1])
+    return np.asarray(np.array(rows, np.float64).reshape(-1, 3) / [_BINS, _BINS, 1])
 
 
 def _overlaps(segments: NDArray[np.float64]) -> Tensor:

@@ -93,8 +93,8 @@ def _train_boundaries(network: Boundaries, grids: Sequence[Grid], progress: Prog
     truth = torch.stack([torch.cat([_action(grid.segments)[None], _edges(grid.segments)]) for grid in grids])
 
     def loss(chosen: Tensor) -> Tensor:
-        said = network(features[chosen])
-        action, start, end = (bce(said[:, i], truth[chosen, i]) for i in range(3))
+        output = network(features[chosen])
+        action, start, end = (bce(output[:, i], truth[chosen, i]) for i in range(3))
         return 2 * action + start + end
 
     _fit(network, loss, len(grids), _BATCH, _TEM_RATE, lambda done, total: progress(done, 2 * total))
@@ -112,8 +112,8 @@ def _train_judge(network: PEM, boundaries: Boundaries, grids: Sequence[Grid], pr
     weights = _weights(truth)
 
     def loss(chosen: Tensor) -> Tensor:
-        each = F.smooth_l1_loss(network(rows[chosen]), truth[chosen], reduction="none")
-        return (each * weights[chosen]).sum() / weights[chosen].sum().clamp_min(1e-6)
+        losses = F.smooth_l1_loss(network(rows[chosen]), truth[chosen], reduction="none")
+        return (losses * weights[chosen]).sum() / weights[chosen].sum().clamp_min(1e-6)
 
     _fit(network, loss, len(rows), 256, _PEM_RATE, lambda done, total: progress(total + done, 2 * total))
 
@@ -128,12 +128,12 @@ def _fit(
 ) -> None:
     optimiser = torch.optim.Adam(network.parameters(), rate, weight_decay=1e-4)
     falls = torch.optim.lr_scheduler.MultiStepLR(optimiser, _FALLS_AFTER)
-    each = math.ceil(items / batch)
+    batches = math.ceil(items / batch)
     fit(
         network,
         in_epochs(lambda: torch.randperm(items), batch, _EPOCHS),
         loss,
-        Descent(optimiser, _EPOCHS * each, by_schedule(falls, each)),
+        Descent(optimiser, _EPOCHS * batches, by_schedule(falls, batches)),
         progress=progress,
     )
 
@@ -170,8 +170,8 @@ def _proposals(curves: NDArray[np.float64]) -> Segments:
     pairs = [
         (start, end, curves[1, start] * curves[2, end]) for start in starts for end in ends if start < end
     ]
-    found = np.array(pairs, np.float64).reshape(-1, 3) / [POINTS - 1, POINTS - 1, 1]
-    return np.asarray(found[np.argsort(-found[:, 2], kind="stable")[:_MOST_PROPOSALS]])
+    rows = np.array(pairs, np.float64).reshape(-1, 3) / [POINTS - 1, POINTS - 1, 1]
+    return np.asarray(rows[np.argsort(-rows[:, 2], kind="stable")[:_MOST_PROPOSALS]])
 
 
 def _segment_features(action: NDArray[np.float64], segments: Segments) -> NDArray[np.float32]:

@@ -87,8 +87,8 @@ def frames(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Local
 
 def segments_of(scores: NDArray[np.float64]) -> Segments:
     """Return the ten best runs of forged frames over all tolerances, each once; scores: [T] in 0..1."""
-    found = {run for tolerance in TOLERANCES for run in runs(scores >= FORGED_FROM, tolerance, SHORTEST)}
-    scored = sorted((-float(scores[first:end].mean()), first, end) for first, end in found)
+    pieces = {run for tolerance in TOLERANCES for run in runs(scores >= FORGED_FROM, tolerance, SHORTEST)}
+    scored = sorted((-float(scores[first:end].mean()), first, end) for first, end in pieces)
     return np.array([(first, end, -negative) for negative, first, end in scored[:MOST]]).reshape(-1, 3)
 
 

@@ -31,8 +31,8 @@ Rate = Literal["raw", "c23", "c40"]
 
 
 class _Pair(NamedTuple):
-    one: str
-    other: str
+    first: str
+    second: str
     split: Split
 
 
@@ -70,7 +70,7 @@ def _of_method(
     names = [
         (f"{a}_{b}.mp4", group, pair.split)
         for pair, group in zip(pairs, groups, strict=True)
-        for a, b in ((pair.one, pair.other), (pair.other, pair.one))
+        for a, b in ((pair.first, pair.second), (pair.second, pair.first))
     ]
     there = sum((videos / name).is_file() for name, _, _ in names)
     if not there:
@@ -102,7 +102,7 @@ def _pairs(folder: Path, split: Split) -> Iterator[_Pair]:
         raise LayoutError(f"{path} is no list of pairs: fetch it again")
     for pair in listed:
         match pair:
-            case [str(one), str(other)] if one.isalnum() and other.isalnum():
-                yield _Pair(one, other, split)
+            case [str(first), str(second)] if first.isalnum() and second.isalnum():
+                yield _Pair(first, second, split)
             case _:
                 raise LayoutError(f"{path} holds {str(pair)[:60]}, which is no pair of names: fetch it again")

@@ -87,7 +87,7 @@ def looks() -> dict[str, list[float]]:
 
 def test_the_stream_is_the_one_that_was_frozen():
     # Bytes are equal on machines with like vector instructions and packages; a pixel may round elsewhere.
-    if digest(0, each=1) == FROZEN:
+    if digest(0, count=1) == FROZEN:
         return
     frozen, found = json.loads(FROZEN_LOOK.read_text()), looks()
     assert found.keys() == frozen.keys(), (
@@ -217,7 +217,7 @@ def test_what_is_unknown_is_refused():
 
 
 def test_the_frozen_stream_of_stills_is_untouched():
-    assert digest(seed=0, each=1) == FROZEN
+    assert digest(seed=0, count=1) == FROZEN
 
 
 def test_noise_is_anew_in_each_frame_and_all_else_of_the_camera_stays():
