@@ -124,7 +124,6 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take some bytes."""
         self._received, self._heard_at = self._received + len(data), self.loop.time()
         super().data_received(data)
 

@@ -84,7 +84,7 @@ class Check(BaseModel):
     reason: str | None = Field(None, description="why it was waived, or the evidence of one source alone")
 
     @property
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the share was not the same all the time: no share is left that would explain what came."""
         return self.low > self.high
 

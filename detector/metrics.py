@@ -153,6 +153,5 @@ def serve_release(release: str, families: Sequence[str]) -> None:
 
 
 def forget_release(release: str) -> None:
-    """Drop the series of a release that is no longer loaded."""
     for labels in (ENERGY, UNKNOWN_SCORE, SERVING, VERDICTS, FAKES):
         labels.remove_by_labels({"release": release})

@@ -72,7 +72,6 @@ class InFlightBatch:
         return replace(self, records=self.records[:count], batch=self.batch[:count])
 
     def without(self, count: int) -> "InFlightBatch":
-        """The others."""
         return replace(self, records=self.records[count:], batch=self.batch[count:])
 
 

@@ -39,7 +39,6 @@ def reaches(consumer: Any) -> dict[Place, Reach]:
 
 
 def records_behind(reached: Mapping[Place, Reach]) -> int:
-    """Count the offsets from where a consumer reads next to the ends."""
     return sum(max(0, reach.end - reach.next) for reach in reached.values())
 
 
@@ -74,7 +73,6 @@ class _Partition:
         self.unanswered[offset] = self.again.pop(offset, self.next_came())
 
     def forget(self, before: int) -> None:
-        """What lies before an offset has its answer."""
         self.unanswered = {at: since for at, since in self.unanswered.items() if at >= before}
         self.again = {at: since for at, since in self.again.items() if at >= before}
 
@@ -162,7 +160,6 @@ class Lag(Collector):
         return max(0.0, now - min((since for since in times if since is not None), default=now))
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the gauge, where there is anything to say."""
         if (age_s := self.seconds()) is not None:
             yield GaugeMetricFamily(self._name, self._documentation, value=age_s)
 

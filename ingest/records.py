@@ -44,7 +44,6 @@ class Unreadable(bytes):
     """The value of a record that the client could not read: empty, and `why` says so."""
 
     def __new__(cls, why: str) -> Self:
-        """Make one; a producer cannot."""
         value = super().__new__(cls)
         value.why = why
         return value

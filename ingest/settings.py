@@ -80,12 +80,10 @@ class IngestSettings(BaseSettings):
 
     @property
     def media_topic(self) -> str:
-        """Where media enters."""
         return self.topic("media")
 
     @property
     def dead_letters_topic(self) -> str:
-        """Where what cannot be scored goes."""
         return self.topic("dead-letters")
 
     @property

@@ -31,7 +31,6 @@ class TraceContext:
         return self.traceparent.split("-")[1]
 
     def headers(self, prefix: str = "") -> list[tuple[str, bytes]]:
-        """Give the headers of a record that carry it on."""
         fields = ((TRACEPARENT, self.traceparent), (TRACESTATE, self.tracestate))
         return [(prefix + name, text.encode()) for name, text in fields if text is not None]
 

@@ -44,7 +44,6 @@ def unblock(connection: Connection, source: str, actor: str) -> None:
 
 
 def blocked_among(connection: Connection, sources: Iterable[str]) -> set[str]:
-    """Return those sources that are blocked."""
     digests = {digest_of_source(source): source for source in sources}
     names = set()
     for some in batches(list(digests)):

@@ -65,7 +65,6 @@ class Arrival:
 
     @property
     def views(self) -> Views:
-        """What is stored of it beside its row."""
         return Views(self.crops, self.picture, self.scan)
 
 

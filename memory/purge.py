@@ -46,7 +46,6 @@ class Holding:
 
 
 def holding(connection: Connection, source: str) -> Holding:
-    """Return what a purge would take."""
     query = select(exemplars.c.shelf, func.count()).where(_of(source)).group_by(exemplars.c.shelf)
     shelves = {row[0]: row[1] for row in connection.execute(query)}
     ids = set(connection.scalars(select(exemplars.c.id).where(_of(source), exemplars.c.shelf == "unknown")))
@@ -91,7 +90,6 @@ def purge_batch(store: Store, crops: CropStore, source: str, most: int) -> tuple
 
 
 def purged_sources(connection: Connection) -> set[str]:
-    """Return every source that was purged at any time."""
     return set(connection.scalars(select(acts_table.c.subject).where(acts_table.c.action == PURGE)))
 
 

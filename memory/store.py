@@ -101,7 +101,6 @@ class Store:
             return current_revision(connection)
 
     def close(self) -> None:
-        """Close every connection."""
         self._engine.dispose()
 
     @contextmanager

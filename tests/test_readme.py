@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def settings_table(room: str) -> str:
-    lines = ["| variable | default | what |", "| --- | --- | --- |"]
+    lines = ["| variable | default | meaning |", "| --- | --- | --- |"]
     for kind in SETTINGS[room]:
         lines += [_setting(kind, name) for name in kind.model_fields]
     return "\n".join(lines)

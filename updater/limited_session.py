@@ -61,7 +61,6 @@ class LimitedSession:
         self._child: tuple[subprocess.Popen[bytes], Connection] | None = None
 
     def close(self) -> None:
-        """End the child."""
         if self._child is not None:
             (child, pipe), self._child = self._child, None
             with child, pipe:

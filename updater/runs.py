@@ -194,7 +194,6 @@ class RunTable:
             return connection.execute(query).scalar() or 0
 
     def close(self) -> None:
-        """Close every connection."""
         self._engine.dispose()
 
     def count_by_state(self) -> dict[str, int]:

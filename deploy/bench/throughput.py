@@ -47,7 +47,6 @@ class Measured:
 
     @property
     def ratios(self) -> list[float]:
-        """Streamed over bare, round by round."""
         return [streamed / bare for streamed, bare in zip(self.streamed, self.bare, strict=True)]
 
 

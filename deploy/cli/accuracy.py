@@ -15,25 +15,23 @@ def accuracy(
 ) -> None:
     """Estimate the share of right verdicts by class and source, by the audit, with 95 % intervals."""
     with client() as api:
-        found = api.accuracy.report(days, release and api.full_digest(release))
+        report = api.accuracy.report(days, release and api.full_digest(release))
     if as_json:
-        return print_json(found)
-    told = found.accuracy
+        return print_json(report)
+    rates = report.accuracy
     print_table(
-        f"{short(told.release)}: share of the verdicts whose class is right, since {told.since:%Y-%m-%d}",
+        f"{short(rates.release)}: share of the verdicts whose class is right, since {rates.since:%Y-%m-%d}",
         ["", "verdicts", "right", "audited", "cannot say"],
         [
-            _row("over all", told.over_all),
-            *(_row(f"said {name}", each) for name, each in told.classes.items()),
-            *(_row(f"from {name or 'further sources'}", each) for name, each in told.sources.items()),
+            _row("overall", rates.over_all),
+            *(_row(f"predicted {name}", row) for name, row in rates.classes.items()),
+            *(_row(f"from {name or 'further sources'}", row) for name, row in rates.sources.items()),
         ],
     )
-    say(f"{told.unknown} more are unknown, which is neither right nor wrong")
-    if told.through is not None:
-        say(
-            f"the audit speaks for the days that ended by {told.through:%Y-%m-%d}: later ones wait for labels"
-        )
-    if power := found.power:
+    say(f"{rates.unknown} more are unknown, which is neither right nor wrong")
+    if rates.through is not None:
+        say(f"the audit covers the days that ended by {rates.through:%Y-%m-%d}: later ones wait for labels")
+    if power := report.power:
         say(
             f"of forgeries of a family never seen, {power.share:.0%} ({power.low:.0%} to {power.high:.0%})"
             " would not be called real, as the release measured; no estimate knows those"
@@ -50,13 +48,13 @@ def audit(
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the verdicts that were drawn for the audit, or say what one of their items is."""
+    """List the items drawn for the quality sample, or label one of them."""
     if item is None:
         with client(actor) as api:
             waiting = api.accuracy.waiting()
         if as_json:
             return print_json(waiting)
-        rows = [[each.id, each.source, each.at] for each in waiting]
+        rows = [[drawn.id, drawn.source, drawn.at] for drawn in waiting]
         return print_table("drawn for the audit", ["item", "source", "when"], rows)
     if label is None:
         raise UsageError("name its class: forgewatch audit ITEM real, a family, or cannot-say")
@@ -73,5 +71,5 @@ def audit(
 
 def _row(name: str, of: Estimate) -> list[object]:
     share = of.corrected
-    told = of.not_known if share is None else f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
-    return [name, of.items, told, of.audited, of.cannot_say]
+    text = of.not_known if share is None else f"{share.value:.1%} ({share.low:.1%} to {share.high:.1%})"
+    return [name, of.items, text, of.audited, of.cannot_say]

@@ -34,14 +34,14 @@ Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long,
 app = typer.Typer(
     name="benchmark",
     no_args_is_help=True,
-    help="Measure learning, forgetting and the rejection of what was never trained on, task after task.",
+    help="Measure learning, forgetting and the rejection of untrained families, task after task.",
 )
 
 
 @app.command()
 @with_options
 def cddb(chosen: Learning, data: Data = None, sequence: Sequence = "easy") -> None:
-    """Learn the tasks of CDDB's layout, one forgery family after another; measure what is kept and rejected.
+    """Learn the tasks of CDDB's layout, family after family; measure accuracy, forgetting and rejection.
 
     A wrong name of a learner, a score, a scheme or a preset lists the right ones.
     """
@@ -125,8 +125,8 @@ def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: 
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
         setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
-        shown = picture_plan_of(setup.experts)
-        with CropReader(source.plan, HOME / "crops", progress, picture=shown) as reader:
+        picture_plan = picture_plan_of(setup.experts)
+        with CropReader(source.plan, HOME / "crops", progress, picture=picture_plan) as reader:
             stream = source.read(reader)
         stream = replace(stream, notes=(*stream.notes, *reader.tally.notes()))
         return stream_benchmark(

@@ -1,4 +1,4 @@
-"""`forgewatch dlq`: what could not be scored, why, and how it is sent once more.
+"""`forgewatch dlq`: failed items, their reasons and their replay.
 
 Kafka's client is imported by the commands that need it, which no other waits for.
 """
@@ -25,7 +25,7 @@ _PAGE = 500
 
 @dataclass(frozen=True)
 class LetterFilter:
-    """What a letter must be to be found; None: whatever it is."""
+    """Conditions on a letter; None: no condition."""
 
     reason: str | None = None
     stage: str | None = None
@@ -43,7 +43,7 @@ class LetterFilter:
 
 
 def find(ingest: IngestSettings, wanted: LetterFilter, timeout_s: float) -> Iterator["DeadLetter"]:
-    """Yield what is wanted, the newest of each page first. Raises TopicError."""
+    """Yield the letters, the newest of each page first. Raises TopicError."""
     from deploy.dead_letters import read_page
 
     before: dict[int, int] | None = {}
@@ -81,7 +81,7 @@ def list_(
         return print_json([_letter_fields(letter, ingest, done) for letter in letters])
     print_table(
         "dead letters",
-        ["id", "when", "original", "source", "stage", "reason", "what was wrong", "replayed"],
+        ["id", "when", "original", "source", "stage", "reason", "message", "replayed"],
         [
             [
                 f"{letter.partition}-{letter.offset}",
@@ -107,13 +107,13 @@ def show(letter: Id, as_json: JsonFlag = False) -> None:
     ingest = IngestSettings()
     done = replayed_before(ingest, DeploySettings().kafka_timeout_s)
     with MediaReader(ingest) as reader:
-        found = [record for _, record in reader.records([_place(letter, ingest)])]
-    if not found:
+        records = [record for _, record in reader.records([_place(letter, ingest)])]
+    if not records:
         raise CommandError(f"there is no dead letter {letter}: `forgewatch dlq list` has those that are kept")
-    told = _letter_fields(read_letter(found[0]), ingest, done)
+    fields = _letter_fields(read_letter(records[0]), ingest, done)
     if as_json:
-        return print_json(told)
-    for name, value in told.items():
+        return print_json(fields)
+    for name, value in fields.items():
         say(f"{name:<10} {'' if value is None else value}")
 
 
@@ -145,9 +145,9 @@ def replay(
     if letters is not None:
         places = [_place(letter, ingest) for letter in letters]
     else:
-        found = list(find(ingest, _letter_filter(reason, stage, source, since), timeout_s))
+        matches = list(find(ingest, _letter_filter(reason, stage, source, since), timeout_s))
         # The oldest first, so that what has one key keeps its order.
-        places = [RecordPlace(topic, letter.partition, letter.offset) for letter in reversed(found)]
+        places = [RecordPlace(topic, letter.partition, letter.offset) for letter in reversed(matches)]
     for outcome in replay_them(ingest, places, timeout_s, force=force):
         counted[outcome.why_not is None] += 1
         if as_json:
@@ -169,10 +169,10 @@ def _letter_filter(
 def _place(letter: str, ingest: IngestSettings) -> "RecordPlace":
     from deploy.dead_letters import RecordPlace
 
-    found = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,18})", letter)
-    if found is None:
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,18})", letter)
+    if match is None:
         raise UsageError(f"{letter} is no dead letter's id, which is PARTITION-OFFSET, such as 0-15")
-    return RecordPlace(ingest.dead_letters_topic, int(found[1]), int(found[2]))
+    return RecordPlace(ingest.dead_letters_topic, int(match[1]), int(match[2]))
 
 
 def _id(letter: "DeadLetter", ingest: IngestSettings) -> str:

@@ -141,11 +141,11 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path, str]]:
         raise CommandError(f"{source} lies in {target}, where it could be overwritten: name another folder")
     if target.is_dir() and any(target.iterdir()):
         raise CommandError(f"{target} holds files already, which are not written over: name another folder")
-    found = False
+    seen = False
     for file in sorted(source.rglob("*")):
         below = file.relative_to(source)
         if file.is_file() and not any(part.startswith(".") for part in below.parts):
-            found = True
+            seen = True
             yield file, target / below, below.as_posix()
-    if not found:
+    if not seen:
         raise CommandError(f"{source} holds no files")

@@ -130,12 +130,12 @@ def train(
 
     Called again after an interruption, it goes on.
     """
-    from updater.experts.train import Training, train_expert
+    from updater.experts.train import ExpertRun, train_expert
     from updater.training.weights import read_weights
 
     writable(out)
     with one_line(), progress_bar(hidden=as_json or not sys.stderr.isatty()) as progress:
-        training = Training(
+        training = ExpertRun(
             architecture, steps, side_px=px, seed=seed, hold=tuple(hold or ()), device=device_of(device)
         )
         begun = None if checkpoint is None else read_weights(checkpoint)
@@ -153,17 +153,17 @@ def _registry() -> "ExpertRegistry":
     return ExpertRegistry(UpdaterSettings().work_dir)
 
 
-def _levels(option: str, told: str | None) -> tuple[float, ...] | None:
+def _levels(option: str, text: str | None) -> tuple[float, ...] | None:
     """Return levels of 0..255 from R,G,B of 0..1. Raises UsageError."""
-    if told is None:
+    if text is None:
         return None
     try:
-        values = tuple(float(part) for part in told.split(","))
+        values = tuple(float(part) for part in text.split(","))
     except ValueError:
         values = ()
     least = 0.0 if option == "mean" else 1e-3
     if len(values) != 3 or not all(least <= value <= 1 for value in values):
-        raise UsageError(f"--{option} {told}: three numbers of 0..1 are wanted, as 0.485,0.456,0.406")
+        raise UsageError(f"--{option} {text}: three numbers of 0..1 are wanted, as 0.485,0.456,0.406")
     return tuple(255 * value for value in values)
 
 

@@ -1,4 +1,4 @@
-"""`forgewatch label-studio`: what waits goes out as tasks, what annotators said comes back."""
+"""`forgewatch label-studio`: waiting items go out as tasks, annotations come back."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def export(
     cluster: Annotated[list[str], typer.Option(help="only this cluster; may be given again")] = [],  # noqa: B006
     most: Annotated[int, typer.Option(min=1, max=1000, help="tasks at most")] = 200,
 ) -> None:
-    """Write tasks of what waits: config.xml for the project's labelling interface, tasks.json to import."""
+    """Write waiting items as tasks: config.xml for the labelling interface, tasks.json to import."""
     with client() as api:
         given = api.label_studio_tasks(cluster, most)
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,11 +40,11 @@ def import_(
 
     with client() as api:
         try:
-            found = read(file.read_bytes(), api.label_studio_project())
+            export = read(file.read_bytes(), api.label_studio_project())
         except NoExportError as error:
             raise CommandError(f"{file}: {error}") from error
-        done = api.annotate([(a.exemplar, a.family, a.annotator) for a in found.annotations], dry=dry_run)
-    left_out = [*found.left_out, *done.left_out]
+        done = api.annotate([(a.exemplar, a.family, a.annotator) for a in export.annotations], dry=dry_run)
+    left_out = [*export.left_out, *done.left_out]
     if as_json:
         return print_json(done.model_copy(update={"left_out": left_out}))
     print_table("labels", ["annotator, by the file", "called", "label"], done.labels)

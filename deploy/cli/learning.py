@@ -1,4 +1,4 @@
-"""What the benchmarks of a stream are told: their options, and the Setup made of them."""
+"""Options of the stream benchmarks, and the Setup made of them."""
 
 import inspect
 import logging
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from updater.benchmark.continual.setup import Setup
     from updater.training.step import Augment, Optimizer, Schedule
 
-_METHOD, _NETWORK, _RUN = "What is compared", "The network and its training", "The run"
+_METHOD, _NETWORK, _RUN = "Methods", "The network and its training", "The run"
 
 
 def _option(panel: str, text: str, *names: str, **limits: Any) -> Any:
@@ -28,7 +28,7 @@ def _option(panel: str, text: str, *names: str, **limits: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Learning:
-    """What a benchmark of a stream is told. A field that is no option belongs to presets."""
+    """Options of a stream benchmark. A field that is no option belongs to presets."""
 
     preset: Annotated[
         str | None,
@@ -218,16 +218,16 @@ def setup_of(chosen: Learning) -> "Setup":
     return setup
 
 
-def _rates(said: str | None) -> tuple[float, float] | None:
+def _rates(text: str | None) -> tuple[float, float] | None:
     """The learning rates of the first task and of later ones, from RATE or FIRST,LATER. Raises UsageError."""
-    if said is None:
+    if text is None:
         return None
     try:
-        rates = [float(part) for part in said.split(",")]
+        rates = [float(part) for part in text.split(",")]
     except ValueError:
         rates = []
     if len(rates) not in (1, 2) or not all(math.isfinite(rate) and rate > 0 for rate in rates):
-        raise UsageError(f"--rate {said}: it has to be a number above 0, or two as FIRST,LATER")
+        raise UsageError(f"--rate {text}: it has to be a number above 0, or two as FIRST,LATER")
     return rates[0], rates[-1]
 
 

@@ -39,67 +39,67 @@ def lineage(
         raise UsageError("give a verdict's id, or one of --label, --source, --exemplar and --release")
     with client() as api:
         ((of, id),) = given
-        found = api.lineage(of, api.full_digest(id) if of == "release" else id)
+        answer = api.lineage(of, api.full_digest(id) if of == "release" else id)
     if as_json:
-        return print_json(found)
-    match found:
+        return print_json(answer)
+    match answer:
         case VerdictLineage():
-            _show_verdict(found)
+            _show_verdict(answer)
         case ReleaseLineage():
-            _show_release(found)
+            _show_release(answer)
         case LabelLineage():
-            say(_label_line(found.label))
-            _show_learners(found)
+            say(_label_line(answer.label))
+            _show_learners(answer)
         case SourceLineage():
-            say(f"source {found.source}: exemplars in the memory: {_counts(found.exemplars)}")
-            _show_labels(found.labels)
-            _show_learners(found)
+            say(f"source {answer.source}: exemplars in the memory: {_counts(answer.exemplars)}")
+            _show_labels(answer.labels)
+            _show_learners(answer)
         case ExemplarLineage():
-            _show_exemplar(found)
+            _show_exemplar(answer)
 
 
-def _show_verdict(found: VerdictLineage) -> None:
-    if (verdict := found.verdict) is not None:
+def _show_verdict(lineage: VerdictLineage) -> None:
+    if (verdict := lineage.verdict) is not None:
         family = f" {verdict.family}" if verdict.family else ""
-        say(f"verdict {found.id}: {verdict.label}{family}, source {verdict.item.source}")
-    elif (written := found.written) is not None:
-        say(f"verdict {found.id}: {written.label}, source {written.source}")
-    if found.taken_back is not None:
-        say(found.taken_back)
-    for problem in found.problems:
+        say(f"verdict {lineage.id}: {verdict.label}{family}, source {verdict.item.source}")
+    elif (written := lineage.written) is not None:
+        say(f"verdict {lineage.id}: {written.label}, source {written.source}")
+    if lineage.taken_back is not None:
+        say(lineage.taken_back)
+    for problem in lineage.problems:
         warn(problem)
-    if found.release is not None:
-        _show_release(found.release)
-    columns: Any = {"learnt_as": lambda one: one.learnt.family if one.learnt else one.family}
+    if lineage.release is not None:
+        _show_release(lineage.release)
+    columns: Any = {"learnt_as": lambda row: row.learnt.family if row.learnt else row.family}
     columns |= {name: f"learnt.{name}" for name in ("split", "source", "label")}
     title = "nearest exemplars, and the labels that the release learnt them by"
     columns |= {"by": "label.actor", "at": "label.at"}
-    print_rows(title, found.neighbours, exemplar="exemplar", distance="distance", **columns)
+    print_rows(title, lineage.neighbours, exemplar="exemplar", distance="distance", **columns)
 
 
-def _show_release(found: ReleaseLineage) -> None:
-    release = found.release
-    asked = f" asked for by {found.requested_by}" if found.requested_by else ""
+def _show_release(lineage: ReleaseLineage) -> None:
+    release = lineage.release
+    by = f" asked for by {lineage.requested_by}" if lineage.requested_by else ""
     say(
-        f"release {short(release.digest)}: {release.state}, update {release.candidate.update}{asked},"
-        f" verdicts: {_counts(found.verdicts)}"
+        f"release {short(release.digest)}: {release.state}, update {release.candidate.update}{by},"
+        f" verdicts: {_counts(lineage.verdicts)}"
     )
-    if found.parents:
-        say(f"trained from {', then '.join(str(short(digest)) for digest in found.parents)}")
-    print_rows("its history", found.history, **{"#": "sequence"}, at="at", by="actor", action="action")
-    if found.labels is None:
+    if lineage.parents:
+        say(f"trained from {', then '.join(str(short(digest)) for digest in lineage.parents)}")
+    print_rows("its history", lineage.history, **{"#": "sequence"}, at="at", by="actor", action="action")
+    if lineage.labels is None:
         return say("its training data are not known: it was made before releases had a training snapshot")
     columns: Any = {"label": "label", "what": "entry.what", "by": "entry.actor", "at": "entry.at"}
     columns |= {split: lambda learnt, of=split: learnt.items.get(of, 0) for split in _SPLITS}
-    print_rows("the labels that it was made of", found.labels, **columns)
+    print_rows("the labels that it was made of", lineage.labels, **columns)
 
 
-def _show_exemplar(found: ExemplarLineage) -> None:
-    row = found.exemplar
+def _show_exemplar(lineage: ExemplarLineage) -> None:
+    row = lineage.exemplar
     now = f"{row.shelf}, {row.family or 'no label'}, source {row.source}" if row else "gone"
-    say(f"exemplar {found.id}: {now}")
-    _show_labels(found.labels)
-    _show_learners(found)
+    say(f"exemplar {lineage.id}: {now}")
+    _show_labels(lineage.labels)
+    _show_learners(lineage)
 
 
 def _show_labels(labels: tuple[LabelEntry, ...]) -> None:
@@ -109,14 +109,14 @@ def _show_labels(labels: tuple[LabelEntry, ...]) -> None:
         say(f"and {len(labels) - _SHOWN} labels before these")
 
 
-def _show_learners(found: Learners) -> None:
-    columns: Any = {"release": lambda one: short(one.release.digest), "state": "release.state"}
-    columns |= {"its_exemplars_there": lambda one: _counts(one.items)}
-    columns |= {"through": lambda one: short(one.through), "verdicts": lambda one: _counts(one.verdicts)}
-    columns |= {"newest_verdict": lambda one: one.newest[0].id if one.newest else None}
-    print_rows("releases that it went into", found.releases, **columns)
-    if found.unsaid:
-        say(f"not known of {len(found.unsaid)} releases from before there were training snapshots")
+def _show_learners(learners: Learners) -> None:
+    columns: Any = {"release": lambda row: short(row.release.digest), "state": "release.state"}
+    columns |= {"its_exemplars_there": lambda row: _counts(row.items)}
+    columns |= {"through": lambda row: short(row.through), "verdicts": lambda row: _counts(row.verdicts)}
+    columns |= {"newest_verdict": lambda row: row.newest[0].id if row.newest else None}
+    print_rows("releases that it went into", learners.releases, **columns)
+    if learners.unsaid:
+        say(f"not known of {len(learners.unsaid)} releases from before there were training snapshots")
 
 
 def _label_line(entry: LabelEntry) -> str:

@@ -102,9 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(app)
     # What a command does is said by the command; the log is for processes.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    for each in _ENDS:
-        if signal.getsignal(each) in (signal.SIG_DFL, signal.default_int_handler):  # nohup has SIGHUP ignored
-            signal.signal(each, _unwind)
+    for kind in _ENDS:
+        if signal.getsignal(kind) in (signal.SIG_DFL, signal.default_int_handler):  # nohup has SIGHUP ignored
+            signal.signal(kind, _unwind)
     try:
         load_stack_environment()
         given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
@@ -119,10 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Only now: a command that works does not wait for what can go wrong elsewhere.
         from deploy.cli.complaints import format_error
 
-        told = format_error(error)
-        if told is None:
+        refusal = format_error(error)
+        if refusal is None:
             raise
-        code, lines, before = told
+        code, lines, before = refusal
         for line in before:
             warn(line)
         return _fail(*lines, code=code)
@@ -134,8 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _unwind(number: int, _frame: FrameType | None) -> None:
     """End what is under way, so that nothing half-started stays; a second signal would cut that short."""
     if parent_process() is None:
-        for each in _ENDS:
-            signal.signal(each, signal.SIG_IGN)
+        for kind in _ENDS:
+            signal.signal(kind, signal.SIG_IGN)
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""Commands about what the memory holds: import, clusters, contact sheets, labels, updates."""
+"""Commands about the memory: import, clusters, contact sheets, labels, updates."""
 
 import sys
 import time
@@ -43,21 +43,21 @@ def clusters(as_json: JsonFlag = False) -> None:
     """List the clusters of unknowns that wait for a person."""
     with client() as api:
         fresh = api.clustering()
-        found = api.clusters()
+        rows = api.clusters()
     if as_json:
-        return print_json(found)
+        return print_json(rows)
     at = "never computed" if fresh.computed_at is None else f"computed at {fresh.computed_at:%H:%M:%S} UTC"
     print_table(
         f"clusters of unknowns, {at}",
         ["cluster", "items", "sources", "resembles", "spread", "most typical"],
-        ([f"{c.id}@{c.version}", c.size, c.sources, _kind(c), c.spread, c.medoid] for c in found),
+        ([f"{c.id}@{c.version}", c.size, c.sources, _kind(c), c.spread, c.medoid] for c in rows),
     )
-    for one in found:
-        if one.alarm is not None:
-            say(f"{one.id}: {_alarm_line(one.alarm)}")
+    for row in rows:
+        if row.alarm is not None:
+            say(f"{row.id}: {_alarm_line(row.alarm)}")
     if fresh.newer:
         say(f"{fresh.newer} unknowns came since; the memory clusters them in a moment: list again")
-    if found:
+    if rows:
         say("look at one: forgewatch sheet CLUSTER -o sheet.png; name it: forgewatch label CLUSTER FAMILY")
 
 
@@ -113,7 +113,7 @@ def label(
 
 def _version_now(api: Client, cluster: str, family: str) -> str:
     """Return the state of a cluster that a person at the terminal agrees to."""
-    now = next((one for one in api.clusters() if one.id == cluster), None)
+    now = next((c for c in api.clusters() if c.id == cluster), None)
     if now is None:
         raise CommandError(f"cluster {cluster} is not in the list: forgewatch clusters")
     if not sys.stdin.isatty():
@@ -127,7 +127,7 @@ def undo(
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Bring the exemplars of a label back to what they were before."""
+    """Undo a label: its exemplars return to their earlier label."""
     with client(actor) as api:
         done = api.undo(number)
     if as_json:
@@ -137,7 +137,7 @@ def undo(
 
 
 def labels(as_json: JsonFlag = False) -> None:
-    """List who called what what, and what was undone, the newest first."""
+    """List labels and undos with their authors, the newest first."""
     with client() as api:
         columns: Any = {"label": "label", "at": "at", "by": "actor"}
         columns |= {"what": lambda e: e.what or f"undo of {e.undoes}"}
@@ -153,8 +153,8 @@ def update(
 ) -> None:
     """Ask for an update now: train a candidate and propose it, with findings where a gate does not hold.
 
-    Before it is trained, what it will rest on is said, and what it will and will not know. --cancel ends one
-    that waits or runs: whoever asked for it may, and every approver.
+    First prints the data it will train on, and the families that it will and will not know. --cancel ends a
+    waiting or running update: its requester and every approver may.
     """
     if (cancel is None) != (not reason.strip()):
         raise UsageError("--cancel UPDATE and --reason WHY go together")
@@ -181,9 +181,9 @@ def update(
         raise CommandError(f"update {run.id} {run.state}: {run.error}")
 
 
-def show_outlook(found: Outlook) -> None:
+def show_outlook(outlook: Outlook) -> None:
     """Print what an update will rest on: groups of reals by source and split, and what follows from them."""
-    sources = sorted(found.real_groups.items(), key=lambda pair: -sum(pair[1].values()))
+    sources = sorted(outlook.real_groups.items(), key=lambda pair: -sum(pair[1].values()))
     print_table(
         "groups of real items that the update has",
         ["source", "to train", "to calibrate", "to test"],
@@ -191,7 +191,7 @@ def show_outlook(found: Outlook) -> None:
     )
     if len(sources) > _SHOWN:
         say(f"and {len(sources) - _SHOWN} sources with fewer")
-    for sentence in found.told:
+    for sentence in outlook.told:
         say(sentence)
 
 

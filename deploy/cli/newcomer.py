@@ -104,18 +104,18 @@ def _looked_at(folder: Path) -> dict[str, tuple[str, Path]]:
     from deploy.client.importing import files_below
     from memory.labels import LabelError, place
 
-    found: dict[str, tuple[str, Path]] = {}
+    files: dict[str, tuple[str, Path]] = {}
     for name, path in files_below(folder):
         with suppress(LabelError, OSError), path.open("rb") as file:  # the import says why
-            found[file_digest(file, "sha256").hexdigest()] = place(name)[0], path
-    if not found:
+            files[file_digest(file, "sha256").hexdigest()] = place(name)[0], path
+    if not files:
         raise CommandError(
             f"{folder} has no file in the folder of a class: put reals into {folder / REAL} and each family"
             " of forgeries into a folder of its name. Nothing is labelled that you did not place"
         )
-    counts = Counter(family for family, _ in found.values())
+    counts = Counter(family for family, _ in files.values())
     say(f"{folder} holds " + ", ".join(f"{count} {family}" for family, count in counts.most_common()))
-    return found
+    return files
 
 
 def _update_time(api: Client) -> str:
@@ -156,13 +156,13 @@ def _still_counts(api: Client, run: UpdateRun, newest_label: int) -> bool:
 
 def _test_digests(api: Client, digests: Mapping[str, tuple[str, Path]]) -> set[str]:
     """Return which of these were never learnt from nor calibrated on."""
-    asked = sorted(digests)
-    parts = [asked[start : start + _DIGESTS_AT_ONCE] for start in range(0, len(asked), _DIGESTS_AT_ONCE)]
+    ordered = sorted(digests)
+    parts = [ordered[start : start + _DIGESTS_AT_ONCE] for start in range(0, len(ordered), _DIGESTS_AT_ONCE)]
     return {digest for part in parts for digest in api.test_media(part)}
 
 
 def _show_changes(api: Client, release: ReleaseDetail, chosen: Mapping[Path, str], source: str) -> None:
-    """Print what the live release and the candidate make of these pictures, by the classes that they bear."""
+    """Print the calls of the live release and of the candidate on these pictures, by their classes."""
     if not chosen:
         return say(
             "None of your pictures is held back: a fifth of the groups is, so import more than a handful."
@@ -193,21 +193,21 @@ def _show_changes(api: Client, release: ReleaseDetail, chosen: Mapping[Path, str
 
 
 def _calls(api: Client, digest: str, chosen: Mapping[Path, str], source: str) -> dict[Path, str]:
-    """Return what a release calls each picture of a source, without those that have no verdict."""
+    """Return a release's label of each picture of a source, without those that have no verdict."""
     from deploy.client.scoring import NoVerdictError, ScoringError, open_scorer
 
-    found: dict[Path, str] = {}
+    labels: dict[Path, str] = {}
     try:
         with open_scorer(api, digest) as scorer, progress_bar(hidden=not sys.stderr.isatty()) as progress:
             for number, path in enumerate(chosen):
                 progress(f"ask {short(digest)}", number, len(chosen))
                 try:
-                    found[path] = scorer.score(path, source=source).label
+                    labels[path] = scorer.score(path, source=source).label
                 except (NoVerdictError, OSError) as error:
                     warn(f"left out: {error}")
     except ScoringError as error:
         raise CommandError(str(error)) from error
-    return found
+    return labels
 
 
 def _cell(

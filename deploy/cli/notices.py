@@ -14,15 +14,15 @@ _PATIENCE_S, _INTERVAL_S = 15.0, 0.2
 
 @app.callback()
 def show(context: typer.Context, as_json: JsonFlag = False) -> None:
-    """Show what each webhook has taken, what waits, and why the last try failed."""
+    """Show each webhook's delivered and waiting notices, and the reason of its last failure."""
     if context.invoked_subcommand is not None:
         return
     with client() as api:
-        found = api.notices.webhooks()
+        states = api.notices.webhooks()
     if as_json:
-        print_json(found)
+        print_json(states)
     else:
-        _show(found)
+        _show(states)
 
 
 @app.command("test")
@@ -32,19 +32,19 @@ def try_(actor: ActorOption = None) -> None:
         if not api.notices.webhooks():
             raise CommandError("there is no webhook: FORGEWATCH_DEPLOY_WEBHOOKS of the server names them")
         api.notices.test()
-        until, found = time.monotonic() + _PATIENCE_S, api.notices.webhooks()
-        while any(each.waiting for each in found) and time.monotonic() < until:
+        until, states = time.monotonic() + _PATIENCE_S, api.notices.webhooks()
+        while any(state.waiting for state in states) and time.monotonic() < until:
             time.sleep(_INTERVAL_S)
-            found = api.notices.webhooks()
-    _show(found)
-    if waiting := [str(each.number) for each in found if each.waiting]:
+            states = api.notices.webhooks()
+    _show(states)
+    if waiting := [str(state.number) for state in states if state.waiting]:
         raise CommandError(f"not taken yet by webhook {', '.join(waiting)}: the server goes on trying")
     say("all have taken it")
 
 
-def _show(found: list[WebhookState]) -> None:
+def _show(states: list[WebhookState]) -> None:
     print_table(
         "webhooks",
         ["#", "host", "form", "took the last", "wait", "since", "last error"],
-        [[w.number, w.host, w.form, w.taken_at, w.waiting, w.waiting_since, w.error] for w in found],
+        [[w.number, w.host, w.form, w.taken_at, w.waiting, w.waiting_since, w.error] for w in states],
     )

@@ -30,7 +30,7 @@ ActorOption = Annotated[
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked; its text is the one line that the person reads."""
+    """A command cannot be carried out; its text is the one line that the person reads."""
 
 
 class UsageError(CommandError):
@@ -130,7 +130,7 @@ def short(digest: str | None) -> str | None:
 
 
 def login() -> str:
-    """The login name of whoever runs this; raises CommandError where there is none."""
+    """The login name of this user; raises CommandError where there is none."""
     with suppress(OSError, KeyError, ImportError):  # a container's user may have no name
         return getpass.getuser()
     raise CommandError("this user has no login name: say who you are with --as")
@@ -138,7 +138,7 @@ def login() -> str:
 
 @contextmanager
 def progress_bar(*, hidden: bool) -> Iterator[Progress]:
-    """Show one bar on standard error; yields what is to be told (stage, done, total)."""
+    """Show one bar on standard error; yields its update function (stage, done, total)."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, transient=True, disable=hidden, console=Console(stderr=True)) as bars:
         bar = bars.add_task("start", total=None)

@@ -1,4 +1,4 @@
-"""`forgewatch record`: who did what in every room, and whether the record is as it was written."""
+"""`forgewatch record`: the audit log of every room, and its proof."""
 
 from datetime import datetime
 from typing import Annotated

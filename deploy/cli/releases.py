@@ -108,9 +108,9 @@ def approve(
 ) -> None:
     """Approve a proposed release and begin its rollout. Binds the digests of exactly these bytes.
 
-    A release with findings needs a reason for each: --accept "FINDING=WHY", or as it is asked for; --because
-    gives one for all that is not shown to hold, and for nothing that is broken. Whoever
-    asked for its update cannot approve it, once people have tokens. An approval expires (7 days by default).
+    A release with findings needs a reason for each, by --accept "FINDING=WHY" or at the prompt; --because
+    gives one for all findings that are not shown to hold, and for none that is broken. Once people have
+    tokens, the requester of its update cannot approve it. An approval expires (7 days by default).
     """
     reasons = _reasons(accept or [])
     with client(actor) as api:
@@ -138,7 +138,7 @@ def promote(digest: Digest, actor: ActorOption = None, as_json: JsonFlag = False
 
 
 def still_lacks(release: ReleaseDetail) -> str:
-    """What an approved release lacks before it scores, in words."""
+    """The steps between an approved release and its first verdict, in words."""
     short_digest = short(release.digest)
     if not release.lacking:
         return f"`forgewatch promote {short_digest}` begins its rollout"
@@ -175,7 +175,7 @@ def rollback(
 
 
 def _expected_rollout(evaluation: object) -> Sequence[Expected]:
-    """What the rollout of a release may show, by its evaluation; none where that is no evaluation."""
+    """The checks that a release's rollout is expected to show, by its evaluation; none without one."""
     from pydantic import ValidationError
 
     from deploy.rollouts.checks import expected_of
@@ -196,29 +196,29 @@ def _show_expected(expected: Sequence[Expected]) -> None:
         ["check", "expected", "of items", "tolerated", "passes after units"],
         [
             [
-                each.check,
-                None if each.share is None else f"{each.share:.1%}",
-                each.items or None,
-                f"{each.tolerated:.1%}",
-                each.units if each.units is not None else ("asks for labels" if each.asks else "NEVER"),
+                check.check,
+                None if check.share is None else f"{check.share:.1%}",
+                check.items or None,
+                f"{check.tolerated:.1%}",
+                check.units if check.units is not None else ("asks for labels" if check.asks else "NEVER"),
             ]
-            for each in expected
+            for check in expected
         ],
     )
 
 
 def warn_of(expected: Sequence[Expected]) -> None:
     """Say which checks of the rollout are expected over their bounds, or can never pass."""
-    for each in expected:
-        if each.never and each.share is not None:
-            near = f"{each.share:.1%} is too near to the tolerated {each.tolerated:.1%}"
-            say(f"can never pass: {each.check}, {near}")
-        if each.beyond and each.share is not None:
-            say(f"expected over its bound: {each.check} {each.share:.1%}, tolerated {each.tolerated:.1%}")
+    for check in expected:
+        if check.never and check.share is not None:
+            near = f"{check.share:.1%} is too near to the tolerated {check.tolerated:.1%}"
+            say(f"can never pass: {check.check}, {near}")
+        if check.beyond and check.share is not None:
+            say(f"expected over its bound: {check.check} {check.share:.1%}, tolerated {check.tolerated:.1%}")
 
 
 def show_findings(findings: Sequence[Gate]) -> None:
-    """Print each finding: its value with interval and n, its bound, items behind it, and what mends it."""
+    """Print each finding: its value with interval and n, its bound, items behind it, and the remedy."""
     for finding in findings:
         say(f"finding: {finding.name}: {finding.format('.4g')}, bound {finding.bound:g}, {finding.status()}")
         if finding.items:
@@ -236,7 +236,7 @@ def asked_reasons(findings: Sequence[Gate]) -> dict[str, str]:
     }
     if open_ := [finding.name for finding in findings if finding.name not in reasons]:
         reasons |= dict.fromkeys(
-            open_, typer.prompt(f"why do you accept what is not shown ({', '.join(open_)})?")
+            open_, typer.prompt(f"reason to accept the gates not shown to hold ({', '.join(open_)})?")
         )
     return reasons
 
@@ -289,18 +289,18 @@ def export(
         Path, typer.Option(metavar="DIR", help="folder of an MLflow registry, which is made where it lacks")
     ],
 ) -> None:
-    """Write a release as a version of the MLflow model `forgewatch`, with the aliases of what serves now."""
+    """Write a release as a version of the MLflow model `forgewatch`, with the aliases of serving releases."""
     # Only here: it brings what reads artifacts.
     from deploy.client.mlflow import NAME
     from deploy.client.mlflow import export as write
     from detector.settings import DetectorSettings
 
     with client() as api:
-        found = api.release(api.full_digest(digest))
+        release = api.release(api.full_digest(digest))
         rollout = api.rollout()
-    artifact = _fetch_release(found.digest, DetectorSettings().trusted_signers)
-    version = write(artifact, mlflow, rollout, found.state)
-    say(f"{short(found.digest)} is version {version} of the model {NAME} in {mlflow}")
+    artifact = _fetch_release(release.digest, DetectorSettings().trusted_signers)
+    version = write(artifact, mlflow, rollout, release.state)
+    say(f"{short(release.digest)} is version {version} of the model {NAME} in {mlflow}")
 
 
 @app.command()

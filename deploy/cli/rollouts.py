@@ -1,4 +1,4 @@
-"""`forgewatch rollout`: how the release on trial stands, and what a person does with it."""
+"""`forgewatch rollout`: the state of the release on trial, and a person's decisions about it."""
 
 from typing import Annotated, Any
 
@@ -42,7 +42,7 @@ def show(as_json: JsonFlag = False) -> None:
     print_table(
         "the same items (rows: champion, columns: challenger)",
         ["", *columns],
-        [[one, *(others.get(other, 0) for other in columns)] for one, others in view.table.items()],
+        [[own, *(others.get(other, 0) for other in columns)] for own, others in view.table.items()],
     )
 
 
@@ -57,7 +57,7 @@ def _say_steps(view: RolloutView, trial: Trial) -> None:
         say(f"left out: {items} items, since {why}")
     for source, reason in trial.without.items():
         say(f"{source} is left out: {reason}")
-    for check, reason in ((each.name, each.reason) for each in view.checks if each.reason):
+    for check, reason in ((c.name, c.reason) for c in view.checks if c.reason):
         say(f"{check}: {reason}")
     for source, items in view.contradictions.items():
         say(f"labels that contradict both releases: {items} of {source}")
@@ -71,12 +71,12 @@ def items(
     challenger: Annotated[str, typer.Argument(help="the challenger's label")],
     as_json: JsonFlag = False,
 ) -> None:
-    """List the newest shared items of which one said this and the other that."""
+    """List the newest shared items with these two labels of champion and challenger."""
     with client() as api:
-        found = api.rollouts.items(champion, challenger)
+        rows = api.rollouts.items(champion, challenger)
     title = f"champion {champion}, challenger {challenger}"
-    columns: Any = {"contradicts": lambda each: "both" if each.contradicts else None}
-    show_list(found, as_json, title, item="id", source="source", called="label", **columns)
+    columns: Any = {"contradicts": lambda item: "both" if item.contradicts else None}
+    show_list(rows, as_json, title, item="id", source="source", called="label", **columns)
 
 
 @app.command()
@@ -85,7 +85,7 @@ def label(
     item: Annotated[list[str], typer.Argument(help="ids of shared items")],
     actor: ActorOption = None,
 ) -> None:
-    """Say what shared items are on which the releases differ."""
+    """Label shared items on which the releases differ."""
     with client(actor) as api:
         _print_state(api.rollouts.judge(_trial(api.rollouts.view()).release, dict.fromkeys(item, what)))
 
@@ -120,7 +120,7 @@ def waive(
     reason: Reason,
     actor: ActorOption = None,
 ) -> None:
-    """Take a check away. Whoever asked for the release cannot."""
+    """Waive a check. The requester of the release cannot."""
     with client(actor) as api:
         _print_state(api.rollouts.waive(_trial(api.rollouts.view()).release, check, reason))
 
@@ -131,34 +131,34 @@ def leave_out(
     reason: Reason,
     actor: ActorOption = None,
 ) -> None:
-    """Leave a source out of what is counted. Whoever asked for the release cannot."""
+    """Exclude a source from the checks. The requester of the release cannot."""
     with client(actor) as api:
         _print_state(api.rollouts.waive(_trial(api.rollouts.view()).release, source, reason, of_source=True))
 
 
 def retractions(as_json: JsonFlag = False) -> None:
-    """Show which releases' verdicts are or were taken back, how far that is, and what became of them."""
+    """Show retractions of releases' verdicts, their progress and their outcomes."""
     with client() as api:
-        found = api.rollouts.retractions()
+        views = api.rollouts.retractions()
     if as_json:
-        return print_json(found)
+        return print_json(views)
     print_table(
         "retractions",
         ["release", "began", "same", "corrected", "withdrawn", "left", "state"],
         [
             [
-                short(each.release),
-                f"{each.began:%Y-%m-%d %H:%M}",
-                *map(each.outcomes.get, OUTCOMES),
-                each.left,
-                each.state,
+                short(view.release),
+                f"{view.began:%Y-%m-%d %H:%M}",
+                *map(view.outcomes.get, OUTCOMES),
+                view.left,
+                view.state,
             ]
-            for each in found
+            for view in views
         ],
     )
-    for each in found:
-        if each.state != "done":
-            say(f"{short(each.release)}: {each.problem or each.says}")
+    for view in views:
+        if view.state != "done":
+            say(f"{short(view.release)}: {view.problem or view.says}")
 
 
 def _turn(action: str, reason: str, actor: str | None) -> None:

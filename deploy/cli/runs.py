@@ -25,7 +25,7 @@ Data = Annotated[Path | None, typer.Option(help="the folder of the data")]
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of newcomer and of the published protocols: which seeds, on what, and where the figures go."""
+    """Options of newcomer and of the published protocols: seeds, device and output."""
 
     seed: Annotated[int, typer.Option(min=0, help="the first seed")] = 0
     seeds: Annotated[int, typer.Option(min=1, help="how many seeds, counted on from the first")] = 1
@@ -42,7 +42,7 @@ def carry_out(
 ) -> None:
     """Run a benchmark's seeds, write its reports and show its tables.
 
-    make: reads the data for the device of this process, and returns what is run.
+    make: reads the data for the device of this process, and returns the benchmark.
     """
     from updater.benchmark.report.harness import run_seeds
     from updater.benchmark.report.report import show, write_reports

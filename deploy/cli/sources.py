@@ -34,21 +34,21 @@ def purge(
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take everything of a source out of the memory; says first what goes, and which releases learnt from it.
+    """Delete everything of a source from the memory; lists first its data and the releases trained on it.
 
     Labels stay on record. Interrupted, the same command goes on.
     """
     with client(actor) as api:
-        found = api.preview_purge(source)
+        held = api.preview_purge(source)
         if not as_json:
-            _show(found)
-        if not found.exemplars and (found.blocked or not block):
-            return print_json(found) if as_json else say("nothing of it is held")
+            _show(held)
+        if not held.exemplars and (held.blocked or not block):
+            return print_json(held) if as_json else say("nothing of it is held")
         if not yes:
             if as_json or not sys.stdin.isatty():
                 raise UsageError("--yes is needed where nobody can be asked")
             typer.confirm("purge it?", abort=True)
-        done = api.purge(source, block=block, version=found.version)
+        done = api.purge(source, block=block, version=held.version)
         stopped, total = done.stopped, done.purged + done.left
         with Progress(*_COLUMNS, disable=as_json or not sys.stdout.isatty(), transient=True) as progress:
             task = progress.add_task("purge", total=total, completed=done.purged)
@@ -68,7 +68,7 @@ def purge(
 def blocked(as_json: JsonFlag = False) -> None:
     """List the sources that are no longer remembered."""
     with client() as api:
-        show_list(api.blocked(), as_json, "blocked sources", source="source", since="at", by="actor")
+        show_list(api.blocked_sources(), as_json, "blocked sources", source="source", since="at", by="actor")
 
 
 @app.command()
@@ -79,14 +79,14 @@ def unblock(source: Source, actor: ActorOption = None) -> None:
     say(f"items of {source!r} are remembered again")
 
 
-def _show(found: PurgePreview) -> None:
-    rows = [[shelf, count] for shelf, count in sorted(found.exemplars.items())]
+def _show(held: PurgePreview) -> None:
+    rows = [[shelf, count] for shelf, count in sorted(held.exemplars.items())]
     print_table("its items in the memory", ["shelf", "items"], rows)
-    if found.clusters:
-        say(f"{found.clusters} clusters that wait show items of it")
-    if found.releases:
-        say(f"releases that learnt from it, and keep that: {', '.join(map(str, map(short, found.releases)))}")
-    if found.unsaid:
-        say(f"of {len(found.unsaid)} releases it is not known: they were made before there were snapshots")
-    if found.updates:
-        say(f"updates that will be stopped: {', '.join(map(str, found.updates))}")
+    if held.clusters:
+        say(f"{held.clusters} clusters that wait show items of it")
+    if held.releases:
+        say(f"releases that learnt from it, and keep that: {', '.join(map(str, map(short, held.releases)))}")
+    if held.unsaid:
+        say(f"of {len(held.unsaid)} releases it is not known: they were made before there were snapshots")
+    if held.updates:
+        say(f"updates that will be stopped: {', '.join(map(str, held.updates))}")

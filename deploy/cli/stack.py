@@ -1,6 +1,6 @@
-"""Commands about a stack as a whole: start and stop it, look at it, measure it. What they do lies elsewhere.
+"""Commands about a stack as a whole: start and stop it, look at it, measure it.
 
-What loads torch or a database is imported only when it is called: the other commands must not wait for it.
+Modules that load torch or a database are imported only when a command needs them.
 """
 
 from pathlib import Path
@@ -54,7 +54,7 @@ def topics(
     partitions: Annotated[int, typer.Option(min=1, help="of media and all that follows from it")] = 4,
     replication: Annotated[int, typer.Option(min=1, help="copies of each partition")] = 1,
 ) -> None:
-    """Create the topics that are missing on the broker, and say what is wrong with the settings of others."""
+    """Create missing topics on the broker, and report wrong settings of existing ones."""
     from kafka.errors import KafkaError
 
     from deploy.layouts import all_topics, examine_topics
@@ -69,13 +69,13 @@ def topics(
     created = ensure_topics(ingest, wanted, replication)
     say(f"created: {', '.join(created)}" if created else "every topic is there already")
     try:
-        found = examine_topics(ingest, int(REQUEST_TIMEOUT_S * 1000))
+        examined = examine_topics(ingest, int(REQUEST_TIMEOUT_S * 1000))
     except KafkaError as error:
         return say(f"how they are set is not known: {error}")
-    for wrong, advice in found.problems:
+    for wrong, advice in examined.problems:
         say(f"{wrong}; {advice}")
-    if found.note:
-        say(found.note.removeprefix("; "))
+    if examined.note:
+        say(examined.note.removeprefix("; "))
 
 
 def migrate() -> None:
@@ -98,7 +98,7 @@ def down(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="ask nothing")] = False,
 ) -> None:
-    """Stop the stack that runs here. What it holds stays, and `forgewatch up` goes on with it."""
+    """Stop the stack that runs here. Its data stays, and `forgewatch up` continues with it."""
     from deploy.local import commands
 
     if purge and not yes:
@@ -143,60 +143,60 @@ def throughput(report: Report = None) -> None:
 
 
 def status(as_json: JsonFlag = False) -> None:
-    """Show what is live, what waits for whom, how far each group is behind, who is alive."""
+    """Show the live release, waiting decisions, consumer lag and processes."""
     kept = _own_processes()
     try:
         with client() as api:
-            found = api.status()
+            status_ = api.status()
     except ClientError:
         # What of the stack is down, and why, is then most wanted.
         if not as_json:
             _show_kept(kept)
         raise
     if as_json:
-        return print_json({**found.model_dump(mode="json"), "kept_alive": kept, "alerts": _alerts()})
-    _headline(found)
+        return print_json({**status_.model_dump(mode="json"), "kept_alive": kept, "alerts": _alerts()})
+    _headline(status_)
     columns: Any = {"behind": "lag", "of_these_in_an_open_transaction": lambda p: p.held_back or ""}
-    print_rows("lag", found.lag, group="group", topic="topic", partition="partition", **columns)
-    if found.lag_problem:
-        say(f"lag is not known: {found.lag_problem}\n")
-    print_rows("memory", found.shelves, shelf="shelf", family="family", exemplars="count")
+    print_rows("lag", status_.lag, group="group", topic="topic", partition="partition", **columns)
+    if status_.lag_problem:
+        say(f"lag is not known: {status_.lag_problem}\n")
+    print_rows("memory", status_.shelves, shelf="shelf", family="family", exemplars="count")
     columns = {"done": lambda u: f"{u.done}/{u.total}" if u.total else "", "asked_by": "requested_by"}
     columns |= {"at": "requested_at", "why": "error"}
-    states = {r.digest: r.state for r in (found.live, *found.proposed) if r is not None}
+    states = {r.digest: r.state for r in (status_.live, *status_.proposed) if r is not None}
     # Once the release of an update has moved on, "proposed" is not true any more.
     state = {"state": lambda u: states.get(u.candidate, "ended") if u.candidate else u.state}
-    print_rows("updates", found.updates, update="id", **state, stage="stage", **columns)
-    if found.due:
-        say(f"next updates are due at {', '.join(f'{due:%Y-%m-%d %H:%M %Z}' for due in found.due)}\n")
+    print_rows("updates", status_.updates, update="id", **state, stage="stage", **columns)
+    if status_.due:
+        say(f"next updates are due at {', '.join(f'{due:%Y-%m-%d %H:%M %Z}' for due in status_.due)}\n")
     columns = {"address": "address", "problem": "problem"}
-    print_rows("processes", found.processes, process="name", state=_state, **columns)
+    print_rows("processes", status_.processes, process="name", state=_state, **columns)
     _show_kept(kept)
     _show_alerts(_alerts())
 
 
 def doctor(as_json: JsonFlag = False) -> None:
-    """Look for what is wrong with a stack, and say what to do. Exit code 1 if anything is."""
+    """Diagnose a stack, and say how to mend it. Exit code 1 if anything is."""
     from deploy.doctor.diagnosis import CHECKS, examine
 
-    found = []
+    findings = []
     with Progress(
         SpinnerColumn(), TextColumn("{task.description}"), transient=True, disable=as_json
     ) as progress:
         task = progress.add_task("looking", total=None)
         for name in CHECKS:
             progress.update(task, description=name)
-            found.append(examine(name))
+            findings.append(examine(name))
     if as_json:
-        print_json(found)
+        print_json(findings)
     else:
         print_table(
             "doctor",
-            ["check", "", "found", "what to do"],
-            ([f.check, f.verdict, f.found, f.advice] for f in found),
+            ["check", "", "result", "remedy"],
+            ([f.check, f.verdict, f.found, f.advice] for f in findings),
         )
-    if wrong := [f.check for f in found if not f.ok]:
-        raise CommandError(f"{len(wrong)} of {len(found)} checks failed: {', '.join(wrong)}")
+    if wrong := [f.check for f in findings if not f.ok]:
+        raise CommandError(f"{len(wrong)} of {len(findings)} checks failed: {', '.join(wrong)}")
 
 
 def _own_processes() -> list[ProcessStatus] | str:
@@ -208,7 +208,7 @@ def _own_processes() -> list[ProcessStatus] | str:
 
 
 def _alerts() -> list[Alert] | str | None:
-    """What fires, why that is not known, or None where there is no Prometheus."""
+    """Firing alerts, or the reason why they are not known; None: there is no Prometheus."""
     url = DeploySettings().prometheus_url
     try:
         return None if url is None else firing_alerts(url)
@@ -245,25 +245,25 @@ def _state(process: ProcessHealth) -> str:
     return "NOT READY" if process.problem else "alive"
 
 
-def _headline(found: Status) -> None:
-    if found.live is None:
+def _headline(status: Status) -> None:
+    if status.live is None:
         say("live        none yet: propose a release (`forgewatch update`) and approve it")
     else:
-        live = found.live
+        live = status.live
         say(
             f"live        {short(live.digest)}  "
             f"since {live.since.astimezone():%Y-%m-%d %H:%M} by {live.actor}"
         )
-        say(f"previous    {short(found.previous) or 'none'}")
-    say(f"to approve  {', '.join(map(_waiting, found.proposed)) or 'none'}")
-    say(f"unknowns    {found.unknowns_waiting} waiting for a person")
-    say(f"signatures  {found.signatures}")
-    for each in found.under_way:
-        say(f"under way   {each}")
-    if found.publish_problem:
-        say(f"publishing  {found.publish_problem}")
-    if found.record_problem:
-        say(f"record      {found.record_problem}")
-    for raised in found.epoch_raises:
+        say(f"previous    {short(status.previous) or 'none'}")
+    say(f"to approve  {', '.join(map(_waiting, status.proposed)) or 'none'}")
+    say(f"unknowns    {status.unknowns_waiting} waiting for a person")
+    say(f"signatures  {status.signatures}")
+    for line in status.under_way:
+        say(f"under way   {line}")
+    if status.publish_problem:
+        say(f"publishing  {status.publish_problem}")
+    if status.record_problem:
+        say(f"record      {status.record_problem}")
+    for raised in status.epoch_raises:
         say(f"epoch       raised {raised.at.astimezone():%Y-%m-%d %H:%M}: {raised.reason}")
     say("")

@@ -55,7 +55,7 @@ def send(
     source: SourceOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Send files to the media topic, and say what the detectors answer; a verdict's id is its position."""
+    """Send files to the media topic, and print their verdicts; a verdict's id is its position."""
     from deploy.client.kafka import StreamError, answers, media_producer, send_file
     from deploy.client.pictures import refusal, sentence
     from ingest.kafka.access import BrokerRefusedError
@@ -164,8 +164,8 @@ def draw(scorer: "Scorer", path: Path, verdict: Verdict, folder: Path) -> None:
         warn(f"not drawn: {_why(path, error)}")
 
 
-def _show(found: Iterable[Verdict | Withdrawal], as_json: bool) -> None:
-    for verdict in found:
+def _show(verdicts: Iterable[Verdict | Withdrawal], as_json: bool) -> None:
+    for verdict in verdicts:
         print_json(verdict) if as_json else say(_line(verdict))
 
 

@@ -16,7 +16,7 @@ Name = Annotated[str, typer.Argument(help="whom the token names, as the record w
 @app.command()
 def add(
     name: Name,
-    role: Annotated[Role, typer.Option("--role", help="what they may do")],
+    role: Annotated[Role, typer.Option("--role", help="their role")],
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="until it expires")] = 90,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
@@ -35,7 +35,7 @@ def add(
 
 @app.command("list")
 def list_(as_json: JsonFlag = False) -> None:
-    """List every token that was given: whose, what for, until when, last used; never the token itself."""
+    """List every token: owner, role, expiry and last use; never the token itself."""
     with client() as api:
         columns = {"expires": "expires_at", "last_used": "used_at", "made": "made_at", "by": "made_by"}
         show_list(api.tokens(), as_json, "tokens", name="name", role="role", state=_state, **columns)

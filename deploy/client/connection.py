@@ -50,7 +50,6 @@ class Connection:
             raise ServerRefusedError(f"FORGEWATCH_DEPLOY_URL is no address: {error}", 0) from error
 
     def close(self) -> None:
-        """End the connection."""
         self._http.close()
 
     def answer(self, kind: type[T], method: str, path: str, *body: Any, **more: Any) -> T:
@@ -68,9 +67,9 @@ class Connection:
         timeout_s: float | None = None,
     ) -> httpx.Response:
         """The answer, where it is a success. Raises ServerUnavailableError, ServerRefusedError."""
-        asked: dict[str, Any] = {"json": body, "content": content, "params": params}
+        request: dict[str, Any] = {"json": body, "content": content, "params": params}
         try:
-            answer = self._http.request(method, path, **asked, timeout=timeout_s or _TIMEOUT_S)
+            answer = self._http.request(method, path, **request, timeout=timeout_s or _TIMEOUT_S)
         except httpx.TransportError as error:
             raise ServerUnavailableError(
                 f"the deploy server at {self._url} does not answer ({error}); "
@@ -78,12 +77,12 @@ class Connection:
             ) from error
         if answer.is_success:
             return answer
-        said = f"the deploy server says: {_detail(answer)}"
+        text = f"the deploy server says: {_detail(answer)}"
         if answer.is_server_error:
-            raise ServerUnavailableError(said)
+            raise ServerUnavailableError(text)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
-            said += "; set FORGEWATCH_DEPLOY_TOKEN to yours (an admin gives one: `forgewatch token add`)"
-        raise ServerRefusedError(said, answer.status_code)
+            text += "; set FORGEWATCH_DEPLOY_TOKEN to yours (an admin gives one: `forgewatch token add`)"
+        raise ServerRefusedError(text, answer.status_code)
 
 
 def _detail(answer: httpx.Response) -> str:

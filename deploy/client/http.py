@@ -52,15 +52,14 @@ class AccuracyCalls:
 
     def report(self, days: int, release: str | None = None) -> AccuracyReport:
         """How accurate the verdicts of a release, or the live one, were in the last days."""
-        asked = {"days": str(days)} | ({} if release is None else {"release": release})
-        return self._answer(AccuracyReport, "GET", "/accuracy", params=asked)
+        params = {"days": str(days)} | ({} if release is None else {"release": release})
+        return self._answer(AccuracyReport, "GET", "/accuracy", params=params)
 
     def waiting(self) -> list[AuditItem]:
         """The drawn verdicts that wait for a label, the oldest first."""
         return self._answer(list[AuditItem], "GET", "/audits")
 
     def audit(self, item: str, label: str) -> AuditDone:
-        """Say what a drawn item is."""
         return self._answer(AuditDone, "POST", "/audits", {"id": item, "label": label})
 
 
@@ -71,11 +70,9 @@ class NoticeCalls:
         self._ask, self._answer = connection.ask, connection.answer
 
     def webhooks(self) -> list[WebhookState]:
-        """How each webhook stands."""
         return self._answer(list[WebhookState], "GET", "/notices")
 
     def test(self) -> None:
-        """Have a notice sent to every webhook."""
         self._ask("POST", "/notices/test")
 
 
@@ -86,13 +83,12 @@ class RolloutCalls:
         self._answer = connection.answer
 
     def view(self) -> RolloutView:
-        """How it stands."""
         return self._answer(RolloutView, "GET", "/rollouts")
 
     def items(self, champion: str, challenger: str) -> list[Disagreement]:
         """The newest shared items of which the champion said this and the challenger that."""
-        said = {"champion": champion, "challenger": challenger}
-        return self._answer(list[Disagreement], "GET", "/rollouts/items", params=said)
+        params = {"champion": champion, "challenger": challenger}
+        return self._answer(list[Disagreement], "GET", "/rollouts/items", params=params)
 
     def retractions(self) -> list[RetractionView]:
         """What is and was taken back."""
@@ -144,13 +140,12 @@ class Client:
         self._connection.close()
 
     def status(self) -> Status:
-        """One look at the whole system."""
         return self._answer(Status, "GET", "/status")
 
     def rollout(self) -> Rollout | None:
         """What workers are to serve; None before the first approval."""
-        found = self._ask("GET", "/rollout").content
-        return None if found == b"null" else Rollout.model_validate_json(found)
+        value = self._ask("GET", "/rollout").content
+        return None if value == b"null" else Rollout.model_validate_json(value)
 
     def releases(self) -> list[Release]:
         """Every release, the one that moved last first."""
@@ -158,14 +153,13 @@ class Client:
 
     def full_digest(self, prefix: str) -> str:
         """The one release digest that begins with `prefix`; refused where it is none or several."""
-        found = [release.digest for release in self.releases() if release.digest.startswith(prefix.lower())]
-        if len(found) != 1 or not prefix:
-            how = "no release begins" if not found else f"{len(found)} releases begin"
+        digests = [release.digest for release in self.releases() if release.digest.startswith(prefix.lower())]
+        if len(digests) != 1 or not prefix:
+            how = "no release begins" if not digests else f"{len(digests)} releases begin"
             raise ServerRefusedError(f"{how} with {prefix!r}", httpx.codes.NOT_FOUND)
-        return found[0]
+        return digests[0]
 
     def release(self, digest: str) -> ReleaseDetail:
-        """One release with its history."""
         return self._answer(ReleaseDetail, "GET", f"/releases/{digest}")
 
     def ledger(self) -> list[LedgerEntry]:
@@ -173,7 +167,6 @@ class Client:
         return self._answer(list[LedgerEntry], "GET", "/ledger")
 
     def file(self, digest: str, name: str) -> bytes:
-        """One file of a release's artifact."""
         return self._ask("GET", f"/artifacts/{digest}/{name}").content
 
     def put_signature(self, digest: str, signature: bytes) -> None:
@@ -213,7 +206,6 @@ class Client:
         return self._answer(Outlook, "GET", "/outlook")
 
     def request_update(self) -> UpdateRun:
-        """Ask for an update now."""
         return self._answer(UpdateRun, "POST", "/updates")
 
     def cancel_update(self, run: int, reason: str) -> UpdateRun:
@@ -221,7 +213,6 @@ class Client:
         return self._answer(UpdateRun, "POST", f"/updates/{run}/cancel", {"reason": reason})
 
     def update(self, run: int) -> UpdateRun:
-        """One update run."""
         return self._answer(UpdateRun, "GET", f"/updates/{run}")
 
     def clusters(self) -> list[ClusterSummary]:
@@ -229,11 +220,9 @@ class Client:
         return self._answer(list[ClusterSummary], "GET", "/clusters")
 
     def clustering(self) -> Clustering:
-        """How fresh the list of clusters is."""
         return self._answer(Clustering, "GET", "/clustering")
 
     def cluster(self, cluster: str) -> ClusterDetail:
-        """One cluster with its members."""
         return self._answer(ClusterDetail, "GET", f"/clusters/{_part(cluster)}")
 
     def sheet(self, cluster: str) -> bytes:
@@ -262,12 +251,11 @@ class Client:
         body = PurgeRequest(source=source, block=block, version=version).model_dump()
         return self._answer(PurgeDone, "POST", "/memory/purge", body)
 
-    def blocked(self) -> list[BlockedEntry]:
+    def blocked_sources(self) -> list[BlockedEntry]:
         """Every source that is no longer remembered, the newest first."""
         return self._answer(list[BlockedEntry], "GET", "/memory/blocked")
 
     def unblock(self, source: str) -> None:
-        """Remember a source again."""
         self._ask("POST", "/memory/unblock", {"source": source})
 
     def label_studio_tasks(self, clusters: list[str], most: int) -> LabelStudioProject:

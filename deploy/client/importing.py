@@ -57,14 +57,14 @@ def files_below(folder: Path) -> list[tuple[str, Path]]:
     """
     if not folder.is_dir():
         raise ImportFolderError(f"{folder} is no folder")
-    found = []
+    files = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.is_file() and not any(part.startswith(".") for part in parts):
-            found.append(("/".join(parts), path))
-    if not found:
+            files.append(("/".join(parts), path))
+    if not files:
         raise ImportFolderError(f"{folder} holds no files; expected DIR/FAMILY/[GROUP/]FILE")
-    return found
+    return files
 
 
 def _unknown(
@@ -135,5 +135,5 @@ def _archive(part: Sequence[tuple[str, bytes]]) -> bytes:
 
 def _skipped_file(path: str, reason: str) -> ImportDone:
     # A name that is no text is shown as far as it is one.
-    shown = path.encode(errors="replace").decode()
-    return ImportDone(skipped=[SkippedFile(path=shown, reason=reason)])
+    printable = path.encode(errors="replace").decode()
+    return ImportDone(skipped=[SkippedFile(path=printable, reason=reason)])

@@ -90,15 +90,15 @@ def send_file(
 
 def newest_verdicts(settings: IngestSettings, topic: str, count: int) -> list[Verdict | Withdrawal]:
     """The newest `count` committed records, the oldest of them first; raises StreamError."""
-    found = []
+    verdicts = []
     with _verdict_reader(settings, [topic], count) as (consumer, ends):
         deadline = time.monotonic() + _WAIT_S
         while any(consumer.position(part) < end for part, end in ends.items()):
             if time.monotonic() > deadline:
                 raise StreamError(f"reading {topic} took longer than {_WAIT_S:g} s")
-            found += list(_poll(consumer))
-    found.sort(key=lambda pair: pair[0])
-    return [verdict for _, verdict in found[-count:]]
+            verdicts += list(_poll(consumer))
+    verdicts.sort(key=lambda pair: pair[0])
+    return [verdict for _, verdict in verdicts[-count:]]
 
 
 def follow_verdicts(settings: IngestSettings, topic: str) -> Iterator[Verdict | Withdrawal]:

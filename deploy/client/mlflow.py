@@ -54,8 +54,8 @@ def export(artifact: Artifact, folder: Path, rollout: Rollout | None, state: str
 
 def _versions(models: Path) -> dict[str, int]:
     """The versions that are there, by the digests of their releases."""
-    found = models.glob("version-*/tags/digest")
-    return {path.read_text(): int(path.parts[-3].removeprefix("version-")) for path in found}
+    tags = models.glob("version-*/tags/digest")
+    return {path.read_text(): int(path.parts[-3].removeprefix("version-")) for path in tags}
 
 
 def _write_model(artifact: Artifact, folder: Path) -> None:

@@ -82,10 +82,10 @@ def _start(segment: Segment) -> float:
 def _against(what: str, value: float, threshold: float) -> str:
     """Return a score and its threshold with so many digits that it is seen which is larger."""
     for digits in range(2, 17):
-        shown = f"{value:.{digits}f}", f"{threshold:.{digits}f}"
-        if shown[0] != shown[1] or value == threshold:
+        texts = f"{value:.{digits}f}", f"{threshold:.{digits}f}"
+        if texts[0] != texts[1] or value == threshold:
             break
-    return f"{what} {shown[0]}, threshold {shown[1]}"
+    return f"{what} {texts[0]}, threshold {texts[1]}"
 
 
 def cells_of_map(forgery_map: ForgeryMap) -> NDArray[np.uint8]:
@@ -106,9 +106,9 @@ def draw_map(picture: NDArray[np.uint8], native_width: int, forgery_map: Forgery
     # The cells at the right and lower edge may reach beyond the part, which cuts them.
     reach = tuple(max(1, round(count * forgery_map.cell_px * scale)) for count in cells.shape[::-1])
     opacity = Image.fromarray((cells * _STRONGEST).astype(np.uint8)).resize(reach, Image.Resampling.NEAREST)
-    shown = Image.fromarray(picture)
-    dark = Image.eval(shown, lambda level: level // 2)
-    dark.paste(shown.crop(part), part[:2])
+    image = Image.fromarray(picture)
+    dark = Image.eval(image, lambda level: level // 2)
+    dark.paste(image.crop(part), part[:2])
     red = Image.new("RGB", reach, _COLOUR)
     inside = (0, 0, part[2] - part[0], part[3] - part[1])
     dark.paste(red.crop(inside), part[:2], opacity.crop(inside))
@@ -132,11 +132,11 @@ def draw_scan(
     told as forged is red, above it a bar below the frames. The dashed line is the threshold of stretches.
     truth: what is forged, in seconds, where somebody knows: black bars above the red ones.
     """
-    shown = [_tile(frame, (_WIDTH - 2 * _MARGIN) // len(frames)) for frame in frames]
+    tiles = [_tile(frame, (_WIDTH - 2 * _MARGIN) // len(frames)) for frame in frames]
     # With names beside the bars, they keep away from the numbers beside the plot.
-    told = 4 if truth is None else _LANE
-    true = told + _LANE
-    bottom = max(tile.height for tile in shown) + 4 + (told if truth is None else true)
+    own = 4 if truth is None else _LANE
+    true = own + _LANE
+    bottom = max(tile.height for tile in tiles) + 4 + (own if truth is None else true)
     picture = Image.new("RGB", (_WIDTH, bottom + _PLOT + 28), "white")
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default()
     end_s = max(scan.times_s[-1] + scan.step_s, *(segment.end_s for segment in segments), 1e-3)
@@ -151,16 +151,16 @@ def draw_scan(
         sides = across(start_s), bottom - above - 2, across(end_s), bottom - above + 2
         draw.rectangle(sides, fill=colour)
 
-    for number, tile in enumerate(shown):
+    for number, tile in enumerate(tiles):
         picture.paste(tile, (_MARGIN + number * tile.width, 0))
     for segment in segments:
         sides = [across(segment.start_s), bottom, across(segment.end_s), bottom + _PLOT]
         draw.rectangle(sides, fill=_PALE)
-        bar(segment.start_s, segment.end_s, told, _COLOUR)
+        bar(segment.start_s, segment.end_s, own, _COLOUR)
     if truth is not None:
         for ends in truth:
             bar(*ends, true, _TRUE)
-        for above, name in ((told, "told"), (true, "true")):
+        for above, name in ((own, "told"), (true, "true")):
             draw.text((_MARGIN - 6, bottom - above), name, fill="black", font=font, anchor="rm")
     draw.rectangle([_MARGIN, bottom, _WIDTH - _MARGIN, bottom + _PLOT], outline=_GREY)
     for left in range(_MARGIN, _WIDTH - _MARGIN, 8):

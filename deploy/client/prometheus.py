@@ -56,7 +56,7 @@ def firing_alerts(url: str) -> list[Alert]:
             raise PrometheusError(f"{hide_login(url)} has none of the rules of helm/forgewatch/rules")
         if broken := [f"{rule['name']}: {rule['lastError']}" for rule in ours if rule.get("lastError")]:
             raise PrometheusError(f"{hide_login(url)} cannot evaluate {'; '.join(broken)}")
-        found = [
+        alerts = [
             Alert(name=rule["name"], severity=alert["labels"]["severity"], **alert["annotations"])
             for rule in ours
             for alert in rule["alerts"]
@@ -64,7 +64,7 @@ def firing_alerts(url: str) -> list[Alert]:
         ]
     except (AttributeError, KeyError, TypeError, ValidationError) as error:
         raise PrometheusError(f"{hide_login(url)} has rules of another form: {error!r}") from error
-    return sorted(found, key=lambda alert: alert.name)
+    return sorted(alerts, key=lambda alert: alert.name)
 
 
 def history(url: str, query: str, since_s: float, until_s: float, step_s: float) -> list[tuple[float, float]]:

@@ -116,8 +116,8 @@ class Scorer:
         """
         decoded = self._decode_for_page(path, verdict, self._artifact.manifest.contract.crop_plan, _SHOWN_PX)
         place = decoded.frame_numbers.index(verdict.map.frame) if verdict.map else 0
-        shown: NDArray[np.uint8] = decoded.pictures[_SHOWN][place]
-        return shown
+        pixels: NDArray[np.uint8] = decoded.pictures[_SHOWN][place]
+        return pixels
 
     def frames(self, path: Path, verdict: Verdict) -> list[NDArray[np.uint8]]:
         """Show some frames of a video, evenly spread, uint8 RGB with sides of at most 160 px.

@@ -99,7 +99,7 @@ class Operator:
 
     def update(self) -> None:
         """Ask for an update and follow it to its proposal."""
-        self.run("update", "--follow", *self.named())
+        self.run("update", "--follow", *self.actor())
 
     def approve_newest(self, because_broken: str | None = None) -> str:
         """Approve the newest proposal; return its digest.
@@ -119,15 +119,14 @@ class Operator:
                 f" release {digest[:12]}` shows them, `forgewatch approve {digest[:12]}` takes it"
             )
         accepted = [word for gate in broken for word in ("--accept", f"{gate['name']}={because_broken}")]
-        self.run("approve", digest[:12], "--plan", "now", *accepted, "--because", BECAUSE, *self.named())
+        self.run("approve", digest[:12], "--plan", "now", *accepted, "--because", BECAUSE, *self.actor())
         return digest
 
-    def named(self) -> tuple[str, ...]:
+    def actor(self) -> tuple[str, ...]:
         """The option that says who acts, where no token does."""
         return () if "FORGEWATCH_DEPLOY_TOKEN" in self._environment() else ("--as", ACTOR)
 
     def members(self, cluster: str) -> list[str]:
-        """The exemplars of a cluster, by id."""
         with Client(DeploySettings(url=self.settings["FORGEWATCH_DEPLOY_URL"]), ACTOR) as api:
             return [member.id for member in api.cluster(cluster).members]
 
@@ -178,10 +177,10 @@ def name_clusters(story: Story, operator: Operator, truth: Mapping[str, str], fo
         if seen[story.unseen] <= MAJORITY * len(members):
             continue
         if len(seen) == 1:
-            operator.run("label", f"{cluster['id']}@{cluster['version']}", story.unseen, *operator.named())
+            operator.run("label", f"{cluster['id']}@{cluster['version']}", story.unseen, *operator.actor())
         else:
             right = [member for member in members if truth.get(member) == story.unseen]
-            operator.run("label", *right, story.unseen, *operator.named())
+            operator.run("label", *right, story.unseen, *operator.actor())
         named += seen[story.unseen]
     if not named:
         raise OperatorError(

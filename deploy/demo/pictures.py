@@ -115,7 +115,6 @@ def map_caption(picture: ShownPicture) -> str:
 
 
 def _verdict_text(verdict: Verdict) -> str:
-    """Say what a verdict calls its item."""
     return f"called {verdict.label}" + (f" ({verdict.family})" if verdict.label == "fake" else "")
 
 

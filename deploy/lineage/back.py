@@ -113,7 +113,7 @@ def of_verdict(ground: Ground, id_: str) -> VerdictLineage:
     said_by = version_of(verdict.release) if verdict else place and place.release
     digest = next((digest for digest in ground.releases if version_of(digest) == said_by), None)
     if digest is None:
-        problems.append(f"the ledger does not know the release {said_by} that said it")
+        problems.append(f"the ledger does not know its release {said_by}")
     release = None if digest is None else of_release(ground, digest)
     if release is not None and release.labels is None:
         problems.append(f"release {said_by} was made before releases had a training snapshot")
@@ -136,10 +136,10 @@ def _taken_back(ground: Ground, place: VerdictPlace, answer: Verdict | Withdrawa
         older = find_superseded(connection, place)
     before = read_verdict(ground.ingest, older[0], ground.kafka_timeout_s) if older else None
     by = version_of(release_taken_back(answer) or "")
-    was = f"{by} said {_label(before)}" if isinstance(before, Verdict) else f"what {by} said is no more"
+    was = f"{by} called it {_label(before)}" if isinstance(before, Verdict) else f"{by}'s verdict is deleted"
     if isinstance(answer, Withdrawal):
         return f"withdrawn: {answer.reason}; {was}"
-    return f"corrected: {was}, {version_of(answer.release)} says {_label(answer)}"
+    return f"corrected: {was}, {version_of(answer.release)} calls it {_label(answer)}"
 
 
 def _label(verdict: Verdict) -> str:

@@ -62,8 +62,8 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
             raise
         if os.environ.get(TOKEN):
             console.print(
-                f"{TOKEN} is yours: no part of the stack was given it. Where nobody has a token yet, whoever"
-                " reaches the stack may do everything, until `forgewatch token add NAME --role admin`."
+                f"{TOKEN} is yours: no part of the stack was given it. Until"
+                " `forgewatch token add NAME --role admin`, anyone who reaches the stack has full rights."
             )
         await_verdicts(stack.settings, console)
         print_endpoints(home, console)

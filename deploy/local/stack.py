@@ -98,7 +98,6 @@ class Stack:
 
     @property
     def supervisor(self) -> Supervisor:
-        """What keeps the processes alive; there once the stack is started."""
         assert self._supervisor is not None
         return self._supervisor
 

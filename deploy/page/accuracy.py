@@ -66,7 +66,7 @@ def label(
     request.state.again = lambda error, status: _audit(request, services, {**typed, "error": error}, status)
     what = (called or family).strip()
     if not ids or not what:
-        raise HTTPException(422, "select items first" if not ids else "say what they are: real, or a family")
+        raise HTTPException(422, "select items first" if not ids else "choose a label: real, or a family")
     for id_ in ids[: _TILES + _DONE]:
         api.audit(services, visitor(request).name, given_as(AuditLabel, id=id_, label=what))
     return RedirectResponse("/page/audit", 303)

@@ -49,12 +49,10 @@ class ViewOptions:
 
     @property
     def query(self) -> str:
-        """This as an address has it."""
         return f"{self.of_pages}&page={self.page}"
 
     @property
     def of_pages(self) -> str:
-        """The same without the page."""
         marks = self.marks if self.order == "alike" else ()
         like = [("like", mark) for mark in marks]
         return urlencode([("order", self.order), ("view", self.view), *like])
@@ -123,7 +121,7 @@ def order_of(services: Services, ids: Sequence[str], look: ViewOptions) -> Seque
     if look.order == "same bytes":
         with services.memory.read() as connection:
             twins = {own for own, _, _ in same_bytes(connection, ids)}
-        return [one for one in ids if one in twins]
+        return [id_ for id_ in ids if id_ in twins]
     if look.order != "alike":
         return order_members(ids, look.order, 0)
     from memory.clusters.similarity import alike  # scikit-learn takes a second to load
@@ -161,12 +159,12 @@ def _looks(look: ViewOptions, pages: int) -> dict[str, Any]:
 def _near(services: Services, ids: Sequence[str]) -> list[dict[str, Any]] | None:
     """The nearest labelled exemplars; None while the index is being read."""
     try:
-        found = nearest_known(services.memory, services.shared_index, ids, _NEAR)
+        neighbours = nearest_known(services.memory, services.shared_index, ids, _NEAR)
     except IndexBusyError:
         return None
     return [
         {"id": known.id, "family": known.family, "distance": known.distance, "picture": picture_of(known.id)}
-        for known in found
+        for known in neighbours
     ]
 
 

@@ -46,7 +46,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> dict[str, A
         "path": path,
         "method": method.upper(),
         "tag": operation["tags"][0],
-        "said": operation.get("description", ""),
+        "text": operation.get("description", ""),
         "roles": operation[RULE],
         "parameters": [(p["name"], p.get("description", "")) for p in operation.get("parameters", ())],
     }

@@ -67,7 +67,6 @@ class Typed:
 
     @property
     def others(self) -> list[tuple[str, str]]:
-        """All other fields."""
         return [field for field in self.fields if field not in self.texts]
 
 

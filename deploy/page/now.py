@@ -95,21 +95,21 @@ def _charts(around: ServerContext) -> list[Chart]:
     counts, samples = around.counts, around.lag_samples
     sums = {label: sum(of.get(label, 0) for of in counts) for label, _ in _LABELS}
     total = sum(sums.values())
-    found = []
+    charts = []
     if total:
-        said = ", ".join(f"{label} {percent(sums[label] / total)}" for label, _ in _LABELS)
-        found = [
-            Chart("Share of verdicts", "100 %", f"{said} of {format_count(total)} verdicts", _shares(counts)),
+        text = ", ".join(f"{label} {percent(sums[label] / total)}" for label, _ in _LABELS)
+        charts = [
+            Chart("Share of verdicts", "100 %", f"{text} of {format_count(total)} verdicts", _shares(counts)),
             _unknowns(counts, sums["unknown"]),
         ]
     if samples:
         most = max(seconds for _, seconds in samples)
         points = _line(samples, around.since_s, around.until_s, most)
         now = duration(samples[-1][1])
-        found.append(
+        charts.append(
             Chart("Consumer lag", duration(most), f"now {now}, at most {duration(most)}", (), points)
         )
-    return found
+    return charts
 
 
 def _shares(counts: Sequence[Mapping[str, int]]) -> list[tuple[float, float, float, float, str]]:
@@ -128,8 +128,8 @@ def _shares(counts: Sequence[Mapping[str, int]]) -> list[tuple[float, float, flo
 
 
 def _unknowns(counts: Sequence[Mapping[str, int]], total: int) -> Chart:
-    each = [of.get("unknown", 0) for of in counts]
-    most, width = max(max(each), 1), _WIDE / len(counts)
+    unknown = [of.get("unknown", 0) for of in counts]
+    most, width = max(max(unknown), 1), _WIDE / len(counts)
     bars = [
         (
             round(place * width, 1),
@@ -138,17 +138,17 @@ def _unknowns(counts: Sequence[Mapping[str, int]], total: int) -> Chart:
             _HIGH * n / most,
             "f-wait",
         )
-        for place, n in enumerate(each)
+        for place, n in enumerate(unknown)
         if n
     ]
-    said = f"{format_count(total)} items became unknown, at most {format_count(most)} in one span"
-    return Chart("Unknown items", format_count(most), said, bars)
+    text = f"{format_count(total)} items became unknown, at most {format_count(most)} in one span"
+    return Chart("Unknown items", format_count(most), text, bars)
 
 
 def _line(samples: Sequence[tuple[float, float]], since_s: float, until_s: float, most: float) -> str:
     """Points of a polyline, at the left what was first; seconds since 1970, and the values."""
     span, most = max(until_s - since_s, 1.0), max(most, 1.0)
-    shown = [(at, value) for at, value in samples if since_s <= at <= until_s]
+    points = [(at, value) for at, value in samples if since_s <= at <= until_s]
     return " ".join(
-        f"{_WIDE * (at - since_s) / span:.1f},{_HIGH - _HIGH * value / most:.1f}" for at, value in shown
+        f"{_WIDE * (at - since_s) / span:.1f},{_HIGH - _HIGH * value / most:.1f}" for at, value in points
     )

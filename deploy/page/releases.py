@@ -100,9 +100,9 @@ def get_releases(
 ) -> HTMLResponse:
     """A page of the releases that were ever proposed, with AA and AF, the one that moved last first."""
     releases = api.list_releases(services)
-    shown = releases[(page - 1) * _RELEASES : page * _RELEASES]
-    measured = {row.release.digest: row.figures for row in figures_of(services, shown)}
-    rows = [(release, measured.get(release.digest, {})) for release in shown]
+    part = releases[(page - 1) * _RELEASES : page * _RELEASES]
+    measured = {row.release.digest: row.figures for row in figures_of(services, part)}
+    rows = [(release, measured.get(release.digest, {})) for release in part]
     context = {"rows": rows, "page": page, "of": -(-len(releases) // _RELEASES)}
     return show(request, services, "releases.html.j2", "Releases", context)
 

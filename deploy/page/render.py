@@ -66,10 +66,10 @@ def wrote(text: str | None, longest: int = _LONGEST) -> Markup:
 
     Control characters, which no browser shows, are written out.
     """
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text or "")
-    if len(shown) <= longest:
-        return Markup("<bdi>{}</bdi>").format(shown)
-    return Markup('<bdi title="{}">{}…</bdi>').format(shown[:1000], shown[: longest - 1])
+    clean = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text or "")
+    if len(clean) <= longest:
+        return Markup("<bdi>{}</bdi>").format(clean)
+    return Markup('<bdi title="{}">{}…</bdi>').format(clean[:1000], clean[: longest - 1])
 
 
 def file_name(media_id: str | None) -> str:
@@ -81,7 +81,7 @@ def file_name(media_id: str | None) -> str:
 def words(value: object) -> str:
     """What a record holds, for people: lists and tables in commas, yes or no, a dash for nothing."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {words(each)}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name} {words(part)}" for name, part in value.items()) or "none"
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(map(words, value)) or "none"
     if isinstance(value, bool):
@@ -102,11 +102,11 @@ def when(moment: datetime | int | None) -> Markup:
         return Markup("–")
     utc = _utc(moment)
     now = datetime.now(UTC)
-    shown = f"{utc:%H:%M:%S}" if utc.date() == now.date() else f"{utc:%d %b %H:%M}"
+    text = f"{utc:%H:%M:%S}" if utc.date() == now.date() else f"{utc:%d %b %H:%M}"
     if utc.year != now.year:
-        shown = f"{utc:%Y-%m-%d %H:%M}"
+        text = f"{utc:%Y-%m-%d %H:%M}"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        utc.isoformat(timespec="seconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC", shown
+        utc.isoformat(timespec="seconds"), f"{utc:%Y-%m-%d %H:%M:%S} UTC", text
     )
 
 

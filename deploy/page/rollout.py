@@ -60,7 +60,7 @@ def rows_of(
 
     expected: by the evaluation. minutes: since the rollout began, from which follows how many more it takes.
     """
-    by_check = {each.check: each for each in expected}
+    by_check = {e.check: e for e in expected}
 
     def place(share: float) -> float:
         inside = min(max(share, _BAR_FROM), _BAR_TO)
@@ -72,7 +72,7 @@ def rows_of(
             "from": min(_BAR_PX - 2.0, place(min(check.low, check.high))),
             "wide": max(2.0, abs(place(check.high) - place(check.low))),
             "bound": place(check.tolerated),
-            "said": _share_range(check),
+            "range": _share_range(check),
             "expected": by_check.get(check.name),
             "minutes_more": _minutes_more(check, minutes),
         }
@@ -90,7 +90,7 @@ def _minutes_more(check: Check, minutes: float) -> float | None:
 
 def _share_range(check: Check) -> str:
     low, high = percent(check.low, 1), percent(check.high, 1)
-    return f"at times under {high}, at times over {low}" if check.changed else f"{low} to {high}"
+    return f"at times under {high}, at times over {low}" if check.has_changed else f"{low} to {high}"
 
 
 def table_of(table: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
@@ -222,5 +222,5 @@ def _on_trial(services: Services, view: RolloutView, trial: Trial, person: Viewe
         },
         "waivable": [name for name in names if name not in trial.waived],
         "wanted": LABELS_WANTED,
-        "asked": own_part(challenger, person.name, releases.terms(services)),
+        "conflict": own_part(challenger, person.name, releases.terms(services)),
     }

@@ -57,7 +57,7 @@ def label(
     )
     what = (called or family).strip()
     if not ids or not what:
-        raise HTTPException(422, "select items first" if not ids else "say what they are: real, or a family")
+        raise HTTPException(422, "select items first" if not ids else "choose a label: real, or a family")
     labels = dict.fromkeys(ids, what)
     api.judge(services, visitor(request).name, given_as(Judge, digest=digest, labels=labels))
     return RedirectResponse(f"{items_path(champion, challenger)}&page={page}", 303)
@@ -92,21 +92,21 @@ def _items(
     typed: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    found = services.conductor.items(champion, challenger)
+    items = services.conductor.items(champion, challenger)
     trial = services.conductor.view().trial
-    shown = found[(page - 1) * _TILES : page * _TILES]
+    part = items[(page - 1) * _TILES : page * _TILES]
     families = sorted({champion, challenger} - {REAL, "unknown", ERROR})
     context = {
         "trial": trial,
         "champion": champion,
         "challenger": challenger,
-        "found": len(found),
+        "count": len(items),
         # The ledger has a label at once; the comparisons are read anew by it meanwhile.
         "tiles": [
-            (item, (trial and trial.labels.get(item.id)) or item.label, _picture_of(item)) for item in shown
+            (item, (trial and trial.labels.get(item.id)) or item.label, _picture_of(item)) for item in part
         ],
         "page": page,
-        "pages": -(-len(found) // _TILES),
+        "pages": -(-len(items) // _TILES),
         "link": f"{items_path(champion, challenger)}&",
         "families": families,
         "may_label": trial is not None and champion != challenger and ERROR not in (champion, challenger),

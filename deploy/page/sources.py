@@ -48,10 +48,10 @@ def get_source(
 ) -> HTMLResponse:
     """One source: its exemplars, its labels, and the releases that learnt from it."""
     try:
-        found = onward.of_source(here, name)
+        lineage = onward.of_source(here, name)
     except onward.UnknownLineageError:
-        found = None  # all that it sent was called real, or is gone
-    context = {"name": name, "found": found}
+        lineage = None  # all that it sent was called real, or is gone
+    context = {"name": name, "lineage": lineage}
     return show(request, services, "source.html.j2", "Sources", context)
 
 

@@ -57,10 +57,10 @@ def try_files(
     live = replay(services.ledger.events()).live
     if live is None:
         raise HTTPException(409, "nothing is live yet: ask for an update, and approve its release")
-    chosen = [each for each in file if each.filename]
+    chosen = [upload for upload in file if upload.filename]
     if not chosen or len(chosen) > _MOST:
         raise HTTPException(422, f"choose a picture or a video, or up to {_MOST} of them")
-    results = [_try_one(services, each, live.digest, source.strip() or _NO_SOURCE) for each in chosen]
+    results = [_try_one(services, upload, live.digest, source.strip() or _NO_SOURCE) for upload in chosen]
     failed = all(result["problem"] for result in results)
     return _try(request, services, results, source, None, 422 if failed else 200)
 

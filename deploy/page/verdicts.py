@@ -44,9 +44,9 @@ def find(
     if id.strip():
         return RedirectResponse(f"/page/verdicts/{quote(id.strip(), safe='')}", 303)
     wanted = {"source": source.strip(), "label": label, "family": family.strip()}
-    asked = wanted | {"since": since, "until": until}
+    filters = wanted | {"since": since, "until": until}
     with services.memory.read() as connection:
-        found = search_verdicts(
+        spots = search_verdicts(
             connection,
             _SHOWN + 1,
             **wanted,
@@ -55,12 +55,12 @@ def find(
             skip=(page - 1) * _SHOWN,
         )
     context = {
-        "verdicts": [(place, item_id(place, services.ingest.media_topic), False) for place in found[:_SHOWN]],
-        "wanted": asked,
-        "filtered": any(asked.values()),
+        "verdicts": [(place, item_id(place, services.ingest.media_topic), False) for place in spots[:_SHOWN]],
+        "wanted": filters,
+        "filtered": any(filters.values()),
         "page": page,
-        "pages": page + (len(found) > _SHOWN),
-        "link": f"/page/verdicts?{urlencode({name: text for name, text in asked.items() if text})}&",
+        "pages": page + (len(spots) > _SHOWN),
+        "link": f"/page/verdicts?{urlencode({name: text for name, text in filters.items() if text})}&",
     }
     return show(request, services, "verdicts.html.j2", "Verdicts", context)
 
@@ -83,15 +83,15 @@ def get_verdict(
     id_: Annotated[str, Path(max_length=300)],
 ) -> HTMLResponse:
     """One verdict, from its pictures back to the people whose labels it rests on."""
-    found = back.of_verdict(here, id_)
-    no_map = no_maps(services, [found.verdict.release]) if found.verdict else None
+    lineage = back.of_verdict(here, id_)
+    no_map = no_maps(services, [lineage.verdict.release]) if lineage.verdict else None
     context: dict[str, Any] = {
-        "found": found,
-        "verdict": found.verdict,
+        "lineage": lineage,
+        "verdict": lineage.verdict,
         "pictures": _pictures(services, id_, no_map),
         "no_map": no_map,
-        "parts": parts_of(found.verdict) if found.verdict else [],
-        "neighbours": [(near, picture_of(near.exemplar)) for near in found.neighbours],
+        "parts": parts_of(lineage.verdict) if lineage.verdict else [],
+        "neighbours": [(near, picture_of(near.exemplar)) for near in lineage.neighbours],
     }
     return show(request, services, "verdict.html.j2", "Verdicts", context)
 
@@ -101,10 +101,10 @@ def get_timeline(
     here: Annotated[Ground, Depends(ground)], id_: Annotated[str, Path(max_length=300)]
 ) -> Response:
     """When a video is forged, as its scan says, as a PNG made here."""
-    found = back.of_verdict(here, id_)
-    if found.verdict is None:
-        raise HTTPException(404, "; ".join(found.problems))
-    return Response(timeline(found.verdict), media_type="image/png", headers={"cache-control": "no-store"})
+    lineage = back.of_verdict(here, id_)
+    if lineage.verdict is None:
+        raise HTTPException(404, "; ".join(lineage.problems))
+    return Response(timeline(lineage.verdict), media_type="image/png", headers={"cache-control": "no-store"})
 
 
 @router.get("/page/verdicts/{id_}/picture.png", response_class=Response, openapi_extra=least("viewer"))
@@ -112,11 +112,11 @@ def get_picture(
     services: Opened, here: Annotated[Ground, Depends(ground)], id_: Annotated[str, Path(max_length=300)]
 ) -> Response:
     """The item, its first frame whole, as a PNG made here, to be zoomed into; where there is none, why."""
-    found = back.of_verdict(here, id_)
-    if found.verdict is None:
-        raise HTTPException(404, "; ".join(found.problems))
+    lineage = back.of_verdict(here, id_)
+    if lineage.verdict is None:
+        raise HTTPException(404, "; ".join(lineage.problems))
     try:
-        png = whole(services.shared_media.picture(id_, found.verdict.item.digest, _WHOLE_PX))
+        png = whole(services.shared_media.picture(id_, lineage.verdict.item.digest, _WHOLE_PX))
     except NoPictureError as error:
         png = words(str(error))
     return Response(png, media_type="image/png", headers={"cache-control": "no-store"})

@@ -22,10 +22,10 @@ _OF_LOOPBACK = "no sign-in configured"
 
 @dataclass(frozen=True)
 class Viewer:
-    """Whoever looks. said: their role in words; form_token: what each of their forms bears."""
+    """Whoever looks. role: in words; form_token: what each of their forms bears."""
 
     name: str
-    said: str
+    role: str
     may_review: bool
     may_approve: bool
     may_admit: bool
@@ -57,7 +57,7 @@ def visitor(request: Request) -> Viewer:
     roles = [role for role in PEOPLE if role in person.roles]
     return Viewer(
         name=person.name,
-        said=_OF_LOOPBACK if person.by == "loopback" else ", ".join(roles),
+        role=_OF_LOOPBACK if person.by == "loopback" else ", ".join(roles),
         may_review=not person.roles.isdisjoint(PEOPLE[1:]),
         may_approve=not person.roles.isdisjoint(PEOPLE[2:]),
         may_admit="admin" in person.roles,

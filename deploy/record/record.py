@@ -39,7 +39,6 @@ class Record:
         self.proven = self._looked_back = Head(0, self.id)
 
     def close(self) -> None:
-        """Give the database's connections back."""
         self._engine.dispose()
 
     @contextmanager

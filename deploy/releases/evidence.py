@@ -125,7 +125,7 @@ def _difference(proposed: tuple[Gate, ...], computed: tuple[Gate, ...]) -> str:
             )
         if here != gate:
             says, gives = (f"{side.format('g')}, {side.state}" for side in (gate, here))
-            other = " (said otherwise by an updater of another version)" if says == gives else ""
+            other = " (in the words of an updater of another version)" if says == gives else ""
             return f"the gate {gate.name!r} says {says}, its evaluation gives {gives}{other}"
     return f"the gate {next(iter(ours), '')!r} is missing from the proposal, or the order is another"
 

@@ -136,7 +136,6 @@ class Ledger:
             raise LedgerError(f"cannot open the ledger: {cause_of(error)}") from error
 
     def close(self) -> None:
-        """Give the database's connections back."""
         self._engine.dispose()
 
     def events(self) -> tuple[Event, ...]:

@@ -58,7 +58,6 @@ class _Reading:
 
     @property
     def visible(self) -> RolloutEvidence:
-        """What people see."""
         return self.evidence if self.complete or self.before is None else self.before
 
 

@@ -58,6 +58,5 @@ def show_retractions(began_s: Sequence[float], left: Sequence[int | None]) -> No
 
 
 def show_checks(checks: Sequence[Check]) -> None:
-    """Bring the gauge of checks by state to these."""
     for state in get_args(CheckState):
         CHECKS.labels(state).set(sum(check.state == state for check in checks))

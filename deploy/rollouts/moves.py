@@ -79,7 +79,7 @@ def describe_check(check: Check) -> str:
     share = "nothing" if check.share is None else f"{check.share:.1%}"
     counts = f"{check.counted} − {check.counter}" if check.counter else f"{check.counted}"
     interval = f"{check.low:.1%} to {check.high:.1%}"
-    if check.changed:
+    if check.has_changed:
         interval = f"at times under {check.high:.1%} and at times over {check.low:.1%}"
     words = (
         f"{check.name}: {share} ({counts} of {check.items} items, 95 % {interval}),"

@@ -149,7 +149,6 @@ class TopicReader:
         self.close()
 
     def close(self) -> None:
-        """Leave the broker."""
         with suppress(KafkaError):
             self._consumer.close(autocommit=False, timeout_ms=1000)
 

@@ -34,16 +34,16 @@ Digest = Annotated[
 def get_accuracy(services: Opened, release: Digest = None, days: Days = 7) -> AccuracyReport:
     """The share of right verdicts, over all, by class and by source; 404 where no release is live."""
     standing = replay(services.ledger.events())
-    found = standing.live if release is None else standing.releases.get(release)
-    if found is None:
+    measured = standing.live if release is None else standing.releases.get(release)
+    if measured is None:
         raise HTTPException(
             404, "no release is live" if release is None else f"there is no release {release}"
         )
     power: Power | None = None
     with suppress(StoreError, EvidenceError):
-        power = services.evaluations.of(found).after.power
+        power = services.evaluations.of(measured).after.power
     with services.memory.read() as connection:
-        estimated = accuracy(connection, found.digest, time.time_ns() // 10**6, days)
+        estimated = accuracy(connection, measured.digest, time.time_ns() // 10**6, days)
     return AccuracyReport(accuracy=estimated, power=power)
 
 

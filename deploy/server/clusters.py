@@ -85,8 +85,8 @@ def get_clusters(services: Opened) -> list[ClusterSummary]:
 @router.get("/clustering", openapi_extra=least("viewer"))
 def get_clustering(services: Opened) -> Clustering:
     """How fresh the list of clusters is."""
-    found = freshness(services.memory)
-    return Clustering(computed_at=found.computed_at, newer=found.newer)
+    fresh = freshness(services.memory)
+    return Clustering(computed_at=fresh.computed_at, newer=fresh.newer)
 
 
 @router.get("/clusters/{cluster}", openapi_extra=least("viewer"))
@@ -119,10 +119,10 @@ def get_alike(
     from memory.clusters.similarity import alike  # scikit-learn takes a second to load
 
     with services.memory.read() as connection:
-        found = load_cluster(connection, cluster)
-    ids = alike(services.memory, services.shared_index, found.members, to)
+        view = load_cluster(connection, cluster)
+    ids = alike(services.memory, services.shared_index, view.members, to)
     with services.memory.read() as connection:
-        page = MemberPage(found, members(connection, ids[offset : offset + limit]))
+        page = MemberPage(view, members(connection, ids[offset : offset + limit]))
     return _members(page, offset)
 
 
@@ -136,8 +136,8 @@ def get_nearest(
     """
     with services.memory.read() as connection:
         waiting = load_cluster(connection, cluster).members
-    found = nearest_known(services.memory, services.shared_index, waiting, limit)
-    return [KnownNeighbour(id=known.id, family=known.family, distance=known.distance) for known in found]
+    near = nearest_known(services.memory, services.shared_index, waiting, limit)
+    return [KnownNeighbour(id=known.id, family=known.family, distance=known.distance) for known in near]
 
 
 @router.get("/clusters/{cluster}/sheet.png", response_class=Response, openapi_extra=least("viewer"))

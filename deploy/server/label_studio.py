@@ -65,7 +65,7 @@ def get_project(services: Opened) -> str:
 @router.post("/label-studio/annotations", openapi_extra=least("reviewer"), max_body_size=2 * MAX_LABEL_BYTES)
 def import_annotations(services: Opened, actor: Actor, body: AnnotationRequest) -> AnnotationsTaken:
     """Label what waits as its annotators called it, in the importer's name: all of it or nothing."""
-    annotations = [Annotation(*one) for one in body.annotations]
+    annotations = [Annotation(*fields) for fields in body.annotations]
     done = take(services.memory, annotations, actor, dry=body.dry)
     log.info("annotations taken", labels=len(done.labels), exemplars=done.labelled, actor=actor, dry=body.dry)
     labels = [(annotator, family, number) for (annotator, family), number in done.labels.items()]
@@ -80,7 +80,7 @@ def _picture(services: Opened, digest: str | None) -> bytes | None:
         views = services.crops.load_views(digest or "")
     except (CropsMissingError, CropsDamagedError):
         return None
-    shown = np.concatenate(views.crops[:4], axis=1) if views.picture is None else views.picture
+    picture = np.concatenate(views.crops[:4], axis=1) if views.picture is None else views.picture
     encoded = io.BytesIO()
-    Image.fromarray(shown).save(encoded, "PNG")
+    Image.fromarray(picture).save(encoded, "PNG")
     return encoded.getvalue()

@@ -98,9 +98,9 @@ def list_figures(services: Opened) -> list[ReleaseFigures]:
 
 def figures_of(services: Services, releases: Iterable[Release]) -> list[ReleaseFigures]:
     """What some releases were measured at; without those whose evaluation cannot be read."""
-    found = []
+    rows = []
     for release in releases:
         with suppress(StoreError, EvidenceError):
             measured = dict(services.evaluations.figures_of(release))
-            found.append(ReleaseFigures(release=release, figures=measured))
-    return found
+            rows.append(ReleaseFigures(release=release, figures=measured))
+    return rows

@@ -169,8 +169,8 @@ def _plan(services: Services) -> MediaPlan:
     if live is None:
         return kept
     manifest = b"".join(services.artifacts.read(live.digest, MANIFEST).pieces)
-    shown = read_manifest(manifest).contract.media_plan
-    return shown.model_copy(update={"pictures": shown.pictures or kept.pictures})
+    plan = read_manifest(manifest).contract.media_plan
+    return plan.model_copy(update={"pictures": plan.pictures or kept.pictures})
 
 
 MAX_MEMBERS = 10_000

@@ -54,15 +54,15 @@ def forgery_map(views: Views, verdict: str | None) -> bytes:
 
     Raises HTTPException (404) where the verdict has no map.
     """
-    said = None if verdict is None else Verdict.model_validate_json(verdict)
-    if said is None or said.map is None:
+    answer = None if verdict is None else Verdict.model_validate_json(verdict)
+    if answer is None or answer.map is None:
         raise HTTPException(404, "its verdict has no map of where it is forged")
-    width, height = _MAP_PX, max(1, round(_MAP_PX * said.height / said.width))
+    width, height = _MAP_PX, max(1, round(_MAP_PX * answer.height / answer.width))
     if views.picture is None:
         whole = Image.new("RGB", (width, height), (_GREY,) * 3)
     else:
         whole = Image.fromarray(views.picture).resize((width, height))
-    return _png(draw_map(np.asarray(whole), said.width, said.map))
+    return _png(draw_map(np.asarray(whole), answer.width, answer.map))
 
 
 def timeline(verdict: Verdict) -> bytes:
@@ -129,7 +129,6 @@ class SharedMedia:
         self._failed: tuple[str, float] = ("", 0.0)
 
     def close(self) -> None:
-        """End the child, and leave the broker."""
         with self._one_at_a_time:
             self._forget()
 
@@ -162,13 +161,13 @@ class SharedMedia:
             sandbox = self._opened.enter_context(Sandbox(self._ingest))
             self._both = self._opened.enter_context(MediaReader(self._ingest)), sandbox
         reader, sandbox = self._both
-        found = next(reader.media([place]), None)
-        if found is None:
+        media = next(reader.media([place]), None)
+        if media is None:
             raise NoPictureError("its topic no longer has it")
         plan = MediaPlan(
             crops=_CROPS, pictures={"whole": PicturePlan(width_px=longest_px, height_px=longest_px)}
         )
-        decoded = sandbox.submit(found[1], plan).result()
+        decoded = sandbox.submit(media[1], plan).result()
         scale = longest_px / max(decoded.width, decoded.height)
         size = max(1, round(decoded.width * scale)), max(1, round(decoded.height * scale))
         return np.asarray(Image.fromarray(decoded.pictures["whole"][0]).resize(size))

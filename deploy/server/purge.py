@@ -25,22 +25,22 @@ _ROWS_A_REQUEST = 5000
 def preview_purge(request: Request, services: Opened, source: SourceName) -> PurgePreview:
     """What a purge of a source would take, and which releases learnt from it."""
     with services.memory.read() as connection:
-        found = holding(connection, source)
+        held = holding(connection, source)
     learners = onward.learners(ground(request, services), lambda _, made: made.sources.get(source, {}))
     releases = tuple(learner.release.digest for learner in learners["releases"])
     begun = [
         run.id for run in services.runs.newest() if run.state in ("queued", "running") and run.started_at
     ]
-    bound = {name: found.shelves.get(name, 0) for name in ("rehearsal", "held-back", "ignored")}
+    bound = {name: held.shelves.get(name, 0) for name in ("rehearsal", "held-back", "ignored")}
     version = hashlib.sha256(json.dumps([source, bound, releases]).encode()).hexdigest()
     return PurgePreview(
         source=source,
-        exemplars=found.shelves,
-        clusters=found.clusters,
+        exemplars=held.shelves,
+        clusters=held.clusters,
         releases=releases,
         unsaid=learners["unsaid"],
-        updates=begun if found.labelled_count else [],
-        blocked=found.blocked,
+        updates=begun if held.labelled_count else [],
+        blocked=held.blocked,
         version=version,
     )
 
@@ -57,11 +57,11 @@ def purge(request: Request, services: Opened, actor: Actor, body: PurgeRequest) 
         if body.version != preview_purge(request, services, body.source).version:
             raise HTTPException(409, "this source's items in the memory have changed: preview again")
         with services.memory.write() as connection:
-            found = holding(connection, body.source)
-            begin(connection, found, actor, blocks=body.block)
-        if found.labelled_count:
+            held = holding(connection, body.source)
+            begin(connection, held, actor, blocks=body.block)
+        if held.labelled_count:
             stopped = services.runs.refuse(f"the source {body.source!r} was purged: ask for another")
-        log.info("purge began", source=body.source, exemplars=found.shelves, actor=actor, stopped=stopped)
+        log.info("purge began", source=body.source, exemplars=held.shelves, actor=actor, stopped=stopped)
     purged, left = purge_batch(services.memory, services.crops, body.source, _ROWS_A_REQUEST)
     return PurgeDone(purged=purged, left=left, stopped=stopped)
 

@@ -282,13 +282,13 @@ def cancel_update(services: Opened, who: Who, run: int, body: Because) -> Update
 
     Who holds it stops at its next sign of life, and what it made is proposed no more. 409 where it has ended.
     """
-    found = get_update(services, run)
-    if not same_person(who.name, found.requested_by) and not who.may(frozenset(PEOPLE[2:])):
+    run_ = get_update(services, run)
+    if not same_person(who.name, run_.requested_by) and not who.may(frozenset(PEOPLE[2:])):
         raise HTTPException(
-            403, f"{found.requested_by} asked for update {run}: they or an approver may cancel it"
+            403, f"{run_.requested_by} asked for update {run}: they or an approver may cancel it"
         )
-    if found.state not in ("queued", "running"):
-        raise HTTPException(409, f"update {run} has ended: {found.state}")
+    if run_.state not in ("queued", "running"):
+        raise HTTPException(409, f"update {run} has ended: {run_.state}")
     services.record.append(Act(who.name, "cancel update", f"update {run}", {"reason": body.reason}))
     services.runs.refuse(f"cancelled by {who.name}: {body.reason}", run)
     log.info("update cancelled", run=run, actor=who.name)

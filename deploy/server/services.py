@@ -70,7 +70,6 @@ class Importer:
         self._renewal = Renewal(store)
 
     def close(self) -> None:
-        """End the decoding children."""
         with self._one_at_a_time:
             self._opened.close()
 
@@ -223,9 +222,9 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         retractions = Retractions(
             ledger,
             publisher,
-            lambda each: group_lag(
+            lambda prefix: group_lag(
                 kafka_options(ingest),
-                group_of(detector.group_id, each),
+                group_of(detector.group_id, prefix),
                 ingest.topic(VERDICTS),
                 settings.kafka_timeout_s,
             ),

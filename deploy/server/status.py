@@ -82,9 +82,9 @@ def under_way(services: Services) -> Iterator[str]:
             f"release {version_of(trial.release)} is on trial, scores {shared:.0%}, answers {answered:.0%}:"
             f" {rollout.problem or rollout.says}"
         )
-    for each in services.retractions.view():
-        if each.state != "done":
-            yield f"verdicts of {version_of(each.release)} are taken back: {each.problem or each.says}"
+    for view in services.retractions.view():
+        if view.state != "done":
+            yield f"verdicts of {version_of(view.release)} are taken back: {view.problem or view.says}"
     for webhook in services.notices.states():
         if webhook.error is not None:
             yield f"webhook {webhook.number} ({webhook.host}) has {webhook.waiting} to take: {webhook.error}"
@@ -111,8 +111,8 @@ def _health(name: str, address: str) -> ProcessHealth:
         return ProcessHealth(name=name, address=address, alive=False, problem=down)
     if not answer.is_success:
         return ProcessHealth(name=name, address=address, alive=False, problem=f"HTTP {answer.status_code}")
-    said = [" ".join(unready.text.split())] if unready.status_code == httpx.codes.SERVICE_UNAVAILABLE else []
-    problem = "; ".join([*said, *complaints(answer.text)]) or None
+    text = [" ".join(unready.text.split())] if unready.status_code == httpx.codes.SERVICE_UNAVAILABLE else []
+    problem = "; ".join([*text, *complaints(answer.text)]) or None
     alive = stuck.status_code != httpx.codes.SERVICE_UNAVAILABLE
     return ProcessHealth(name=name, address=address, alive=alive, problem=problem)
 
@@ -137,28 +137,28 @@ def complaints(metrics: str) -> list[str]:
     Text that is no such format has no complaints: whether the process lives is asked elsewhere.
     """
     try:
-        found = {family.name: family for family in text_string_to_metric_families(metrics)}
+        families = {family.name: family for family in text_string_to_metric_families(metrics)}
     except ValueError:
         return []
-    serving = any(sample.value for sample in _samples(found, _SERVING))
-    told = [*_unserved_problems(found), *_rollout(found, serving=serving)]
-    return told + [_NO_UPDATE for one in _samples(found, "forgewatch_updater_token_refused") if one.value]
+    serving = any(sample.value for sample in _samples(families, _SERVING))
+    problems = [*_unserved_problems(families), *_rollout(families, serving=serving)]
+    return problems + [_NO_UPDATE for s in _samples(families, "forgewatch_updater_token_refused") if s.value]
 
 
-def _unserved_problems(found: dict[str, Metric]) -> Iterator[str]:
-    for sample in _samples(found, _UNSERVED):
+def _unserved_problems(families: dict[str, Metric]) -> Iterator[str]:
+    for sample in _samples(families, _UNSERVED):
         if sample.value:
             since = datetime.fromtimestamp(sample.value, UTC)
             slot = sample.labels["slot"]
             yield f"the {slot} release that it should serve it does not, since {since:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _rollout(found: dict[str, Metric], *, serving: bool) -> Iterator[str]:
-    for sample in _samples(found, _ROLLOUT):
+def _rollout(families: dict[str, Metric], *, serving: bool) -> Iterator[str]:
+    for sample in _samples(families, _ROLLOUT):
         state = sample.labels["state"]
         if sample.value and state in _STATES and (serving or state != "nothing_approved"):
             yield _STATES[state]
 
 
-def _samples(found: dict[str, Metric], name: str) -> list[Sample]:
-    return found[name].samples if name in found else []
+def _samples(families: dict[str, Metric], name: str) -> list[Sample]:
+    return families[name].samples if name in families else []

@@ -58,10 +58,10 @@ class ServerContext:
 
 def ask(settings: DeploySettings, services: Services, samples: deque[tuple[float, float]]) -> ServerContext:
     """Ask all of them; what does not answer says so. samples: of the lag, which this adds to."""
-    asked = _query_surroundings(settings, services)
+    context = _query_surroundings(settings, services)
     now_s = time.time()
-    if asked.lag_problem is None:
-        samples.append((now_s, asked.waits_s or 0.0))
+    if context.lag_problem is None:
+        samples.append((now_s, context.waits_s or 0.0))
     try:
         with services.memory.read() as connection:
             since_ms, counts = count_over_time(connection, round(1000 * now_s), _SPANS_MS, _PARTS)
@@ -71,9 +71,9 @@ def ask(settings: DeploySettings, services: Services, samples: deque[tuple[float
             with suppress(PrometheusError):  # the alerts say it
                 lag = tuple(history(settings.prometheus_url, _LAG, since_ms / 1000, now_s, step_s)) or lag
     except StoreUnavailableError:
-        return asked
-    shown = tuple(one for one in lag if one[0] >= since_ms / 1000)
-    return replace(asked, since_s=since_ms / 1000, until_s=now_s, counts=tuple(counts), lag_samples=shown)
+        return context
+    recent = tuple(s for s in lag if s[0] >= since_ms / 1000)
+    return replace(context, since_s=since_ms / 1000, until_s=now_s, counts=tuple(counts), lag_samples=recent)
 
 
 def _query_surroundings(settings: DeploySettings, services: Services) -> ServerContext:

@@ -59,7 +59,6 @@ class TrialScorer:
         self._pictures: OrderedDict[str, tuple[float, bytes]] = OrderedDict()
 
     def close(self) -> None:
-        """End the decoding children, and remove the release's files."""
         with self._one_at_a_time:
             self._folder.close()
             self._opened.close()
@@ -91,12 +90,12 @@ class TrialScorer:
                 path = Path(folder) / f"file{suffix}"
                 path.write_bytes(content)
                 verdict = scorer.score(path, source=source)
-                shown = scorer.picture(path, verdict)
-                pictures = {"The picture" if verdict.kind == "image" else "A frame": self._keep(whole(shown))}
+                base = scorer.picture(path, verdict)
+                pictures = {"The picture" if verdict.kind == "image" else "A frame": self._keep(whole(base))}
                 problem = scorer.map_problem if scorer.maps and verdict.label != "real" else None
                 if verdict.map:
                     pictures["Where it seems forged"] = self._keep(
-                        whole(np.asarray(draw_map(shown, verdict.width, verdict.map)))
+                        whole(np.asarray(draw_map(base, verdict.width, verdict.map)))
                     )
                 return Tried(verdict, pictures, problem)
         except NoVerdictError as error:

@@ -38,7 +38,6 @@ class CellTraces(nn.Module):
         self.register_buffer("half_rows", _shares(crop_px // 2), persistent=False)
 
     def forward(self, luma: Tensor) -> Tensor:
-        """Return the traces of each crop."""
         whole = _pool_cells(_residuals(luma, self.kernels), self.rows)
         half = _pool_cells(_residuals(F.avg_pool2d(luma, 2), self.kernels[:2]), self.half_rows)
         return torch.log(torch.cat([whole, half], 1) + _FLOOR).flatten(1)
@@ -61,7 +60,6 @@ class FrameFeatures(nn.Module):
         self.width = self.forensics.width + CELL_WIDTH
 
     def forward(self, crops: Tensor) -> Tensor:
-        """Return the features of each crop."""
         side = self.crop_px
         # Runtimes are slow at convolutions of one pixel into one channel.
         luma = (self.luma @ crops.reshape(-1, 3, side**2)).reshape(-1, 1, side, side)

@@ -45,7 +45,6 @@ class Colour(nn.Module):
         self.register_buffer("laplacian", kernels[3:].repeat(4, 1, 1, 1), persistent=False)
 
     def forward(self, crops: Tensor, chroma: Tensor) -> Tensor:
-        """Return what is said of Cb and Cr, then of R, G and B."""
         return torch.cat([self._chroma(chroma), self._together(crops)], 1)
 
     def _chroma(self, chroma: Tensor) -> Tensor:

@@ -57,7 +57,6 @@ class Windows(nn.Module):
         self.register_buffer("means", means, persistent=False)
 
     def forward(self, planes: Tensor) -> Tensor:
-        """Return the windows' means."""
         means: Tensor = self.means.T @ (planes @ self.means)
         return means
 

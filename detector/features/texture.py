@@ -66,7 +66,6 @@ class CropFeatures(nn.Module):
         self.width = self.forensics.width + self.texture.width
 
     def forward(self, crops: Tensor) -> Tensor:
-        """Return the features of each crop."""
         # A GPU's 10 bits are too few for what a CPU is to find again.
         with torch.backends.cudnn.flags(allow_tf32=False):
             return torch.cat([self.forensics(crops), self.texture(crops)], 1)

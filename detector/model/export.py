@@ -99,7 +99,6 @@ class _Positional(nn.Module):
         self.graph, self.takes, self.gives = graph, takes, gives
 
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs in order, of the inputs in order."""
         given = self.graph(**dict(zip(self.takes, arrays, strict=True)))
         return tuple(given[name] for name in self.gives)
 

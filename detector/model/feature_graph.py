@@ -34,7 +34,6 @@ def feature_graph(crop_px: int) -> bytes:
 
 
 def stored_graph_path() -> Path:
-    """Where the graph for crops of the usual side lies."""
     return Path(__file__).with_name(f"features-{FEATURE_VERSION}-{STORED_PX}.onnx")
 
 

@@ -161,10 +161,8 @@ class Residuals(nn.Module):
 
     @property
     def channels(self) -> int:
-        """How many residuals there are."""
         return len(self.bias)
 
     def forward(self, crops: Tensor) -> Tensor:
-        """Return what lies between the cut-offs."""
         balanced = self.weight - self.weight.mean((2, 3), keepdim=True)
         return F.hardtanh(F.conv2d(crops, balanced, self.bias, _STRIDE, _SIDE // 2))

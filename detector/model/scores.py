@@ -204,14 +204,14 @@ def fit_discriminant(reference: Reference | None) -> Score | None:
     shrunk). A distance cannot tell a forgery that looks more ordinary than its source's reals; what the known
     families have in common can.
     """
-    if reference is None or reference.forged.all() or not reference.forged.any():
+    if reference is None or reference.is_forged.all() or not reference.is_forged.any():
         return None
     families = np.array(reference.families)
     names = np.unique(families)
     means = np.stack([reference.features[families == name].mean(0) for name in names])
-    forged = np.array([reference.forged[families == name][0] for name in names])
+    forged = np.array([reference.is_forged[families == name][0] for name in names])
     direction = means[forged].mean(0) - means[~forged].mean(0)
-    median, high = np.quantile(reference.features[~reference.forged] @ direction, [0.5, 0.84])
+    median, high = np.quantile(reference.features[~reference.is_forged] @ direction, [0.5, 0.84])
     towards = torch.from_numpy(reference.whitening @ direction).float()
     centre = torch.from_numpy(reference.mean).float()
 

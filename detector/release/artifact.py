@@ -77,7 +77,6 @@ class Artifact:
 
     @property
     def version(self) -> str:
-        """The digest's first twelve digits: the release's name in TorchServe, logs and metrics."""
         return version_of(self.digest)
 
     @property
@@ -226,7 +225,7 @@ class Reference:
         return whitened
 
     @property
-    def forged(self) -> NDArray[np.bool_]:
+    def is_forged(self) -> NDArray[np.bool_]:
         """Which exemplars are forgeries, bool (R,): a class of reals is "real", or ends in "/real"."""
         return np.array([name.rpartition("/")[2] != "real" for name in self.families], bool)
 

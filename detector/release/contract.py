@@ -102,7 +102,6 @@ class Contract(GraphContract):
 
     @property
     def views(self) -> tuple[MediaInput, ...]:
-        """The inputs that media becomes."""
         return tuple(spec for spec in self.inputs if isinstance(spec, MediaInput))
 
     @property
@@ -112,7 +111,6 @@ class Contract(GraphContract):
 
     @property
     def crop_plan(self) -> CropPlan:
-        """How the crops are cut."""
         return next(view.view for view in self.views if isinstance(view.view, CropPlan))
 
     @property

@@ -85,12 +85,10 @@ class MapContract(CropGraph):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The crops and their pictures."""
         return (*super().inputs, TensorSpec(name=OF_PICTURE, dtype="int64", shape=(ROWS,)))
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """The cells."""
         side = self.crop_px // CELL_PX
         return (TensorSpec(name=CELLS, dtype="float32", shape=(ROWS, side, side)),)
 
@@ -134,7 +132,6 @@ class ScanContract(CropGraph):
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """The frames' scores."""
         return (TensorSpec(name=FRAME_SCORE, dtype="float32", shape=(ROWS,)),)
 
     @property

@@ -41,12 +41,10 @@ class ExpertContract(GraphContract):
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """The pictures."""
         return (TensorSpec(name=PICTURES, dtype="uint8", shape=(ROWS, self.side_px, self.side_px, 3)),)
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """The logit."""
         return (TensorSpec(name=LOGIT, dtype="float32", shape=(ROWS,)),)
 
     @property

@@ -57,7 +57,6 @@ class TensorsError(ValueError):
 
 
 def encode(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Arrays by name as one body."""
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
 

@@ -54,11 +54,9 @@ class MapLook:
 
     @property
     def most_crops(self) -> int:
-        """As many as a request takes."""
         return self.max_request_bytes // (3 * self.contract.crop_px**2)
 
     def looks_at(self, item: JudgedItem) -> bool:
-        """Whether an item is mapped."""
         return self.mapped(item.verdict.id) and (self.also_real or item.verdict.label != "real")
 
     def was_missed(self, item: JudgedItem) -> bool:

@@ -40,11 +40,9 @@ class ScanLook:
     most_crops: int = 0
 
     def looks_at(self, item: JudgedItem) -> bool:
-        """Whether an item is scanned."""
         return item.clip is not None
 
     def was_missed(self, item: JudgedItem) -> bool:
-        """Whether an item should have been scanned and is not."""
         verdict = item.verdict
         return self.looks_at(item) and verdict.scan is None and self.adds not in verdict.left_out
 
@@ -148,11 +146,9 @@ class StretchLook:
     most_crops: int = 0
 
     def looks_at(self, item: JudgedItem) -> bool:
-        """Whether an item is judged anew."""
         return item.verdict.label == "real" and bool(item.verdict.segments)
 
     def was_missed(self, item: JudgedItem) -> bool:
-        """Whether an item should have been judged anew and is not."""
         return self.looks_at(item)
 
     def plan(self, item: JudgedItem) -> MediaPlan:

@@ -19,7 +19,6 @@ def encode(dashboard: Dashboard) -> str:
 
 
 def main() -> None:
-    """Write all of them anew."""
     for name, build in DASHBOARDS.items():
         (FOLDER / f"{name}.json").write_text(encode(build()))
 

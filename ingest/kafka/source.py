@@ -140,11 +140,9 @@ class Source:
         }
 
     def group_metadata(self) -> Any:
-        """Give the group membership that the sink hands to the broker."""
         return self._consumer.group_metadata()
 
     def assignment(self) -> set[tuple[str, int]]:
-        """Give the (topic, partition) pairs that this member reads now."""
         return {(partition.topic, partition.partition) for partition in self._consumer.assignment()}
 
     def rewind(self) -> None:
@@ -236,7 +234,6 @@ class Source:
         self._consumer.pause(*self._consumer.assignment())
 
     def resume(self) -> None:
-        """Fetch again."""
         self._paused = False
         self._consumer.resume(*self._consumer.assignment())
 

@@ -103,7 +103,6 @@ class _HealthServer(ThreadingWSGIServer):
         self._waiting.pop(request, None)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
         self.on_request(request)
         super().shutdown_request(request)
 
@@ -112,7 +111,6 @@ class _Handler(WSGIRequestHandler):
     timeout = _IDLE_CONNECTION_S
 
     def parse_request(self) -> bool:
-        """Read a request's head."""
         parsed = super().parse_request()
         self.server.on_request(self.connection)  # type: ignore[attr-defined]
         return parsed

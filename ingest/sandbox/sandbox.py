@@ -244,7 +244,6 @@ class _SandboxServer:
                     raise
 
     def close(self) -> None:
-        """End the child."""
         if self._child is not None:
             self._child.kill()
             self._child = None
@@ -290,7 +289,6 @@ class RetryBudget:
         self._lock = threading.Lock()
 
     def seconds(self, data: bytes) -> float:
-        """What its tries took so far."""
         return self._seconds.get(_digest(data), 0.0) if self._seconds else 0.0
 
     def add(self, data: bytes, seconds: float) -> None:
@@ -301,7 +299,6 @@ class RetryBudget:
                 del self._seconds[next(iter(self._seconds))]
 
     def end(self, data: bytes) -> None:
-        """It has its answer."""
         if self._seconds:
             with self._lock:
                 self._seconds.pop(_digest(data), None)

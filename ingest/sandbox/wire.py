@@ -174,7 +174,6 @@ def receive_item(sock: socket.socket) -> tuple[bytes, Plan] | None:
 
 
 def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
-    """Send a result, in the child."""
     facts = {name: getattr(decoded, name) for name in _Answer.model_fields if name != "rows"}
     answer = _Answer(rows=len(decoded.crops), **facts)
     pixels = [decoded.crops, *decoded.pictures.values()]
@@ -183,7 +182,6 @@ def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
 
 
 def send_rejection(sock: socket.socket, error: DecodeError) -> None:
-    """Send why there is no result, in the child."""
     rejection = _Rejection(reason=error.reason, message=_one_line(str(error)))
     send(sock, rejection.model_dump_json().encode(), [], wait)
 

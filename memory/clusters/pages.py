@@ -39,7 +39,6 @@ class MemberPage:
 
     @property
     def size(self) -> int:
-        """Count of members that wait."""
         return len(self.cluster.members)
 
 

@@ -91,7 +91,6 @@ class CropStore:
         return {digest for digest, there in zip(digests, held, strict=True) if not there}
 
     def load(self, digest: str) -> NDArray[np.uint8]:
-        """Return crops as `load_views` does."""
         return self.load_views(digest).crops
 
     def load_views(self, digest: str) -> Views:

@@ -55,7 +55,6 @@ def waiting(connection: Connection, most: int) -> list[Waiting]:
 
 
 def count_waiting(connection: Connection) -> int:
-    """Return how many wait."""
     return connection.scalar(select(func.count()).where(audits.c.label.is_(None))) or 0
 
 

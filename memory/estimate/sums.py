@@ -35,7 +35,6 @@ class Sum:
     lowest_chance: float = 1.0
 
     def add(self, probability: float, chance: float) -> None:
-        """Take a verdict in."""
         self.items += 1
         self.right += probability
         self.variance += probability * (1 - probability)

@@ -94,7 +94,6 @@ class Index:
 
     @property
     def ids(self) -> list[str]:
-        """The exemplars that can be found."""
         return [name for name in self._names if name]
 
     @property

@@ -103,12 +103,10 @@ class IvfIndex:
 
     @property
     def cells(self) -> int:
-        """How many cells there are."""
         return int(self._codes.nlist) if self._codes else 1
 
     @property
     def probes(self) -> int:
-        """How many cells a search looks into."""
         return int(self._codes.nprobe) if self._codes else 1
 
     @probes.setter

@@ -44,7 +44,6 @@ class Renewal:
         return index if made is None else made
 
     def wait(self) -> None:
-        """Wait until an index that is being made is made."""
         if self._thread is not None:
             self._thread.join()
 

@@ -132,7 +132,6 @@ def to_shelve(connection: Connection) -> list[Alarm]:
 
 
 def waits(connection: Connection, alarm: int) -> bool:
-    """Say whether an alarm's suspects are not shelved."""
     query = select(alarms.c.id).where(alarms.c.id == alarm, alarms.c.evidence.is_(None))
     return connection.execute(query).first() is not None
 

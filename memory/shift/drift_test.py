@@ -63,7 +63,6 @@ class DriftTest:
         self.take(statistics_of(verdict))
 
     def take(self, values: Mapping[Statistic, float]) -> None:
-        """Take the next item's statistics in."""
         for name, value in values.items():
             p = self.tests[name].observe(value)
             if p is not None:

@@ -127,7 +127,7 @@ def _about() -> str:
 
 def table() -> str:
     """The README's table of values."""
-    lines = ["| value | default | what |", "| --- | --- | --- |"]
+    lines = ["| value | default | meaning |", "| --- | --- | --- |"]
     for path, comment, default in values():
         shown = "" if path[0] == "settings" and len(path) == 1 else f"`{json.dumps(default)}`"
         lines.append(f"| `{'.'.join(path)}` | {shown} | {comment} |")

@@ -77,12 +77,10 @@ class TrainedPlan:
 
     @cached_property
     def train(self) -> LabelledCrops:
-        """The items to train on, with their features and the experts' logits."""
         return self._prepare(self.plan.splits.train, "features")
 
     @cached_property
     def calibration(self) -> LabelledCrops:
-        """The items to calibrate on, likewise."""
         return self._prepare(self.plan.splits.calibration, "features held back")
 
     @cached_property
@@ -114,7 +112,6 @@ class TrainedPlan:
 
 
 def train_network(draft: Draft, plan: CandidatePlan) -> TrainedPlan:
-    """Train the network, or take what was trained before."""
     trained = TrainedPlan(plan, draft.artifact / WEIGHTS, draft.progress)
     _learn(draft, trained)
     return trained

@@ -81,7 +81,6 @@ class Draft:
             unfinished.unlink()
 
     def keep(self, state: Mapping[str, Tensor], path: Path) -> None:
-        """Write tensors by name as safetensors."""
         aside = self.root / f"{path.name}{ASIDE}"
         save_file({name: value.cpu().contiguous() for name, value in state.items()}, aside)
         rename_durably(aside, path)

@@ -79,11 +79,9 @@ class GatedNetwork:
     """as of `gate_inputs`"""
 
     def measure(self, part: Part) -> GateInputs:
-        """Return what the gate decides the items by."""
         return gate_inputs(part.output, self.scores, self.experts and self.experts.of(part.items), self.fake)
 
     def calls(self, part: Part) -> Calls:
-        """GatedNetwork the items."""
         items, measured = part.items, self.measure(part)
         unknown, fake = unknown_scores(measured, self.gate), measured.fake_probability
         labels = labels_of(unknown, fake, self.gate, items.videos, items.sources)
@@ -99,7 +97,6 @@ class FrozenHead:
     judge: GatedNetwork
 
     def calls(self, items: LabelledCrops, features: NDArray[np.float32]) -> Calls:
-        """GatedNetwork items with these features, [n, F]."""
         with torch.no_grad():
             output = self.network.classify(torch.zeros(len(features), 0), torch.from_numpy(features))
         return self.judge.calls(Part(items, output, np.zeros((len(items), 0))))

@@ -89,7 +89,6 @@ def model_card(evaluation: Evaluation) -> str:
 
 
 def _page_values(evaluation: Evaluation) -> dict[str, Any]:
-    """Return what both pages are made from."""
     return {
         "of": evaluation,
         "shown": [name for name in evaluation.classes if name not in evaluation.carried],

@@ -70,7 +70,6 @@ class Gathering:
             self._groups.append(exemplar.group)
 
     def clips(self) -> RealClips:
-        """Return all of them."""
         if not self._groups:
             return NO_CLIPS
         return RealClips(self._frames.rows(), np.array(self._starts, np.int64), tuple(self._groups))

@@ -61,7 +61,6 @@ class Shard:
 
     @property
     def row_bytes(self) -> int:
-        """The size of a row."""
         return self.dtype.itemsize * int(np.prod(self.row))
 
     def read(self, first: int, out: NDArray[Any]) -> None:
@@ -157,7 +156,6 @@ class StoredRows:
 
     @property
     def nbytes(self) -> int:
-        """What reading all of them would take."""
         return len(self) * self.shards[0].row_bytes
 
     def __getitem__(self, rows: slice | NDArray[np.int64] | Sequence[int]) -> NDArray[Any]:

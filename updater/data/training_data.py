@@ -97,7 +97,6 @@ class LabelledCrops:
         return LabelledCrops(**columns, starts=np.cumsum([0, *counts]).astype(np.int64))
 
     def counts(self) -> dict[str, int]:
-        """Return the number of items of each class, by name."""
         return dict(sorted(Counter(self.families).items()))
 
 

@@ -67,7 +67,6 @@ class ExpertNetwork(nn.Module):
         self.eval().requires_grad_(False)
 
     def forward(self, pictures: Tensor) -> dict[str, Tensor]:
-        """Return the logit of each picture."""
         images = pictures.permute(0, 3, 1, 2).float()
         if self.resize is not None:
             images = (self.resize @ images @ self.resize.T).clamp(0, 255)

@@ -129,7 +129,7 @@ _WARM_UP = 0.1
 
 
 @dataclass(frozen=True)
-class Training:
+class ExpertRun:
     """How an expert is trained."""
 
     architecture: str
@@ -151,7 +151,6 @@ class BestStep:
 
     @property
     def mean(self) -> float:
-        """Of the families."""
         return float(np.mean([*self.aucs.values()]))
 
 
@@ -181,7 +180,7 @@ class _Network(nn.Module):
 def train_expert(
     folder: Path,
     out: Path,
-    training: Training,
+    training: ExpertRun,
     begun: Weights | None = None,
     progress: Progress = no_progress,
 ) -> BestStep:
@@ -235,7 +234,7 @@ def train_expert(
 
 
 def _batches(
-    families: Sequence[Family], training: Training, steps: range
+    families: Sequence[Family], training: ExpertRun, steps: range
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     def make_batch(step: int) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
         rng = SeedPurpose.EXPERT_BATCHES.generator(training.seed, step)
@@ -259,7 +258,7 @@ def _auc(network: _Network, items: list[tuple[bool, NDArray[np.uint8]]], device:
     return auroc(np.array(logits)[forged], np.array(logits)[~forged])
 
 
-def _identity(folder: Path, families: Sequence[Family], training: Training, begun: Weights | None) -> str:
+def _identity(folder: Path, families: Sequence[Family], training: ExpertRun, begun: Weights | None) -> str:
     """Return a SHA-256 of all that a training follows from; files by name and size."""
     files = [
         [path.relative_to(folder).as_posix(), path.stat().st_size]

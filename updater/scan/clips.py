@@ -29,7 +29,7 @@ class ScannedClip:
     """[m, 2] of (first, end): what is forged, half open, in these frames; [0, 2] of a real clip"""
 
     @property
-    def forged(self) -> NDArray[np.bool_]:
+    def is_forged(self) -> NDArray[np.bool_]:
         """Which frames are forged, [T]."""
         inside = np.zeros(len(self.features), bool)
         for first, end in self.segments:

@@ -41,7 +41,7 @@ def train_scanner(
     The members are trained one after the other, for a third of the epochs each and at least one, by AdamW,
     its rate falling as half a cosine. Raises ValueError where no frame, or every frame, is forged.
     """
-    forged = [torch.from_numpy(clip.forged).float()[:, None] for clip in clips]
+    forged = [torch.from_numpy(clip.is_forged).float()[:, None] for clip in clips]
     if not clips or not 0 < float(torch.cat(forged).mean()) < 1:
         raise ValueError("training needs forged frames and others")
     with torch.no_grad():
@@ -130,7 +130,6 @@ def threshold_of(simulated: Sequence[Segments], videos: Sequence[Segments]) -> f
 
 
 def detect(scanner: Scanner, clips: Sequence[ScannedClip]) -> list[Segments]:
-    """Return the stretches of each clip by a scanner, whatever their score."""
     return [stretches(frame_scores(scanner, clip)) for clip in clips]
 
 
@@ -229,7 +228,6 @@ def checked_segments(values: ArrayLike, columns: int) -> NDArray[np.float64]:
 
 
 def reaches(overlap: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
-    """Return which overlaps are at least a threshold."""
     return overlap >= threshold - _SLACK
 
 

@@ -174,7 +174,6 @@ def learn(step: Step) -> TrainedModel:
 
 
 def tensors_of(statistics: Statistics) -> dict[str, Tensor]:
-    """Return sums as the learner keeps them."""
     return {name: torch.from_numpy(np.array(array)) for name, array in statistics.tensors().items()}
 
 

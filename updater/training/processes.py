@@ -85,7 +85,6 @@ def join_processes(device: torch.device) -> Iterator[torch.device]:
 
 
 def count() -> int:
-    """Return how many processes train together."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
@@ -100,7 +99,6 @@ def is_first() -> bool:
 
 
 def wait() -> None:
-    """Wait until all processes are here."""
     if count() > 1:
         with with_peers():
             dist.barrier()

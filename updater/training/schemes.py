@@ -17,12 +17,10 @@ BINARY_SHARE = 0.3
 
 
 def columns(classes: Sequence[str], options: Options) -> tuple[str, ...]:
-    """Return the names of the head's logits."""
     return ("real", "fake") if options.scheme == "bc" else tuple(classes)
 
 
 def targets(families: Sequence[str], classes: Sequence[str], options: Options) -> list[int]:
-    """Return the logit of each item's class."""
     if options.scheme == "bc":
         return [0 if is_real(family) else 1 for family in families]
     place = {name: number for number, name in enumerate(classes)}

@@ -32,7 +32,7 @@ def test_accuracy_without_an_audit_is_not_known_and_the_power_stands_beside(answ
     told = answered.ok("accuracy", "--release", artifact.digest[:12])
     assert "not known: label 20 drawn items" in told
     assert "90.0%" not in told
-    assert "said real" in told
+    assert "predicted real" in told
     assert "never seen" in told or "unseen families" in told
     found = answered.json("accuracy", "--release", artifact.digest[:12])
     assert found["accuracy"]["classes"]["real"]["items"] == 1

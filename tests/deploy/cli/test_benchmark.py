@@ -74,7 +74,7 @@ def test_opencils_folders_are_learnt_in_steps_and_every_score_is_compared(openci
     assert main(["benchmark", "opencil", "--data", str(opencil), *options, "--report", "r/figures.json"]) == 0
     told = capsys.readouterr().out
     assert "step-2" in told
-    assert "rejection of what was never trained on" in told
+    assert "rejection of untrained families" in told
     left_out = "1 files give no picture and are left out (first: "
     assert [left_out in text for text in (told, (tmp_path / "runs/report.md").read_text())] == [True, True]
     figures = json.loads((tmp_path / "r/figures.json").read_text())

@@ -87,7 +87,7 @@ def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(page, on_tr
     nothing = submit(called="real")
     assert (nothing.status_code, "select items first" in nothing.text) == (422, True)
     unnamed = submit(ids=items[:2], called="", family=" ")
-    assert (unnamed.status_code, "say what they are" in unnamed.text) == (422, True)
+    assert (unnamed.status_code, "choose a label" in unnamed.text) == (422, True)
     assert [unnamed.text.count(f'value="{id_}" checked') for id_ in items[:3]] == [1, 1, 0]
     other = submit(ids=["forgewatch.media-9-9"], called="real")
     assert (other.status_code, "is no item of this rollout on which" in other.text) == (404, True)

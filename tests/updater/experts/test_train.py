@@ -7,9 +7,9 @@ from safetensors.torch import load_file
 from updater.experts import train
 from updater.experts.build import Layout, expert_network
 from updater.experts.check import ExpertError
-from updater.experts.train import Training, augment, families_in, split_families, train_expert
+from updater.experts.train import ExpertRun, augment, families_in, split_families, train_expert
 
-SHORT = Training("test_efficientnet", 8, batch=4, side_px=64, hold=("b",))
+SHORT = ExpertRun("test_efficientnet", 8, batch=4, side_px=64, hold=("b",))
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def measured_often(monkeypatch):
 @pytest.mark.slow
 def test_blocky_forgeries_of_a_family_that_was_held_back_are_told(folders, tmp_path):
     out = tmp_path / "expert.safetensors"
-    long = Training("test_efficientnet", 120, batch=16, side_px=64, hold=("b",))
+    long = ExpertRun("test_efficientnet", 120, batch=16, side_px=64, hold=("b",))
     done = train_expert(folders("a", "b", count=16), out, long)
     assert done.aucs["b"] > 0.9
     network, weights = expert_network(Layout(out), 64)

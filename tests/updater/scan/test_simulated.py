@@ -189,8 +189,8 @@ def test_it_finds_frames_that_deviate_from_their_own_clip():
     inside, outside = [], []
     for clip in clips_of(1, 20):
         scores = frame_scores(scanner, clip)
-        inside += [*scores[clip.forged]]
-        outside += [*scores[~clip.forged]]
+        inside += [*scores[clip.is_forged]]
+        outside += [*scores[~clip.is_forged]]
     assert np.mean(inside) > 0.7
     assert np.mean(outside) < 0.1
 

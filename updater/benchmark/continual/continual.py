@@ -217,7 +217,6 @@ def figures_of(on_tests: Sequence[JudgedItems], judge: CalibratedModel) -> Figur
 def _apart(
     scores: Sequence[NDArray[np.float32]], fake: Sequence[NDArray[np.bool_]]
 ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
-    """Return the scores of each task's fakes, and of its reals."""
     pairs = list(zip(scores, fake, strict=True))
     return [of[is_fake] for of, is_fake in pairs], [of[~is_fake] for of, is_fake in pairs]
 

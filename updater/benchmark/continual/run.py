@@ -19,7 +19,7 @@ from updater.benchmark.data.tasks import Stream
 from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Value, Values
-from updater.benchmark.report.results import Power, RejectionScores, Unseen, WithinSource, af, af_paper
+from updater.benchmark.report.results import PowerShare, RejectionScores, Unseen, WithinSource, af, af_paper
 from updater.benchmark.report.results import Result as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timing
 from updater.training.processes import is_first
@@ -161,7 +161,7 @@ def _of_source_known(left_out: Sequence[LeftOut], powers: Sequence[float]) -> di
     share = float(np.mean([family.not_real.mean() for family in left_out]))
     return {
         "lone_source_auc": float(np.mean(lone)) if lone else None,
-        "power": Power(share=share, low=low, high=high),
+        "power": PowerShare(share=share, low=low, high=high),
     }
 
 

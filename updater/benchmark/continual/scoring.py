@@ -45,7 +45,6 @@ class JudgedItems:
     rejection: dict[str, NDArray[np.float64]]
 
     def take(self, rows: slice) -> "JudgedItems":
-        """Return these items."""
         parts = {name: values[rows] for name, values in vars(self).items() if name != "rejection"}
         return JudgedItems(**parts, rejection={name: v[rows] for name, v in self.rejection.items()})
 
@@ -108,7 +107,6 @@ class CalibratedModel:
     """the setup's scores of evidence, fitted, by name"""
 
     def judge(self, items: LabelledCrops) -> JudgedItems:
-        """GatedNetwork whole items."""
         parts, experts = [], self.gated.experts and self.gated.experts.of(items)
         for some, output in outputs_of(self.learnt, items, self.setup.torch_device):
             parts.append(self._judge_output(output, experts and experts.take(some), items, some))

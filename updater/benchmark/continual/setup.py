@@ -93,5 +93,4 @@ class Setup:
 
     @property
     def torch_device(self) -> torch.device:
-        """The device to train on."""
         return torch.device(self.device)

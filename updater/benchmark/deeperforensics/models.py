@@ -88,7 +88,6 @@ class Reading:
         return pairs
 
     def with_features(self, what: str, items: LabelledCrops) -> LabelledCrops:
-        """Return the items with the forensic features of every crop."""
         return with_crop_features(items, CPU, lambda *at: self.progress(f"{what}: features", *at))
 
 
@@ -245,7 +244,6 @@ class OnCrops:
         return {str(step): self.reading.with_features(str(step), under(some, [step], plan)) for step in steps}
 
     def labels(self, clips: LabelledCrops) -> NDArray[np.int64]:
-        """Return 1 for a forged clip, 0 for a real one, [n]."""
         return np.array([family != "real" for family in clips.families], np.int64)
 
     def train(self, parts: Sequence[LabelledCrops], name: str, seed: Seed) -> Rater[LabelledCrops]:
@@ -310,7 +308,6 @@ class OnClips:
         }
 
     def labels(self, clips: Sequence[Sample]) -> NDArray[np.int64]:
-        """Return 1 for a forged clip, 0 for a real one, [n]."""
         return np.array([sight.entry.label for sight in clips], np.int64)
 
     def train(self, parts: Sequence[Sequence[Sample]], name: str, seed: Seed) -> Rater[Sequence[Sample]]:

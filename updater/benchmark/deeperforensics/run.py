@@ -63,7 +63,6 @@ class RunChoices:
         return choices
 
     def as_record(self) -> dict[str, JsonValue]:
-        """Return every choice by name, for the record."""
         return asdict(self) | {"train": list(self.train), "test": list(self.test)}
 
     @property
@@ -73,7 +72,6 @@ class RunChoices:
 
     @property
     def trained_variants(self) -> Iterable[str]:
-        """Every variant that any training is of."""
         return dict.fromkeys(variant for training in self.train for variant in variants_of(training))
 
 
@@ -90,7 +88,6 @@ class Data:
     notes: tuple[str, ...]
 
     def part(self, variant: str, split: str) -> tuple[Entry, ...]:
-        """Return a split of a variant."""
         return tuple(entry for entry in self.variants[variant].entries if entry.split == split)
 
 

@@ -61,7 +61,6 @@ def class_of(family: str, kinds: Kinds, classes: int) -> int:
 
 
 def class_names(kinds: Kinds, classes: int) -> tuple[str, ...]:
-    """Return the classes' names by their numbers."""
     if classes == 2:
         return REAL, "forged"
     return (REAL, *KINDS) if classes == 3 else (REAL, *kinds)
@@ -121,7 +120,6 @@ class Choices:
         return cls(task, model, synthetic, input="native", augmentation="weak")
 
     def as_record(self) -> dict[str, JsonValue]:
-        """Return every choice by name, for the record."""
         return asdict(self) | {"train_on": list(self.train_on)}
 
 
@@ -146,7 +144,6 @@ class Job:
     progress: Progress = no_progress
 
     def of(self, seed: Seed) -> "Job":
-        """Return the job with another seed."""
         return replace(self, seed=seed.number, folder=seed.parts, progress=seed.progress)
 
 

@@ -28,7 +28,7 @@ from ingest.sandbox.extract import find_faces
 from ingest.settings import IngestSettings
 from updater.benchmark.forgerynet.choices import ChoiceError, Job, in_group
 from updater.benchmark.report.outcome import Outcome, Values, values
-from updater.benchmark.temporal.method import Answer, Method, frame_auc, segment_figures
+from updater.benchmark.temporal.method import Localization, Method, frame_auc, segment_figures
 from updater.benchmark.temporal.methods import METHODS
 from updater.data.layouts.entries import Entry, Extent, LayoutError, SegmentsError, with_frames
 from updater.data.layouts.listed import Tally
@@ -114,11 +114,10 @@ class PredictedVideo:
 
     family: str
     clip: ScannedClip
-    answer: Answer
+    answer: Localization
 
     @property
     def is_forged(self) -> bool:
-        """Whether any of its frames is."""
         return len(self.clip.segments) > 0
 
 

@@ -146,7 +146,6 @@ def by_chance(frames: int, recipe: NetworkRecipe, rng: np.random.Generator) -> N
 
 
 def middle(frames: int, recipe: NetworkRecipe) -> Numbers:
-    """Return the numbers of the clip in the middle."""
     return _clip(max(0, (frames - _span(recipe)) // 2), frames, recipe)
 
 

@@ -43,7 +43,6 @@ class C3D(nn.Module):
         )
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         logits: Tensor = self.head(self.layers(clips).flatten(1))
         return logits
 
@@ -87,7 +86,6 @@ class _Inception(nn.Module):
         self.width = plain + large + small + pooled
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the channels of all four ways."""
         return torch.cat([way(x) for way in self.ways], 1)
 
 
@@ -115,6 +113,5 @@ class I3D(nn.Module):
         self.dropout, self.head = nn.Dropout(0.5), nn.Linear(width, classes)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         logits: Tensor = self.head(self.dropout(self.layers(clips).mean((2, 3, 4))))
         return logits

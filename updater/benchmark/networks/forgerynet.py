@@ -38,7 +38,6 @@ class Bottleneck(nn.Module):
             self.past = convolution(inputs, outputs, (1, 1, 1), (1, stride, stride))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the block makes of x."""
         y: Tensor = self.c(F.relu(self.b(F.relu(self.a(x)))))
         return F.relu(y + (x if self.past is None else self.past(x)))
 
@@ -61,7 +60,6 @@ class Stem(nn.Module):
         self.first = convolution(3, width, (time, 7, 7), (1, 2, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the stem makes of frames."""
         return F.max_pool3d(F.relu(self.first(x)), (1, 3, 3), (1, 2, 2), (0, 1, 1))
 
 
@@ -97,7 +95,6 @@ class SlowFast(nn.Module):
         self.dropout, self.head = nn.Dropout(0.5), nn.Linear(slow + fast, classes)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         logits: Tensor = self.head(self.dropout(self.features(clips).mean(2)))
         return logits
 
@@ -128,7 +125,6 @@ class Slow(nn.Module):
         self.dropout, self.head = nn.Dropout(0.5), nn.Linear(inputs, classes)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         features = self.stages(self.stem(clips)).mean((2, 3, 4))
         logits: Tensor = self.head(self.dropout(features))
         return logits
@@ -148,7 +144,6 @@ class _Shifted(nn.Module):
         self._clip = [clip]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the convolution makes of the shifted channels."""
         shifted: Tensor = self.convolution(shifted_in_time(x, self._clip[0].frames))
         return shifted
 
@@ -210,7 +205,6 @@ class _Excited(nn.Module):
         self.down, self.up = nn.Conv3d(width, squeezed, 1), nn.Conv3d(squeezed, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x, weighed."""
         share: Tensor = self.up(F.relu(self.down(x.mean((2, 3, 4), keepdim=True)))).sigmoid()
         return x * share
 
@@ -232,7 +226,6 @@ class _Block(nn.Module):
             self.past = nn.Sequential(own, nn.BatchNorm3d(outputs)) if inputs != outputs else own
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the block makes of x."""
         y = self.c(F.silu(self.b(F.relu(self.a(x)))))
         return F.relu(self.past(x) + y)
 
@@ -260,7 +253,6 @@ class X3D(nn.Module):
         self.dropout, self.head = nn.Dropout(0.5), nn.Linear(_HEAD, classes)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         features = self.last(self.blocks(self.stem(clips))).mean((2, 3, 4), keepdim=True)
         logits: Tensor = self.head(self.dropout(F.relu(self.wide(features)).flatten(1)))
         return logits

@@ -69,7 +69,6 @@ class ImageClassifier(nn.Module):
         self.backbone, self.head = backbone, nn.Linear(width, classes)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         logits: Tensor = self.head(self.backbone(pictures))
         return logits
 
@@ -160,7 +159,6 @@ class GramNet(nn.Module):
         self.head = nn.Linear(widths[-1] + WIDTH * len(self.blocks), classes)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         levels = self.features(pictures)
         textures = [block(level) for block, level in zip(self.blocks, levels, strict=False)]
         logits: Tensor = self.head(torch.cat([levels[-1].mean((2, 3)), *textures], 1))

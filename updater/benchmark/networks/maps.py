@@ -32,7 +32,6 @@ class MapNetwork(nn.Module):
         self.decode, self.head = decode, nn.Linear(width, 2)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Return both kinds of logits."""
         deepest, cells = self.decode(pictures)
         return torch.cat([self.head(deepest.mean((2, 3))), cells.flatten(1)], 1)
 

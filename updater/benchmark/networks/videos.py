@@ -33,7 +33,6 @@ class Frames(nn.Module):
         self.backbone, self.head = backbone, nn.Linear(width, classes)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         frames: Tensor = self.head(self.backbone(clips.transpose(1, 2).flatten(0, 1)))
         return frames.view(len(clips), clips.shape[2], -1).mean(1)
 
@@ -47,7 +46,6 @@ class Recurrent(nn.Module):
         self.lstm, self.head = nn.LSTM(width, HIDDEN, batch_first=True), nn.Linear(HIDDEN, classes)
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return the logits of the classes."""
         features: Tensor = self.backbone(clips.transpose(1, 2).flatten(0, 1))
         logits: Tensor = self.head(self.lstm(features.view(len(clips), clips.shape[2], -1))[0])
         return logits if self.training else logits[:, -1]
@@ -106,7 +104,6 @@ def check(name: str, offered: Sequence[str] = (*FORGERYNETS, *DEEPERFORENSICS)) 
 
 
 def sampling_of(name: str) -> Sampling:
-    """Return which frames a network is published to see."""
     kind, _, backbone = name.partition(":")
     usual = _SAMPLINGS.get(kind, Sampling())
     return Sampling(usual.frames, usual.stride, usual.segments, 299) if "xception" in backbone else usual

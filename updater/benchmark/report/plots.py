@@ -212,7 +212,6 @@ def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def svg(figure: Figure) -> str:
-    """The text of a plot."""
     out = io.StringIO()
     # Letters as shapes: no font of the reader's machine. No date, fixed ids: the same picture, the same text.
     with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": "forgewatch"}):

@@ -99,7 +99,7 @@ def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
         yield plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."
         yield plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."
     if rejection := [s for of in scores for s in of.values() if len(s.known) and len(s.unknown)]:
-        yield plots.roc(rejection), "Rejection of what was never trained on; the line is at 5 %."
+        yield plots.roc(rejection), "Rejection of untrained families; the line is at 5 %."
         yield plots.energy_histograms(rejection), "Energy and the gate's score of known and unknown."
     trained = outcomes[0].about.get("by_distortion_trained_on")
     by_level: dict[str, dict[str, Figures]] = {}

@@ -71,7 +71,7 @@ class WithinSource(BaseModel):
     own_energy_auc: Number = None
 
 
-class Power(BaseModel):
+class PowerShare(BaseModel):
     """Which share of a family's fakes would not be called real, had no release seen the family."""
 
     model_config = _EXACT
@@ -118,7 +118,7 @@ class Figures(BaseModel):
     # what rejection would reach without looking at forgery.
     lone_source_auc: Number = None
     # Of a family never seen, the share not called real.
-    power: Power = Power()
+    power: PowerShare = PowerShare()
     # Of the outlier sets each on its own, the mean over all, over the near ones and over the far (OpenCIL).
     each_set: Unseen = Unseen()
     near: Unseen = Unseen()

@@ -57,7 +57,6 @@ class Run(BaseModel):
 
     @property
     def figures(self) -> Figures:
-        """The figures of a stream by their names."""
         return Figures.of({name: value.value for name, value in self.outcome.figures.items()})
 
 

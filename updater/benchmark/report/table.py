@@ -95,7 +95,7 @@ def grids(runs: Sequence[Run]) -> list[TextGrid]:
         made.append(_matrix(runs))
     if len(whole["rejection"]) > 1:
         rows = {(score,): _rejection_of(whole, score) for score in whole["rejection"]}
-        made.append(_grid("rejection of what was never trained on, by score", ("score",), rows, _REJECTION))
+        made.append(_grid("rejection of untrained families, by score", ("score",), rows, _REJECTION))
     if sets := whole["outlier_sets"]:
         rows = {(score, name): of for score, by_set in sets.items() for name, of in by_set.items()}
         columns = {"auc": "AUC", "fpr95": "FPR95 (pos. known)", "ap": "AP"}

@@ -42,7 +42,6 @@ class ForgeryFamily:
     forge_where: Callable[[np.random.Generator, Picture], Forged]
 
     def forge(self, rng: np.random.Generator, picture: Picture) -> Picture:
-        """Return the forged picture alone."""
         return self.forge_where(rng, picture).picture
 
 

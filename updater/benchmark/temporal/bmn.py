@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from detector.features.cell_traces import CELL_WIDTH
 from detector.model.scanner import CLIPPED_AT, median
 from detector.second_pass.scan_look import soft_nms
-from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
+from updater.benchmark.temporal.method import Localization, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
 from updater.scan.training import tiou
 from updater.training.fit import Descent, by_schedule, fit, in_epochs
@@ -50,7 +50,6 @@ class Rescaling:
         self.channels = rows.shape[1]
 
     def grid(self, clip: ScannedClip) -> Grid:
-        """Bring a clip and its truth onto the grid."""
         return Grid(self.features(clip.features), clip.segments / len(clip.features))
 
     def features(self, raw: NDArray[np.float32]) -> Tensor:
@@ -154,7 +153,6 @@ class BoundaryMatching(nn.Module):
         )
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return maps, and edges."""
         base = self.base(features)
         sampled = self.reduce(base) @ sampling()
         along = sampled.unflatten(2, (_SAMPLES, _BINS, _BINS))
@@ -215,12 +213,12 @@ def bmn(
         )
     network.eval()
 
-    def localize(raw: NDArray[np.float32]) -> Answer:
+    def localize(raw: NDArray[np.float32]) -> Localization:
         with torch.inference_mode():
             maps, edge_scores = network(rescaling.features(raw)[None])
         segments = proposals(maps[0].double().numpy(), edge_scores[0].double().numpy())
         kept = soft_nms(segments, _ALPHA, _BOUNDS) * [len(raw), len(raw), 1]
-        return Answer(by_segments(kept, len(raw)), kept)
+        return Localization(by_segments(kept, len(raw)), kept)
 
     return localize
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from detector.second_pass.scan_look import Segments, soft_nms
 from updater.benchmark.temporal.bmn import POINTS, Grid, Rescaling, bce, peaks, usable, within
-from updater.benchmark.temporal.method import Answer, Localizer, Progress, by_segments
+from updater.benchmark.temporal.method import Localization, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
 from updater.scan.training import tiou
 from updater.training.fit import Descent, by_schedule, fit, in_epochs
@@ -45,7 +45,6 @@ class Boundaries(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return the three curves."""
         return torch.sigmoid(0.01 * self.layers(features))
 
 
@@ -59,7 +58,6 @@ class PEM(nn.Module):
         )
 
     def forward(self, proposals: Tensor) -> Tensor:
-        """Return the IoU that is expected."""
         return torch.sigmoid(0.1 * self.layers(proposals))[:, 0]
 
 
@@ -76,14 +74,14 @@ def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localize
     boundaries.eval()
     judge.eval()
 
-    def localize(features: NDArray[np.float32]) -> Answer:
+    def localize(features: NDArray[np.float32]) -> Localization:
         curves = _curves(boundaries, rescaling.features(features))
         segments = _proposals(curves)
         with torch.inference_mode():
             judged = judge(torch.from_numpy(_segment_features(curves[0], segments))).double().numpy()
         segments[:, 2] *= judged
         kept = soft_nms(segments, _ALPHA, _BOUNDS) * [len(features), len(features), 1]
-        return Answer(by_segments(kept, len(features)), kept)
+        return Localization(by_segments(kept, len(features)), kept)
 
     return localize
 

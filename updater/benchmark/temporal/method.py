@@ -18,7 +18,7 @@ from updater.scan.training import Overlaps, ap_at, checked_segments, overlaps, r
 
 
 @dataclass(frozen=True)
-class Answer:
+class Localization:
     """What is said of one clip of T frames."""
 
     frame_scores: NDArray[np.float64]
@@ -27,7 +27,7 @@ class Answer:
     """[n, 3] of (first, end, score), half open, in frames; at most ten, the best first"""
 
 
-Localizer = Callable[[NDArray[np.float32]], Answer]
+Localizer = Callable[[NDArray[np.float32]], Localization]
 """Takes the raw features of a clip's frames, [T, F]."""
 
 Progress = Callable[[int, int], None]

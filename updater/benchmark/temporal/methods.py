@@ -24,7 +24,7 @@ from detector.model.scanner import CLIPPED_AT
 from detector.second_pass.scan_look import MOST, Segments, runs, stretches
 from updater.benchmark.temporal.bmn import SMALL, bmn
 from updater.benchmark.temporal.bsn import bsn
-from updater.benchmark.temporal.method import Answer, Localizer, Method, Progress
+from updater.benchmark.temporal.method import Localization, Localizer, Method, Progress
 from updater.scan.clips import ScannedClip
 from updater.scan.training import train_scanner
 from updater.training.fit import Descent, fit, in_epochs
@@ -34,10 +34,10 @@ def convolutions(clips: Sequence[ScannedClip], seed: int, progress: Progress) ->
     """Train the head over time; see `updater.benchmark.temporal.method.Method`."""
     scanner = train_scanner(clips, seed, progress=progress)
 
-    def localize(features: NDArray[np.float32]) -> Answer:
+    def localize(features: NDArray[np.float32]) -> Localization:
         with torch.inference_mode():
             scores = scanner(torch.from_numpy(features))["frame_score"].double().numpy()
-        return Answer(scores, stretches(scores))
+        return Localization(scores, stretches(scores))
 
     return localize
 
@@ -52,7 +52,7 @@ _EPOCHS, _BATCH, _RATE, _DECAY = 20, 256, 1e-3, 1e-2
 def frames(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localizer:
     """Train the classifier of frames; see `updater.benchmark.temporal.method.Method`."""
     rows = torch.from_numpy(np.concatenate([clip.features[:, :-CELL_WIDTH] for clip in clips]))
-    truth = torch.from_numpy(np.concatenate([clip.forged for clip in clips])).float()
+    truth = torch.from_numpy(np.concatenate([clip.is_forged for clip in clips])).float()
     if not 0 < float(truth.mean()) < 1:
         raise ValueError("training needs forged frames and others")
     mean, deviation = rows.mean(0), rows.std(0).clamp_min(1e-6)
@@ -76,11 +76,11 @@ def frames(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Local
         )
     network.eval()
 
-    def localize(features: NDArray[np.float32]) -> Answer:
+    def localize(features: NDArray[np.float32]) -> Localization:
         with torch.inference_mode():
             logits = network(standard(torch.from_numpy(features[:, :-CELL_WIDTH])))[:, 0]
         scores = logits.sigmoid().double().numpy()
-        return Answer(scores, segments_of(scores))
+        return Localization(scores, segments_of(scores))
 
     return localize
 

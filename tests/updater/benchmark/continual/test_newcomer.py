@@ -22,7 +22,7 @@ from updater.benchmark.report.outcome import Value
 from updater.benchmark.report.report import report_json, report_markdown, report_page
 from updater.benchmark.report.results import (
     Figures,
-    Power,
+    PowerShare,
     RejectionScores,
     Unseen,
     WithinSource,
@@ -208,7 +208,7 @@ def run(seed: int, power: float) -> Run:
     within = WithinSource(auc=0.6 + seed / 10, caught_at_5=0.2)
     return make_run(
         seed,
-        Figures(within_source=within, lone_source_auc=0.8, power=Power(share=power, low=0, high=1)),
+        Figures(within_source=within, lone_source_auc=0.8, power=PowerShare(share=power, low=0, high=1)),
         rejection_within_source={"fused": values(within)},
         drawn={"power.share": tuple(np.linspace(power - 0.1, power + 0.1, 1001))},
     )
@@ -242,7 +242,7 @@ def test_the_report_has_each_family_and_how_far_families_lie_apart():
 
 def test_a_run_without_families_left_out_has_none_of_them():
     told = json.loads(report_json([make_run(0, Figures())]))
-    assert told["power"] == Power().model_dump()
+    assert told["power"] == PowerShare().model_dump()
     assert told["within_source"] == WithinSource().model_dump()
 
 
