@@ -41,12 +41,3 @@ class AnnotationRequest(BaseModel):
         ]
     ] = Field(max_length=100_000, description="exemplar, family, annotator")
     dry: bool = Field(False, description="change nothing; answer as if it were done")
-
-
-class AnnotationsTaken(BaseModel):
-    """What became of annotations."""
-
-    labels: list[tuple[str, str, int]] = Field(description="annotator, family and number of each new label")
-    labelled: int
-    already: int = Field(description="exemplars that were called the same")
-    left_out: list[str] = Field(description="a line on each that was not labelled")

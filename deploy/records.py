@@ -1,17 +1,20 @@
 """What the API takes and answers. Light: every client imports it."""
 
-from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Self
 
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
-from deploy.cluster_records import Version
 from deploy.release_records import Because, LedgerEntry, Release
 from memory.estimate.records import Accuracy
-from memory.records import SameBytes, Shelf
+from memory.records import Exemplar, SameBytes, Shelf
 from updater.records import Power, UpdateRun
+
+Version = Annotated[
+    str | None,
+    Field(max_length=40, description="the version of the cluster that you saw; without it, the current one"),
+]
 
 
 class RecordEntry(BaseModel):
@@ -76,19 +79,6 @@ class LabelDone(BaseModel):
     contradicted: list[str] = Field([], description="a line where near-duplicates are called otherwise")
 
 
-class LabelEntry(BaseModel):
-    """One line of the labels' history; what is null for an undo."""
-
-    label: int
-    at: datetime
-    actor: str
-    what: str | None
-    undoes: int | None
-    undone_by: int | None
-    exemplars: int
-    looked_at: int | None = Field(None, description="of these, how many were shown; null where not known")
-
-
 class PartitionLag(BaseModel):
     """How many offsets of one partition a group has not read yet."""
 
@@ -149,37 +139,37 @@ class Status(BaseModel):
     processes: list[ProcessHealth]
 
 
+class ClusterDetail(BaseModel):
+    """A cluster's members that still wait, the most typical first."""
+
+    id: str
+    members: list[Exemplar]
+
+
+class SplitRequest(BaseModel):
+    """Which members of a cluster become one of their own."""
+
+    ids: list[str] = Field(min_length=1, max_length=100_000)
+    version: Version = None
+
+
+class ClusterSeen(BaseModel):
+    """A cluster in the state that was seen."""
+
+    cluster: str
+    version: Version = None
+
+
+class MergeRequest(BaseModel):
+    """Which clusters become one."""
+
+    clusters: list[ClusterSeen] = Field(min_length=2, max_length=1000)
+
+
 class MediaDigests(BaseModel):
     """Media by the SHA-256 of its bytes, hexadecimal."""
 
     digests: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = Field(max_length=1000)
-
-
-class SkippedFile(BaseModel):
-    """A file that was not imported: its path below the folder, and why, in one line."""
-
-    path: str
-    reason: str
-
-
-class ImportDone(BaseModel):
-    """What an import did."""
-
-    new: dict[str, int] = Field({}, description="files that the memory did not hold, by class")
-    already: int = Field(0, description="files that the memory held before, called the same")
-    skipped: list[SkippedFile] = []
-    labels: dict[str, int] = Field({}, description="by class, the label whose undo takes it back")
-    contradicted: list[str] = Field([], description="lines on near-duplicates that are called otherwise")
-
-    def __add__(self, other: "ImportDone") -> "ImportDone":
-        """Both together, as one."""
-        return ImportDone(
-            new=dict(Counter(self.new) + Counter(other.new)),
-            already=self.already + other.already,
-            skipped=[*self.skipped, *other.skipped],
-            labels=self.labels | other.labels,
-            contradicted=[*self.contradicted, *other.contradicted],
-        )
 
 
 class AccuracyReport(BaseModel):
@@ -192,31 +182,11 @@ class AccuracyReport(BaseModel):
     )
 
 
-class AuditItem(BaseModel):
-    """A verdict that was drawn for the audit and waits; what it says is told once it is labelled."""
-
-    id: str = Field(description="topic-partition-offset of the item")
-    source: str
-    at: AwareDatetime
-    media_digest: str = Field(description="SHA-256 of the media")
-
-
 class AuditLabel(BaseModel):
     """What a person says of an audited item."""
 
     id: str = Field(min_length=1, max_length=300)
     label: str = Field(max_length=64, description="real, a family, or cannot-say")
-
-
-class AuditDone(BaseModel):
-    """An audited verdict, and what it had said."""
-
-    id: str
-    release: str
-    called: str = Field(description="the verdict's label: real, or a family")
-    probability: float = Field(description="that it is right, as the release has it")
-    label: str
-    instead_of: str | None = Field(None, description="the label that this one replaced")
 
 
 class PurgePreview(BaseModel):
@@ -248,14 +218,6 @@ class PurgeDone(BaseModel):
     purged: int = Field(description="exemplars that were emptied")
     left: int = Field(description="exemplars that wait for the next request")
     stopped: list[int] = Field(description="updates that ended")
-
-
-class BlockedEntry(BaseModel):
-    """A source that is no longer remembered."""
-
-    source: str
-    at: AwareDatetime
-    actor: str
 
 
 class UnblockRequest(BaseModel):

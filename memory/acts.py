@@ -8,12 +8,12 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from memory.rows import now_ms
+from memory.rows import now_ms, utc_time
 from memory.schema import acts
 
 MEMORY = "memory"
@@ -56,13 +56,7 @@ def acts_after(connection: Connection, id_: int, limit: int) -> list[MemoryAct]:
     query = select(acts).where(acts.c.id > id_).order_by(acts.c.id).limit(limit)
     return [
         MemoryAct(
-            row.id,
-            row.uid,
-            datetime.fromtimestamp(row.at_ms / 1000, UTC),
-            row.actor,
-            row.action,
-            row.subject,
-            json.loads(row.details),
+            row.id, row.uid, utc_time(row.at_ms), row.actor, row.action, row.subject, json.loads(row.details)
         )
         for row in connection.execute(query)
     ]

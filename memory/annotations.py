@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from memory import acts
 from memory.labels import extend_label, open_label
+from memory.records import AnnotationsTaken
 from memory.rows import exemplars_of, media_of
 from memory.store import Store
 
@@ -19,29 +20,17 @@ class Annotation:
     annotator: str
 
 
-@dataclass
-class AnnotationOutcome:
-    """What became of annotations. labels are the numbers of new labels, by annotator and what.
-
-    already: exemplars that are called the same. left_out: a line on each that was not labelled.
-    """
-
-    labels: dict[tuple[str, str], int] = field(default_factory=dict)
-    labelled: int = 0
-    already: int = 0
-    left_out: list[str] = field(default_factory=list)
-
-
 def take(
     store: Store, annotations: Sequence[Annotation], importer: str, *, dry: bool = False
-) -> AnnotationOutcome:
+) -> AnnotationsTaken:
     """Label what waits as its annotators called it, one label for each of them and class; all or nothing.
 
     The importer gives the labels; the annotator stands beside each on record: nobody proved who it was.
     What bears a label stays as it is, so that twice is once, and a person's word here counts. At most one
     annotation an exemplar. dry: change nothing; return the same. Raises LabelError, StoreUnavailableError.
     """
-    done, wanted = AnnotationOutcome(), {mark.exemplar: mark for mark in annotations}
+    done = AnnotationsTaken(labels=[], labelled=0, already=0, left_out=[])
+    wanted = {mark.exemplar: mark for mark in annotations}
     by_label: dict[tuple[str, str], list[str]] = defaultdict(list)
     with store.write() as connection:
         known = media_of(connection, list(wanted))
@@ -65,5 +54,5 @@ def take(
             extend_label(connection, number, ids)
             details = {"label": number, "what": family, "annotator_claimed": annotator, **acts.as_fields(ids)}
             acts.append(connection, importer, "import label", f"label {number}", details)
-            done.labels[annotator, family] = number
+            done.labels.append((annotator, family, number))
     return done

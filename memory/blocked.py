@@ -4,28 +4,18 @@ That is no defence against a producer, who may take another name.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from sqlalchemy import Connection, delete, insert, select
 
 from memory import acts
-from memory.rows import batches, now_ms
+from memory.records import BlockedEntry
+from memory.rows import batches, now_ms, utc_time
 from memory.schema import blocked, digest_of_source
 from memory.store import ExemplarMemoryError
 
 
 class SourceBlockedError(ExemplarMemoryError):
     """Fatal for the request: the source is blocked, or is not where it should be."""
-
-
-@dataclass(frozen=True)
-class BlockedSource:
-    """Who blocked which source when."""
-
-    source: str
-    at: datetime
-    actor: str
 
 
 def block(connection: Connection, source: str, actor: str) -> None:
@@ -52,7 +42,7 @@ def blocked_among(connection: Connection, sources: Iterable[str]) -> set[str]:
     return names
 
 
-def list_blocked(connection: Connection) -> list[BlockedSource]:
+def list_blocked(connection: Connection) -> list[BlockedEntry]:
     """Return every blocked source, the newest first."""
     rows = connection.execute(select(blocked).order_by(blocked.c.at_ms.desc(), blocked.c.digest))
-    return [BlockedSource(r.source, datetime.fromtimestamp(r.at_ms / 1000, UTC), r.actor) for r in rows]
+    return [BlockedEntry(**row._mapping, at=utc_time(row.at_ms)) for row in rows]

@@ -1,10 +1,9 @@
 """Labelled files enter the memory, some at a time: first decoded and measured, then written."""
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -23,6 +22,7 @@ from memory.crops.scans import Measure, RealVideo, is_scanned, measure_features,
 from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, conflict, extend_label, open_label, place, reopen_label
+from memory.records import ImportDone, SkippedFile
 from memory.rows import batches, exemplars_of, media_of
 from memory.schema import exemplars
 from memory.store import Store
@@ -37,32 +37,11 @@ class LabelledFile:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A file that was not imported: its path below the folder, and why, in one line."""
-
-    path: str
-    reason: str
-
-
-@dataclass
-class Imported:
-    """What an import did. new counts by class; already counts files that the memory held before."""
-
-    new: Counter[str] = field(default_factory=Counter)
-    already: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
-    labels: dict[str, int] = field(default_factory=dict)
-    """the label of each class, which undoes this import's part of it"""
-    contradicted: list[str] = field(default_factory=list)
-    """a line a class whose files are near-duplicates of media that is called another"""
-
-
-@dataclass(frozen=True)
 class Prepared:
     """Files that were decoded and measured: rows to be, by their ids, each with its path and class."""
 
     arrivals: Mapping[str, tuple[str, str, Arrival]]
-    done: Imported
+    done: ImportDone
 
 
 def labels_of_media(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
@@ -102,7 +81,7 @@ def prepare(
 
     Raises StoreUnavailableError or SandboxUnavailableError.
     """
-    done = Imported()
+    done = ImportDone()
     digests = [hashlib.sha256(file.data).hexdigest() for file in files]
     with store.read() as connection:
         known = labels_of_media(connection, sorted(set(digests)))
@@ -112,10 +91,10 @@ def prepare(
         try:
             family, group = place(file.path)
         except LabelError as error:
-            done.skipped.append(Skipped(file.path, str(error)))
+            _skip(done, file.path, str(error))
             continue
         if len(file.data) > max_file_bytes:
-            done.skipped.append(Skipped(file.path, f"too_large: more than {max_file_bytes} bytes"))
+            _skip(done, file.path, f"too_large: more than {max_file_bytes} bytes")
         elif digest in known:
             _note_known(done, file.path, conflict(family, known[digest], _id(digest)))
         elif digest in decoding:
@@ -123,7 +102,7 @@ def prepare(
             why = None if called == family else f"the same bytes are imported as {called}, from {first.path}"
             _note_known(done, file.path, why and f"{why}: leave one of the two out")
         elif digest in streamed and (why := conflict(family, *streamed[digest])) is not None:
-            done.skipped.append(Skipped(file.path, why))
+            _skip(done, file.path, why)
         else:
             decoding[digest] = file, family, group, sandbox.submit(file.data, plan)
     decoded: dict[str, Decoded] = {}
@@ -131,7 +110,7 @@ def prepare(
         try:
             decoded[digest] = future.result()
         except DecodeError as error:
-            done.skipped.append(Skipped(file.path, f"{error.reason}: {error}"))
+            _skip(done, file.path, f"{error.reason}: {error}")
     scanned = [is_scanned(decoding[digest][1], item) for digest, item in decoded.items()]
     rows = dict(zip(decoded, measure_features(list(decoded.values()), measure, scanned), strict=True))
     videos = {
@@ -147,7 +126,7 @@ def prepare(
         try:
             arrival = check(_arrival(digest, source, group, item, row, frames.get(digest)))
         except UnfitItemError as error:
-            done.skipped.append(Skipped(file.path, str(error)))
+            _skip(done, file.path, str(error))
         else:
             arrivals[arrival.id] = file.path, family, arrival
     return Prepared(arrivals, done)
@@ -161,7 +140,7 @@ def write(
     *,
     actor: str,
     labels: Mapping[str, int],
-) -> Imported:
+) -> ImportDone:
     """Remember and label what was prepared, as one transaction: all of it or nothing.
 
     A file's id is its content's: to import again, after an interruption too, adds only what is
@@ -197,7 +176,7 @@ def write(
         others = arrivals.keys() - set(remembered.new)
         taken = labels_of_media(connection, [arrivals[item][2].media_digest for item in others])
     done.labels = {family: number for family, number in opened.items() if family in by_family}
-    done.new.update({family: len(ids) for family, ids in by_family.items()})
+    done.new = {family: len(ids) for family, ids in by_family.items()}
     for item in others:
         path, family, arrival = arrivals[item]
         _note_known(done, path, conflict(family, taken[arrival.media_digest], arrival.id))
@@ -231,11 +210,15 @@ def _arrival(
     )
 
 
-def _note_known(done: Imported, path: str, why: str | None) -> None:
+def _note_known(done: ImportDone, path: str, why: str | None) -> None:
     if why is None:
         done.already += 1
     else:
-        done.skipped.append(Skipped(path, why))
+        _skip(done, path, why)
+
+
+def _skip(done: ImportDone, path: str, reason: str) -> None:
+    done.skipped.append(SkippedFile(path=path, reason=reason))
 
 
 def _id(digest: str) -> str:

@@ -2,14 +2,23 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from memory import acts
 from memory.contradictions import in_words, same_bytes
-from memory.records import IGNORE, REAL, Exemplar, LabelledCount, SameBytes, Split, shelf_of, split_of
-from memory.rows import exemplars_of, now_ms
+from memory.records import (
+    IGNORE,
+    REAL,
+    Exemplar,
+    LabelEntry,
+    LabelledCount,
+    SameBytes,
+    Split,
+    shelf_of,
+    split_of,
+)
+from memory.rows import exemplars_of, now_ms, utc_time
 from memory.schema import exemplars, labelled, labels
 from memory.store import ExemplarMemoryError, Store
 
@@ -24,23 +33,6 @@ _LONGEST_PATH = 1000
 
 class LabelError(ExemplarMemoryError):
     """Fatal for the request: the label cannot be given or undone as asked; the text says why."""
-
-
-@dataclass(frozen=True)
-class LabelRecord:
-    """One line of the history. what is None for an undo; undone_by is the label that undid this one.
-
-    looked_at counts the exemplars that its giver saw, None where that is not known.
-    """
-
-    id: int
-    at_ms: int
-    actor: str
-    what: str | None
-    undoes: int | None
-    undone_by: int | None
-    exemplars: int
-    looked_at: int | None
 
 
 def checked_name(what: str) -> str:
@@ -174,7 +166,7 @@ def undo(store: Store, number: int, actor: str) -> int:
     return undoing
 
 
-def history(store: Store) -> list[LabelRecord]:
+def history(store: Store) -> list[LabelEntry]:
     """Return every label and undo, the newest first. Raises StoreUnavailableError."""
     undoing = labels.alias("undoing")
     held = select(labelled.c.label, func.count().label("n")).group_by(labelled.c.label).subquery()
@@ -185,7 +177,10 @@ def history(store: Store) -> list[LabelRecord]:
         .order_by(labels.c.id.desc())
     )
     with store.read() as connection:
-        return [LabelRecord(**row._mapping) for row in connection.execute(query)]
+        return [
+            LabelEntry(**row._mapping, label=row.id, at=utc_time(row.at_ms))
+            for row in connection.execute(query)
+        ]
 
 
 def standing_labels(connection: Connection) -> dict[str, int]:

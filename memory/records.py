@@ -1,7 +1,9 @@
-"""The records that the memory owns: a remembered media item, on its shelf, and an alarm."""
+"""The records that the memory owns: a remembered media item, an alarm, a cluster, a label, an import."""
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -128,6 +130,141 @@ class DriftAlarm(Drift):
     """A drift that is on record."""
 
     id: int = Field(description="the alarm's number among this memory's of drift")
+
+
+class ClusterSummary(BaseModel):
+    """Unknowns that look alike and wait for a person."""
+
+    id: str
+    version: str = Field("", description="the version of its state; give it back with each change")
+    size: int
+    sources: int = Field(0, description="how many sources its items came from")
+    resembles: str | None = Field(description="the known class that explains them; null where none does")
+    medoid: str = Field(description="the most typical member that waits, by id")
+    spread: float | None = Field(description="root mean square distance from the medoid")
+    unclustered: bool = Field(description="the items that fit nowhere, of many kinds")
+    alarm: ShiftAlarm | None = Field(
+        None, description="items called real, of a source that has shifted, and the evidence; else null"
+    )
+    edit: int | None = Field(None, description="of a cluster that a person made: the edit's number")
+
+
+class ClusterView(ClusterSummary):
+    """A cluster with its members, the most typical first, then what joined it, in that order.
+
+    version tells its states apart for `members_at_version`.
+    """
+
+    members: tuple[str, ...]
+
+
+class Clustering(BaseModel):
+    """How fresh the list of clusters is."""
+
+    computed_at: AwareDatetime | None = Field(description="null before the memory has computed any")
+    newer: int = Field(description="unknowns that came since and are in no cluster yet")
+
+
+class ClusterMember(Exemplar):
+    """A member of a cluster, with what can be shown of it."""
+
+    crops: int = Field(description="crops that can be shown; 0 once they were purged")
+    has_map: bool = Field(description="whether its verdict has a map of where it is forged")
+    media_id: str | None = Field(None, exclude=True, description="the id of its event")
+
+
+class ClusterMembers(BaseModel):
+    """A page of a cluster's members that still wait."""
+
+    cluster: str
+    version: str = Field(description="the version of the cluster; give it back with each change")
+    size: int = Field(description="of all that wait")
+    offset: int
+    members: list[ClusterMember]
+
+
+class KnownNeighbour(BaseModel):
+    """A labelled exemplar that a cluster is near to."""
+
+    id: str
+    family: str = Field(description="real or a family")
+    distance: float = Field(description="root mean square over robustly scaled features, from the medoid")
+
+
+class EditDone(BaseModel):
+    """An edit of clusters that was put on record."""
+
+    edit: int = Field(description="its number, by which a split or a merge can be undone")
+    cluster: str = Field(description="the cluster that it made; of an undo, the one that is no more")
+    items: int
+
+
+class EditEntry(EditDone):
+    """One line of the edits' history; what is null for an undo."""
+
+    at: datetime
+    actor: str
+    what: Literal["split", "merge"] | None
+    taken_from: list[str] = Field(description="the clusters that its items were in")
+    undoes: int | None
+    undone_by: int | None
+
+
+class LabelEntry(BaseModel):
+    """One line of the labels' history; what is null for an undo."""
+
+    label: int
+    at: datetime
+    actor: str
+    what: str | None
+    undoes: int | None
+    undone_by: int | None
+    exemplars: int
+    looked_at: int | None = Field(None, description="of these, how many were shown; null where not known")
+
+
+class SkippedFile(BaseModel):
+    """A file that was not imported: its path below the folder, and why, in one line."""
+
+    path: str
+    reason: str
+
+
+class ImportDone(BaseModel):
+    """What an import did."""
+
+    new: dict[str, int] = Field({}, description="files that the memory did not hold, by class")
+    already: int = Field(0, description="files that the memory held before, called the same")
+    skipped: list[SkippedFile] = []
+    labels: dict[str, int] = Field({}, description="by class, the label whose undo takes it back")
+    contradicted: list[str] = Field([], description="lines on near-duplicates that are called otherwise")
+
+    def __add__(self, other: "ImportDone") -> "ImportDone":
+        """Both together, as one."""
+        return ImportDone(
+            new=dict(Counter(self.new) + Counter(other.new)),
+            already=self.already + other.already,
+            skipped=[*self.skipped, *other.skipped],
+            labels=self.labels | other.labels,
+            contradicted=[*self.contradicted, *other.contradicted],
+        )
+
+
+class BlockedEntry(BaseModel):
+    """A source that is no longer remembered."""
+
+    source: str
+    at: AwareDatetime
+    actor: str
+
+
+class AnnotationsTaken(BaseModel):
+    """What became of annotations."""
+
+    labels: list[tuple[str, str, int]] = Field(description="annotator, family and number of each new label")
+    labelled: int
+    already: int = Field(description="exemplars that were called the same")
+    left_out: list[str] = Field(description="a line on each that was not labelled")
 
 
 def split_of(group: str) -> Split:

@@ -273,9 +273,14 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def utc_time(at_ms: int) -> datetime:
+    """Return a moment, milliseconds since the epoch, in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
 def _exemplar(row: Any) -> Exemplar:
     values = dict(row._mapping)
-    received_at = datetime.fromtimestamp(values.pop("received_ms") / 1000, UTC)
+    received_at = utc_time(values.pop("received_ms"))
     return Exemplar.model_validate(values | {"received_at": received_at})
 
 

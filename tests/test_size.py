@@ -15,10 +15,10 @@ MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3630, 38),
     "detector": (5209, 54),
-    "memory": (5434, 65),
+    "memory": (5434, 64),
     "updater": (9243, 105),
     "updater/benchmark": (7580, 87),
-    "deploy": (14708, 159),
+    "deploy": (14552, 158),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""

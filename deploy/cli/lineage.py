@@ -15,7 +15,7 @@ from deploy.lineage.records import (
     SourceLineage,
     VerdictLineage,
 )
-from deploy.records import LabelEntry
+from memory.records import LabelEntry
 
 _SHOWN = 10
 _SPLITS = ("train", "calibration", "test")

@@ -24,9 +24,8 @@ from deploy.cli.output import (
 )
 from deploy.client.connection import ServerUnavailableError
 from deploy.client.http import Client
-from deploy.cluster_records import ClusterSummary
 from deploy.records import LabelRequest
-from memory.records import SameBytes, ShiftAlarm, Split, is_cluster_id
+from memory.records import ClusterSummary, SameBytes, ShiftAlarm, Split, is_cluster_id
 from updater.records import Outlook, UpdateRun
 
 SourceOption = Annotated[

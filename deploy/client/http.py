@@ -10,8 +10,7 @@ from pydantic import BaseModel
 
 from deploy.access.roles import TokenEntry, TokenMade, TokenRequest
 from deploy.client.connection import Connection, ServerRefusedError
-from deploy.cluster_records import ClusterDetail, Clustering, ClusterSummary
-from deploy.label_studio_records import AnnotationsTaken, LabelStudioProject
+from deploy.label_studio_records import LabelStudioProject
 from deploy.lineage.records import (
     ExemplarLineage,
     LabelLineage,
@@ -22,12 +21,8 @@ from deploy.lineage.records import (
 from deploy.notice_records import WebhookState
 from deploy.records import (
     AccuracyReport,
-    AuditDone,
-    AuditItem,
-    BlockedEntry,
-    ImportDone,
+    ClusterDetail,
     LabelDone,
-    LabelEntry,
     LabelRequest,
     PurgeDone,
     PurgePreview,
@@ -41,6 +36,8 @@ from deploy.rollout_records import Disagreement, RetractionView, RolloutView
 from deploy.settings import DeploySettings
 from detector.records import Rollout
 from detector.release.artifact import SIGNATURE
+from memory.estimate.records import AuditDone, AuditItem
+from memory.records import AnnotationsTaken, BlockedEntry, Clustering, ClusterSummary, ImportDone, LabelEntry
 from updater.records import Outlook, UpdateRun
 
 

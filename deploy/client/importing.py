@@ -10,8 +10,8 @@ import httpx
 
 from deploy.client.connection import ClientError, ServerRefusedError
 from deploy.client.http import Client
-from deploy.records import ImportDone, SkippedFile
 from memory.labels import LabelError, conflict, place
+from memory.records import ImportDone, SkippedFile
 
 _PART_FILES = 64
 _PART_BYTES = 2**25

@@ -7,13 +7,11 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TypedDict
 
 from sqlalchemy import func, select
 
 from deploy.lineage.records import ExemplarLineage, LabelLineage, Learner, SourceLineage, VerdictRef
-from deploy.records import LabelEntry
 from deploy.release_records import LedgerEntry, Release
 from deploy.releases.artifacts import ArtifactStore
 from deploy.releases.evidence import Evaluations, EvidenceError
@@ -21,8 +19,8 @@ from detector.release.artifact import MANIFEST, SNAPSHOT
 from detector.release.manifest import ArtifactError, read_manifest
 from ingest.settings import IngestSettings
 from memory.labels import history, labels_of
-from memory.records import Exemplar
-from memory.rows import UnknownExemplarError, exemplars_of
+from memory.records import Exemplar, LabelEntry
+from memory.rows import UnknownExemplarError, exemplars_of, utc_time
 from memory.schema import exemplars, labelled
 from memory.sources import is_of
 from memory.store import Store
@@ -96,7 +94,7 @@ class Ground:
         """Return a verdict in short."""
         return VerdictRef(
             id=f"{self.ingest.media_topic}-{place.item_partition}-{place.item_offset}",
-            at=datetime.fromtimestamp(place.at_ms / 1000, UTC),
+            at=utc_time(place.at_ms),
             label=place.label,
             source=place.source,
             release=place.release,
@@ -108,19 +106,7 @@ class Ground:
 
 def label_entries(store: Store) -> dict[int, LabelEntry]:
     """Return every label and undo by its number, the newest first. Raises StoreUnavailableError."""
-    return {
-        entry.id: LabelEntry(
-            label=entry.id,
-            at=datetime.fromtimestamp(entry.at_ms / 1000, UTC),
-            actor=entry.actor,
-            what=entry.what,
-            undoes=entry.undoes,
-            undone_by=entry.undone_by,
-            exemplars=entry.exemplars,
-            looked_at=entry.looked_at,
-        )
-        for entry in history(store)
-    }
+    return {entry.label: entry for entry in history(store)}
 
 
 ItemsIn = Callable[[Release, MadeOf], Mapping[str, int]]

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from deploy.records import LabelEntry
 from deploy.release_records import LedgerEntry, Release
 from detector.records import Neighbour, Verdict
-from memory.records import Exemplar
+from memory.records import Exemplar, LabelEntry
 from updater.evaluation_parts import Measure, SnapshotRow
 
 

@@ -15,15 +15,14 @@ from deploy.page.visit import show, visitor
 from deploy.server.clusters import MAX_LABEL_BYTES, MAX_MARKS, ClusterId, Mark, no_maps
 from deploy.server.pictures import View
 from deploy.server.services import Opened, Services
-from memory.clusters.edit_history import Edit, edit_history
-from memory.clusters.pages import Member, facts_of, members, order_members
+from memory.clusters.pages import facts_of, members, order_members
 from memory.clusters.review import cluster_in_list, freshness, label_cluster, list_clusters
 from memory.clusters.similarity import nearest_known
-from memory.clusters.views import ClusterView
+from memory.clusters.views import edit_history
 from memory.contradictions import same_bytes
 from memory.index.shared_index import IndexBusyError
-from memory.labels import LabelRecord, history, label, undo
-from memory.records import IGNORE, REAL, SameBytes
+from memory.labels import history, label, undo
+from memory.records import IGNORE, REAL, ClusterMember, ClusterView, EditEntry, LabelEntry, SameBytes
 from memory.rows import counts
 from memory.store import ExemplarMemoryError
 
@@ -162,21 +161,17 @@ def _near(services: Services, ids: Sequence[str]) -> list[dict[str, Any]] | None
         neighbours = nearest_known(services.memory, services.shared_index, ids, _NEAR)
     except IndexBusyError:
         return None
-    return [
-        {"id": known.id, "family": known.family, "distance": known.distance, "picture": picture_of(known.id)}
-        for known in neighbours
-    ]
+    return [{**dict(known), "picture": picture_of(known.id)} for known in found]
 
 
 def _acts(services: Services) -> dict[str, Any]:
     """The newest labels and edits, and which of them can be undone here: the newest that stands."""
-    done: list[tuple[str, LabelRecord | Edit]] = [
-        *(("undo", label) for label in history(services.memory)[:_ACTS]),
-        *(("undo edit", edit) for edit in edit_history(services.memory, _ACTS)),
+    done: list[tuple[str, int, LabelEntry | EditEntry]] = [
+        *(("undo", entry.label, entry) for entry in history(services.memory)[:_ACTS]),
+        *(("undo edit", entry.edit, entry) for entry in edit_history(services.memory, _ACTS)),
     ]
-    newest = sorted(done, key=lambda act: act[1].at_ms, reverse=True)
-    standing = (f"{undo} {entry.id}" for undo, entry in newest if entry.what and not entry.undone_by)
-    acts = [{"undo": undo, "entry": entry} for undo, entry in newest[:_ACTS]]
+    acts = sorted(done, key=lambda act: act[2].at, reverse=True)[:_ACTS]
+    standing = (f"{undo} {number}" for undo, number, entry in acts if entry.what and not entry.undone_by)
     return {"acts": acts, "to_undo": next(standing, None)}
 
 
@@ -185,15 +180,15 @@ def picture_of(exemplar: str, view: View = "pixels") -> str:
     return f"/exemplars/{quote(exemplar, safe='')}/picture.png?view={view}"
 
 
-def _tile(member: Member, view: View, twins: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    id_ = member.exemplar.id
+def _tile(member: ClusterMember, view: View, twins: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    id_ = member.id
     return {
         "id": id_,
         "twin": twins.get(id_),
         "name": file_name(member.media_id),
-        "source": member.exemplar.source,
+        "source": member.source,
         "short": id_.removeprefix("forgewatch."),
-        "score": member.exemplar.unknown_score,
+        "score": member.unknown_score,
         # What has no map is shown as it is.
         "picture": picture_of(id_, "pixels" if view == "map" and not member.has_map else view),
     }

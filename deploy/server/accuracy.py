@@ -2,8 +2,6 @@
 
 import time
 from contextlib import suppress
-from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated
 
 import structlog
@@ -11,14 +9,14 @@ from fastapi import APIRouter, HTTPException, Query
 
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.records import AccuracyReport, AuditDone, AuditItem, AuditLabel
+from deploy.records import AccuracyReport, AuditLabel
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.standing import replay
 from deploy.server.services import Opened
 from memory.estimate.accuracy import accuracy
 from memory.estimate.audits import label_audit, waiting
-from memory.estimate.records import KEPT_DAYS
+from memory.estimate.records import KEPT_DAYS, AuditDone, AuditItem
 from updater.records import Power
 
 log = structlog.get_logger()
@@ -51,15 +49,7 @@ def get_accuracy(services: Opened, release: Digest = None, days: Days = 7) -> Ac
 def list_audits(services: Opened, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> list[AuditItem]:
     """The drawn verdicts that wait for a label, the oldest first. What they say is not told."""
     with services.memory.read() as connection:
-        return [
-            AuditItem(
-                id=entry.id,
-                source=entry.source,
-                at=datetime.fromtimestamp(entry.at_ms / 1000, UTC),
-                media_digest=entry.media_digest,
-            )
-            for entry in waiting(connection, limit)
-        ]
+        return waiting(connection, limit)
 
 
 @router.post("/audits", status_code=201, openapi_extra=least("reviewer"))
@@ -70,4 +60,4 @@ def audit(services: Opened, actor: Actor, body: AuditLabel) -> AuditDone:
     """
     done = label_audit(services.memory, body.id, body.label, actor)
     log.info("audited", item=done.id, label=done.label, actor=actor)
-    return AuditDone(**asdict(done))
+    return done

@@ -1,8 +1,7 @@
 """The API's part about clusters: the list, their members in pages and pictures, split, merge, undo."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Annotated
 
 import structlog
@@ -12,18 +11,7 @@ from pydantic import StringConstraints
 
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.cluster_records import (
-    ClusterDetail,
-    Clustering,
-    ClusterMember,
-    ClusterMembers,
-    ClusterSummary,
-    EditDone,
-    EditEntry,
-    KnownNeighbour,
-    MergeRequest,
-    SplitRequest,
-)
+from deploy.records import ClusterDetail, MergeRequest, SplitRequest
 from deploy.releases.artifacts import StoreError
 from deploy.releases.evidence import EvidenceError
 from deploy.releases.standing import replay
@@ -32,11 +20,11 @@ from deploy.server.services import Opened, Services
 from detector.records import Verdict
 from detector.release.artifact import version_of
 from detector.release.crop_graphs import map_problem
-from memory.clusters.edit_history import edit_history
-from memory.clusters.pages import Member, MemberPage, Order, members, page_of, views_of
+from memory.clusters.pages import Order, page_in_order, page_of, views_of
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
 from memory.clusters.similarity import nearest_known
-from memory.clusters.views import load_cluster
+from memory.clusters.views import edit_history, load_cluster
+from memory.records import Clustering, ClusterMembers, ClusterSummary, EditDone, EditEntry, KnownNeighbour
 
 log = structlog.get_logger()
 router = APIRouter(tags=["clusters"], route_class=GuardedRoute)
@@ -59,34 +47,19 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="most members of the pag
 
 
 @router.get("/clusters", openapi_extra=least("viewer"))
-def get_clusters(services: Opened) -> list[ClusterSummary]:
+def get_clusters(services: Opened) -> Sequence[ClusterSummary]:
     """The clusters of unknowns that wait, as the memory last computed them; `/clustering` says when.
 
     Suspects of alarms come first, then what people made. What a computed id shows stays that for a day after
     it left the list, so that a label means what its giver saw.
     """
-    return [
-        ClusterSummary(
-            id=cluster.id,
-            version=cluster.version,
-            size=len(cluster.members),
-            sources=cluster.sources,
-            resembles=cluster.resembles,
-            medoid=cluster.members[0],
-            spread=cluster.spread,
-            unclustered=cluster.unclustered,
-            alarm=cluster.alarm,
-            edit=cluster.edit,
-        )
-        for cluster in list_clusters(services.memory)
-    ]
+    return list_clusters(services.memory)
 
 
 @router.get("/clustering", openapi_extra=least("viewer"))
 def get_clustering(services: Opened) -> Clustering:
     """How fresh the list of clusters is."""
-    fresh = freshness(services.memory)
-    return Clustering(computed_at=fresh.computed_at, newer=fresh.newer)
+    return freshness(services.memory)
 
 
 @router.get("/clusters/{cluster}", openapi_extra=least("viewer"))
@@ -105,7 +78,7 @@ def get_members(
     limit: Limit = 48,
 ) -> ClusterMembers:
     """A page of a cluster's members that still wait, with what can be shown of each."""
-    return _members(page_of(services.memory, cluster, order, offset, limit, seed), offset)
+    return page_of(services.memory, cluster, order, offset, limit, seed)
 
 
 @router.get("/clusters/{cluster}/alike", openapi_extra=least("viewer"))
@@ -122,8 +95,7 @@ def get_alike(
         view = load_cluster(connection, cluster)
     ids = alike(services.memory, services.shared_index, view.members, to)
     with services.memory.read() as connection:
-        page = MemberPage(view, members(connection, ids[offset : offset + limit]))
-    return _members(page, offset)
+        return page_in_order(connection, found, ids, offset, limit)
 
 
 @router.get("/clusters/{cluster}/nearest", openapi_extra=least("viewer"))
@@ -136,8 +108,7 @@ def get_nearest(
     """
     with services.memory.read() as connection:
         waiting = load_cluster(connection, cluster).members
-    near = nearest_known(services.memory, services.shared_index, waiting, limit)
-    return [KnownNeighbour(id=known.id, family=known.family, distance=known.distance) for known in near]
+    return nearest_known(services.memory, services.shared_index, waiting, limit)
 
 
 @router.get("/clusters/{cluster}/sheet.png", response_class=Response, openapi_extra=least("viewer"))
@@ -196,8 +167,10 @@ def split_cluster(services: Opened, actor: Actor, cluster: ClusterId, body: Spli
     from memory.clusters.edits import split  # scikit-learn takes a second to load
 
     done = split(services.memory, cluster, body.ids, actor, body.version)
-    log.info("cluster split", edit=done.id, cluster=cluster, made=done.cluster, items=done.items, actor=actor)
-    return EditDone(edit=done.id, cluster=done.cluster, items=done.items)
+    log.info(
+        "cluster split", edit=done.edit, cluster=cluster, made=done.cluster, items=done.items, actor=actor
+    )
+    return done
 
 
 @router.post("/merges", status_code=201, openapi_extra=least("reviewer"))
@@ -206,27 +179,14 @@ def merge_clusters(services: Opened, actor: Actor, body: MergeRequest) -> EditDo
     from memory.clusters.edits import merge
 
     done = merge(services.memory, [(part.cluster, part.version) for part in body.clusters], actor)
-    log.info("clusters merged", edit=done.id, made=done.cluster, items=done.items, actor=actor)
-    return EditDone(edit=done.id, cluster=done.cluster, items=done.items)
+    log.info("clusters merged", edit=done.edit, made=done.cluster, items=done.items, actor=actor)
+    return done
 
 
 @router.get("/edits", openapi_extra=least("viewer"))
 def list_edits(services: Opened) -> list[EditEntry]:
     """Who split and merged what and when, and what was undone, the newest first."""
-    return [
-        EditEntry(
-            edit=entry.id,
-            at=datetime.fromtimestamp(entry.at_ms / 1000, UTC),
-            actor=entry.actor,
-            what=entry.what,
-            cluster=entry.cluster,
-            taken_from=entry.taken_from,
-            items=entry.items,
-            undoes=entry.undoes,
-            undone_by=entry.undone_by,
-        )
-        for entry in edit_history(services.memory)
-    ]
+    return edit_history(services.memory)
 
 
 @router.post("/edits/{number}/undo", status_code=201, openapi_extra=least("reviewer"))
@@ -235,19 +195,5 @@ def undo_edit(services: Opened, actor: Actor, number: int) -> EditDone:
     from memory.clusters.edits import undo_edit
 
     done = undo_edit(services.memory, number, actor)
-    log.info("edit undone", edit=number, undo=done.id, actor=actor)
-    return EditDone(edit=done.id, cluster=done.cluster, items=done.items)
-
-
-def _members(page: MemberPage, offset: int) -> ClusterMembers:
-    return ClusterMembers(
-        cluster=page.cluster.id,
-        version=page.cluster.version,
-        size=page.size,
-        offset=offset,
-        members=[_member(member) for member in page.members],
-    )
-
-
-def _member(member: Member) -> ClusterMember:
-    return ClusterMember(**member.exemplar.model_dump(), crops=member.crops, has_map=member.has_map)
+    log.info("edit undone", edit=number, undo=done.edit, actor=actor)
+    return done

@@ -11,7 +11,7 @@ from PIL import Image
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.label_studio import configuration, task
-from deploy.label_studio_records import AnnotationRequest, AnnotationsTaken, ExportRequest, LabelStudioProject
+from deploy.label_studio_records import AnnotationRequest, ExportRequest, LabelStudioProject
 from deploy.record.chain import Act
 from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened
@@ -19,7 +19,7 @@ from memory.annotations import Annotation, take
 from memory.clusters.review import list_clusters
 from memory.clusters.views import UnknownClusterError
 from memory.crops.crop_store import CropsDamagedError, CropsMissingError
-from memory.records import IGNORE, REAL
+from memory.records import IGNORE, REAL, AnnotationsTaken
 from memory.rows import counts, exemplars_of
 
 log = structlog.get_logger()
@@ -68,10 +68,7 @@ def import_annotations(services: Opened, actor: Actor, body: AnnotationRequest) 
     annotations = [Annotation(*fields) for fields in body.annotations]
     done = take(services.memory, annotations, actor, dry=body.dry)
     log.info("annotations taken", labels=len(done.labels), exemplars=done.labelled, actor=actor, dry=body.dry)
-    labels = [(annotator, family, number) for (annotator, family), number in done.labels.items()]
-    return AnnotationsTaken(
-        labels=labels, labelled=done.labelled, already=done.already, left_out=done.left_out
-    )
+    return done
 
 
 def _picture(services: Opened, digest: str | None) -> bytes | None:

@@ -2,7 +2,6 @@
 
 import tarfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from tempfile import SpooledTemporaryFile
 from typing import IO, Annotated, Self
 
@@ -12,8 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from deploy.access.guard import UNLIMITED, Actor, GuardedRoute
 from deploy.access.roles import least
-from deploy.lineage.onward import label_entries
-from deploy.records import ImportDone, LabelDone, LabelEntry, LabelRequest, MediaDigests, SkippedFile
+from deploy.records import LabelDone, LabelRequest, MediaDigests
 from deploy.releases.standing import replay
 from deploy.server.clusters import MAX_LABEL_BYTES
 from deploy.server.services import Opened, Services
@@ -25,6 +23,7 @@ from memory.clusters.review import label_cluster
 from memory.contradictions import near_duplicates
 from memory.import_files import LabelledFile, labels_of_media, test_media
 from memory.labels import LabelError, history, label, undo
+from memory.records import ImportDone, LabelEntry
 
 log = structlog.get_logger()
 router = APIRouter(route_class=GuardedRoute)
@@ -61,14 +60,14 @@ def undo_label(services: Opened, actor: Actor, number: int) -> LabelDone:
     """Bring the exemplars of a label back to what they were; 409 where a later label holds one of them."""
     undoing = undo(services.memory, number, actor)
     log.info("label undone", label=number, undo=undoing, actor=actor)
-    (entry,) = (entry for entry in history(services.memory) if entry.id == undoing)
+    (entry,) = (entry for entry in history(services.memory) if entry.label == undoing)
     return LabelDone(label=undoing, exemplars=entry.exemplars)
 
 
 @router.get("/labels", tags=["memory"], openapi_extra=least("viewer"))
 def list_labels(services: Opened) -> list[LabelEntry]:
     """Who called what what and when, and what was undone, the newest first."""
-    return list(label_entries(services.memory).values())
+    return history(services.memory)
 
 
 MAX_PART_BYTES = 2**28
@@ -142,17 +141,11 @@ def _take(services: Services, actor: str, source: str, archive: IO[bytes], numbe
     labels = _labels(services, numbers) if numbers else {}
     done = services.importer.take(files, source, _plan(services), actor=actor, labels=labels)
     log.info("files imported", source=source, new=sum(done.new.values()), already=done.already, actor=actor)
-    return ImportDone(
-        new=dict(done.new),
-        already=done.already,
-        skipped=[SkippedFile(**asdict(skipped)) for skipped in done.skipped],
-        labels=done.labels,
-        contradicted=done.contradicted,
-    )
+    return done
 
 
 def _labels(services: Services, numbers: list[int]) -> dict[str, int]:
-    what = {entry.id: entry.what for entry in history(services.memory)}
+    what = {entry.label: entry.what for entry in history(services.memory)}
     if wrong := [number for number in numbers if what.get(number) is None]:
         raise LabelError(f"there is no label {wrong[0]} to extend")
     return {str(what[number]): number for number in numbers}

@@ -9,11 +9,12 @@ from fastapi import APIRouter, HTTPException, Request
 from deploy.access.guard import Actor, GuardedRoute
 from deploy.access.roles import least
 from deploy.lineage import onward
-from deploy.records import BlockedEntry, PurgeDone, PurgePreview, PurgeRequest, UnblockRequest
+from deploy.records import PurgeDone, PurgePreview, PurgeRequest, UnblockRequest
 from deploy.server.lineage import SourceName, ground
 from deploy.server.services import Opened
 from memory.blocked import list_blocked, unblock
 from memory.purge import begin, holding, purge_batch
+from memory.records import BlockedEntry
 
 log = structlog.get_logger()
 router = APIRouter(route_class=GuardedRoute)
@@ -70,7 +71,7 @@ def purge(request: Request, services: Opened, actor: Actor, body: PurgeRequest) 
 def get_blocked(services: Opened) -> list[BlockedEntry]:
     """Every source that is no longer remembered, the newest first."""
     with services.memory.read() as connection:
-        return [BlockedEntry(**vars(entry)) for entry in list_blocked(connection)]
+        return list_blocked(connection)
 
 
 @router.post("/memory/unblock", tags=["memory"], status_code=204, openapi_extra=least("admin"))

@@ -45,10 +45,11 @@ from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory.crops.crop_store import CropStore
 from memory.database import UnknownLayoutError, open_engine
-from memory.import_files import Imported, LabelledFile, prepare, write
+from memory.import_files import LabelledFile, prepare, write
 from memory.index.index import Index
 from memory.index.renewal import Renewal
 from memory.index.shared_index import SharedIndex
+from memory.records import ImportDone
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store
 from updater.runs import RunTable
@@ -81,7 +82,7 @@ class Importer:
         *,
         actor: str,
         labels: Mapping[str, int],
-    ) -> Imported:
+    ) -> ImportDone:
         """Decode, measure, remember and label files; as `memory.import_files.write` says.
 
         Raises what `prepare` and `write` there raise, and SandboxUnavailableError.

@@ -3,16 +3,15 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from sqlalchemy import Connection, insert, select, update
 
 from memory import acts
 from memory.clusters.clusters import describe
-from memory.clusters.edit_history import Edit
-from memory.clusters.views import members_at_version, upsert_cluster
+from memory.clusters.views import edit_of, members_at_version, upsert_cluster
 from memory.features import Scaling
+from memory.records import EditEntry
 from memory.rows import batches, now_ms, select_features
 from memory.schema import clusters, edits, exemplars
 from memory.store import ExemplarMemoryError, Store
@@ -22,7 +21,9 @@ class EditError(ExemplarMemoryError):
     """Fatal for the request: a cluster cannot be edited, or an edit undone, as asked; the text says why."""
 
 
-def split(store: Store, cluster: str, ids: Sequence[str], actor: str, version: str | None = None) -> Edit:
+def split(
+    store: Store, cluster: str, ids: Sequence[str], actor: str, version: str | None = None
+) -> EditEntry:
     """Make some of a cluster's members a cluster of their own.
 
     The others stay as they are until the list is computed anew. Raises EditError, ClusterChangedError,
@@ -37,7 +38,7 @@ def split(store: Store, cluster: str, ids: Sequence[str], actor: str, version: s
         return _put(connection, ranked, actor, "split", [cluster])
 
 
-def merge(store: Store, parts: Sequence[tuple[str, str | None]], actor: str) -> Edit:
+def merge(store: Store, parts: Sequence[tuple[str, str | None]], actor: str) -> EditEntry:
     """Make one cluster of several, each given by its name and the version that was seen.
 
     Raises EditError, ClusterChangedError, UnknownClusterError or StoreUnavailableError.
@@ -54,7 +55,7 @@ def merge(store: Store, parts: Sequence[tuple[str, str | None]], actor: str) -> 
         return _put(connection, ranked, actor, "merge", names)
 
 
-def undo_edit(store: Store, number: int, actor: str) -> Edit:
+def undo_edit(store: Store, number: int, actor: str) -> EditEntry:
     """Put the items of an edit's cluster back where they were before it; return the undo.
 
     What joined the cluster since goes back to what waits, and is clustered anew. Raises EditError where the
@@ -77,7 +78,8 @@ def undo_edit(store: Store, number: int, actor: str) -> Edit:
         connection.execute(update(clusters).where(clusters.c.id == row.cluster).values(left))
         taken_from = json.loads(row.taken_from)
         acts.append(connection, actor, "undo", f"edit {number}", {"cluster": row.cluster})
-        return _append(connection, actor, None, row.cluster, taken_from, row.items, undoes=number)
+        edit = {"actor": actor, "cluster": row.cluster, "items": row.items, "undoes": number}
+        return _append(connection, taken_from, **edit)
 
 
 def _check_part(connection: Connection, cluster: str, ids: Sequence[str], version: str | None) -> None:
@@ -118,31 +120,20 @@ def _rank_members(connection: Connection, ids: Sequence[str]) -> tuple[list[str]
 
 def _put(
     connection: Connection, ranked: tuple[list[str], float], actor: str, what: str, taken_from: Sequence[str]
-) -> Edit:
+) -> EditEntry:
     members, spread = ranked
-    done = _append(connection, actor, what, "", taken_from, len(members))
-    values = {"shown_ms": done.at_ms, "place": None, "resembles": None, "unclustered": False}
-    name = upsert_cluster(connection, members, spread=spread, edit=done.id, **values)
-    connection.execute(update(edits).where(edits.c.id == done.id).values(cluster=name))
-    details = {"edit": done.id, "taken_from": list(taken_from), **acts.as_fields(members)}
+    done = _append(connection, taken_from, actor=actor, what=what, cluster="", items=len(members))
+    values = {"shown_ms": now_ms(), "place": None, "resembles": None, "unclustered": False}
+    name = upsert_cluster(connection, members, spread=spread, edit=done.edit, **values)
+    connection.execute(update(edits).where(edits.c.id == done.edit).values(cluster=name))
+    details = {"edit": done.edit, "taken_from": list(taken_from), **acts.as_fields(members)}
     acts.append(connection, actor, what, f"cluster {name}", details)
-    return replace(done, cluster=name)
+    return done.model_copy(update={"cluster": name})
 
 
-def _append(
-    connection: Connection,
-    actor: str,
-    what: str | None,
-    cluster: str,
-    taken_from: Sequence[str],
-    items: int,
-    undoes: int | None = None,
-) -> Edit:
-    at_ms = now_ms()
-    row = {"at_ms": at_ms, "actor": actor, "what": what, "cluster": cluster, "items": items, "undoes": undoes}
-    added = insert(edits).values(**row, taken_from=json.dumps(list(taken_from))).returning(edits.c.id)
-    number = int(connection.execute(added).scalar_one())
-    return Edit(number, at_ms, actor, what, cluster, tuple(taken_from), items, undoes, None)
+def _append(connection: Connection, taken_from: Sequence[str], **row: object) -> EditEntry:
+    added = insert(edits).values(**row, at_ms=now_ms(), taken_from=json.dumps(list(taken_from)))
+    return edit_of(connection.execute(added.returning(edits)).one())
 
 
 def _later(connection: Connection, number: int, members: Sequence[str]) -> int | None:

@@ -9,37 +9,15 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, func, select
 
-from memory.clusters.views import ClusterView, load_cluster
+from memory.clusters.views import load_cluster
 from memory.crops.crop_store import CropsMissingError, CropStore, Views
-from memory.records import Exemplar
+from memory.records import ClusterMember, ClusterMembers, ClusterView
 from memory.rows import batches, exemplars_of
 from memory.schema import exemplars
 from memory.store import Store
 
 Order = Literal["typical", "farthest", "random"]
 """typical: the nearest to the medoid first. farthest: the other way round. random: by a seed."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """An exemplar with what can be shown: how many crops, whether it has a map, and its event's id."""
-
-    exemplar: Exemplar
-    crops: int
-    has_map: bool
-    media_id: str | None = None
-
-
-@dataclass(frozen=True)
-class MemberPage:
-    """Some members of a cluster, in order; size counts all that wait."""
-
-    cluster: ClusterView
-    members: list[Member]
-
-    @property
-    def size(self) -> int:
-        return len(self.cluster.members)
 
 
 _LOOKED_AT = 2000
@@ -73,12 +51,20 @@ def facts_of(store: Store, ids: Sequence[str]) -> MemberFacts:
     return MemberFacts(len(looked_at), sources, releases, min((row.first for row in rows), default=None))
 
 
-def page_of(store: Store, name: str, order: Order, offset: int, limit: int, seed: int = 0) -> MemberPage:
+def page_of(store: Store, name: str, order: Order, offset: int, limit: int, seed: int = 0) -> ClusterMembers:
     """Return a page of a cluster's members. Raises UnknownClusterError or StoreUnavailableError."""
     with store.read() as connection:
         cluster = load_cluster(connection, name)
-        ids = order_members(cluster.members, order, seed)[offset : offset + limit]
-        return MemberPage(cluster, members(connection, ids))
+        return page_in_order(connection, cluster, order_members(cluster.members, order, seed), offset, limit)
+
+
+def page_in_order(
+    connection: Connection, cluster: ClusterView, ids: Sequence[str], offset: int, limit: int
+) -> ClusterMembers:
+    """Return a page of a cluster whose members are in this order. Raises UnknownExemplarError."""
+    page = members(connection, ids[offset : offset + limit])
+    state = {"cluster": cluster.id, "version": cluster.version, "size": cluster.size}
+    return ClusterMembers(**state, offset=offset, members=page)
 
 
 def order_members(ids: Sequence[str], order: Order, seed: int) -> Sequence[str]:
@@ -88,14 +74,14 @@ def order_members(ids: Sequence[str], order: Order, seed: int) -> Sequence[str]:
     return ids if order == "typical" else ids[::-1]
 
 
-def members(connection: Connection, ids: Sequence[str]) -> list[Member]:
+def members(connection: Connection, ids: Sequence[str]) -> list[ClusterMember]:
     """Return few exemplars with what can be shown of them. Raises UnknownExemplarError."""
     columns = exemplars.c.id, exemplars.c.crop_count, exemplars.c.crops_digest, exemplars.c.verdict
     rows = {row.id: row for row in connection.execute(select(*columns).where(exemplars.c.id.in_(ids)))}
     verdicts = {id_: json.loads(row.verdict or "{}") for id_, row in rows.items()}
     return [
-        Member(
-            exemplar,
+        ClusterMember(
+            **dict(exemplar),
             crops=rows[exemplar.id].crop_count if exemplar.crops_digest else 0,
             has_map=verdicts[exemplar.id].get("map") is not None,
             media_id=verdicts[exemplar.id].get("item", {}).get("media_id"),

@@ -2,19 +2,17 @@
 
 import io
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from sqlalchemy import case, func, select
 
-from memory.clusters.views import ClusterView, all_clusters, load_cluster, members_at_version, newest_act
+from memory.clusters.views import all_clusters, load_cluster, members_at_version, newest_act
 from memory.crops.crop_store import CropStore
 from memory.labels import LabelError, give
-from memory.records import Exemplar, SameBytes
-from memory.rows import exemplars_of
+from memory.records import Clustering, ClusterView, Exemplar, SameBytes
+from memory.rows import exemplars_of, utc_time
 from memory.schema import clustering, exemplars
 from memory.store import Store
 
@@ -53,14 +51,6 @@ _INK = (25, 25, 25)
 _FAINT = (110, 110, 110)
 
 
-@dataclass(frozen=True)
-class Freshness:
-    """How fresh the list is. computed_at: None before the first; newer: unknowns that came since."""
-
-    computed_at: datetime | None
-    newer: int
-
-
 def list_clusters(store: Store) -> list[ClusterView]:
     """Return the clusters of which something still waits, in the order of `all_clusters`.
 
@@ -81,7 +71,7 @@ def cluster_in_list(store: Store, name: str) -> tuple[ClusterView, list[ClusterV
         return match or load_cluster(connection, name), listed
 
 
-def freshness(store: Store) -> Freshness:
+def freshness(store: Store) -> Clustering:
     """Return how fresh the list of clusters is. Raises StoreUnavailableError."""
     with store.read() as connection:
         row = connection.execute(select(clustering)).first()
@@ -89,8 +79,7 @@ def freshness(store: Store) -> Freshness:
         # The shelf is no condition: its index would be read, all that waits, for the few that came.
         waits = case((exemplars.c.shelf == "unknown", 1), else_=0)
         newer = connection.scalar(select(func.sum(waits)).where(after)) or 0
-    computed_at = None if row is None else datetime.fromtimestamp(row.computed_ms / 1000, UTC)
-    return Freshness(computed_at, newer)
+    return Clustering(computed_at=None if row is None else utc_time(row.computed_ms), newer=newer)
 
 
 def members_of(store: Store, name: str) -> list[Exemplar]:

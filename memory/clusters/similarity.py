@@ -1,7 +1,6 @@
 """More like these: a cluster by likeness to members that a person marked, and labelled exemplars near it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,23 +9,14 @@ from sqlalchemy import select
 
 from memory.index.index import Index
 from memory.index.shared_index import SharedIndex
-from memory.records import REAL
+from memory.records import REAL, KnownNeighbour
 from memory.schema import exemplars
 from memory.store import ExemplarMemoryError, Store
 
 _TRIED = 100
 
 
-@dataclass(frozen=True)
-class KnownExemplar:
-    """A labelled exemplar. distance is the root mean square over robustly scaled features."""
-
-    id: str
-    family: str
-    distance: float
-
-
-def nearest_known(store: Store, shared: SharedIndex, members: Sequence[str], k: int) -> list[KnownExemplar]:
+def nearest_known(store: Store, shared: SharedIndex, members: Sequence[str], k: int) -> list[KnownNeighbour]:
     """Return the k labelled exemplars nearest to a cluster's most typical member, the nearest first.
 
     members are the cluster's, the most typical first; of the first hundred the one with features of this
@@ -40,7 +30,7 @@ def nearest_known(store: Store, shared: SharedIndex, members: Sequence[str], k: 
         own, known = index.places(members[:_TRIED]), index.places(list(families))
         own = own[own >= 0]
         neighbours = index.nearest(int(own[0]), k, known[known >= 0]) if len(own) else []
-    return [KnownExemplar(match.id, families[match.id], match.distance) for match in neighbours]
+    return [KnownNeighbour(**vars(match), family=families[match.id]) for match in neighbours]
 
 
 _REALS = 1000

@@ -8,17 +8,15 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS, ShiftAlarm
-from memory.rows import batches
+from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS, ClusterView, EditEntry, ShiftAlarm
+from memory.rows import batches, utc_time
 from memory.schema import alarms, clusters, edits, exemplars, labelled, labels
-from memory.store import ExemplarMemoryError
+from memory.store import ExemplarMemoryError, Store
 
 
 def names_of(members: Sequence[str]) -> Iterator[str]:
@@ -42,25 +40,6 @@ class UnknownClusterError(ExemplarMemoryError):
 
 class ClusterChangedError(ExemplarMemoryError):
     """Fatal for the request: the cluster is not what its sender saw; the text says who did what and when."""
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """A cluster as it is shown: members are the most typical first, then what joined it, in that order.
-
-    version tells its states apart for `members_at_version`; sources counts those of its members; edit is the
-    number of the edit that made it; alarm, in a list, is what is known of a source whose suspects it holds.
-    """
-
-    id: str
-    members: tuple[str, ...]
-    version: str
-    sources: int
-    spread: float | None
-    resembles: str | None
-    unclustered: bool
-    alarm: ShiftAlarm | None
-    edit: int | None
 
 
 def waiting(connection: Connection) -> dict[str, str]:
@@ -98,7 +77,7 @@ def all_clusters(connection: Connection) -> list[ClusterView]:
     known = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
     evidence = {row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(known)}
     views = [
-        replace(_cluster_view(row, waits, owner), alarm=evidence.get(row.alarm))
+        _cluster_view(row, waits, owner, evidence.get(row.alarm))
         for part in parts
         for row in connection.execute(part)
     ]
@@ -155,18 +134,22 @@ def _row(connection: Connection, name: str) -> Any:
     return row
 
 
-def _cluster_view(row: Any, waits: Mapping[str, str], owner: Mapping[str, str]) -> ClusterView:
+def _cluster_view(
+    row: Any, waits: Mapping[str, str], owner: Mapping[str, str], alarm: ShiftAlarm | None = None
+) -> ClusterView:
     recorded = json.loads(row.members)
     members = _own(row, recorded, waits, owner)
     return ClusterView(
         id=row.id,
         members=tuple(members),
         version=_version(recorded, members),
+        size=len(members),
         sources=len({waits[member] for member in members}),
-        spread=row.spread,
         resembles=row.resembles,
+        medoid=members[0] if members else "",
+        spread=row.spread,
         unclustered=bool(row.unclustered),
-        alarm=None,
+        alarm=alarm,
         edit=row.edit,
     )
 
@@ -193,7 +176,7 @@ def newest_act(connection: Connection, name: str) -> str:
     if not acts:
         return "some of its items are past their time"
     at_ms, actor, what = max(acts)
-    return f"{actor} {what} at {datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{actor} {what} at {utc_time(at_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _newest_label(connection: Connection, members: Sequence[str]) -> list[tuple[int, str, str]]:
@@ -224,3 +207,18 @@ def _newest_edit(connection: Connection, members: Sequence[str]) -> list[tuple[i
                 what = f"put {items} of its items into cluster {row.cluster} ({row.what}, edit {row.id})"
             return [(row.at_ms, row.actor, what)]
     return []
+
+
+def edit_history(store: Store, limit: int | None = None) -> list[EditEntry]:
+    """Return every edit and undo, the newest first, at most `limit`. Raises StoreUnavailableError."""
+    undoing = edits.alias("undoing")
+    query = select(edits, undoing.c.id.label("undone_by"))
+    query = query.outerjoin(undoing, undoing.c.undoes == edits.c.id).order_by(edits.c.id.desc()).limit(limit)
+    with store.read() as connection:
+        return [edit_of(row) for row in connection.execute(query)]
+
+
+def edit_of(row: Any) -> EditEntry:
+    """Return an edit by its row."""
+    read = {"edit": row.id, "at": utc_time(row.at_ms), "taken_from": json.loads(row.taken_from)}
+    return EditEntry(**{"undone_by": None, **row._mapping, **read})

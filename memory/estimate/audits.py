@@ -1,14 +1,13 @@
 """The audit: drawn verdicts wait for a person, who is told what was said once the item is labelled."""
 
-from dataclasses import dataclass
-
 from sqlalchemy import Connection, func, select, update
 
 from memory import acts
 from memory.estimate.drawing import DAY_MS
+from memory.estimate.records import AuditDone, AuditItem
 from memory.labels import checked_name
 from memory.records import IGNORE
-from memory.rows import now_ms
+from memory.rows import now_ms, utc_time
 from memory.schema import audits
 from memory.store import ExemplarMemoryError, Store
 
@@ -23,46 +22,24 @@ class AuditError(ExemplarMemoryError):
     """Fatal for the request: the verdict cannot be audited so; the text says why."""
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A verdict that was drawn and is not labelled; nothing here tells what it says."""
-
-    id: str
-    source: str
-    at_ms: int
-    media_digest: str
-
-
-@dataclass(frozen=True)
-class Audited:
-    """A verdict that was labelled, and what it had said."""
-
-    id: str
-    release: str
-    called: str
-    probability: float
-    """that it is right, as the release has it"""
-    label: str
-    instead_of: str | None = None
-    """the label that this one replaced"""
-
-
-def waiting(connection: Connection, most: int) -> list[Waiting]:
+def waiting(connection: Connection, most: int) -> list[AuditItem]:
     """Return what waits, the oldest first: the estimate goes on only up to the oldest."""
     columns = audits.c.id, audits.c.source, audits.c.at_ms, audits.c.media_digest
     query = select(*columns).where(audits.c.label.is_(None)).order_by(audits.c.at_ms, audits.c.id)
-    return [Waiting(*row) for row in connection.execute(query.limit(most))]
+    return [
+        AuditItem(**row._mapping, at=utc_time(row.at_ms)) for row in connection.execute(query.limit(most))
+    ]
 
 
 def count_waiting(connection: Connection) -> int:
     return connection.scalar(select(func.count()).where(audits.c.label.is_(None))) or 0
 
 
-def newest_audited(connection: Connection, most: int) -> list[Audited]:
+def newest_audited(connection: Connection, most: int) -> list[AuditDone]:
     """Return what was labelled, the newest first."""
     columns = audits.c.id, audits.c.release, audits.c.called, audits.c.probability, audits.c.label
     query = select(*columns).where(audits.c.label.is_not(None)).order_by(audits.c.labelled_ms.desc())
-    return [Audited(*row) for row in connection.execute(query.limit(most))]
+    return [AuditDone(**row._mapping) for row in connection.execute(query.limit(most))]
 
 
 def drawn_media(connection: Connection, id_: str) -> str | None:
@@ -70,7 +47,7 @@ def drawn_media(connection: Connection, id_: str) -> str | None:
     return connection.scalar(select(audits.c.media_digest).where(audits.c.id == id_))
 
 
-def label_audit(store: Store, id_: str, what: str, actor: str) -> Audited:
+def label_audit(store: Store, id_: str, what: str, actor: str) -> AuditDone:
     """Say what an audited item is: real, a family, or that it cannot be said.
 
     A later label replaces the former for OPEN_DAYS after the first; both stay on record.
@@ -94,4 +71,4 @@ def label_audit(store: Store, id_: str, what: str, actor: str) -> Audited:
         if row.label is not None:
             details["instead_of"] = row.label
         acts.append(connection, actor, "audit", id_, details)
-    return Audited(id_, row.release, row.called, row.probability, what, row.label)
+    return AuditDone(**{**row._mapping, "label": what, "instead_of": row.label})

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from pydantic import AwareDatetime, BaseModel, Field
+
 KEPT_DAYS = 90
 """for which sums and audited verdicts are kept"""
 
@@ -54,3 +56,23 @@ class Accuracy:
     """by what was said: of those called real, the share that is real"""
     sources: dict[str, Estimate]
     """those with most verdicts; "" has what came from too many sources a day"""
+
+
+class AuditItem(BaseModel):
+    """A verdict that was drawn for the audit and waits; what it says is told once it is labelled."""
+
+    id: str = Field(description="topic-partition-offset of the item")
+    source: str
+    at: AwareDatetime
+    media_digest: str = Field(description="SHA-256 of the media")
+
+
+class AuditDone(BaseModel):
+    """An audited verdict, and what it had said."""
+
+    id: str
+    release: str
+    called: str = Field(description="the verdict's label: real, or a family")
+    probability: float = Field(description="that it is right, as the release has it")
+    label: str
+    instead_of: str | None = Field(None, description="the label that this one replaced")

@@ -11,7 +11,7 @@ def test_the_importer_labels_what_each_annotator_called_it_and_twice_is_once(sto
     said = [Annotation(f"media-0-{i}", "gan", "label-studio:ada") for i in range(2)]
     said += [Annotation("media-0-2", "real", "label-studio:bo"), Annotation("media-0-9", "gan", "x")]
     dry = take(store, said, "cy", dry=True)
-    assert (dry.labelled, dry.labels, history(store)) == (3, {}, [])
+    assert (dry.labelled, dry.labels, history(store)) == (3, [], [])
     done = take(store, said, "cy")
     assert (done.labelled, done.already) == (3, 0)
     assert done.left_out == ["media-0-9: there is no such exemplar"]

@@ -65,9 +65,9 @@ def test_the_history_says_who_did_what_and_who_undid_it(store):
     first = label(store, IDS[:3], "gan", "ada")
     undoing = undo(store, first, "bob")
     newest, oldest = history(store)
-    said = (newest.id, newest.actor, newest.what, newest.undoes, newest.exemplars)
+    said = (newest.label, newest.actor, newest.what, newest.undoes, newest.exemplars)
     assert said == (undoing, "bob", None, first, 3)
-    assert (oldest.id, oldest.actor, oldest.what, oldest.undone_by, oldest.exemplars) == (
+    assert (oldest.label, oldest.actor, oldest.what, oldest.undone_by, oldest.exemplars) == (
         first,
         "ada",
         "gan",

@@ -15,10 +15,10 @@ from deploy.client import importing
 from deploy.client.connection import ServerRefusedError, ServerUnavailableError
 from deploy.client.http import Client
 from deploy.client.importing import ImportFolderError, import_folder
-from deploy.records import ImportDone
 from deploy.settings import DeploySettings
 from memory import rows
 from memory.crops.crop_store import CropStore
+from memory.records import ImportDone
 from memory.store import StoreUnavailableError
 from updater.data.layouts.layouts import labelled_files
 from updater.progress import no_steps

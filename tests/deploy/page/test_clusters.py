@@ -68,7 +68,7 @@ def test_a_name_goes_to_the_selected_tiles_alone_and_can_be_taken_back(page, fil
     page.submit("/page/clusters/fmvr4m", do="label", family="blended", ids=ids[1:])
     assert shelves(services)[("unknown", None)] == 1
     (entry,) = history(services.memory)
-    shown = page.submit("/page/clusters/fmvr4m", do="undo", number=str(entry.id))
+    shown = page.submit("/page/clusters/fmvr4m", do="undo", number=str(entry.label))
     assert shown.status_code == 200
     assert shelves(services) == {("unknown", None): 3}
 

@@ -12,15 +12,15 @@ from memory.clusters import clustering
 from memory.clusters import views as views_module
 from memory.clusters.clustering import KEPT_MS, keep_clustered, renew
 from memory.clusters.review import (
-    Freshness,
     cluster_sheet,
     contact_sheet,
     freshness,
     list_clusters,
     members_of,
 )
-from memory.clusters.views import ClusterView, UnknownClusterError
+from memory.clusters.views import UnknownClusterError
 from memory.labels import label, undo
+from memory.records import Clustering, ClusterView
 from memory.rows import count_clusters, now_ms
 from memory.store import Store, StoreUnavailableError
 
@@ -199,7 +199,7 @@ def test_the_clusters_that_wait_are_counted_without_what_fits_nowhere(store, set
 def test_what_was_never_computed_is_told_and_has_no_clusters(store, fill, make):
     fill([make(i) for i in range(3)])
     assert list_clusters(store) == []
-    assert freshness(store) == Freshness(None, 3)
+    assert freshness(store) == Clustering(computed_at=None, newer=3)
     with pytest.raises(UnknownClusterError, match="list the clusters again"):
         members_of(store, "bcd234")
 

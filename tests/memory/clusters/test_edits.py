@@ -10,11 +10,10 @@ import pytest
 from memory.clusters import clustering
 from memory.clusters import edits as edits_module
 from memory.clusters.clustering import KEPT_MS, renew
-from memory.clusters.edit_history import edit_history
 from memory.clusters.edits import EditError, merge, split, undo_edit
 from memory.clusters.pages import page_of
 from memory.clusters.review import label_cluster, list_clusters, members_of
-from memory.clusters.views import ClusterChangedError, UnknownClusterError
+from memory.clusters.views import ClusterChangedError, UnknownClusterError, edit_history
 from memory.intake import Arrival
 from memory.labels import LabelError, history, label, undo
 from memory.records import IGNORE
@@ -38,7 +37,7 @@ def shown(store: Store) -> dict[str, set[str]]:
 
 
 def version(store: Store, name: str) -> str:
-    return page_of(store, name, "typical", 0, 1).cluster.version
+    return page_of(store, name, "typical", 0, 1).version
 
 
 def test_what_is_split_off_is_a_cluster_that_is_never_computed_anew(store, settings, fill, make, listed):
@@ -47,7 +46,7 @@ def test_what_is_split_off_is_a_cluster_that_is_never_computed_anew(store, setti
     done = split(store, listed, sorted(chosen), "ada", version(store, listed))
     rest = {e.id for e in everything} - chosen
     assert shown(store) == {done.cluster: chosen, listed: rest}
-    assert list_clusters(store)[0].edit == done.id
+    assert list_clusters(store)[0].edit == done.edit
     for number in (20, 21):
         fill([make(number)])
         renew(store, settings)
@@ -59,16 +58,16 @@ def test_what_is_split_off_is_a_cluster_that_is_never_computed_anew(store, setti
 def test_undo_puts_split_items_back_where_they_were(store, settings, listed):
     before = shown(store)
     done = split(store, listed, [e.id for e in members_of(store, listed)[:4]], "ada")
-    undone = undo_edit(store, done.id, "bob")
+    undone = undo_edit(store, done.edit, "bob")
     assert shown(store) == before
     renew(store, settings)
     assert shown(store) == before
-    assert [(e.id, e.what, e.undoes, e.undone_by, e.actor) for e in edit_history(store)] == [
-        (undone.id, None, done.id, None, "bob"),
-        (done.id, "split", None, undone.id, "ada"),
+    assert [(e.edit, e.what, e.undoes, e.undone_by, e.actor) for e in edit_history(store)] == [
+        (undone.edit, None, done.edit, None, "bob"),
+        (done.edit, "split", None, undone.edit, "ada"),
     ]
     with pytest.raises(EditError, match="is undone already, by bob"):
-        undo_edit(store, done.id, "ada")
+        undo_edit(store, done.edit, "ada")
     again = split(store, listed, [e.id for e in members_of(store, listed)[:4]], "ada")
     assert again.cluster == done.cluster
 
@@ -79,12 +78,12 @@ def test_clusters_become_one_and_several_again(store, settings, listed):
     between = shown(store)
     done = merge(store, [(listed, version(store, listed)), (apart.cluster, None)], "bob")
     assert shown(store) == {done.cluster: set.union(*between.values())}
-    assert done.taken_from == (listed, apart.cluster)
+    assert done.taken_from == [listed, apart.cluster]
     renew(store, settings)
     assert list(shown(store)) == [done.cluster]
-    with pytest.raises(EditError, match=f"edit {done.id} came later on some of the same items"):
-        undo_edit(store, apart.id, "ada")
-    undo_edit(store, done.id, "bob")
+    with pytest.raises(EditError, match=f"edit {done.edit} came later on some of the same items"):
+        undo_edit(store, apart.edit, "ada")
+    undo_edit(store, done.edit, "bob")
     assert shown(store)[apart.cluster] == between[apart.cluster]
     renew(store, settings)
     assert set(map(frozenset, shown(store).values())) == set(map(frozenset, between.values()))
@@ -96,7 +95,7 @@ def test_a_part_of_what_was_split_off_can_be_split_off(store, listed):
     inner = split(store, outer.cluster, chosen[:2], "ada")
     assert shown(store)[inner.cluster] == set(chosen[:2])
     assert shown(store)[outer.cluster] == set(chosen[2:])
-    undo_edit(store, inner.id, "ada")
+    undo_edit(store, inner.edit, "ada")
     assert shown(store)[outer.cluster] == set(chosen)
 
 
@@ -232,7 +231,7 @@ def test_a_cluster_of_which_nothing_waits_is_forgotten_after_a_day(
             held = connection.exec_driver_sql("SELECT count(*) FROM clusters WHERE edit IS NOT NULL").scalar()
         assert bool(held) is waits
     with pytest.raises(EditError, match="nothing of its cluster has waited for a day"):
-        undo_edit(store, done.id, "ada")
+        undo_edit(store, done.edit, "ada")
     undo(store, number, "ada")
     renew(store, settings)
     assert sum(map(len, shown(store).values())) == 14
