@@ -161,7 +161,7 @@ def _near(services: Services, ids: Sequence[str]) -> list[dict[str, Any]] | None
         neighbours = nearest_known(services.memory, services.shared_index, ids, _NEAR)
     except IndexBusyError:
         return None
-    return [{**dict(known), "picture": picture_of(known.id)} for known in found]
+    return [{**dict(known), "picture": picture_of(known.id)} for known in neighbours]
 
 
 def _acts(services: Services) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def get_alike(
         view = load_cluster(connection, cluster)
     ids = alike(services.memory, services.shared_index, view.members, to)
     with services.memory.read() as connection:
-        return page_in_order(connection, found, ids, offset, limit)
+        return page_in_order(connection, view, ids, offset, limit)
 
 
 @router.get("/clusters/{cluster}/nearest", openapi_extra=least("viewer"))
