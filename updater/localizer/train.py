@@ -84,7 +84,7 @@ def train_localizer(
         rises_and_falls = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, steps, pct_start=_RISE)
         fit(
             network,
-            lambda numbers: ahead(draw_batch, numbers, device.type == "cuda"),
+            lambda numbers: ahead(lambda run: list(map(draw_batch, run)), numbers, device.type == "cuda"),
             lambda batch: _loss(network, batch, device),
             Descent(optimiser, steps, by_schedule(rises_and_falls)),
             progress=progress,

@@ -24,8 +24,9 @@ from updater.training.fit import half_precision
 from updater.training.processes import by_share
 from updater.training.step import Step
 
-_THREADS_BESIDE_A_GPU = 8
-_AHEAD = 2
+_BESIDE_A_GPU = 4
+"""batches that are made together there: one by one, launching what computes their features takes as long as
+training a small network"""
 _AT_ONCE = 16
 
 T = TypeVar("T")
@@ -97,18 +98,20 @@ def draw(
     return Drawn(torch_seed, items, rows, outliers, mirrored, shifts)
 
 
-def ahead(ready: Callable[[int], T], numbers: range, beside_a_gpu: bool) -> Generator[T, None, None]:
-    """Yield ready(number) for each number in order, made in threads while earlier ones are trained on.
+def ahead(ready: Callable[[range], list[T]], numbers: range, beside_a_gpu: bool) -> Generator[T, None, None]:
+    """Yield what `ready` makes of each number in order, made in threads while earlier ones are trained on.
 
-    ready is to depend on nothing but the number: several numbers may be made at once.
+    It gets some numbers in a row, and is to depend on nothing else: several such runs may be made at once.
 
     Forging takes several ms a crop, which a GPU cannot wait for; on a CPU one thread does, since the others
     train. Close the iterator to end the threads.
     """
-    threads = min(_THREADS_BESIDE_A_GPU, os.cpu_count() or 1) if beside_a_gpu else 1
+    threads, size = (min(8, os.cpu_count() or 1), _BESIDE_A_GPU) if beside_a_gpu else (1, 1)
     pool = ThreadPoolExecutor(threads)
     try:
-        yield from in_turn(pool, ready, numbers, _AHEAD * threads)
+        runs = (numbers[start : start + size] for start in range(0, len(numbers), size))
+        for run in in_turn(pool, ready, runs, max(threads, 2)):
+            yield from run
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -155,21 +158,21 @@ class PreparedBatch:
         return sum(len(part) for part in self.parts if part.ndim == 4)
 
 
-def ready_images(step: Step, data: TrainingSet, network: Network, drawn: Drawn) -> PreparedBatch:
-    """Bring a batch's crops to the device, with the forensic features of fresh pseudo-forgeries."""
-    seen = data.crops[drawn.rows]
-    if drawn.mirrored is not None:
-        seen = mirror_crops(seen, drawn.mirrored)
-    if drawn.shifts is not None:
-        seen = shift_crops(seen, drawn.shifts)
-    parts = [as_images(seen, step.device)]
-    if drawn.outliers is not None:
-        parts.append(as_images(drawn.outliers, step.device))
-    features = [
-        rows_at(data.features, drawn.rows, step.device),
-        *(forensics_of(network, part) for part in parts[1:]),
-    ]
-    return PreparedBatch(drawn, tuple(parts), tuple(features))
+def ready_images(step: Step, data: TrainingSet, network: Network, drawn: list[Drawn]) -> list[PreparedBatch]:
+    """Bring the crops of batches to the device, with the forensic features of fresh pseudo-forgeries."""
+    fresh = [as_images(batch.outliers, step.device) for batch in drawn if batch.outliers is not None]
+    forensics = forensics_of(network, torch.cat(fresh)) if fresh else torch.empty(0)
+    forged, ready = zip(fresh, torch.split(forensics, [len(part) for part in fresh]), strict=True), []
+    for batch in drawn:
+        seen = data.crops[batch.rows]
+        if batch.mirrored is not None:
+            seen = mirror_crops(seen, batch.mirrored)
+        if batch.shifts is not None:
+            seen = shift_crops(seen, batch.shifts)
+        own = as_images(seen, step.device), rows_at(data.features, batch.rows, step.device)
+        pairs = [own, next(forged)] if batch.outliers is not None else [own]
+        ready.append(PreparedBatch(batch, *zip(*pairs, strict=True)))
+    return ready
 
 
 def mirror_crops(crops: npt.NDArray[np.uint8], which: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
@@ -199,12 +202,11 @@ def pass_batch(step: Step, data: TrainingSet, network: Network, ready: PreparedB
         rows = _backbone(network, torch.cat(ready.parts))
         seen = torch.split(rows, [len(part) for part in ready.parts])
     output, *outliers = (network.classify(*pair) for pair in zip(seen, ready.features, strict=True))
-    drawn = ready.drawn
     return Batch(
         output=output,
-        items=torch.from_numpy(drawn.items).to(step.device),
-        target=torch.from_numpy(data.targets[drawn.items]).to(step.device),
-        crops=drawn.rows,
+        items=torch.from_numpy(ready.drawn.items).to(step.device),
+        target=torch.from_numpy(data.targets[ready.drawn.items]).to(step.device),
+        crops=ready.drawn.rows,
         outliers=outliers[0] if outliers else None,
     )
 

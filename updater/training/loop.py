@@ -134,11 +134,11 @@ class Training:
             return at_once(
                 lambda number: ready_rows(step, data, draw(step, data, chances, number, False), rows), numbers
             )
-        return ahead(
-            lambda number: ready_images(step, data, network, draw(step, data, chances, number, True)),
-            numbers,
-            step.device.type == "cuda",
-        )
+
+        def images(run: range) -> list[PreparedBatch]:
+            return ready_images(step, data, network, [draw(step, data, chances, n, True) for n in run])
+
+        return ahead(images, numbers, step.device.type == "cuda")
 
 
 def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

@@ -79,8 +79,8 @@ def test_without_exposure_no_batch_has_pseudo_forgeries(items, data):
 
 
 def test_batches_come_in_order_whatever_thread_draws_them():
-    def of(number):
-        return Drawn(number, np.arange(1), np.arange(1), torch.eye(1))
+    def of(run):
+        return [Drawn(number, np.arange(1), np.arange(1), torch.eye(1)) for number in run]
 
     for beside_a_gpu in (False, True):
         numbers = [one.torch_seed for one in ahead(of, range(3, 60), beside_a_gpu)]
