@@ -15,7 +15,6 @@ from ingest.records import Decoded, MediaPlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from memory import acts
-from memory.blocked import SourceBlockedError, blocked_among
 from memory.contradictions import near_duplicates
 from memory.crops.crop_store import CropStore
 from memory.crops.scans import Measure, RealVideo, is_scanned, measure_features, scans
@@ -25,6 +24,7 @@ from memory.labels import LabelError, conflict, extend_label, open_label, place,
 from memory.records import ImportDone, SkippedFile
 from memory.rows import batches, exemplars_of, media_of
 from memory.schema import exemplars
+from memory.sources import SourceBlockedError, blocked_among
 from memory.store import Store
 
 

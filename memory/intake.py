@@ -12,13 +12,13 @@ from sqlalchemy import Connection
 
 from ingest.records import MediaError
 from ingest.trace_context import TraceContext
-from memory.blocked import blocked_among
 from memory.crops.crop_store import CropStore, Views
 from memory.index.index import Index
 from memory.index.picture_index import PictureIndex
 from memory.records import Exemplar
 from memory.retention import with_room
 from memory.rows import NewRow, exemplars_of, groups_by_media, insert_rows, media_of
+from memory.sources import blocked_among
 from memory.store import ExemplarMemoryError
 
 UnfitReason = Literal["no_message", "no_crops", "bad_features", "refused"]

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from memory import acts
-from memory.blocked import block, blocked_among
 from memory.clusters.views import all_clusters
 from memory.crops.crop_store import CropStore
 from memory.retention import delete_unused
 from memory.rows import batches, drop
 from memory.schema import SOURCE_START, alarms, audits, drift_watched, estimate_sums, exemplars, watched
 from memory.schema import acts as acts_table
-from memory.sources import is_of
+from memory.sources import block, blocked_among, is_of
 from memory.store import Store
 
 PURGE = "purge source"

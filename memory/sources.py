@@ -1,12 +1,18 @@
-"""What the memory knows of each source: its exemplars, what was said of it lately, and its alarms."""
+"""What the memory knows of each source, and which are blocked: their items are scored, and nothing is kept.
 
-from collections.abc import Iterator, Mapping
+Blocking is by the exact name. That is no defence against a producer, who may take another.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
-from memory.records import Raised
-from memory.schema import SOURCE_START, alarms, exemplars
+from memory import acts
+from memory.records import BlockedEntry, Raised
+from memory.rows import batches, now_ms, utc_time
+from memory.schema import SOURCE_START, alarms, blocked, digest_of_source, exemplars
+from memory.store import ExemplarMemoryError
 from memory.verdict_index import count_by_source
 
 LATELY = 20_000
@@ -74,3 +80,37 @@ def _by_shelf(connection: Connection) -> Iterator[tuple[str, str, int]]:
 
 def _most_to_see(source: MediaSource) -> tuple[int, int, str]:
     return -len(source.alarms), -source.shelves.get("unknown", 0), source.name
+
+
+class SourceBlockedError(ExemplarMemoryError):
+    """Fatal for the request: the source is blocked, or is not where it should be."""
+
+
+def block(connection: Connection, source: str, actor: str) -> None:
+    """Block a source; once more does nothing."""
+    if not blocked_among(connection, [source]):
+        row = {"digest": digest_of_source(source), "source": source, "at_ms": now_ms(), "actor": actor}
+        connection.execute(insert(blocked), row)
+        acts.append(connection, actor, "block source", source)
+
+
+def unblock(connection: Connection, source: str, actor: str) -> None:
+    """Remember a source again. Raises SourceBlockedError where it is not blocked."""
+    if not connection.execute(delete(blocked).where(blocked.c.digest == digest_of_source(source))).rowcount:
+        raise SourceBlockedError(f"the source {source!r} is not blocked (`forgewatch memory blocked`)")
+    acts.append(connection, actor, "unblock source", source)
+
+
+def blocked_among(connection: Connection, sources: Iterable[str]) -> set[str]:
+    digests = {digest_of_source(source): source for source in sources}
+    names = set()
+    for some in batches(list(digests)):
+        here = select(blocked.c.digest).where(blocked.c.digest.in_(some))
+        names |= {digests[digest] for digest in connection.scalars(here)}
+    return names
+
+
+def list_blocked(connection: Connection) -> list[BlockedEntry]:
+    """Return every blocked source, the newest first."""
+    rows = connection.execute(select(blocked).order_by(blocked.c.at_ms.desc(), blocked.c.digest))
+    return [BlockedEntry(**row._mapping, at=utc_time(row.at_ms)) for row in rows]

@@ -9,12 +9,19 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import structlog
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, tuple_, update
 
 from detector.records import Verdict, Withdrawal
 from detector.release.artifact import version_of
 from ingest.records import InRecord
-from memory.schema import MAX_SOURCE_CHARS, verdicts
+from memory import acts
+from memory.labels import extend_label, open_label
+from memory.records import IGNORE
+from memory.rows import batches
+from memory.schema import MAX_SOURCE_CHARS, exemplars, verdicts
+
+log = structlog.get_logger()
 
 FORGOTTEN_AT_ONCE = 20_000
 """Offsets of a partition: other writers wait meanwhile."""
@@ -222,3 +229,44 @@ def _of_item(partition: int, offset: int) -> ColumnElement[bool]:
 def _places(connection: Connection, query: Select[tuple[object, ...]], most: int) -> list[VerdictPlace]:
     rows = connection.execute(query.order_by(verdicts.c.at_ms.desc()).limit(most))
     return [VerdictPlace(**row._mapping) for row in rows]
+
+
+ACTOR = "retraction"
+"""Who ignores them; an undo of the label brings them back."""
+
+
+def ignore_retracted(connection: Connection, ids: Sequence[str]) -> int:
+    """Ignore those of these exemplars that wait, and whose verdict is superseded by none that says unknown.
+
+    In the caller's transaction (`Store.write`), whichever of the exemplar and the correction came first.
+    Returns how many.
+    """
+    those = [id_ for some in batches(ids) for id_ in _unlabelled_of(connection, some)]
+    if those:
+        number = open_label(connection, IGNORE, ACTOR)
+        extend_label(connection, number, those)
+        details = {"label": number, "what": IGNORE, **acts.as_fields(those)}
+        acts.append(connection, ACTOR, "label", f"label {number}", details)
+        log.info("unknowns whose verdicts were taken back are ignored", items=len(those), label=number)
+    return len(those)
+
+
+def _unlabelled_of(connection: Connection, ids: Sequence[str]) -> list[str]:
+    waits = (exemplars.c.shelf == "unknown") & exemplars.c.crops_digest.is_not(None)
+    rows = connection.execute(
+        select(exemplars.c.id, exemplars.c.release).where(exemplars.c.id.in_(ids), waits)
+    )
+    said_by = {row.id: version_of(row.release) for row in rows if row.release is not None}
+    items = {item: id_ for id_ in said_by if (item := item_of(id_)) is not None}
+    if not items:
+        return []
+    at = tuple_(verdicts.c.item_partition, verdicts.c.item_offset)
+    query = select(verdicts).where(at.in_(list(items))).order_by(verdicts.c.at_ms, verdicts.c.offset)
+    superseded, newest = set[str](), dict[str, str]()
+    for row in connection.execute(query):
+        id_ = items[row.item_partition, row.item_offset]
+        if row.label != SUPERSEDED:
+            newest[id_] = row.label
+        elif row.release == said_by[id_]:
+            superseded.add(id_)
+    return [id_ for id_ in said_by if id_ in superseded and newest.get(id_, "unknown") != "unknown"]

@@ -27,7 +27,7 @@ from memory.clusters.clustering import keep_clustered
 from memory.crops.crop_store import SHARDS, CropStore, CropsUnavailableError
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index
-from memory.index.renewal import Renewal
+from memory.index.shared_index import Renewal
 from memory.intake import Arrival, UnfitItemError, UnfitReason, check, remember
 from memory.reextract import reextract
 from memory.retention import MOST_ALIKE, Retention, purge_sources, sweep
@@ -35,7 +35,7 @@ from memory.settings import MemorySettings
 from memory.shift.watch import keep_watch
 from memory.source import RETRY_INTERVAL_S, StoredSource, unknowns
 from memory.store import RefusedRowError, Store, StoreUnavailableError, save_offsets
-from memory.withdrawals import ignore_retracted
+from memory.verdict_index import ignore_retracted
 
 RETRYABLE = (
     StoreUnavailableError,

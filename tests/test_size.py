@@ -15,14 +15,14 @@ MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3630, 38),
     "detector": (5209, 54),
-    "memory": (5434, 64),
+    "memory": (5433, 60),
     "updater": (9243, 105),
     "updater/benchmark": (7580, 87),
-    "deploy": (14550, 158),
+    "deploy": (14550, 157),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 68_400
+TEST_LINES = 68_396
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {

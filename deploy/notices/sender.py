@@ -20,9 +20,9 @@ from datetime import UTC, datetime, timedelta
 
 import httpx
 import structlog
+from prometheus_client import Counter, Gauge
 
 from deploy.notice_records import Notice, Webhook, WebhookState
-from deploy.notices import metrics
 from deploy.notices.outbox import LEASE, Outbox
 from deploy.notices.telling import notice_of
 from deploy.record.record import Record, RecordError
@@ -104,7 +104,7 @@ class Sender:
         self._outbox = Outbox(record, webhook, lease)
         self._seen = 0  # up to this act there is nothing that is still to be sent
         self._woken = asyncio.Event()
-        metrics.show(str(number))
+        show_webhook(str(number))
 
     def open(self) -> None:
         """Begin the cursor of a webhook that is new. Raises RecordError."""
@@ -128,7 +128,7 @@ class Sender:
                         pause_s, problem = self._interval_s, None
                 except (NotTakenError, RecordError) as error:
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                    metrics.FAILED.labels(label).inc()
+                    FAILED.labels(label).inc()
                     if str(error) != problem:
                         log.warning("a notice is not taken", webhook=self._number, problem=str(error))
                     problem = str(error)
@@ -151,7 +151,7 @@ class Sender:
         """
         label, head = str(self._number), self._record.head().size
         act = self._outbox.next(max(self._outbox.until(), self._seen))
-        metrics.WAITING_SINCE.labels(label).set(act.at.timestamp() if act else 0)
+        WAITING_SINCE.labels(label).set(act.at.timestamp() if act else 0)
         if act is None:
             self._seen = head
             return False
@@ -162,7 +162,7 @@ class Sender:
         if until >= act.sequence:
             return True  # another server sent it meanwhile
         if now - act.at > KEPT:
-            metrics.LEFT_OUT.labels(label).inc()
+            LEFT_OUT.labels(label).inc()
             log.error("a notice is left out", webhook=self._number, act=act.sequence, action=act.action)
             self._outbox.pass_on(act.sequence, taken=None)
             return True
@@ -172,7 +172,7 @@ class Sender:
             self._outbox.fail(str(error))
             raise
         self._outbox.pass_on(act.sequence, taken=datetime.now(UTC))
-        metrics.TAKEN.labels(label).inc()
+        TAKEN.labels(label).inc()
         return True
 
     async def _post(self, client: httpx.AsyncClient, notice: Notice) -> None:
@@ -200,3 +200,21 @@ class Sender:
             raise NotTakenError(f"it answers {status}: redirects are not followed")
         if not 200 <= status < 300:
             raise NotTakenError(f"it answers {status}")
+
+
+TAKEN = Counter("forgewatch_deploy_notices_taken", "Notices that a webhook took", ["webhook"])
+FAILED = Counter("forgewatch_deploy_notices_failed", "Tries to send a notice that failed", ["webhook"])
+LEFT_OUT = Counter(
+    "forgewatch_deploy_notices_left_out", "Notices that a webhook did not take in seven days", ["webhook"]
+)
+WAITING_SINCE = Gauge(
+    "forgewatch_deploy_notices_waiting_since_timestamp_seconds",
+    "When the oldest notice that a webhook has not taken was written, Unix time; 0: none waits",
+    ["webhook"],
+)
+
+
+def show_webhook(webhook: str) -> None:
+    """Have a webhook's metrics there before its first notice: what was not there has no increase."""
+    for metric in (TAKEN, FAILED, LEFT_OUT, WAITING_SINCE):
+        metric.labels(webhook)

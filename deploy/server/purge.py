@@ -12,9 +12,9 @@ from deploy.lineage import onward
 from deploy.records import PurgeDone, PurgePreview, PurgeRequest, UnblockRequest
 from deploy.server.lineage import SourceName, ground
 from deploy.server.services import Opened
-from memory.blocked import list_blocked, unblock
 from memory.purge import begin, holding, purge_batch
 from memory.records import BlockedEntry
+from memory.sources import list_blocked, unblock
 
 log = structlog.get_logger()
 router = APIRouter(route_class=GuardedRoute)

@@ -47,8 +47,7 @@ from memory.crops.crop_store import CropStore
 from memory.database import UnknownLayoutError, open_engine
 from memory.import_files import LabelledFile, prepare, write
 from memory.index.index import Index
-from memory.index.renewal import Renewal
-from memory.index.shared_index import SharedIndex
+from memory.index.shared_index import Renewal, SharedIndex
 from memory.records import ImportDone
 from memory.settings import MemorySettings
 from memory.store import ExemplarMemoryError, Store

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, select
 
 from memory.estimate.audits import CANNOT_SAY
-from memory.estimate.drawing import DAY_MS
 from memory.estimate.records import LEAST_AUDITED, Accuracy, Estimate, Share
-from memory.estimate.sums import Sum
+from memory.estimate.sums import DAY_MS, Sum
 from memory.schema import audits, estimate_sums
 
 LEVEL = 0.95

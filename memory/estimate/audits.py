@@ -3,8 +3,8 @@
 from sqlalchemy import Connection, func, select, update
 
 from memory import acts
-from memory.estimate.drawing import DAY_MS
 from memory.estimate.records import AuditDone, AuditItem
+from memory.estimate.sums import DAY_MS
 from memory.labels import checked_name
 from memory.records import IGNORE
 from memory.rows import now_ms, utc_time

@@ -3,6 +3,9 @@
 The thread that watches the verdicts writes both in the transaction of its offsets, so each counts once.
 """
 
+import hashlib
+import hmac
+import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +14,8 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from detector.records import Verdict
 from ingest.records import InRecord
-from memory.estimate.drawing import DAY_MS, is_drawn, key_of
 from memory.estimate.records import KEPT_DAYS
-from memory.schema import SOURCE_START, audits, estimate_sums
+from memory.schema import SOURCE_START, audit_key, audits, estimate_sums
 
 MAX_SOURCES = 200
 """Of a release and day: those that come later are counted together, under no name."""
@@ -141,3 +143,23 @@ def _add(connection: Connection, sums: dict[Key, Sum]) -> None:
                 lowest_chance=min(lowest, added.lowest_chance),
             )
         )
+
+
+DAY_MS = 86_400_000
+
+
+def is_drawn(key: bytes, id_: str, chance: float) -> bool:
+    """Say whether an id is drawn. Whoever lacks the key cannot tell, and an id is always drawn alike."""
+    if chance <= 0:
+        return False
+    number = int.from_bytes(hmac.digest(key, id_.encode(), hashlib.sha256)[:8])
+    return number < chance * 2**64
+
+
+def key_of(connection: Connection) -> bytes:
+    """Return this memory's key, which is made once."""
+    key = connection.scalar(select(audit_key.c.key))
+    if key is None:
+        key = secrets.token_bytes(32)
+        connection.execute(insert(audit_key).values(id=1, key=key))
+    return bytes(key)

@@ -39,8 +39,7 @@ from memory.shift.shelving import announce_all, shelve_all
 from memory.shift.shift_test import began, share_of_budget
 from memory.source import RETRY_INTERVAL_S, StoredSource, TopicReading
 from memory.store import ExemplarMemoryError, RefusedRowError, Store, save_offsets
-from memory.verdict_index import forget_before, note_verdicts, release_taken_back
-from memory.withdrawals import ignore_retracted
+from memory.verdict_index import forget_before, ignore_retracted, note_verdicts, release_taken_back
 
 SUSPECT_P = 0.2
 """Suspects are items since the shift began whose score is above all but this share of the source's own."""

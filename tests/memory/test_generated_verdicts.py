@@ -12,7 +12,6 @@ from verdicts import make_item, make_verdict
 
 from ingest.records import InRecord
 from memory import metrics
-from memory.blocked import block, blocked_among, unblock
 from memory.estimate.accuracy import accuracy
 from memory.intake import remember
 from memory.rows import now_ms
@@ -20,7 +19,7 @@ from memory.schema import drift_watched, exemplars, verdicts, watched
 from memory.settings import MemorySettings
 from memory.shift.drift import list_drifts
 from memory.shift.watch import ShiftWatch
-from memory.sources import list_sources
+from memory.sources import block, blocked_among, list_sources, unblock
 from memory.store import RefusedRowError, Store, load_offsets
 from memory.verdict_index import find_verdict, newest_verdicts
 

@@ -12,12 +12,10 @@ from detector.records import Verdict, Withdrawal
 from ingest.records import InRecord
 from memory import metrics, rows
 from memory import purge as module
-from memory.blocked import SourceBlockedError, block, list_blocked, unblock
 from memory.estimate import sums
 from memory.estimate.accuracy import accuracy
 from memory.estimate.audits import label_audit
-from memory.estimate.drawing import DAY_MS
-from memory.estimate.sums import note_estimates
+from memory.estimate.sums import DAY_MS, note_estimates
 from memory.labels import history, label, undo
 from memory.purge import begin, emptied_among, holding, purge_batch, purged_sources
 from memory.records import Raised
@@ -27,8 +25,9 @@ from memory.schema import alarms, audits, estimate_sums, exemplars
 from memory.settings import MemorySettings
 from memory.shift.alarms import put_raised, to_shelve
 from memory.shift.watch import ShiftWatch
+from memory.sources import SourceBlockedError, block, list_blocked, unblock
 from memory.store import Store
-from memory.withdrawals import ignore_retracted
+from memory.verdict_index import ignore_retracted
 
 HOSTILE = "cam\u202e'; DROP TABLE exemplars; --" + "猫" * 900
 DATABASES = ("sqlite_url", "postgresql_url")

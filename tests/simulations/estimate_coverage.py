@@ -17,8 +17,8 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest
 
 from memory.estimate.accuracy import Residual, correct
-from memory.estimate.drawing import is_drawn
 from memory.estimate.records import LEAST_AUDITED
+from memory.estimate.sums import is_drawn
 from updater.progress import Progress
 
 Case = Literal["calibrated", "overconfident", "10 % forged", "30 % forged", "unseen sources"]

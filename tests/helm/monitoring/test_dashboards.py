@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
-from deploy.notices import metrics as notice_metrics
+from deploy.notices.sender import show_webhook
 from deploy.record import heads
 from deploy.release_records import STATES, Action
 from deploy.releases import metrics as deploy_metrics
@@ -68,7 +68,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     heads.PUBLISHED.set(1)
     rollout_metrics.PROBLEM.set(0)
     rollout_metrics.show(None)
-    notice_metrics.show("1")
+    show_webhook("1")
     custom = [
         Disks({"tmp": Path("/tmp")}),
         memory_metrics.Fill(Store(url)),

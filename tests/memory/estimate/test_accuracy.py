@@ -13,8 +13,7 @@ from memory.estimate import audits as audits_module
 from memory.estimate import sums
 from memory.estimate.accuracy import Residual, accuracy, correct
 from memory.estimate.audits import CANNOT_SAY, AuditError, label_audit, waiting
-from memory.estimate.drawing import DAY_MS, is_drawn
-from memory.estimate.sums import note_estimates
+from memory.estimate.sums import DAY_MS, is_drawn, note_estimates
 from memory.labels import LabelError
 from memory.schema import audits, estimate_sums
 from memory.store import Store

@@ -10,7 +10,7 @@ from memory import rows
 from memory.index import index as module
 from memory.index import ivf_index
 from memory.index.index import Index
-from memory.index.renewal import Renewal
+from memory.index.shared_index import Renewal
 from memory.intake import Arrival
 from memory.store import Store
 
