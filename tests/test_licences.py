@@ -1,7 +1,4 @@
-"""Each package that requirements.lock pins has a licence that may be used; as a script, the list of them.
-
-By the metadata of what is installed, so that no network is needed.
-"""
+"""Each package that requirements.lock pins has a licence that may be used; as a script, the list of them."""
 
 import re
 from importlib.metadata import distribution, distributions

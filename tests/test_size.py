@@ -110,6 +110,7 @@ def test_code_lines_are_those_without_blanks_comments_docstrings_and_imports():
     assert code_lines(source) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_package_keeps_its_budget_of_code_and_files(package):
     lines, files = package_size(package)

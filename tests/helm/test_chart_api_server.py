@@ -1,7 +1,4 @@
-"""A real API server takes what the chart makes; and the chart asks it before it changes anything.
-
-etcd and kube-apiserver are those that `make chart-e2e` builds; there is no node, and no controller.
-"""
+"""A real API server takes what the chart makes; and the chart asks it before it changes anything."""
 
 import json
 import os

@@ -99,6 +99,7 @@ def test_each_container_has_an_unprivileged_user_a_root_that_is_read_only_and_a_
 ANYBODY = {"runAsUser": 1000770000, "runAsGroup": 0, "fsGroup": 1000770000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "user"),
     [

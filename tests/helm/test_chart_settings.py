@@ -171,6 +171,7 @@ def test_torchserve_which_runs_what_an_artifact_brings_gets_no_secret(render, sc
     assert not any("etc" in mount["mountPath"] for mount in sidecar["volumeMounts"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("container", "place", "setting"),
     [

@@ -1,8 +1,4 @@
-"""Each value of the chart has a comment, a schema and a line in the README; as a script, this writes both.
-
-The schema's part about FORGEWATCH_… settings is made of the rooms' own classes, so a setting that is new
-there can be given, and a wrong one is refused with its name before anything is installed.
-"""
+"""Each value of the chart has a comment, a schema and a line in the README; as a script, this writes both."""
 
 import ast
 import hashlib

@@ -74,6 +74,7 @@ def test_near_duplicates_share_a_group_and_others_do_not(store, fill, make, toge
     assert all(item == group for item, group in found.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("copy", sorted(COPIES.keys() - {"trimmed by 5 % at one corner"}))
 def test_a_copy_joins_the_group_of_what_it_shows_and_its_side_of_the_split(store, fill, make, copy, together):

@@ -273,6 +273,7 @@ def test_an_item_more_changes_the_choice_by_an_item():
     assert len(before - after) <= 1
 
 
+@pytest.mark.slow
 def test_what_rests_is_held_back_over_the_budget_and_keeps_its_row(store, fill, make):
     fill([make(i) for i in range(200)])
     label(store, [f"media-0-{i}" for i in range(100)], "real", "ada")

@@ -17,6 +17,8 @@ from memory.rows import select_exemplars
 from memory.schema import exemplars
 from memory.store import Store
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 30.0
 ROUND_S = 60.0

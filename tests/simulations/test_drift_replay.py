@@ -31,6 +31,7 @@ def scored(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_ones_own_verdicts_raise_no_alarm_and_another_cameras_do_within_100(scored, monkeypatch):
     monkeypatch.setattr(drift_replay, "ITEMS", 300)
     own, other = read_statistics(scored("own", 200, 0.0)), read_statistics(scored("other", 50, 2.0))

@@ -61,6 +61,7 @@ def test_the_same_items_show_the_same_as_in_a_rollout(sources, challenger):
             np.testing.assert_allclose(group.all.log_below[row], tally.bets.log_below[at])
 
 
+@pytest.mark.slow
 def test_bad_challengers_are_rolled_back_and_good_ones_go_live():
     bad = summed(setting := Setting(Stream(), BAD), simulate(setting, 20, np.random.default_rng(0), silent))
     assert (bad.rolled_back, bad.promoted) == (20, 0)
@@ -73,6 +74,7 @@ def test_bad_challengers_are_rolled_back_and_good_ones_go_live():
     assert row_of(good)[:4] == ("good", 10, 1, "0 of 20")
 
 
+@pytest.mark.slow
 def test_one_that_turns_bad_where_it_answers_first_is_rolled_back_there():
     turns = Setting(Stream(sources=10), GOOD, turned=BAD)
     ended = simulate(turns, 20, np.random.default_rng(0), silent)

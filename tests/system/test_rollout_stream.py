@@ -1,7 +1,4 @@
-"""A rollout on a real broker: a worker that scores both releases in this process, and deploy's conductor.
-
-Each item is of a source of its own: a check needs some twenty units of one source's 10 seconds.
-"""
+"""A rollout on a real broker: a worker that scores both releases in this process, and deploy's conductor."""
 
 import io
 import shutil

@@ -355,6 +355,7 @@ def test_updater_and_command_line_pass_by_a_proxy_that_the_environment_names(pro
         proxy.accept()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [401, 403])
 def test_an_update_waits_where_deploy_refuses_its_token(deploy, monkeypatch, status):
     answer = BaseHTTPRequestHandler.send_response

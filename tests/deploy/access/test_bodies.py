@@ -18,6 +18,8 @@ from deploy import process
 from deploy.access.guard import GuardedRoute
 from ingest.process import health
 
+pytestmark = pytest.mark.slow
+
 PIECE, PIECES = b"x" * 2**16, 256
 LENGTH = len(PIECE) * PIECES
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"

@@ -20,6 +20,8 @@ from deploy.record.record import Record
 from deploy.server.services import open_services
 from deploy.settings import DeploySettings
 
+pytestmark = pytest.mark.slow
+
 ROOT = Person("root", frozenset({"admin"}), "token")
 ANYBODY = Person("ada", frozenset({"admin"}), "loopback")
 

@@ -278,6 +278,7 @@ def test_no_more_options_are_listed_than_a_reader_takes_in(capsys):
     assert len(listed) <= 28
 
 
+@pytest.mark.slow
 def test_wrong_names_are_refused_before_torch_is_loaded_and_the_group_alone_lists_its_benchmarks():
     code = "import sys; from deploy.cli.main import main; code = main(['benchmark', *sys.argv[1:]]);"
     code += "sys.exit(0 if 'torch' in sys.modules else code)"

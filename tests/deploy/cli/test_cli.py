@@ -13,8 +13,6 @@ import pytest
 
 from deploy.cli.main import main
 
-"""The class of conftest.py, whose fixtures make it."""
-
 
 @pytest.mark.slow
 def test_status_loads_neither_torch_nor_kafka(answered):
@@ -27,6 +25,7 @@ def test_status_loads_neither_torch_nor_kafka(answered):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_status_works_with_half_of_the_system_down(answered, services, proposed):
     artifact = proposed()
     out = answered.ok("status")

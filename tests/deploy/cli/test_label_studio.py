@@ -2,8 +2,6 @@
 
 import json
 
-"""The class of conftest.py, whose fixtures make it."""
-
 
 def test_without_anything_that_waits_there_is_a_configuration_and_no_task(answered, services, tmp_path):
     said = answered.ok("label-studio", "export", str(tmp_path / "ls"))

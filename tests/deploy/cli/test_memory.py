@@ -14,8 +14,6 @@ from memory.records import LabelledCount
 from memory.settings import MemorySettings
 from memory.store import Store
 
-"""The class of conftest.py, whose fixtures make it."""
-
 
 def as_the_memory_does() -> None:
     """Compute the clusters, by the settings of the environment."""

@@ -6,8 +6,6 @@ from deploy.record.chain import Act, Head, link
 from deploy.record.heads import of_now
 from deploy.releases.ledger import Move
 
-"""The class of conftest.py, whose fixtures make it."""
-
 
 def test_acts_are_listed_and_the_chain_is_proven_though_no_broker_has_its_heads(answered, services):
     for number in range(3):

@@ -3,13 +3,15 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from deploy.releases.ledger import Move
 from deploy.releases.publish import make_moves
 from deploy.releases.standing import replay
 from deploy.rollout_records import Turn
 from detector.release.artifact import EVALUATION
 
-"""The class of conftest.py, whose fixtures make it."""
+pytestmark = pytest.mark.slow
 
 
 def test_an_operator_sees_the_evidence_approves_and_rolls_back(answered, proposed):

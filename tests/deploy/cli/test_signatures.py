@@ -19,8 +19,6 @@ from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.release.artifact import Artifact
 
-"""The class of conftest.py, whose fixtures make it."""
-
 
 @pytest.fixture
 def trusting(signer: Signer, settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +75,7 @@ def test_doctor_finds_a_key_that_cannot_sign_and_signers_that_cannot_be_read(sig
         host.signatures()
 
 
+@pytest.mark.slow
 @pytest.mark.bar("P1")
 def test_a_release_that_was_not_signed_cannot_be_approved_until_it_is(
     unsigned, answered, services, signer, make_signer, bar

@@ -1,7 +1,5 @@
 """`forgewatch memory`, against a real server whose memory has nothing of a source yet."""
 
-"""The class of conftest.py, whose fixtures make it."""
-
 
 def test_a_source_is_blocked_before_it_comes_listed_and_let_in_again(answered, services):
     assert "nothing of it is held" in answered.ok("memory", "purge", "--source", "calm")

@@ -13,6 +13,7 @@ def test_where_nobody_answers_it_says_so():
         firing_alerts(f"http://127.0.0.1:{free_port()}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

@@ -15,6 +15,8 @@ from ingest.kafka.compacted import TopicError
 from memory.labels import undo
 from memory.rows import insert_rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def in_topic(monkeypatch: pytest.MonkeyPatch, story: Story) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from deploy.notice_records import Webhook
 
+pytestmark = pytest.mark.slow
+
 ACTS = 40
 
 

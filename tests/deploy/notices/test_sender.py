@@ -24,6 +24,8 @@ from deploy.record.chain import Act
 from deploy.record.record import Record
 from deploy.rollout_records import Plan
 
+pytestmark = pytest.mark.slow
+
 KEY = bytes(range(32))
 Telling = Callable[..., AbstractContextManager[Notices]]
 ACTS = 40

@@ -14,6 +14,8 @@ from memory.crops.crop_store import Views
 from memory.labels import history, label
 from memory.rows import counts, exemplars_of
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script>\u202egpj.\x07"
 
 

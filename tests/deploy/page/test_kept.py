@@ -58,6 +58,7 @@ def test_what_was_typed_is_shown_to_nobody_without_a_session_nor_under_another_n
     assert sign_in(page, token, place + "x").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent",
     [

@@ -27,6 +27,7 @@ def test_tasks_go_out_and_labels_come_back_once(http, services, fill):
     assert acts["ada", "export"]["tasks"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "\u202eada", "a" * 201, "\u200b"])
 def test_a_claimed_annotator_is_bounded_and_holds_nothing_unseen(http, services, fill, name):
     (id_,) = fill("cluster", 1)

@@ -54,6 +54,7 @@ def test_what_has_changed_since_it_was_shown_is_looked_at_again(http, services, 
     assert len(http.get("/record").json()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("purges", [True, False])
 def test_a_release_that_was_made_of_what_was_purged_is_not_proposed_approved_or_taken_live(
     http, services, labelled, make_artifact, candidate_of, purges

@@ -22,6 +22,8 @@ from deploy.server.services import Services
 from tests.deploy.page.conftest import approve
 from updater.evaluation_parts import Flip, Flips
 
+pytestmark = pytest.mark.slow
+
 LOOK = "/page/rollout/items?champion=real&challenger=resampled"
 
 

@@ -15,6 +15,8 @@ from memory.labels import label
 from updater.evaluation_parts import SnapshotRow
 from updater.records import Robustness
 
+pytestmark = pytest.mark.slow
+
 
 def _evaluation(services: Services, artifact: Artifact) -> str:
     return replay(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest

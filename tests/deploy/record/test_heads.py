@@ -114,6 +114,7 @@ def untouched(shell: sqlite3.Connection, published: object) -> Iterator[sqlite3.
     copy.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tampering", [edit, delete, insert, cut, recompute, forge_acceptance])
 @pytest.mark.parametrize("compaction", [False, True])
 def test_of_a_hundred_tamperings_of_each_kind_all_are_noticed_where_they_begin(

@@ -215,6 +215,7 @@ def evidence_of(items: list[Item], ends: list[int]) -> RolloutEvidence:
     return found
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 240), max_size=12), st.sampled_from([0.0, 0.1]))
 def test_the_checks_are_the_same_however_the_topic_was_read(seed, ends, lost):
     items = items_of(seed, lost=lost)

@@ -1,7 +1,4 @@
-"""Conductors over a real ledger: one move whoever makes it, and the ledger alone says where it stands.
-
-The topic lies in memory here; tests/system/test_rollout_stream.py has a broker.
-"""
+"""Conductors over a real ledger: one move whoever makes it, and the ledger alone says where it stands."""
 
 import itertools
 import sqlite3

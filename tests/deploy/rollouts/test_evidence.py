@@ -18,6 +18,8 @@ from deploy.rollouts.tallies import NEW_NAMES
 from memory.schema import verdicts
 from memory.store import Store
 
+pytestmark = pytest.mark.slow
+
 KNOWN, NEW = ("blend", "swap"), "gan"
 
 

@@ -255,6 +255,7 @@ def test_a_release_that_was_signed_again_is_fetched_anew_where_the_first_signer_
     assert fetch(signed.digest, cache, trusting(settings, later.certificate)).digest == signed.digest
 
 
+@pytest.mark.slow
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("how", ["not signed", "signed by another", "flipped", "flipped in the cache"])
 def test_what_no_trusted_key_signed_gets_no_further_than_the_fetch(

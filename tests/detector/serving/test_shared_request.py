@@ -199,6 +199,7 @@ def answering(status: int, body: bytes, headers: dict[str, str]) -> Iterator[str
         server.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "body", "headers"),
     [

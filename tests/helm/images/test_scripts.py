@@ -72,6 +72,7 @@ def test_torchserve_is_asked_where_the_detector_asks_it(monkeypatch):
     assert healthcheck.address("detector.serving.torchserve_launch") == ("127.0.0.1", 18080, "/ping")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["av", "faiss", "multidict", "numpy"])
 def test_libraries_without_what_debuggers_read_load_and_compute(package, tmp_path):
     """Those of one package are replaced by stripped ones; its neighbours stay."""

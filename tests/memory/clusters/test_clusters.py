@@ -100,6 +100,7 @@ def test_no_exemplars_id_passes_for_a_clusters(name):
     assert not is_cluster_id(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [1, 3])
 def test_a_dozen_sources_are_a_dozen_clusters_and_one_kind_by_several_names_is_one(names):
     rng = np.random.default_rng(0)

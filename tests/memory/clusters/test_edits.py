@@ -1,5 +1,4 @@
-"""What people split, merge and take back, and what the memory's process does to it: nothing but let new
-items join."""
+"""What people split, merge and take back, and what the memory's process does to it: new items join."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -60,6 +60,7 @@ def test_probabilities_are_summed_by_class_and_source_and_unknowns_stand_apart(s
     assert now(store, days=11).over_all.items == 5
 
 
+@pytest.mark.slow
 def test_so_many_are_drawn_a_week_as_are_wanted_once_the_traffic_is_known(store):
     for hour in range(24 * 14):
         note(store, [said(100 * hour + n, day=DAY + hour / 24) for n in range(100)], weekly=200)

@@ -14,6 +14,8 @@ from memory.index.shared_index import Renewal
 from memory.intake import Arrival
 from memory.store import Store
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Arrival]
 Fill = Callable[..., object]
 WIDTH = 24

@@ -56,6 +56,7 @@ def watch(store: Store, settings: MemorySettings, some: list[tuple[str, Verdict]
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize(("deviations", "direction"), [(1.0, "higher"), (-1.0, "lower")])
 def test_a_drift_of_any_statistic_either_way_is_told_within_100_items(

@@ -127,6 +127,7 @@ def test_a_thousand_and_one_sources_at_once_flush_nothing_and_are_counted(watche
     assert kept(watcher)["camera"] == 1
 
 
+@pytest.mark.slow
 def test_without_a_cap_by_the_hour_they_flush_what_gathers(watcher, stream, clock, monkeypatch):
     """The control."""
     monkeypatch.setattr(places, "MAX_NEW_SOURCES", 2000)

@@ -7,8 +7,6 @@ Seen with seeds 0 to 4 (AA and AF in points; a family left out with its kinds of
     AUC of the gate, of the classifier's energy, and of the gate's control; nothing is asserted of the others
       periodic      0.921-0.953  0.735-0.870  0.48-0.54
       recompressed  0.784-0.832  0.769-0.871  0.37-0.39  (the energy is above the gate in four seeds)
-
-That nothing but the forgery tells fakes from reals is held by synthetic/test_stream.py.
 """
 
 from dataclasses import replace

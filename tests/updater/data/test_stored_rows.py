@@ -139,6 +139,7 @@ def _read_there(rows, queue):
     queue.put(rows[:].tobytes())
 
 
+@pytest.mark.slow
 def test_another_process_of_the_host_reads_what_has_no_name():
     rows = store_rows(array(5))
     queue = FORKS.Queue()

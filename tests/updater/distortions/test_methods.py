@@ -1,7 +1,4 @@
-"""Every distortion keeps what all promise: shape, seed, levels, one draw a clip, maps that move along.
-
-And mixes: what a file gets, and what is left of it on crops.
-"""
+"""Every distortion keeps what all promise: shape, seed, levels, one draw a clip, maps that move along."""
 
 import inspect
 from collections import Counter

@@ -81,6 +81,7 @@ def status(message):
     return json.dumps({"kind": "Status", "message": message})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "body", "said"),
     [

@@ -266,6 +266,7 @@ def test_it_fares_as_its_clips_say():
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.slow
 def test_the_higher_of_two_thresholds_holds_on_both_kinds_of_real_clips():
     scanner = Repeats(1 + CELL_WIDTH)
     low = detect(scanner, [clip([(10, 30, 0.1 + number / 100)], []) for number in range(20)])
