@@ -99,12 +99,9 @@ def _values(at: tuple[str, ...], node: Any, lines: list[str]) -> Iterator[tuple[
             yield path, " ".join(comment), yaml.safe_load(yaml.serialize(value))
         elif not isinstance(value, yaml.MappingNode):
             yield path, "", None
-        if isinstance(value, yaml.MappingNode) and value.value and not value.flow_style and not _whole(path):
+        parts = isinstance(value, yaml.MappingNode) and value.value and not value.flow_style
+        if parts and path[-1] != "resources":
             yield from _values(path, value, lines)
-
-
-def _whole(path: tuple[str, ...]) -> bool:
-    return path[-1] == "resources"
 
 
 def stamp() -> str:

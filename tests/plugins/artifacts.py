@@ -1,7 +1,6 @@
 """Releases that were never trained: one that says what, one that also says where, one that also says when."""
 
 import shutil
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from updater.gate_records import Forgotten
 from updater.records import Candidate, Evaluation, Performance, Shares
 from updater.settings import UpdaterSettings
 
-MakeEvaluation = Callable[..., Evaluation]
 GROUPS = 1000
 """of each class that was held back: enough for narrow intervals"""
 

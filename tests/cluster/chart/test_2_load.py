@@ -23,10 +23,6 @@ def scale_in(chart: Any) -> None:
     chart.kubectl.until("one detector", lambda: len(chart.kubectl.get("pods", "-l", DETECTORS)["items"]) == 1)
 
 
-def other_values(chart: Any) -> None:
-    chart.upgrade("settings.detector.max_batch_items=16")
-
-
 def other_image(chart: Any) -> None:
     """The same images under another tag, as far as the pods can tell another version: each is made anew."""
     for component in ("detector", "deploy", "updater", "memory"):
@@ -79,7 +75,7 @@ def drained(chart: Any) -> None:
 CHANGES = {
     "scaled 1 to 3": scale_out,
     "scaled 3 to 1": scale_in,
-    "upgraded to other values": other_values,
+    "upgraded to other values": lambda chart: chart.upgrade("settings.detector.max_batch_items=16"),
     "upgraded to another image tag": other_image,
     "rolled back by helm": back,
     "a worker killed": killed,

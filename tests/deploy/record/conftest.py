@@ -1,12 +1,6 @@
 """A record in a database of the test's own, and a SQL shell that holds nothing sacred."""
 
-import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
 import pytest
-
-WithoutTriggers = Callable[[str], AbstractContextManager[sqlite3.Connection]]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Comparisons as the detector writes them."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -27,9 +26,6 @@ def said(release, what, sure=0.95, model_s=0.1):
         unknown_score=0.0,
         model_s=model_s,
     )
-
-
-Compared = Callable[..., Comparison]
 
 
 @pytest.fixture

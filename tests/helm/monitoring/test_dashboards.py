@@ -117,7 +117,8 @@ def expressions(rules: Rules, dashboards: Dashboards) -> Iterator[tuple[str, str
 def complaints(expr: str, filled: str, known: Mapping[str, set[str]]) -> Iterator[str]:
     """What an expression names that is not there."""
     bare = re.sub(r'"[^"]*"', '""', expr)
-    names = {name for name in _NAME.findall(bare) if is_series(name)}
+    own = "forgewatch_", "process_"
+    names = {x for x in _NAME.findall(bare) if x in BY_PROMETHEUS or ":" in x or x.startswith(own)}
     yield from (f"no series {name}" for name in sorted(names - known.keys()))
     labels = TARGET.union(*(known.get(name, set()) for name in names))
     for name, matchers in _SELECTOR.findall(expr):
@@ -129,10 +130,6 @@ def complaints(expr: str, filled: str, known: Mapping[str, set[str]]) -> Iterato
     used = {label.strip() for inner in _GROUPING.findall(bare) for label in inner.split(",") if label.strip()}
     used |= {*re.findall(r"\$labels\.(\w+)", filled), *re.findall(r"\{\{(\w+)\}\}", filled)}
     yield from (f"no label {label}" for label in sorted(used - labels))
-
-
-def is_series(name: str) -> bool:
-    return name in BY_PROMETHEUS or ":" in name or name.startswith(("forgewatch_", "process_"))
 
 
 def with_recorded(known: Mapping[str, set[str]], rules: Rules) -> dict[str, set[str]]:

@@ -185,16 +185,12 @@ def test_the_digest_depends_on_the_seed():
 
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.local])
 def test_a_family_that_forges_a_part_says_which(family):
-    picture = make_scene(5)
+    picture = source(np.random.default_rng(5), "train", 240, 256, photographs=0).picture
     forged = FAMILIES[family].forge_where(np.random.default_rng(7), picture)
     assert np.array_equal(forged.picture[forged.mask[..., 0] == 0], picture[forged.mask[..., 0] == 0])
     inside = forged.mask[..., 0] > 0.99
     assert np.mean(forged.picture[inside] != picture[inside]) > 0.3
     assert 0.2 < forged.mask.mean() < 0.7
-
-
-def make_scene(seed: int) -> np.ndarray:
-    return source(np.random.default_rng(seed), "train", 240, 256, photographs=0).picture
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
