@@ -4,7 +4,18 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.output import ActorOption, JsonFlag, UsageError, client, print_json, print_table, say, short
+from deploy.cli.output import (
+    ActorOption,
+    JsonFlag,
+    UsageError,
+    client,
+    print_json,
+    print_table,
+    say,
+    short,
+    show_list,
+    show_result,
+)
 from memory.estimate.records import KEPT_DAYS, Estimate
 
 
@@ -52,21 +63,14 @@ def audit(
     if item is None:
         with client(actor) as api:
             waiting = api.accuracy.waiting()
-        if as_json:
-            return print_json(waiting)
-        rows = [[drawn.id, drawn.source, drawn.at] for drawn in waiting]
-        return print_table("drawn for the audit", ["item", "source", "when"], rows)
+        return show_list(waiting, as_json, "drawn for the audit", item="id", source="source", when="at")
     if label is None:
         raise UsageError("name its class: forgewatch audit ITEM real, a family, or cannot-say")
     with client(actor) as api:
         done = api.accuracy.audit(item, label)
-    if as_json:
-        return print_json(done)
     before = "" if done.instead_of is None else f" instead of {done.instead_of}"
-    say(
-        f"{done.id}: you say {done.label}{before},"
-        f" {short(done.release)} said {done.called} ({done.probability:.0%} sure)"
-    )
+    answer = f"{short(done.release)} said {done.called} ({done.probability:.0%} sure)"
+    show_result(done, as_json, f"{done.id}: you say {done.label}{before}, {answer}")
 
 
 def _row(name: str, of: Estimate) -> list[object]:

@@ -9,6 +9,7 @@ from deploy.cli.output import CommandError, UsageError
 from deploy.client.connection import ClientError
 from deploy.client.kafka import StreamError
 from deploy.environment import SETTINGS
+from deploy.layouts import DatabaseLayoutError
 from deploy.local.processes import StackError
 from ingest.kafka.compacted import TopicError
 from ingest.kafka.sink import SinkError
@@ -17,7 +18,7 @@ from memory.store import ExemplarMemoryError
 
 _FAILURES = (
     *(CommandError, ClientError, StreamError, TopicError, SinkError),
-    *(ExemplarMemoryError, KafkaError),
+    *(ExemplarMemoryError, KafkaError, DatabaseLayoutError),
 )
 
 

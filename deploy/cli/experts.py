@@ -12,10 +12,11 @@ from deploy.cli.output import (
     JsonFlag,
     UsageError,
     print_json,
-    print_rows,
     print_table,
     progress_bar,
     say,
+    show_list,
+    show_result,
     writable,
 )
 from deploy.cli.runs import one_line
@@ -86,10 +87,8 @@ def add(
         if not yes:
             typer.confirm(f"add {name} ({expert.contract.checkpoint})?", abort=True, err=True)
         registry.add(row, expert.path)
-    if as_json:
-        print_json(row)
-    else:
-        say(f"{name} is registered; the next update carries it: forgewatch update --follow")
+    line = f"{name} is registered; the next update carries it: forgewatch update --follow"
+    show_result(row, as_json, line)
 
 
 @app.command("list")
@@ -97,12 +96,10 @@ def list_(as_json: JsonFlag = False) -> None:
     """List the experts that the next update carries into its release."""
     with one_line():
         rows = _registry().rows()
-    if as_json:
-        return print_json(rows)
     columns: Any = {"name": "contract.name", "input": "contract.input", "px": "contract.side_px"}
     columns |= {"AUC_when_added": "worth.everywhere.auc", "95_%": lambda row: _interval(row.worth.everywhere)}
-    columns |= {"s_an_image": "worth.seconds"}
-    print_rows("experts", rows, **columns, checkpoint="contract.checkpoint", licence="contract.licence")
+    columns |= {"s_an_image": "worth.seconds", "checkpoint": "contract.checkpoint"}
+    show_list(rows, as_json, "experts", **columns, licence="contract.licence")
 
 
 @app.command()

@@ -20,6 +20,7 @@ from deploy.cli.output import (
     say,
     short,
     show_list,
+    show_result,
     warn,
 )
 from deploy.client.connection import ServerUnavailableError
@@ -99,15 +100,10 @@ def label(
             seen = version or _version_now(api, cluster, family)
             request = LabelRequest(cluster=cluster, version=seen, family=family, same_bytes=same_bytes)
         done = api.label(request)
-    if as_json:
-        print_json(done)
-    else:
-        say(
-            f"label {done.label}: {done.exemplars} called {family}; "
-            f"`forgewatch undo {done.label}` takes it back"
-        )
-        for line in done.contradicted:
-            warn(line)
+    line = f"label {done.label}: {done.exemplars} called {family}"
+    show_result(done, as_json, f"{line}; `forgewatch undo {done.label}` takes it back")
+    for contradiction in () if as_json else done.contradicted:
+        warn(contradiction)
 
 
 def _version_now(api: Client, cluster: str, family: str) -> str:
@@ -129,10 +125,8 @@ def undo(
     """Undo a label: its exemplars return to their earlier label."""
     with client(actor) as api:
         done = api.undo(number)
-    if as_json:
-        print_json(done)
-    else:
-        say(f"label {number} is undone ({done.exemplars} exemplars; on record as {done.label})")
+    line = f"label {number} is undone ({done.exemplars} exemplars; on record as {done.label})"
+    show_result(done, as_json, line)
 
 
 def labels(as_json: JsonFlag = False) -> None:
@@ -160,7 +154,7 @@ def update(
     with client(actor) as api:
         if cancel is not None:
             run = api.cancel_update(cancel, reason)
-            return print_json(run) if as_json else say(f"update {run.id} is {run.state}: {run.error}")
+            return show_result(run, as_json, f"update {run.id} is {run.state}: {run.error}")
         if not as_json:
             show_outlook(api.outlook())
         run = api.request_update()

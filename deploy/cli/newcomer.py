@@ -194,19 +194,16 @@ def _show_changes(api: Client, release: ReleaseDetail, chosen: Mapping[Path, str
 
 def _calls(api: Client, digest: str, chosen: Mapping[Path, str], source: str) -> dict[Path, str]:
     """Return a release's label of each picture of a source, without those that have no verdict."""
-    from deploy.client.scoring import NoVerdictError, ScoringError, open_scorer
+    from deploy.client.scoring import NoVerdictError, open_scorer
 
     labels: dict[Path, str] = {}
-    try:
-        with open_scorer(api, digest) as scorer, progress_bar(hidden=not sys.stderr.isatty()) as progress:
-            for number, path in enumerate(chosen):
-                progress(f"ask {short(digest)}", number, len(chosen))
-                try:
-                    labels[path] = scorer.score(path, source=source).label
-                except (NoVerdictError, OSError) as error:
-                    warn(f"left out: {error}")
-    except ScoringError as error:
-        raise CommandError(str(error)) from error
+    with open_scorer(api, digest) as scorer, progress_bar(hidden=not sys.stderr.isatty()) as progress:
+        for number, path in enumerate(chosen):
+            progress(f"ask {short(digest)}", number, len(chosen))
+            try:
+                labels[path] = scorer.score(path, source=source).label
+            except (NoVerdictError, OSError) as error:
+                warn(f"left out: {error}")
     return labels
 
 

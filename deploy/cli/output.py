@@ -100,6 +100,11 @@ def show_list(items: Iterable[object], as_json: bool, title: str, **columns: Any
     print_json(items) if as_json else print_rows(title, items, **columns)
 
 
+def show_result(result: object, as_json: bool, line: str) -> None:
+    """Print a result as JSON, or the line that says it."""
+    print_json(result) if as_json else say(line)
+
+
 def say(line: str) -> None:
     """Print one line on standard output."""
     Console(soft_wrap=True).print(safe(line))

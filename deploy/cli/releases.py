@@ -20,6 +20,7 @@ from deploy.cli.output import (
     say,
     short,
     show_list,
+    show_result,
 )
 from deploy.release_records import LedgerEntry, Release, ReleaseDetail
 from deploy.rollout_records import Expected
@@ -260,10 +261,8 @@ def _why(event: LedgerEntry) -> str | None:
 
 
 def _show(done: Release, as_json: bool) -> None:
-    if as_json:
-        print_json(done)
-    else:
-        say(f"{short(done.digest)} is {done.state} (ledger #{done.sequence}, by {done.actor})")
+    line = f"{short(done.digest)} is {done.state} (ledger #{done.sequence}, by {done.actor})"
+    show_result(done, as_json, line)
 
 
 _SHOW = "show"

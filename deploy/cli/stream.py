@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.output import CommandError, JsonFlag, UsageError, client, print_json, say, short, warn
+from deploy.cli.output import CommandError, JsonFlag, UsageError, client, short, show_result, warn
 from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.settings import IngestSettings
 
@@ -44,7 +44,7 @@ def verdicts(
     topic = ingest.topic(VERDICTS)
     if follow:
         for verdict in islice(follow_verdicts(ingest, topic), count):
-            print_json(verdict) if as_json else say(_line(verdict))
+            show_result(verdict, as_json, _line(verdict))
         return
     _show(newest_verdicts(ingest, topic, count or _SHOWN), as_json)
 
@@ -66,10 +66,8 @@ def send(
 
     def show(id_: str, verdict: Verdict | None, words: str) -> None:
         path = sent.pop(id_)
-        if as_json:
-            print_json({"file": str(path), "id": id_, "verdict": verdict, "sentence": words})
-        else:
-            say(f"{id_}  {path}  {words}")
+        document = {"file": str(path), "id": id_, "verdict": verdict, "sentence": words}
+        show_result(document, as_json, f"{id_}  {path}  {words}")
 
     with media_producer(settings) as producer, ExitStack() as reading:
         follow, unanswered = None, _LATE
@@ -114,7 +112,7 @@ def score(
 ) -> None:
     """Score files by the live release, here and without Kafka: the same verdict as the stream's."""
     from deploy.client.pictures import sentence
-    from deploy.client.scoring import NoVerdictError, ScoringError, open_scorer
+    from deploy.client.scoring import NoVerdictError, open_scorer
 
     if map_dir is not None:
         if map_dir.exists() and not map_dir.is_dir():
@@ -122,26 +120,22 @@ def score(
         map_dir.mkdir(parents=True, exist_ok=True)
 
     failed, no_scan = 0, False
-    try:
-        with client() as api, open_scorer(api) as scorer:
-            if (map_dir is not None or dense) and (problem := scorer.map_problem):
-                warn(problem)
-            for path in files:
-                try:
-                    verdict = scorer.score(path, dense=dense, source=source)
-                except (NoVerdictError, OSError) as error:
-                    warn(_why(path, error))
-                    failed += 1
-                    continue
-                if map_dir is not None:
-                    draw(scorer, path, verdict, map_dir)
-                no_scan |= verdict.kind == "video" and not scorer.scans
-                if as_json:
-                    print_json({"file": str(path), "verdict": verdict, "sentence": sentence(verdict)})
-                else:
-                    say(f"{path}  {sentence(verdict)}")
-    except ScoringError as error:
-        raise CommandError(str(error)) from error
+    with client() as api, open_scorer(api) as scorer:
+        if (map_dir is not None or dense) and (problem := scorer.map_problem):
+            warn(problem)
+        for path in files:
+            try:
+                verdict = scorer.score(path, dense=dense, source=source)
+            except (NoVerdictError, OSError) as error:
+                warn(_why(path, error))
+                failed += 1
+                continue
+            if map_dir is not None:
+                draw(scorer, path, verdict, map_dir)
+            no_scan |= verdict.kind == "video" and not scorer.scans
+            text = sentence(verdict)
+            document = {"file": str(path), "verdict": verdict, "sentence": text}
+            show_result(document, as_json, f"{path}  {text}")
     if no_scan and map_dir is not None:
         warn("the live release has no scanner and finds no forged stretches: see updater/OPERATIONS.md")
     _finish(failed, "scored")
@@ -166,7 +160,7 @@ def draw(scorer: "Scorer", path: Path, verdict: Verdict, folder: Path) -> None:
 
 def _show(verdicts: Iterable[Verdict | Withdrawal], as_json: bool) -> None:
     for verdict in verdicts:
-        print_json(verdict) if as_json else say(_line(verdict))
+        show_result(verdict, as_json, _line(verdict))
 
 
 def _line(v: Verdict | Withdrawal) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from deploy.access.roles import Role, TokenEntry, TokenRequest
-from deploy.cli.output import ActorOption, JsonFlag, client, print_json, say, show_list
+from deploy.cli.output import ActorOption, JsonFlag, client, show_list, show_result
 
 app = typer.Typer(help="Give people and machines tokens, list them, end them.")
 
@@ -27,10 +27,8 @@ def add(
     """
     with client(actor) as api:
         made = api.add_token(TokenRequest(name=name, role=role, days=days))
-    if as_json:
-        return print_json(made)
-    say(f"{made.name} is {made.role} until {made.expires_at.astimezone():%Y-%m-%d}. It is not shown again:")
-    say(f"export FORGEWATCH_DEPLOY_TOKEN={made.token}")
+    line = f"{made.name} is {made.role} until {made.expires_at.astimezone():%Y-%m-%d}. It is not shown again:"
+    show_result(made, as_json, f"{line}\nexport FORGEWATCH_DEPLOY_TOKEN={made.token}")
 
 
 @app.command("list")
@@ -46,9 +44,7 @@ def revoke(name: Name, actor: ActorOption = None, as_json: JsonFlag = False) -> 
     """End somebody's token at once, and the sessions of browsers that it began."""
     with client(actor) as api:
         ended = api.revoke_token(name)
-    if as_json:
-        return print_json(ended)
-    say(f"the token of {ended.name} ({ended.role}) is revoked")
+    show_result(ended, as_json, f"the token of {ended.name} ({ended.role}) is revoked")
 
 
 def _state(token: TokenEntry) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deploy.client.connection import ClientError
 from deploy.client.http import Client
 from deploy.client.kafka import event_headers
 from deploy.client.pictures import refusal
@@ -36,7 +37,7 @@ _FRAMES, _FRAME_PX = 8, 160
 """of a video, shown small"""
 
 
-class ScoringError(Exception):
+class ScoringError(ClientError):
     """There is nothing to score by: no release, or no sandbox; the text says why. Retryable."""
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from deploy.client.connection import ClientError
 from deploy.client.http import Client
 from deploy.release_records import PROPOSED
 from deploy.settings import DeploySettings
@@ -67,7 +68,7 @@ BECAUSE = "a demonstration holds back too few items to show it"
 _SHOWN = 8
 
 
-class OperatorError(RuntimeError):
+class OperatorError(ClientError):
     """A command of the demonstration failed; its own line says why."""
 
 

@@ -11,6 +11,7 @@ import httpx
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from deploy.client.connection import ClientError
 from deploy.demo.claims import Phase, Sent
 from detector.reading import parse_record
 from detector.records import VERDICTS, Verdict, Withdrawal
@@ -23,7 +24,7 @@ SILENCE_S = 60.0
 _BATCH_BYTES = 262_144
 
 
-class TrafficError(RuntimeError):
+class TrafficError(ClientError):
     """The stream did not answer in time. Fatal for the demonstration."""
 
 

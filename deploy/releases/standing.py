@@ -1,6 +1,6 @@
 """Where every release stands: the table of a release's life, and the fold of the ledger's events by it.
 
-LIFE alone says which state follows; the rules of deploy.releases.approval can only refuse a move.
+TRANSITIONS alone says which state follows; the rules of deploy.releases.approval can only refuse a move.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,45 +19,27 @@ Consequence = Literal["propose with findings", "retire", "restore"]
 """What a move does besides: a proposal of which a gate does not hold is one with findings; promote retires
 the live release, rollback restores the one before."""
 
+_OPEN: tuple[State, ...] = ("proposed", "proposed with findings")
+_MOVES: tuple[tuple[tuple[State | None, ...], Action | Consequence, State], ...] = (
+    ((None, "expired", "rolled back"), "propose", "proposed"),
+    ((None, "expired", "rolled back"), "propose with findings", "proposed with findings"),
+    ((*_OPEN, "approved"), "approve", "approved"),
+    ((*_OPEN, "approved"), "reject", "rejected"),
+    ((*_OPEN, "approved", "shadow", "canary"), "expire", "expired"),
+    (("approved", "canary"), "promote", "live"),
+    (("approved",), "begin", "shadow"),
+    (("shadow", "canary"), "step", "canary"),
+    (("canary",), "back to shadow", "shadow"),
+    (("shadow", "canary"), "inconclusive", "shadow"),
+    (("shadow", "canary", "live"), "rollback", "rolled back"),
+    (("live",), "retire", "retired"),
+    (("retired",), "restore", "live"),
+)
+_AFTER_ROLLBACK: tuple[State, ...] = ("rolled back", *_OPEN, "approved", "rejected", "expired", "shadow")
 TRANSITIONS: Mapping[tuple[State | None, Action | Consequence], State] = {
-    (None, "propose"): "proposed",
-    ("expired", "propose"): "proposed",
-    ("rolled back", "propose"): "proposed",
-    (None, "propose with findings"): "proposed with findings",
-    ("expired", "propose with findings"): "proposed with findings",
-    ("rolled back", "propose with findings"): "proposed with findings",
-    ("proposed", "approve"): "approved",
-    ("proposed with findings", "approve"): "approved",
-    ("approved", "approve"): "approved",
-    ("proposed", "reject"): "rejected",
-    ("proposed with findings", "reject"): "rejected",
-    ("approved", "reject"): "rejected",
-    ("proposed", "expire"): "expired",
-    ("proposed with findings", "expire"): "expired",
-    ("approved", "expire"): "expired",
-    ("approved", "promote"): "live",
-    ("approved", "begin"): "shadow",
-    ("shadow", "step"): "canary",
-    ("canary", "step"): "canary",
-    ("canary", "back to shadow"): "shadow",
-    ("shadow", "inconclusive"): "shadow",
-    ("canary", "inconclusive"): "shadow",
-    ("canary", "promote"): "live",
-    ("shadow", "rollback"): "rolled back",
-    ("canary", "rollback"): "rolled back",
-    ("shadow", "expire"): "expired",
-    ("canary", "expire"): "expired",
+    **{(state, action): after for states, action, after in _MOVES for state in states},
     **{(state, action): state for state in ON_TRIAL for action in trial.STAYS},
-    ("rolled back", "retracted"): "rolled back",
-    ("proposed", "retracted"): "proposed",
-    ("proposed with findings", "retracted"): "proposed with findings",
-    ("approved", "retracted"): "approved",
-    ("rejected", "retracted"): "rejected",
-    ("expired", "retracted"): "expired",
-    ("shadow", "retracted"): "shadow",
-    ("live", "retire"): "retired",
-    ("retired", "restore"): "live",
-    ("live", "rollback"): "rolled back",
+    **{(state, "retracted"): state for state in _AFTER_ROLLBACK},
 }
 """Every move of a release, from state to state. None: it was never proposed."""
 
@@ -112,7 +94,7 @@ class LedgerState:
 
 
 def next_state(state: State | None, action: Action | Consequence) -> State:
-    """The state that follows by LIFE; raises ApprovalError where the table has no such move."""
+    """The state that follows by TRANSITIONS; raises ApprovalError where the table has no such move."""
     if (after := TRANSITIONS.get((state, action))) is None:
         takes = [before for before, possible in TRANSITIONS if possible == action and before]
         raise ApprovalError(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Self
 
 import structlog
@@ -209,29 +210,22 @@ class RolloutController:
         turn, says, checks = self._decision.turn, self._decision.says, tuple(facts.checks)
         if turn == "wait":
             return
+        move = partial(make_moves, self._ledger, self._publisher)
         if turn == "rollback":
             wanted = TakeOut(reason=f"failed: {says}"[:_ON_REASON], digest=trial.release)
             back = self._stored(trial.champion)
-            make_moves(
-                self._ledger,
-                self._publisher,
+            move(
                 lambda history: (
                     approval.rollback(history, wanted, back, moves.ROLLOUT, checks)
                     if _is_on(replay(history).trial, trial)
                     else []
-                ),
+                )
             )
         elif turn == "inconclusive":
-            make_moves(
-                self._ledger,
-                self._publisher,
-                lambda history: moves.inconclusive(history, trial, checks, says),
-            )
+            move(lambda history: moves.inconclusive(history, trial, checks, says))
         else:
             stored = self._stored(trial.release)
-            make_moves(
-                self._ledger, self._publisher, lambda history: moves.step_on(history, trial, checks, stored)
-            )
+            move(lambda history: moves.step_on(history, trial, checks, stored))
 
     def _run(self) -> None:
         while not self._stop.is_set():

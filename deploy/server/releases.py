@@ -228,19 +228,7 @@ def move(services: Services, digest: str | None, decide: Decide) -> Release:
 
 def entry(event: Event) -> LedgerEntry:
     """An event of the ledger as the API shows it."""
-    move = event.move
-    return LedgerEntry(
-        sequence=event.sequence,
-        at=event.at,
-        actor=move.actor,
-        action=move.action,
-        digest=move.digest,
-        reason=move.reason,
-        accepted=None if move.accepted is None else dict(move.accepted),
-        requested_by=move.requested_by,
-        bound=move.bound,
-        rollout=move.rollout,
-    )
+    return LedgerEntry(**vars(event.move), sequence=event.sequence, at=event.at)
 
 
 @router.get("/outlook", tags=["updates"], openapi_extra=least("viewer"))
