@@ -29,7 +29,7 @@ from ingest.settings import IngestSettings
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One of them. facts are what ingest.dead_letters adds, by name."""
+    """One of them. facts: the headers that ingest.dead_letters adds, by name."""
 
     partition: int
     offset: int
@@ -46,7 +46,7 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class LetterPage:
-    """Some of them, the newest first. older: what `before` is for the next page; None at the end."""
+    """Some of them, the newest first. older: `before` of the next page; None at the end."""
 
     letters: tuple[DeadLetter, ...]
     older: Mapping[int, int] | None
@@ -81,7 +81,7 @@ def _between(
     timeout_s: float,
     topic: str,
 ) -> list[DeadLetter]:
-    """Keep what the records say, and no value: a page of them is gigabytes."""
+    """Keep the records' facts, and no value: a page of them is gigabytes."""
     waiting = {part for part in lower if lower[part] < upper[part]}
     consumer.assign(list(waiting))
     for part in waiting:
@@ -98,7 +98,7 @@ def _between(
 
 
 def read_letter(record: InRecord) -> DeadLetter:
-    """Give what a record of the topic says; facts that it lacks are left out."""
+    """Give the letter of a record of the topic; facts that it lacks are left out."""
     headers = {name: (raw or b"").decode("utf-8", "replace") for name, raw in record.headers}
     facts = {name: headers[PREFIX + name] for name in FACTS if PREFIX + name in headers}
     value = record.value
@@ -136,7 +136,7 @@ class RecordPlace:
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """What became of a letter; why_not is None where it was replayed."""
+    """The result of a replay; why_not is None where it was replayed."""
 
     letter: str
     why_not: str | None = None
@@ -151,7 +151,7 @@ def replayed_before(ingest: IngestSettings, timeout_s: float) -> set[str]:
 def replay(
     ingest: IngestSettings, places: Sequence[RecordPlace], timeout_s: float, *, force: bool = False
 ) -> Iterator[ReplayOutcome]:
-    """Replay the letters at these places, in this order, and yield what became of each once it is committed.
+    """Replay the letters at these places, in this order, and yield each result once it is committed.
 
     force: those that were replayed, or failed three times, too. Raises TopicError, SinkError,
     kafka.errors.KafkaError: what was yielded by then is done, and what is asked for again is not done twice.

@@ -28,7 +28,7 @@ STACK_ENVIRONMENT = Path(".forgewatch/stack.env")
 
 
 def load_stack_environment(path: Path = STACK_ENVIRONMENT) -> None:
-    """Take FORGEWATCH_… defaults from a KEY=VALUE file, if it is there; what is set already wins.
+    """Take FORGEWATCH_… defaults from a KEY=VALUE file, if it is there; variables that are set already win.
 
     Raises OSError where the file cannot be read.
     """

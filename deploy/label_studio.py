@@ -41,7 +41,7 @@ def configuration(families: Iterable[str]) -> str:
 
 
 def task(exemplar: Exemplar, cluster: str, png: bytes, project: str, resembles: str | None) -> dict[str, Any]:
-    """Return one task: the picture within, what is known of the exemplar, and what it resembles.
+    """Return one task: the picture within, the exemplar's facts, and its neighbours.
 
     project says which Forgewatch it came from; resembles is a known class, or None.
     """
@@ -72,7 +72,7 @@ class NoExportError(ValueError):
 
 @dataclass
 class Read:
-    """What a file says: at most one annotation an exemplar. left_out are lines on tasks that say nothing."""
+    """The content of a file: at most one annotation an exemplar. left_out: lines on tasks without one."""
 
     annotations: list[Annotation] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -132,17 +132,17 @@ def read(export: bytes, project: str) -> Read:
                     )
             except LabelError as error:
                 done.left_out.append(f"task {task.id}: {error}")
-    for exemplar, several in annotations.items():
-        if len({annotation.family for annotation in several}) == 1:
-            done.annotations.append(several[0])
+    for exemplar, labels in annotations.items():
+        if len({annotation.family for annotation in labels}) == 1:
+            done.annotations.append(labels[0])
         else:
-            opinions = ", ".join(f"{annotation.annotator} says {annotation.family}" for annotation in several)
+            opinions = ", ".join(f"{annotation.annotator} says {annotation.family}" for annotation in labels)
             done.left_out.append(f"{exemplar}: its annotators contradict each other: {opinions}")
     return done
 
 
 def _family(annotation: _Given) -> str | None:
-    """What an annotation says; None where it was skipped. Raises LabelError."""
+    """An annotation's label; None where it was skipped. Raises LabelError."""
     if annotation.was_cancelled:
         return None
     if annotation.completed_by is None or shown_name(str(annotation.completed_by)) is None:

@@ -1,4 +1,4 @@
-"""What must be there before any process starts: each room's tables in today's layout, and every topic."""
+"""Needed before any process starts: each room's tables in today's layout, and every topic."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class _Room:
 
 
 def migrate_all() -> Iterator[str]:
-    """Migrate each room's database in a transaction of its own; yield what was done there, in a line each.
+    """Migrate each room's database in a transaction of its own; yield a line on each.
 
     To do it again does nothing. Raises WrongSettingError, LayoutError.
     """
@@ -83,7 +83,7 @@ def _rooms() -> tuple[_Room, ...]:
 
 
 def all_topics(ingest: IngestSettings, partitions: int) -> tuple[Topic, ...]:
-    """The topics that the processes use; `partitions` is that of the media and all that follows from it.
+    """The topics that the processes use; `partitions`: of the media topic and those behind it.
 
     The topics of releases and of the record's heads have one partition and are compacted: tables by key.
     """
@@ -105,7 +105,7 @@ _LEAST_RECORDS = 64
 
 
 class Topics(NamedTuple):
-    """Names of topics that are missing, what is wrong with others and what to do, and a note."""
+    """Names of missing topics, problems of others with a remedy each, and a note."""
 
     missing: list[str]
     problems: list[tuple[str, str]]
@@ -135,7 +135,7 @@ def examine_topics(ingest: IngestSettings, timeout_ms: int) -> Topics:
 
 
 def topic_problems(topic: Topic, config: Mapping[str, str], partitions: int) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a topic, and what to do: by its configuration and its partitions."""
+    """Yield a topic's problems with a remedy each: by its configuration and its partitions."""
     name, policy = topic.name, {part.strip() for part in config["cleanup.policy"].split(",")}
     if (limit := int(config["max.message.bytes"])) < topic.max_record_bytes:
         yield (

@@ -81,7 +81,7 @@ def work(process: Process) -> None:
 
 
 class OwnMetrics(CollectorRegistry):
-    """What this process measures; to try a file loads modules of the detector, which measure nothing here."""
+    """This process's metrics; to try a file loads modules of the detector, which measure nothing here."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield all but the detector's metrics."""

@@ -1,4 +1,4 @@
-"""What is sent for judged records, and what is told of them once that is committed.
+"""The messages for judged records, and their metrics, logs and spans once those are committed.
 
 Verdicts, messages to the memory, comparisons and dead letters are sent; counts, a line of the log and a span
 are told.
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent for one record, and the span that ends once it was committed."""
+    """The messages for one record, and the span that ends once they are committed."""
 
     judged: Judged
     span: Span | None

@@ -1,4 +1,4 @@
-"""One batch on its way: opened records, decoded media, scores, and what goes out. No Kafka client in here.
+"""One batch on its way: opened records, decoded media, scores, and messages. No Kafka client in here.
 
 Nothing that one item brings with it stops the others: what fails with others is tried alone, and what
 fails alone is judged with the error that becomes its dead letter.
@@ -68,7 +68,7 @@ class RecordMedia:
         self._record, self._settings = record, settings
 
     def __call__(self) -> bytes:
-        """Give the bytes; `item` says from then on what they are. Raises EnvelopeError."""
+        """Give the bytes; `item` describes them from then on. Raises EnvelopeError."""
         self.item, media = open_envelope(self._record, self._settings)
         return media
 
@@ -139,7 +139,7 @@ def affordable(batch: Batch, most_s: float, beat: Callable[[], None]) -> int:
 
 @dataclass(frozen=True)
 class PendingItem:
-    """An item that waits for its scores: its place in the batch, its record, and what it is."""
+    """An item that waits for its scores: its place in the batch, its record, and its media item."""
 
     place: int
     opened: Opened
@@ -254,7 +254,7 @@ def _about(part: list[PendingItem]) -> dict[str, object]:
 
 
 def _as_unscorable(error: Exception, fields: dict[str, object]) -> UnscorableError:
-    """What a dead letter says of an error that nobody foresaw; raised on where it is no item's fault."""
+    """The dead letter's reason for an unforeseen error; raised on where it is no item's fault."""
     host = isinstance(error, OSError) and error.errno in _HOST_ERRNOS
     if host or isinstance(error, MemoryError | BatchAbandonedError | SandboxUnavailableError):
         raise error

@@ -43,16 +43,16 @@ _SCORES = ("fake_probability", "energy", "unknown_score")
 
 
 def attach_comparison(champion: Judged, opened: Opened, challenger: Challenged, route: Route) -> Judged:
-    """Return what goes out for a shared item, with the comparison; the champion's where that cannot be.
+    """Return a shared item's messages, with the comparison; the champion's where that cannot be.
 
     Media that cannot be opened or decoded says nothing of a release: it is not compared.
     """
     item = opened.media.item
     if item is None or route.challenger is None or champion.stage in ("envelope", "decode"):
         return champion
-    others = _release_verdict(challenger, route.challenger)
+    verdict = _release_verdict(challenger, route.challenger)
     answers = (
-        isinstance(challenger, Judged) and others.error is None and route.canary_answers(champion.record.id)
+        isinstance(challenger, Judged) and verdict.error is None and route.canary_answers(champion.record.id)
     )
     comparison = Comparison(
         rollout=route.trial,
@@ -60,7 +60,7 @@ def attach_comparison(champion: Judged, opened: Opened, challenger: Challenged, 
         source=item.source,
         digest=item.digest,
         champion=_release_verdict(champion, route.stable.digest),
-        challenger=others,
+        challenger=verdict,
         answered="challenger" if answers else "champion",
         left_out=challenger.why if isinstance(challenger, SkippedItem) else None,
     )
@@ -148,7 +148,7 @@ class Challenger:
         return beside
 
     def end(self, beside: ChallengerBatch, took_s: float) -> dict[int, Challenged]:
-        """Return by its place what became of each shared item that is compared.
+        """Return the result of each compared shared item, by its place.
 
         took_s: how long the champion took, seconds.
         """
@@ -183,7 +183,7 @@ class Challenger:
             return True
 
     def _fault(self, why: str) -> SkippedItem | str:
-        """What is said of the challenger where it does not answer, or that it is excused."""
+        """The challenger's error where it does not answer, or its excuse."""
         if time.monotonic() < self._excused_until:
             return _EXCUSED
         log.warning("the challenger does not answer", error=why)

@@ -1,4 +1,4 @@
-"""What runs inside TorchServe: tensors from the worker, or whole media files from anyone with curl.
+"""The handler inside TorchServe: tensors from the worker, or whole media files from anyone with curl.
 
 No pickle and no torch here; media is hostile, so it is decoded in ingest's sandbox.
 """

@@ -1,4 +1,4 @@
-"""What the detector worker measures of itself, for Prometheus.
+"""The detector worker's metrics, for Prometheus.
 
 The label `release` is a release's short name, and `family` one of its classes. `forget_release` takes a
 retired one's series out, so that they do not pile up.
@@ -128,7 +128,7 @@ for _stage, _reasons in _REASONS.items():
 
 
 def count_second_looks(added: Collection[str], verdicts: Sequence[Verdict]) -> None:
-    """Count what second looks added to verdicts, or could not add.
+    """Count the second looks that added to verdicts, or could not.
 
     added: the verdict's fields that the release can fill.
     """

@@ -1,4 +1,4 @@
-"""What readers of the verdicts topic share: what a record holds, and the group that takes a release back."""
+"""Shared by readers of the verdicts topic: the parser of a record, and the group of a retraction."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""A release is taken back: what it said is scored anew by the stable one, beside the stream and behind it.
+"""A release is retracted: its items are scored anew by the stable one, beside the stream and behind it.
 
 A verdict's outcome, its correction and the offsets are one transaction: each has exactly one outcome,
 whatever is killed.
@@ -61,7 +61,7 @@ class RetractedVerdict:
 
 @dataclass(frozen=True)
 class Correction:
-    """What became of a listed verdict, and all that is sent for it: the outcome, and what corrects it."""
+    """The outcome of a listed verdict, and its messages: the outcome, and the correction."""
 
     listed: RetractedVerdict
     outcome: Outcome
@@ -100,14 +100,14 @@ def parse_retracted(
 
 @dataclass(frozen=True)
 class Corrections:
-    """Makes what is sent for a retraction's verdicts; key signs the outcomes, None: nothing does."""
+    """Makes the messages for a retraction's verdicts; key signs the outcomes, None: nothing does."""
 
     retraction: Retraction
     ingest: IngestSettings
     key: bytes | None
 
     def correct(self, listed: RetractedVerdict, judged: Judged | None) -> Correction:
-        """Return what becomes of a verdict whose media was judged anew; None: its topic has that no more."""
+        """Return the correction of a verdict whose media was judged anew; None: the media is gone."""
         before = listed.verdict
         if judged is None:
             return self.withdraw(listed, "the topic has the media no more")
@@ -124,7 +124,7 @@ class Corrections:
         return self._correct(listed, "corrected", after, *sent)
 
     def withdraw(self, listed: RetractedVerdict, reason: str) -> Correction:
-        """Return what becomes of a verdict that cannot be scored anew, for a reason in one line."""
+        """Return the withdrawal of a verdict that cannot be scored anew, for a reason in one line."""
         before = listed.verdict
         withdrawal = Withdrawal(id=before.id, item=before.item, release=before.release, reason=reason)
         # Not the release's, of which the verdict is: source and id together name one event.
@@ -136,14 +136,14 @@ class Corrections:
         return self._correct(listed, "withdrawn", None, sent)
 
     def _correct(
-        self, listed: RetractedVerdict, what: OutcomeKind, after: Verdict | None, *sent: OutRecord
+        self, listed: RetractedVerdict, kind: OutcomeKind, after: Verdict | None, *sent: OutRecord
     ) -> Correction:
         before = listed.verdict
         outcome = Outcome(
             retraction=self.retraction.number,
             release=self.retraction.release,
             id=before.id,
-            outcome=what,
+            outcome=kind,
             before=before.label,
             after=None if after is None else after.label,
         )
@@ -213,14 +213,14 @@ class Retracting:
         self._thread.join(_FAREWELL_S)
 
     def due(self) -> tuple[Retraction, ...]:
-        """What this worker helps to take back: it serves the release that is restored, and not the other."""
+        """The retractions of this worker: it serves the restored release, and not the other."""
         rollout, route = self._serving.rollout, self._serving.route
         if rollout is None or route is None or route.stable.digest != rollout.stable:
             return ()
         return tuple(entry for entry in rollout.retractions if entry.release not in route.releases)
 
     def run(self) -> None:
-        """Take back what is due until told to stop; a fault costs only a round, which is done again."""
+        """Carry out due retractions until told to stop; a fault costs only a round, which is done again."""
         while not self._stop.is_set():
             if not self.due():
                 self._stop.wait(_LOOK_INTERVAL_S)
@@ -260,7 +260,7 @@ class Retracting:
     def _round(
         self, retraction: Retraction, progress: _Progress, sink: TransactionalSink, media: MediaReader
     ) -> None:
-        """Read on, score anew what the release said, and commit both."""
+        """Read on, score the release's items anew, and commit both."""
         source = progress.source
         records = source.poll(self._most, _POLL_TIMEOUT_S)
         position, membership = source.position(), source.group_metadata()

@@ -51,13 +51,13 @@ class SecondLook(Protocol):
         """Whether an item is looked at."""
 
     def was_missed(self, item: JudgedItem) -> bool:
-        """Whether an item goes out without what this look alone could have said against its being real."""
+        """Whether an item goes out without this look, which alone could show it forged."""
 
     def plan(self, item: JudgedItem) -> Plan:
         """Return where to look in an item that is looked at. Raises ValueError where no plan is possible."""
 
     def add_results(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
-        """Return the items with what was seen there. Raises whatever goes wrong with any of them."""
+        """Return the items with the look's results. Raises whatever goes wrong with any of them."""
 
 
 _MOST_TOLD_CHARS = 200
@@ -84,7 +84,7 @@ class LookBudget:
         return max(0.0, self._left_s) if waiting else math.inf
 
     def charge(self) -> None:
-        """Take the time since `seconds` from what is left."""
+        """Take the time since `seconds` from the rest."""
         now_s = time.monotonic()
         self._left_s, self._since_s = self._left_s - (now_s - self._since_s), now_s
 
@@ -97,7 +97,7 @@ def second_looks(
     mapped: Callable[[str], bool] = lambda _: True,
     max_request_bytes: int = MAX_REQUEST_BYTES,
 ) -> list[SecondLook]:
-    """Return what a release can say by looking again, in the order in which one look follows from another.
+    """Return a release's second looks, in the order in which one look follows from another.
 
     ask: that of its graphs which takes the request. also_real: maps are made of what is called real, too.
     mapped: whether one may be made of the item of an id.
@@ -226,7 +226,7 @@ class _Pass:
         self.items[place] = replace(self.items[place], verdict=verdict.model_copy(update=left_out))
 
     def _log_failure(self, error: Exception, place: int) -> bool:
-        """Log what failed of an item, but raise want of memory; False where nobody is there to ask."""
+        """Log an item's failure, but raise want of memory; False where nobody is there to ask."""
         if isinstance(error, MemoryError):
             raise error
         problem = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_TOLD_CHARS]

@@ -1,4 +1,4 @@
-"""What the detector reads from the environment: FORGEWATCH_DETECTOR_…"""
+"""The detector's settings, from the environment: FORGEWATCH_DETECTOR_…"""
 
 from pathlib import Path
 
@@ -50,5 +50,5 @@ class DetectorSettings(BaseSettings):
 
     @property
     def signing_key(self) -> bytes | None:
-        """What comparisons and outcomes are signed with: deploy knows its detectors' token."""
+        """The key that signs comparisons and outcomes: deploy knows its detectors' token."""
         return None if self.deploy_token is None else self.deploy_token.get_secret_value().encode()

@@ -1,4 +1,4 @@
-"""One message of forgewatch.unknowns: a verdict and what the memory needs to remember its item.
+"""One message of forgewatch.unknowns: a verdict, and its item for the memory.
 
 Lossless, since forensic traces die in re-compression; safetensors, since nothing in it executes.
 """

@@ -27,7 +27,7 @@ Ask = Callable[[Request], ModelOutput]
 
 @dataclass(frozen=True)
 class ItemEvidence:
-    """What a label was said of: the media as it was decoded, and the model's rows of that as a whole.
+    """The evidence of a label: the media as it was decoded, and the model's rows of it as a whole.
 
     features float32 (F,), raw forensic features; embedding float32 (D,). Where the label is unknown, this is
     what a person reviews, and what an update learns from.
@@ -46,7 +46,7 @@ def evidence_of(items: Sequence[Decoded], output: ModelOutput) -> list[ItemEvide
 
 @dataclass(frozen=True)
 class VideoClip:
-    """What the first look knows of a video beside its verdict."""
+    """A video's facts from the first look, beside its verdict."""
 
     length: int
     """how many frames the container holds"""
@@ -58,7 +58,7 @@ class VideoClip:
 
 @dataclass(frozen=True)
 class JudgedItem:
-    """An item after a look: what is said of it and by what, and its media to decode again."""
+    """An item after a look: its verdict, the model's output, and its media to decode again."""
 
     verdict: Verdict
     evidence: ItemEvidence
@@ -199,7 +199,7 @@ _DECIMALS = 5
 
 
 def unknown_parts(output: ModelOutput, gate: GateParameters, items: int) -> list[dict[str, float]]:
-    """Return what each term of the gate adds to the unknown score of the first so many rows, by its name.
+    """Return each term's part of the unknown score of the first so many rows, by its name.
 
     It is weight * clip((score - median) / scale). What is left of an older release's unknown score
     stands under surroundings. Empty where the output lacks a score.

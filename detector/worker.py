@@ -56,7 +56,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class InFlightBatch:
-    """A batch with what the broker needs to accept its offsets: those, and the membership of its round.
+    """A batch with its offsets, and the membership under which the broker accepts them.
 
     began_ns is when it was taken, Unix time in nanoseconds.
     """
@@ -199,7 +199,7 @@ class Worker:
     def _look_again(
         self, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
     ) -> Sequence[JudgedItem]:
-        """Add what the release can say by a second look; TorchServe is asked once, and not waited for."""
+        """Add the results of second looks; TorchServe is asked once, and not waited for."""
         looks = second_looks(
             artifact, partial(self._ask_again, artifact), max_request_bytes=self.settings.max_request_bytes
         )
@@ -258,7 +258,7 @@ class Worker:
             log_verdict(answer.judged, answer.span)
 
     def _rewind(self) -> None:
-        """Go back to what is committed, once the broker has decided what that is."""
+        """Go back to the committed offsets, once the broker has decided them."""
         while not self.stop.is_set():
             try:
                 self.sink.recover()
@@ -276,7 +276,7 @@ class Worker:
                 return
 
     def _as_member(self, work: "Future[_T]") -> _T:
-        """Wait for what another thread does without losing the partitions, however long it takes."""
+        """Wait for another thread's work without losing the partitions, however long it takes."""
         while not wait([work], _MEMBER_INTERVAL_S).done:
             self._stay_a_member()
             if self.stop.is_set():

@@ -1,4 +1,4 @@
-"""What the sandbox forks its decoding children from, and what such a child does: items in, crops out.
+"""The process that forks the sandbox's decoding children, and a child's work: items in, crops out.
 
 Started by `forks.py` alone. It loads and warms up all decoders, so that a child needs no file any more. A
 child gives up for good what decoding does not need before it takes the first item: other system calls,
@@ -79,7 +79,7 @@ def _die_with(parent: int) -> None:
 
 
 def _keep_apart() -> None:
-    """Give up what forking does not need; children inherit it. Raises SeccompError."""
+    """Give up all rights that forking does not need; children inherit it. Raises SeccompError."""
     # Where memory runs out, the kernel takes a child, whose item is tried again, and not the worker.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

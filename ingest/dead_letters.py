@@ -1,4 +1,4 @@
-"""What is said of an item that got no verdict: its dead letter, and the fields of a line of the log."""
+"""The dead letter of an item without a verdict, and the fields of its line in the log."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ _MOST_TEXT_BYTES = 1024
 
 
 def dead_letter(record: InRecord, stage: str, error: Exception, settings: IngestSettings) -> OutRecord:
-    """Make the dead letter of a record: key, value and headers byte for byte, and what went wrong.
+    """Make the dead letter of a record: key, value and headers byte for byte, and the error.
 
     A producer's own headers of our prefix are left out, so that what stands there is ours.
     Headers are added: __forgewatch.errors.{topic, partition, offset, stage, exception, reason, message},
@@ -83,5 +83,5 @@ def as_fields(
 
 
 def printable(error: Exception | str) -> str:
-    """An error's text in one printable line: it may quote what a stranger sent."""
+    """An error's text in one printable line: it may quote a stranger's bytes."""
     return str(error)[:_MAX_TOLD_CHARS].encode("unicode_escape").decode()

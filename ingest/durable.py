@@ -1,4 +1,4 @@
-"""Writes that survive a power cut: a name shows all of what was written, or what it showed before.
+"""Writes that survive a power cut: a name shows the whole new content or the old one.
 
 Written aside in the same folder, synced, renamed, and the folder that holds the name synced too: POSIX
 promises the order of none of these without the sync between them (Pillai et al. 2014, "All file
@@ -17,14 +17,14 @@ ASIDE = ".part"
 
 
 def write_durably(path: Path, value: bytes) -> None:
-    """Put a file's bytes in place, over what lies there; its folder is made. Raises OSError."""
+    """Put a file's bytes in place of its old ones; its folder is made. Raises OSError."""
     with file_aside(path) as aside:
         aside.write_bytes(value)
 
 
 @contextmanager
 def file_aside(path: Path) -> Iterator[Path]:
-    """Yield an empty file beside path to be filled; on leaving it is path, durably, over what lay there.
+    """Yield an empty file beside path to be filled; on leaving it is path, durably, in place of any old file.
 
     An error inside leaves path as it was, and nothing beside it. Raises OSError.
     """

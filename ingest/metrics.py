@@ -1,4 +1,4 @@
-"""What ingest counts, and how far a consumer is behind by what it knows itself: no broker is asked.
+"""Ingest's metrics, and a consumer's lag by its own knowledge: no broker is asked.
 
 Labels are closed sets: stages and the reasons of the MediaError classes.
 """
@@ -48,7 +48,7 @@ MOST_AGE_S = 30 * 86_400.0
 
 @dataclass
 class _Partition:
-    """What is known of one partition; times are Unix times, seconds.
+    """The state of one partition; times are Unix times, seconds.
 
     unanswered: when records came that were read and have no answer, by offset; again: those of them that are
     read once more, after a step back. unread: whether there is more. first_seen: when it was first looked at.

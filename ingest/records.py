@@ -1,4 +1,4 @@
-"""The records that ingest owns: what a media item is, and how it is cut for a model."""
+"""The records that ingest owns: a media item, and the plans to cut it for a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Position(NamedTuple):
     topic_id: str | None = None
 
     def is_of(self, topic_id: str | None) -> bool:
-        """Whether it counts in the topic of this id; what is not known is taken to be the same."""
+        """Whether it counts in the topic of this id; an unknown id counts as the same."""
         return None in (self.topic_id, topic_id) or self.topic_id == topic_id
 
 

@@ -1,4 +1,4 @@
-"""Reads media again whose position is known: what a topic still has of it, and if that is the same."""
+"""Reads media again by its position, and checks that the topic still has the same bytes there."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import groupby
@@ -60,7 +60,7 @@ class MediaReader:
         self._consumer.close()
 
     def media(self, items: Iterable[P]) -> Iterator[tuple[P, bytes]]:
-        """Yield what the topics still have of these items, one at a time, with its bytes.
+        """Yield those of these items that the topics still have, one at a time, with their bytes.
 
         Left out is what retention deleted, what is other media by its digest, and what a record refers to and
         is gone.

@@ -1,4 +1,4 @@
-"""What can be set about media entering: the broker, the topics, the limits on hostile input."""
+"""The settings of media entering: the broker, the topics, the limits on hostile input."""
 
 import re
 from pathlib import Path

@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Span:
-    """What becomes of one record, from its take on. It is exported once it has ended, and only then."""
+    """The span of one record, from its take on. It is exported once it has ended, and only then."""
 
     _span: "OpenSpan"
 

@@ -1,4 +1,4 @@
-"""What people do in the memory, and its alarms, for the record of all rooms, in the transaction of the act.
+"""People's acts in the memory, and its alarms, for the record of all rooms, in the transaction of the act.
 
 Deploy's server brings these rows into its hash-chained record (deploy.record), by the uid each one once.
 """
@@ -22,7 +22,7 @@ MEMORY = "memory"
 
 @dataclass(frozen=True)
 class MemoryAct:
-    """Who did what to what. id grows in the order of the transactions; uid is drawn at random."""
+    """Actor, action and subject. id grows in the order of the transactions; uid is drawn at random."""
 
     id: int
     uid: str

@@ -13,7 +13,7 @@ from memory.store import Store
 
 @dataclass(frozen=True)
 class Annotation:
-    """What one annotator, as a file says, called one exemplar: a family, real or ignore."""
+    """One annotator's label of one exemplar, by a file: a family, real or ignore."""
 
     exemplar: str
     family: str
@@ -23,7 +23,7 @@ class Annotation:
 def take(
     store: Store, annotations: Sequence[Annotation], importer: str, *, dry: bool = False
 ) -> AnnotationsTaken:
-    """Label what waits as its annotators called it, one label for each of them and class; all or nothing.
+    """Label waiting exemplars by their annotations, one label for each annotator and class; all or nothing.
 
     The importer gives the labels; the annotator stands beside each on record: nobody proved who it was.
     What bears a label stays as it is, so that twice is once, and a person's word here counts. At most one

@@ -10,16 +10,16 @@ from memory.schema import exemplars
 
 
 def same_bytes(
-    connection: Connection, ids: Sequence[str], what: str | None = None
+    connection: Connection, ids: Sequence[str], name: str | None = None
 ) -> list[tuple[str, str, str]]:
     """Return which of these have the very bytes of another exemplar, which that is, and its other class.
 
-    Without `what`, of any class. Nothing contradicts ignore.
+    Without a name, of any class. Nothing contradicts ignore.
     """
-    return _pairs(connection, ids, what, _MINE.c.media_digest == _OTHER.c.media_digest)
+    return _pairs(connection, ids, name, _MINE.c.media_digest == _OTHER.c.media_digest)
 
 
-def near_duplicates(connection: Connection, ids: Sequence[str], what: str) -> list[str]:
+def near_duplicates(connection: Connection, ids: Sequence[str], name: str) -> list[str]:
     """Return one line where near-duplicates of these, of other bytes, are called another class; else none.
 
     That may be right: a forgery resembles its original. A group that a folder names is not looked at, since
@@ -27,7 +27,7 @@ def near_duplicates(connection: Connection, ids: Sequence[str], what: str) -> li
     """
     near = (_MINE.c.group == _OTHER.c.group) & (_MINE.c.media_digest != _OTHER.c.media_digest)
     of_likeness = select(_FIRST.c.id).where(_FIRST.c.id == _MINE.c.group).exists()
-    sentences = in_words(_pairs(connection, ids, what, near & of_likeness), what)
+    sentences = in_words(_pairs(connection, ids, name, near & of_likeness), name)
     fix = "where one is wrong: forgewatch label ID FAMILY"
     return [f"near-duplicates are called two classes, {sentences}; {fix}"] if sentences else []
 
@@ -35,19 +35,19 @@ def near_duplicates(connection: Connection, ids: Sequence[str], what: str) -> li
 _MINE, _OTHER, _FIRST = exemplars.alias("mine"), exemplars.alias("other"), exemplars.alias("first")
 
 
-def in_words(pairs: Sequence[tuple[str, str, str]], what: str) -> str:
+def in_words(pairs: Sequence[tuple[str, str, str]], name: str) -> str:
     """Return the first of some pairs and the number of the others; empty where there is none."""
     more = f", and {len(pairs) - 1} more" if len(pairs) > 1 else ""
-    return "".join(f"{own} ({what}) and {other} ({called}){more}" for own, other, called in pairs[:1])
+    return "".join(f"{own} ({name}) and {other} ({called}){more}" for own, other, called in pairs[:1])
 
 
 def _pairs(
-    connection: Connection, ids: Sequence[str], what: str | None, alike: ColumnElement[bool]
+    connection: Connection, ids: Sequence[str], name: str | None, alike: ColumnElement[bool]
 ) -> list[tuple[str, str, str]]:
-    if what == IGNORE:
+    if name == IGNORE:
         return []
     mine, pairs = set(ids), []
-    called_otherwise = _OTHER.c.family.is_not(None) if what is None else _OTHER.c.family != what
+    called_otherwise = _OTHER.c.family.is_not(None) if name is None else _OTHER.c.family != name
     for some in batches(sorted(mine)):
         query = (
             select(_MINE.c.id, _OTHER.c.id, _OTHER.c.family)

@@ -30,7 +30,7 @@ _ENCODED = "write @ : / ? # % and spaces of its user, password and name as %40 %
 
 
 def read_url(database_url: str) -> tuple[URL, dict[str, Any]]:
-    """Return SQLAlchemy's URL and what the driver is given beside it.
+    """Return SQLAlchemy's URL and the driver's further arguments.
 
     Of PostgreSQL libpq reads all that it takes: URLs, or NAME=VALUE pairs, with socket folders, several
     hosts, services and parameters. Raises ArgumentError, which tells nothing of the URL, for a password may
@@ -90,7 +90,7 @@ def folder_of(database_url: str) -> Path | None:
 
 
 def cause_of(error: Exception) -> str:
-    """Return what a database or its driver said, in one line: without the statement and its values."""
+    """Return the error of a database or its driver in one line: without the statement and its values."""
     return " ".join(str(getattr(error, "orig", None) or error).split())
 
 

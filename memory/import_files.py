@@ -45,14 +45,14 @@ class Prepared:
 
 
 def labels_of_media(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
-    """Return what imported media is called now ("" for nothing), by the digest of its bytes."""
+    """Return the label of imported media now ("" for none), by the digest of its bytes."""
     ids = {_id(digest): digest for digest in digests}
     known = sorted(media_of(connection, list(ids)))
     return {ids[exemplar.id]: exemplar.family or "" for exemplar in exemplars_of(connection, known)}
 
 
 def labelled_media(connection: Connection, digests: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return what media of the stream is called, and its exemplar's id, by the digest of its bytes."""
+    """Return the label of media of the stream, and its exemplar's id, by the digest of its bytes."""
     named = select(exemplars.c.media_digest, exemplars.c.family, exemplars.c.id).where(
         exemplars.c.family.is_not(None), exemplars.c.crops_digest.is_not(None)
     )
@@ -75,7 +75,7 @@ def prepare(
     plan: MediaPlan,
     max_file_bytes: int,
 ) -> Prepared:
-    """Decode and measure what the memory does not hold yet. Pure but for the reading: writes nothing.
+    """Decode and measure files that the memory does not hold yet. Pure but for the reading: writes nothing.
 
     Real videos are decoded twice, for what a scanner learns from: without that where it fails.
 
@@ -141,7 +141,7 @@ def write(
     actor: str,
     labels: Mapping[str, int],
 ) -> ImportDone:
-    """Remember and label what was prepared, as one transaction: all of it or nothing.
+    """Remember and label prepared files, as one transaction: all of it or nothing.
 
     A file's id is its content's: to import again, after an interruption too, adds only what is
     missing. labels are those that an earlier part of the same import opened, by class; they are

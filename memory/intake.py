@@ -70,7 +70,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What became of some arrivals: ids of the new rows; how many were known by their id; how many
+    """The result of some arrivals: ids of the new rows; how many were known by their id; how many
     of the new ones joined the group of an earlier item; how many were of a blocked source, and how many of a
     group that has its most."""
 

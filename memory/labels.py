@@ -1,4 +1,4 @@
-"""What people called things: labels and their undo, each on record with who and when; and by folders."""
+"""Labels by people, and their undo, each on record with actor and time; and labels by folders."""
 
 import re
 from collections.abc import Sequence
@@ -35,22 +35,22 @@ class LabelError(ExemplarMemoryError):
     """Fatal for the request: the label cannot be given or undone as asked; the text says why."""
 
 
-def checked_name(what: str) -> str:
+def checked_name(name: str) -> str:
     """Return the name of a class (a family, real) or ignore, if it is a proper one.
 
     Lower-case letters, digits and single hyphens, beginning with a letter, 64 at most. Raises LabelError.
     """
-    if not _SLUG.fullmatch(what) or len(what) > _LONGEST_SLUG:
+    if not _SLUG.fullmatch(name) or len(name) > _LONGEST_SLUG:
         raise LabelError(
-            f"{what!r} is no family name: lower-case letters, digits and single hyphens, "
+            f"{name!r} is no family name: lower-case letters, digits and single hyphens, "
             f"beginning with a letter, at most {_LONGEST_SLUG}"
         )
-    if what in _RESERVED:
-        raise LabelError(f"{what!r} means something else here; choose another family name")
-    return what
+    if name in _RESERVED:
+        raise LabelError(f"{name!r} means something else here; choose another family name")
+    return name
 
 
-def label(store: Store, ids: Sequence[str], what: str | None, actor: str, same: SameBytes = "refuse") -> int:
+def label(store: Store, ids: Sequence[str], name: str | None, actor: str, same: SameBytes = "refuse") -> int:
     """Call exemplars a family, real or ignore; return the label's number, by which it can be undone.
 
     All of them or none. Without a name each is called what its very bytes are called. Each goes to
@@ -58,13 +58,13 @@ def label(store: Store, ids: Sequence[str], what: str | None, actor: str, same: 
     UnknownExemplarError or StoreUnavailableError.
     """
     with store.write() as connection:
-        return give(connection, ids, what, actor, same)
+        return give(connection, ids, name, actor, same)
 
 
 def give(
     connection: Connection,
     ids: Sequence[str],
-    what: str | None,
+    name: str | None,
     actor: str,
     same: SameBytes,
     about: str | None = None,
@@ -74,56 +74,56 @@ def give(
 
     about: what the acts are about, by default the label.
     """
-    parts = {} if what is None else {checked_name(what): list(ids)}
-    conflicts = [] if same == "refuse" else same_bytes(connection, ids, what)
-    if same == "relabel" and what is not None:
-        parts[what] += dict.fromkeys(other for _, other, _ in conflicts)
+    parts = {} if name is None else {checked_name(name): list(ids)}
+    conflicts = [] if same == "refuse" else same_bytes(connection, ids, name)
+    if same == "relabel" and name is not None:
+        parts[name] += dict.fromkeys(other for _, other, _ in conflicts)
     else:
         kept = {own: called for own, _, called in conflicts}
-        parts = {name: [id_ for id_ in mine if id_ not in kept] for name, mine in parts.items()}
+        parts = {family: [id_ for id_ in mine if id_ not in kept] for family, mine in parts.items()}
         for own, called in kept.items():
             parts.setdefault(called, []).append(own)
     numbers = []
-    for name, mine in parts.items():
+    for family, mine in parts.items():
         if mine:
-            numbers.append(number := open_label(connection, name, actor, looked_at))
+            numbers.append(number := open_label(connection, family, actor, looked_at))
             extend_label(connection, number, mine)
             seen = {} if about is None else {"looked_at": looked_at}
-            details = {"label": number, "what": name, **seen, **acts.as_fields(mine)}
+            details = {"label": number, "what": family, **seen, **acts.as_fields(mine)}
             acts.append(connection, actor, "label", about or f"label {number}", details)
     if numbers:
         return numbers[0]
     raise LabelError("there is nothing to label")
 
 
-def open_label(connection: Connection, what: str, actor: str, looked_at: int | None = None) -> int:
+def open_label(connection: Connection, name: str, actor: str, looked_at: int | None = None) -> int:
     """Begin a label that `extend_label` gives to exemplars; return its number. Raises LabelError.
 
     looked_at counts those that its giver saw.
     """
-    return _append(connection, actor, what=checked_name(what), looked_at=looked_at)
+    return _append(connection, actor, name=checked_name(name), looked_at=looked_at)
 
 
-def reopen_label(connection: Connection, number: int, what: str, actor: str) -> None:
-    """See that a label may be given to more exemplars: it says `what`, it is the actor's, and it stands.
+def reopen_label(connection: Connection, number: int, name: str, actor: str) -> None:
+    """See that a label may be given to more exemplars: it says `name`, it is the actor's, and it stands.
 
     Raises LabelError.
     """
     row = connection.execute(select(labels.c.what, labels.c.actor).where(labels.c.id == number)).first()
-    if row is None or (row.what, row.actor) != (what, actor):
-        raise LabelError(f"label {number} is none that {actor} began for {what}")
+    if row is None or (row.what, row.actor) != (name, actor):
+        raise LabelError(f"label {number} is none that {actor} began for {name}")
     if connection.execute(select(labels.c.id).where(labels.c.undoes == number)).first():
         raise LabelError(f"label {number} was undone: begin the import again")
 
 
 def extend_label(connection: Connection, number: int, ids: Sequence[str]) -> None:
     """Give a begun label to more exemplars. Raises LabelError or UnknownExemplarError."""
-    what = connection.execute(select(labels.c.what).where(labels.c.id == number)).scalar_one()
+    name = connection.execute(select(labels.c.what).where(labels.c.id == number)).scalar_one()
     before = exemplars_of(connection, list(dict.fromkeys(ids)))
     gone = [e for e in before if e.crops_digest is None]
     if gone:
         raise LabelError(f"{gone[0].id} cannot be labelled any more: its crops were purged")
-    if clash := in_words(same_bytes(connection, [e.id for e in before], what), what):
+    if clash := in_words(same_bytes(connection, [e.id for e in before], name), name):
         raise LabelError(
             f"the same bytes would be called two classes, {clash}: nothing was labelled. Say whether these"
             " keep the labels that their bytes have, or the others are relabelled (`--same-bytes`)"
@@ -132,13 +132,13 @@ def extend_label(connection: Connection, number: int, ids: Sequence[str]) -> Non
     was = ({f"{name}_before": getattr(e, name) for name in ("shelf", "family", "split")} for e in before)
     kept = [{"label": number, "exemplar": e.id} | of for e, of in zip(before, was, strict=True)]
     connection.execute(insert(labelled), kept)
-    named = None if what == IGNORE else what
+    named = None if name == IGNORE else name
     places = zip(before, splits, strict=True)
-    _place(connection, [(e, shelf_of(what, split), named, named and split) for e, split in places])
+    _place(connection, [(e, shelf_of(name, split), named, named and split) for e, split in places])
 
 
 def undo(store: Store, number: int, actor: str) -> int:
-    """Bring exemplars back to what they were before a label; return the undo's own number.
+    """Undo a label: its exemplars return to their earlier state; return the undo's own number.
 
     Exemplars whose crops were purged since stay dropped. Raises LabelError where the label is not
     there, is an undo, was undone, or where a later label holds one of its exemplars;
@@ -213,13 +213,13 @@ def _append(
     connection: Connection,
     actor: str,
     *,
-    what: str | None = None,
+    name: str | None = None,
     undoes: int | None = None,
     looked_at: int | None = None,
 ) -> int:
     if not actor.strip():
         raise LabelError("a label needs the name of the person who gives it")
-    row = {"at_ms": now_ms(), "actor": actor.strip()[:200], "what": what, "undoes": undoes}
+    row = {"at_ms": now_ms(), "actor": actor.strip()[:200], "what": name, "undoes": undoes}
     added = insert(labels).values(**row, looked_at=looked_at).returning(labels.c.id)
     return int(connection.execute(added).scalar_one())
 
@@ -271,7 +271,7 @@ def place(path: str) -> tuple[str, str | None]:
 
 
 def conflict(family: str, known_as: str, exemplar: str) -> str | None:
-    """Return why media is not taken in as family, and what to do; None where it is called that already.
+    """Return why media is not taken in as family, and a remedy; None where it is called that already.
 
     known_as is what the memory calls the same bytes, "" where it gives them no name, under this id.
     """

@@ -1,4 +1,4 @@
-"""What the memory worker measures of itself, for Prometheus.
+"""The memory worker's metrics, for Prometheus.
 
 The only label without a fixed set is `family`: names that an operator gave.
 """

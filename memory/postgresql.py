@@ -62,7 +62,7 @@ class Bounded(psycopg.Connection[Any]):
 
 
 def bound_waits(engine: Engine, reads: str) -> None:
-    """Bound every wait of an engine whose driver is psycopg; reads is the option of what only reads."""
+    """Bound every wait of an engine whose driver is psycopg; reads is the option of readers."""
     event.listen(engine, "do_connect", _connect)
     event.listen(engine, "begin", partial(_begin, reads))
 

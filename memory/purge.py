@@ -30,7 +30,7 @@ LABELLED = ("rehearsal", "held-back")
 
 @dataclass(frozen=True)
 class Holding:
-    """What the memory holds of a source: exemplars by shelf, without those that are empty already."""
+    """A source's exemplars in the memory by shelf, without those that are empty already."""
 
     source: str
     shelves: dict[str, int]
@@ -53,7 +53,7 @@ def holding(connection: Connection, source: str) -> Holding:
 
 
 def begin(connection: Connection, holding: Holding, actor: str, *, blocks: bool) -> None:
-    """Put a purge on record, and stop what would bring more of the source, in the caller's transaction."""
+    """Put a purge on record, and delete the source's tests, sums and alarms, in the caller's transaction."""
     if blocks:
         block(connection, holding.source, actor)
     acts.append(connection, actor, PURGE, holding.source, {"exemplars": holding.shelves, "blocks": blocks})

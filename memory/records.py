@@ -278,8 +278,8 @@ def split_of(group: str) -> Split:
     return "calibration" if share < TRAIN_SHARE + CALIBRATION_SHARE else "test"
 
 
-def shelf_of(what: str, split: Split) -> Shelf:
-    """Return the shelf of an exemplar labelled `what` (a family, real or ignore)."""
-    if what == IGNORE:
+def shelf_of(name: str, split: Split) -> Shelf:
+    """Return the shelf of an exemplar labelled `name` (a family, real or ignore)."""
+    if name == IGNORE:
         return "ignored"
     return "rehearsal" if split == "train" else "held-back"

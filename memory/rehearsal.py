@@ -1,4 +1,4 @@
-"""What an update rehearses of what the live release has learnt, herded, and on which items it measures.
+"""An update's rehearsed items of the live release's families, herded, and its items to measure on.
 
 Each is a budget's share of its shelf. The choice is made for one update and kept nowhere. So a candidate
 that is rejected, or a release that is rolled back, costs no data. The same memory, live release and budget
@@ -134,7 +134,7 @@ def _blocks(rows: NDArray[np.float64]) -> list[NDArray[np.float64]]:
 
 
 def shares(available: Mapping[str, int], budget: int) -> dict[str, int]:
-    """Return the places of each class: the same for all, or what it has where that is less.
+    """Return the places of each class: the same for all, or its count where that is less.
 
     Places that a class cannot fill go to the others (max-min fairness, filled like water), so the sum
     is the budget, or all that there is. A place that does not divide goes to the larger class, of

@@ -1,4 +1,4 @@
-"""What leaves the crop store, and how much of the shelves a look-alike group and a source may take.
+"""Retention of the crop store, and the shares of the shelves for a look-alike group and a source.
 
 Unlabelled and ignored items leave past their time, and files to which no row points. Producers choose both
 the group and the source, so both are bounded.
@@ -40,7 +40,7 @@ def with_room(connection: Connection, groups: Sequence[str], most: int) -> list[
 
 
 def beyond_sources(connection: Connection, most: int) -> list[str]:
-    """Return the ids of what waits beyond the newest `most` of its source."""
+    """Return the ids of waiting items beyond the newest `most` of their source."""
     waiting = exemplars.c.shelf == "unknown"
     of_source = select(exemplars.c.source).where(waiting).group_by(exemplars.c.source)
     beyond: list[str] = []
@@ -76,7 +76,7 @@ class Retention:
     _seen_at_s: float = 0.0
 
     def purge(self, store: Store, crops: CropStore) -> int:
-        """Drop what is past its time, within this round's share; return how many.
+        """Drop expired items, within this round's share; return how many.
 
         Their crops are gone from the crop store on return. Raises StoreUnavailableError or
         CropsUnavailableError.
@@ -110,7 +110,7 @@ class Retention:
 
 
 def purge_sources(store: Store, crops: CropStore, most: int = MOST_WAITING) -> int:
-    """Drop what waits beyond the newest `most` of its source; return how many.
+    """Drop waiting items beyond the newest `most` of their source; return how many.
 
     Raises StoreUnavailableError or CropsUnavailableError.
     """
@@ -125,7 +125,7 @@ def purge_sources(store: Store, crops: CropStore, most: int = MOST_WAITING) -> i
 
 
 def sweep(store: Store, crops: CropStore, shards: Iterable[str] = SHARDS) -> int:
-    """Delete crops that no row points to: what a crash left between a crop and its row. Return how many.
+    """Delete crops that no row points to: a crash between a crop and its row leaves them. Return how many.
 
     shards are those of the crop store that are looked through. Raises StoreUnavailableError or
     CropsUnavailableError.

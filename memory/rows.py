@@ -181,7 +181,7 @@ def live_ids(connection: Connection, feature_version: str) -> list[str]:
 
 
 def newest_write(connection: Connection, feature_version: str, revision: int) -> str:
-    """Return what tells the write of a revision from any other that bears its number, "" where none does.
+    """Return a token that identifies the write of a revision among those of its number, "" where none does.
 
     It is a digest over which rows of a version it wrote, and when they came.
     """
@@ -222,7 +222,7 @@ def counts(connection: Connection) -> dict[tuple[Shelf, str | None], int]:
 
 
 def count_clusters(connection: Connection) -> int:
-    """Return how many clusters are in the list, without the one of what fits nowhere."""
+    """Return how many clusters are in the list, without the one of ungrouped items."""
     listed = clusters.c.place.is_not(None) & clusters.c.unclustered.is_not(True)
     return connection.scalar(select(func.count()).where(listed)) or 0
 

@@ -1,4 +1,4 @@
-"""What the memory is told by its environment: FORGEWATCH_MEMORY_…, nothing else."""
+"""The memory's settings, from the environment: FORGEWATCH_MEMORY_…, nothing else."""
 
 from pathlib import Path
 

@@ -34,7 +34,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class TopicReading:
-    """Which topic is read as whom, how many records at once, and where it is told how far."""
+    """A topic to read, its group, the records of a batch, and the metrics of its progress."""
 
     topic: str
     group_id: str
@@ -45,7 +45,7 @@ class TopicReading:
 
 
 def unknowns(ingest: IngestSettings, settings: MemorySettings) -> TopicReading:
-    """What the memory remembers."""
+    """The topic of unknowns, which the memory remembers."""
     return TopicReading(
         ingest.topic(UNKNOWNS),
         settings.group_id,

@@ -89,14 +89,14 @@ class Store:
 
     @contextmanager
     def write_unversioned(self) -> Iterator[Connection]:
-        """Yield a connection as `write` does, for what no reader of the revision looks at: it stays."""
+        """Yield a connection as `write` does, for tables that no reader of the revision reads: it stays."""
         with self._connection(writes=True) as connection:
             # The lock that puts writers in a queue; on SQLite they are in one already.
             connection.execute(select(revision.c.number).with_for_update())
             yield connection
 
     def revision(self) -> int:
-        """Return a number that grows with every write: what was read at the same number still holds."""
+        """Return a number that grows with every write: data read at the same number still holds."""
         with self.read() as connection:
             return current_revision(connection)
 

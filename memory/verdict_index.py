@@ -31,7 +31,7 @@ _ID = re.compile(r"(.+)-([0-9]{1,9})-([0-9]{1,18})")
 
 @dataclass(frozen=True)
 class VerdictPlace:
-    """Where a verdict lies in the topic of verdicts, and what it says in short."""
+    """A verdict's place in the topic of verdicts, and its label."""
 
     partition: int
     offset: int
@@ -55,7 +55,7 @@ _TAKEN_BACK = (SUPERSEDED, WITHDRAWN)
 
 
 def note_verdicts(connection: Connection, batch: Sequence[tuple[InRecord, Verdict | Withdrawal]]) -> None:
-    """Write where verdicts lie, and withdrawals; what those and corrections replace is called superseded.
+    """Write the places of verdicts and withdrawals; verdicts replaced by these or corrections are superseded.
 
     What is told of the same offsets, as of a topic before, is replaced.
     """
@@ -241,14 +241,14 @@ def ignore_retracted(connection: Connection, ids: Sequence[str]) -> int:
     In the caller's transaction (`Store.write`), whichever of the exemplar and the correction came first.
     Returns how many.
     """
-    those = [id_ for some in batches(ids) for id_ in _unlabelled_of(connection, some)]
-    if those:
+    unlabelled = [id_ for some in batches(ids) for id_ in _unlabelled_of(connection, some)]
+    if unlabelled:
         number = open_label(connection, IGNORE, ACTOR)
-        extend_label(connection, number, those)
-        details = {"label": number, "what": IGNORE, **acts.as_fields(those)}
+        extend_label(connection, number, unlabelled)
+        details = {"label": number, "what": IGNORE, **acts.as_fields(unlabelled)}
         acts.append(connection, ACTOR, "label", f"label {number}", details)
-        log.info("unknowns whose verdicts were taken back are ignored", items=len(those), label=number)
-    return len(those)
+        log.info("unknowns whose verdicts were taken back are ignored", items=len(unlabelled), label=number)
+    return len(unlabelled)
 
 
 def _unlabelled_of(connection: Connection, ids: Sequence[str]) -> list[str]:

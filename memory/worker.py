@@ -96,7 +96,7 @@ def run(
 
 
 class MemoryWorker:
-    """What one memory process works on: database, crops, index, and where bad messages go."""
+    """The parts of one memory process: database, crops, index, and where bad messages go."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class MemoryWorker:
                 self._spans.begin(record, trace, began_ns).end({}, reason)
 
     def keep_house(self) -> None:
-        """Now and then: take in what other processes wrote, save the index, purge what is past its time."""
+        """Now and then: take in other processes' writes, save the index, purge expired items."""
         if time.monotonic() - self._house_kept < _HOUSEKEEPING_INTERVAL_S:
             return
         metrics.PURGED.inc(self._retention.purge(self.store, self._crops))

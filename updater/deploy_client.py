@@ -1,4 +1,4 @@
-"""What the updater asks of deploy over HTTP: the live release, and to take in a candidate.
+"""The updater's calls of deploy over HTTP: get the live release, propose a candidate.
 
 deploy may run on another host, so artifacts travel file by file; each is named by the digest of
 its manifest, and the manifest names every file's digest, so that nothing has to be trusted.
@@ -23,7 +23,7 @@ _TIMEOUT = httpx.Timeout(30.0, read=120.0)
 
 
 class DeployError(Exception):
-    """Deploy did not do what it was asked."""
+    """Deploy did not carry out a request."""
 
 
 class DeployUnavailableError(DeployError):
@@ -31,11 +31,11 @@ class DeployUnavailableError(DeployError):
 
 
 class DeployRefusedError(DeployError):
-    """Deploy answered that it will not, or sent bytes that are not what they should be; fatal."""
+    """Deploy answered that it will not, or sent damaged bytes; fatal."""
 
 
 def candidate_of(artifact: Artifact, update: int, gates: tuple[Gate, ...]) -> Candidate:
-    """Return what is proposed of an artifact, which an update's run made; of no run the number is 0."""
+    """Return the proposal of an artifact, which an update's run made; of no run the number is 0."""
     return Candidate(
         digest=artifact.digest,
         evaluation_digest=artifact.manifest.files[EVALUATION],
@@ -115,12 +115,12 @@ class DeployClient:
 
 
 def _raise(answer: httpx.Response) -> None:
-    what = f"deploy answered {answer.status_code} to {answer.request.method} {answer.request.url.path}"
+    reply = f"deploy answered {answer.status_code} to {answer.request.method} {answer.request.url.path}"
     if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         raise DeployUnavailableError(f"{NOT_LET_IN} (HTTP {answer.status_code}): restart with today's")
     passing = answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS
     kind = DeployUnavailableError if passing else DeployRefusedError
-    raise kind(f"{what}: {answer.text[:300]}")
+    raise kind(f"{reply}: {answer.text[:300]}")
 
 
 def _pieces(path: Path, size: int = 1 << 20) -> Iterator[bytes]:

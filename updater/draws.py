@@ -1,4 +1,4 @@
-"""What random numbers are drawn for, and draws with unequal chances from very many items."""
+"""Purposes of random numbers, and draws with unequal chances from very many items."""
 
 from enum import Enum
 
@@ -37,11 +37,11 @@ class SeedPurpose(Enum):
     LOCALIZER_PICTURES = (13, "benchmark: the pictures with masks that a localizer learns from")
 
     def of(self, seed: int, *place: int) -> tuple[int, ...]:
-        """Return what seeds the draws for a place in this stream, such as an item's number."""
+        """Return the seeds of the draws for a place in this stream, such as an item's number."""
         return (seed, self.value[0], *place)
 
     def generator(self, seed: int, *place: int) -> np.random.Generator:
-        """Return what draws for a place in this stream."""
+        """Return the generator for a place in this stream."""
         return np.random.default_rng(self.of(seed, *place))
 
 

@@ -1,4 +1,4 @@
-"""Parts of an evaluation: points of a curve, names that changed, and what a release was made of. Light."""
+"""Parts of an evaluation: points of a curve, names that changed, and a release's exemplars. Light."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says of this host's GPUs, for Prometheus."""
+"""This host's GPUs by NVIDIA's driver, for Prometheus."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ _GAUGES: dict[str, tuple[str, Callable[[Any], float]]] = {
 
 
 def devices() -> list[Collector]:
-    """Return what shows the GPUs; nothing on a host without NVIDIA's driver."""
+    """Return the collector of the GPUs; none on a host without NVIDIA's driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -1,4 +1,4 @@
-"""Intervals of shares and of what a share lost: 95 % confidence in either end. A group is one witness.
+"""Intervals of shares and of their losses: 95 % confidence in either end. A group is one witness.
 
 Light, for the deploy server computes them anew from an evaluation's bytes.
 """

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 @contextmanager
 def carrying_as_jobs(table: RunTable, template: str) -> Iterator[Carry]:
-    """Yield what has runs carried out as Jobs of this cluster. Raises WrongSettingError outside of one."""
+    """Yield a function that carries runs out as Jobs of this cluster. Raises WrongSettingError outside."""
     try:
         kubernetes = Kubernetes()
     except NoClusterError as error:
@@ -48,7 +48,7 @@ class Jobs:
         self._said: str | None = None
 
     def carry(self) -> str | None:
-        """Do what is to be done now; returns in one line what hinders a run, or would hinder the next one.
+        """Do the work that is due; returns in one line a run's hindrance, or the next one's.
 
         Raises SQLAlchemyError.
         """
@@ -173,7 +173,7 @@ def end_reason(job: Object) -> str | None:
 
 
 def hindrance_of(job: Object, pods: Sequence[Object], now: datetime) -> str | None:
-    """Return what keeps a Job that has not ended from running, as far as its pods say; None: nothing does."""
+    """Return the hindrance of a Job that has not ended, as far as its pods say; None: it has none."""
     if job["spec"].get("suspend"):
         return "it is suspended"
     if not pods:

@@ -28,7 +28,7 @@ class NoClusterError(Exception):
 
 
 class KubernetesError(Exception):
-    """The API did not do what it was asked; the text says in one line what to do about it. Retryable."""
+    """The API did not carry out a request; the text gives a remedy in one line. Retryable."""
 
 
 class Kubernetes:

@@ -1,4 +1,4 @@
-"""A release's graphs in a child with limits of memory and time, for whoever uploads a release made them.
+"""A release's graphs in a child with limits of memory and time, for they come from the uploader of a release.
 
 `python -m updater.limited_session` is the child. It ends with the process that asks it.
 """
@@ -136,7 +136,7 @@ def _try_graph(contract: GraphContract, session: LimitedSession) -> None:
 
 
 def trial_pictures(side_px: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Return what a graph is tried on, uint8 (64, S, S, 3): noise, flat pictures, edges, single pixels."""
+    """Return a graph's trial pictures, uint8 (64, S, S, 3): noise, flat pictures, edges, single pixels."""
     rows, columns = np.indices((side_px, side_px), np.int32)[..., None]
     flat = [0, 255, *rng.choice(np.arange(1, 255), 25, replace=False)]
     colours = [[255 * (bits >> place & 1) for place in range(3)] for bits in range(1, 7)]
@@ -154,7 +154,7 @@ def _memory(artifact: Artifact) -> int:
 
 
 def main(pipe: Connection, artifact: Artifact, threads: int) -> None:
-    """Be the child: answer each request, with what is wrong if anything is."""
+    """Be the child: answer each request, with the problem if there is one."""
     from detector.serving.session import ReleaseSession
 
     try:

@@ -128,7 +128,7 @@ def _await_lease(services: UpdaterServices, process: Process) -> Lease | None:
 
 
 def work_once(process: Process) -> int:
-    """Work off what is queued, or one update, and print what became of the last run as JSON.
+    """Work off the queue, or one update, and print the last run's result as JSON.
 
     Returns the exit code: 0 for a proposal, else 1. Raises as `work` does.
     """

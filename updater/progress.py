@@ -1,4 +1,4 @@
-"""How far work is: one type for whoever works, and for whoever shows it."""
+"""How far work is: one type for workers and for displays."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def no_steps(done: int, total: int) -> None:
 
 @contextmanager
 def terminal() -> Iterator[Progress]:
-    """Yield what shows the progress: a bar where a person watches, else one log line a stage."""
+    """Yield the display of the progress: a bar where a person watches, else one log line a stage."""
     if not sys.stderr.isatty() or ProcessSettings().log_format == "json":
         yield _log_stages()
         return

@@ -110,7 +110,7 @@ class LeaseHeartbeat:
             raise UpdateInterruptedError("the process was asked to end")
 
     def assert_held(self) -> None:
-        """Ask the database itself whether the lease still holds: before what a zombie must not do.
+        """Ask the database itself whether the lease still holds: before an act that a zombie must not do.
 
         Raises LeaseLostError.
         """
@@ -226,7 +226,7 @@ def _refuse_if_nothing_is_new(services: UpdaterServices, lease: Lease) -> None:
 
 
 def _resting(services: UpdaterServices, parent: Parent | None) -> frozenset[str]:
-    """Return the ids of what is neither learnt nor measured on for want of a place in a budget.
+    """Return the ids of items that are neither learnt nor measured on for want of a place in a budget.
 
     That is what the live release has learnt and the rehearsal budget has no place for, and held-back items
     over theirs. Of a release that no run here proposed, nothing is known to be learnt: all of it is trained

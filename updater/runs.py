@@ -138,7 +138,7 @@ class RunTable:
         return list(numbers)
 
     def explain(self, seen: UpdateRun, error: str) -> bool:
-        """Say what a run that nobody holds waits for; False where its row has changed since it was seen."""
+        """Write why a run that nobody holds waits; False where its row has changed since it was seen."""
         return self._compare_and_set(seen, error=_cut(error))
 
     def heartbeat(self, lease: Lease, stage: str, done: int, total: int) -> None:
@@ -153,7 +153,7 @@ class RunTable:
         self._write(lease, labels_seen=newest)
 
     def release(self, lease: Lease, *, error: str | None = None) -> UpdateRun:
-        """Give the run back unfinished; error says what it waits for. Raises LeaseLostError."""
+        """Give the run back unfinished; error says why it waits. Raises LeaseLostError."""
         self._write(lease, state="queued", lease_until=None, error=_cut(error))
         return self.get(lease.run)
 

@@ -1,4 +1,4 @@
-"""What the updater's processes work with: two databases, the crops, and the way to deploy."""
+"""The services of the updater's processes: two databases, the crops, and the way to deploy."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager

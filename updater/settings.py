@@ -1,4 +1,4 @@
-"""What the updater reads from the environment: FORGEWATCH_UPDATER_…"""
+"""The updater's settings, from the environment: FORGEWATCH_UPDATER_…"""
 
 from pathlib import Path
 from typing import Literal, Self

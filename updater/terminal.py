@@ -54,7 +54,7 @@ def print_grid(console: Console, title: str, head: Sequence[str], rows: Sequence
 
 
 def wrap_text(text: str, width: int) -> str:
-    """The text in lines of at most this width, broken between words; what is longer is cut, but no number."""
+    """The text in lines of at most this width, broken between words; a longer word is cut, but no number."""
     lines: list[str] = []
     for paragraph in text.split("\n"):
         line = ""

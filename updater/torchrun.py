@@ -1,4 +1,4 @@
-"""An update in one process a GPU, which torchrun starts: its command, and what waits for it to end."""
+"""An update in one process a GPU, which torchrun starts: its command, and the wait for its end."""
 
 import os
 import subprocess

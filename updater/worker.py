@@ -57,7 +57,7 @@ def run_once(
 
 
 def run(services: UpdaterServices, stop: threading.Event, heartbeat: Heartbeat, carry: Carry) -> None:
-    """Have the queue worked off, and look for what comes into it, until stop is set."""
+    """Have the queue worked off, and watch it for new runs, until stop is set."""
     pause_s = POLL_S
     while not stop.is_set():
         try:
@@ -73,7 +73,7 @@ def run(services: UpdaterServices, stop: threading.Event, heartbeat: Heartbeat, 
 
 @contextmanager
 def carrying_here(services: UpdaterServices, stop: threading.Event, heartbeat: Heartbeat) -> Iterator[Carry]:
-    """Yield what carries a run out in this process, or in one for each GPU where there are several.
+    """Yield a function that carries a run out in this process, or in one for each of several GPUs.
 
     Raises ImportError where what trains is not installed.
     """
@@ -107,7 +107,7 @@ def _step(
 
 
 def carry_out(services: UpdaterServices, lease: Lease, stop: threading.Event, show: Progress) -> UpdateRun:
-    """Carry a claimed run as far as it goes; returns its row as it is then, whoever holds it."""
+    """Carry a claimed run as far as it goes; returns its row as it is then, with any holder."""
     from updater.runner import work
 
     try:
@@ -118,5 +118,5 @@ def carry_out(services: UpdaterServices, lease: Lease, stop: threading.Event, sh
 
 
 def runner_name() -> str:
-    """Return what this process is called in the rows that it holds."""
+    """Return the name of this process in the rows that it holds."""
     return f"{socket.gethostname()}-{os.getpid()}"

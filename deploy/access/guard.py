@@ -299,6 +299,6 @@ def _of_loopback(request: Request) -> Person:
 
 
 def _denial(person: Person, rule: frozenset[str]) -> str:
-    has = ", ".join(sorted(person.roles)) or "no role here"
+    roles = ", ".join(sorted(person.roles)) or "no role here"
     may = " or ".join(role for role in (*PEOPLE, "detector", "updater") if role in rule)
-    return f"{person.name} ({has}) may not do this: it takes {may or 'a rule, which this endpoint lacks'}"
+    return f"{person.name} ({roles}) may not do this: it takes {may or 'a rule, which this endpoint lacks'}"

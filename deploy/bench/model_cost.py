@@ -61,12 +61,12 @@ def model_cost(session: Session[Contract], samples: Sequence[MediaSample], folde
     )
 
 
-def in_turn(this: Callable[[], Any], other: Callable[[], Any]) -> list[tuple[float, float]]:
+def in_turn(first: Callable[[], Any], other: Callable[[], Any]) -> list[tuple[float, float]]:
     """Call both in turn, so that a machine whose speed drifts is as slow for one as for the other.
 
     Returns seconds of this thread's processor time for each pair of calls, after some that are not measured.
     """
-    pairs = [(_seconds(this), _seconds(other)) for _ in range(_WARM_UP + _PAIRS)]
+    pairs = [(_seconds(first), _seconds(other)) for _ in range(_WARM_UP + _PAIRS)]
     return pairs[_WARM_UP:]
 
 

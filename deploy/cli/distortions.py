@@ -111,8 +111,8 @@ def _drawing(kind: str, level: str, mix: int | None) -> "Callable[[np.random.Gen
         step("CS" if names or kind == RANDOM else kind, LEVELS[0] if given is None else given)
     except DistortionError as error:
         raise UsageError(str(error)) from error
-    several = names or (tuple(DEEPERFORENSICS) if kind == RANDOM else (kind,))
-    return lambda rng: draw_steps(rng, mix or 1, given, several)
+    chosen = names or (tuple(DEEPERFORENSICS) if kind == RANDOM else (kind,))
+    return lambda rng: draw_steps(rng, mix or 1, given, chosen)
 
 
 def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path, str]]:

@@ -87,8 +87,8 @@ def try_(
             say("With 20 groups of reals to calibrate on, a source of this name has thresholds of its own.")
 
 
-def _step(number: int, title: str, takes: str) -> None:
-    say(f"\n{number} of 5. {title} ({takes})")
+def _step(number: int, title: str, duration: str) -> None:
+    say(f"\n{number} of 5. {title} ({duration})")
 
 
 def _seconds(count: int, each_s: float) -> str:

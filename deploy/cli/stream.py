@@ -183,12 +183,12 @@ def _why(path: Path, error: Exception) -> str:
     return f"{path}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def _free(folder: Path, path: Path, what: str) -> Path:
+def _free(folder: Path, path: Path, kind: str) -> Path:
     """Return where a picture about a file goes: files of one name in several folders keep one each."""
-    names = (f"{path.name}.{what}.png", *(f"{path.name}-{number}.{what}.png" for number in range(2, 10_000)))
+    names = (f"{path.name}.{kind}.png", *(f"{path.name}-{number}.{kind}.png" for number in range(2, 10_000)))
     return next(folder / name for name in names if not (folder / name).exists())
 
 
-def _finish(failed: int, what: str) -> None:
+def _finish(failed: int, action: str) -> None:
     if failed:
-        raise CommandError(f"{failed} file{'s were' if failed > 1 else ' was'} not {what}")
+        raise CommandError(f"{failed} file{'s were' if failed > 1 else ' was'} not {action}")

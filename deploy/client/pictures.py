@@ -79,13 +79,13 @@ def _start(segment: Segment) -> float:
     return segment.start_s
 
 
-def _against(what: str, value: float, threshold: float) -> str:
+def _against(name: str, value: float, threshold: float) -> str:
     """Return a score and its threshold with so many digits that it is seen which is larger."""
     for digits in range(2, 17):
         texts = f"{value:.{digits}f}", f"{threshold:.{digits}f}"
         if texts[0] != texts[1] or value == threshold:
             break
-    return f"{what} {texts[0]}, threshold {texts[1]}"
+    return f"{name} {texts[0]}, threshold {texts[1]}"
 
 
 def cells_of_map(forgery_map: ForgeryMap) -> NDArray[np.uint8]:

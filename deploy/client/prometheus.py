@@ -79,7 +79,7 @@ def history(url: str, query: str, since_s: float, until_s: float, step_s: float)
         raise PrometheusError(f"{hide_login(url)} has a history of another form: {error!r}") from error
 
 
-def _get(url: str, what: str, **parameters: str) -> Any:
+def _get(url: str, path: str, **parameters: str) -> Any:
     try:
         # An error of httpx tells the address with its login.
         named = httpx.URL(url)
@@ -87,7 +87,7 @@ def _get(url: str, what: str, **parameters: str) -> Any:
             "auth": (named.username, named.password) if named.userinfo else None,
             "trust_env": False,
         }
-        answer = httpx.get(f"{hide_login(url)}/api/v1/{what}", params=parameters, timeout=_TIMEOUT_S, **given)
+        answer = httpx.get(f"{hide_login(url)}/api/v1/{path}", params=parameters, timeout=_TIMEOUT_S, **given)
         return answer.raise_for_status().json()["data"]
     except (httpx.HTTPError, httpx.InvalidURL, KeyError, TypeError, ValueError) as error:
         raise PrometheusError(f"{hide_login(url)} does not answer as Prometheus does: {error}") from error

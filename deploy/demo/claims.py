@@ -1,4 +1,4 @@
-"""What the demonstration may say at its end: counts, shares and claims, pure functions of what was read."""
+"""The demonstration's result: counts, shares and claims, pure functions of the topics' records."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -191,7 +191,7 @@ def real_shares(families: Mapping[str, FamilyShares]) -> tuple[int, float, float
 
 
 def _of_default(before: LabelShares) -> dict[str, bool]:
-    """What is claimed of the default choice alone: some other families are missed, which the table shows."""
+    """Claims of the default choice alone: some other families are missed, which the table shows."""
     return {
         f"before: {LEAST_NOT_REAL:.0%} of the unseen fakes are not called real": 1 - before.real
         >= LEAST_NOT_REAL,

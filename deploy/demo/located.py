@@ -1,4 +1,4 @@
-"""What the demonstration may say of where and when media is forged: what is told beside the truth. Pure."""
+"""The demonstration's result on where and when media is forged: predictions beside the truth. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class PlaceReport(BaseModel):
 
 @dataclass(frozen=True)
 class Answered:
-    """A picture that is forged in a part, and what was said of it."""
+    """A picture that is forged in a part, and its verdict."""
 
     verdict: Verdict
     mask: NDArray[np.uint8]
@@ -70,7 +70,7 @@ def place_report(forged: Sequence[Answered], reals: Iterable[Verdict]) -> PlaceR
 
 
 def regions(pictures: Sequence[Answered]) -> Regions:
-    """Count what was said of pictures that are forged in a part, all of one size."""
+    """Count the verdicts on pictures that are forged in a part, all of one size."""
     mapped = [(picture, picture.verdict.map) for picture in pictures if picture.verdict.map is not None]
     overlaps = [
         [overlap(map_, other.mask) >= LEAST_IOU for other in pictures if other is not part]
@@ -112,7 +112,7 @@ LEAST_FOUND = 0.5
 
 @dataclass(frozen=True)
 class AnsweredClip:
-    """A clip that was sent, and what was said of it. family: its truth, or "real"."""
+    """A clip that was sent, and its verdict. family: its truth, or "real"."""
 
     verdict: Verdict
     family: str
@@ -160,7 +160,7 @@ def when_report(clips: Sequence[AnsweredClip]) -> WhenReport:
 
 
 def aims(report: WhenReport) -> dict[str, bool]:
-    """Return what is strived for in clips, and whether it was reached.
+    """Return the aims for clips, and whether each was reached.
 
     Where one real clip in 20 is told in the long run, more than one of 20 is in one run of four.
     """
@@ -176,7 +176,7 @@ def aims(report: WhenReport) -> dict[str, bool]:
 
 
 def count_located(clips: Sequence[AnsweredClip]) -> LocatedClips:
-    """Count what was told of clips, all of one length."""
+    """Count the segments of clips, all of one length."""
     spans = [segments_of(clip.verdict) for clip in clips]
     # Of each pair of clips: what is told of the one, held against the truth of the other.
     met = [[int(hits(segments, clip.truth).sum()) for segments in spans] for clip in clips]
@@ -194,6 +194,6 @@ def count_located(clips: Sequence[AnsweredClip]) -> LocatedClips:
 
 
 def segments_of(verdict: Verdict) -> NDArray[np.float64]:
-    """Return what a verdict tells as forged, float64 [n, 2], half open, in frames."""
+    """Return a verdict's forged segments, float64 [n, 2], half open, in frames."""
     ends = [(segment.frames[0], segment.frames[1] + 1) for segment in verdict.segments or ()]
     return np.array(ends, np.float64).reshape(-1, 2)

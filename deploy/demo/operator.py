@@ -28,7 +28,7 @@ class StoryError(Exception):
 
 @dataclass
 class Story:
-    """What the steps share: the terminal, the seed, the family that is unseen, the seconds of each step."""
+    """The steps' shared state: the terminal, the seed, the unseen family, the seconds of each step."""
 
     seed: int
     unseen: str
@@ -46,7 +46,7 @@ class Story:
 
     @contextmanager
     def bar(self, title: str) -> Iterator[Callable[[int, int], None]]:
-        """A progress bar; call what it gives with (done, of how many)."""
+        """A progress bar; call the yielded function with (done, of how many)."""
         columns = (
             TextColumn("   {task.description}"),
             BarColumn(),
@@ -88,7 +88,7 @@ class Operator:
             raise OperatorError(f"`forgewatch {' '.join(arguments)}` ended with {code}")
 
     def ask(self, *arguments: str) -> Any:
-        """Run a command with --json and return what it says. Raises OperatorError."""
+        """Run a command with --json and return its answer. Raises OperatorError."""
         self._show(arguments)
         command = self._command((*arguments, "--json"))
         done = subprocess.run(  # noqa: S603 - as above

@@ -1,4 +1,4 @@
-"""What the demonstration leaves to look at: maps over pictures, time lines under clips, beside the truth."""
+"""The demonstration's sheets: maps over pictures, time lines under clips, beside the truth."""
 
 import io
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def map_sheet(pictures: Sequence[ShownPicture]) -> Image.Image:
 
 
 def map_caption(picture: ShownPicture) -> str:
-    """Say in a line what was forged, and what was said of it."""
+    """Describe the forgery and its verdict in a line."""
     verdict = picture.answered.verdict
     begin = f"{picture.family}, {picture.answered.area:.0%} of the area: {_verdict_text(verdict)}"
     if verdict.map is None:
@@ -142,7 +142,7 @@ def _write(paper: Image.Image, at: tuple[int, int], text: str) -> None:
 
 
 def timeline_sheet(clips: Sequence[ShownClip]) -> Image.Image:
-    """Draw each clip: frames of it, when it was forged, what was told, and what was said of each frame.
+    """Draw each clip: frames of it, its true and its predicted segments, and each frame's score.
 
     Raises DecodeError.
     """
@@ -161,7 +161,7 @@ def timeline_sheet(clips: Sequence[ShownClip]) -> Image.Image:
 
 
 def timeline_caption(clip: AnsweredClip) -> str:
-    """Say in a line what was forged, and what was said of it."""
+    """Describe the forgery and its verdict in a line."""
     verdict, label = clip.verdict, _verdict_text(clip.verdict)
     if verdict.scan is None:
         return f"{clip.family}: {label}, not scanned"

@@ -1,4 +1,4 @@
-"""How much of what the demonstration makes, sends and trains: its numbers in one place."""
+"""Counts of the demonstration's media and training, in one place."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def before(seed: int, unseen: str) -> FamilyIndexes:
 
 
 def swap(seed: int, unseen: str) -> FamilyIndexes:
-    """What streams while the releases change: numbers that `before` does not use."""
+    """Media that stream while the releases change: numbers that `before` does not use."""
     wanted = [(REAL, BEFORE_REALS + index) for index in range(SWAP_REALS)]
     wanted += [(name, BEFORE_EACH + index) for name in _others(unseen) for index in range(SWAP_EACH)]
     return _shuffle_list(seed, wanted + [(unseen, BEFORE_UNSEEN + index) for index in range(SWAP_EACH)])

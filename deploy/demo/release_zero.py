@@ -1,4 +1,4 @@
-"""Release 0: of `forgewatch up` what ships; of `forgewatch demo` made by the public commands, and kept."""
+"""Release 0: `forgewatch up` has the shipped one; `forgewatch demo` makes it by the public commands."""
 
 import hashlib
 import json
@@ -93,7 +93,7 @@ def render(library: Library, folder: Path) -> Iterator[Rendering]:
 def make_release_zero(
     story: Story, operator: Operator, library: Library, rendering: Rendering, beside: Callable[[], object]
 ) -> None:
-    """Import labelled media and train on it by the public commands; keep what that leaves.
+    """Import labelled media and train on it by the public commands; keep the result.
 
     beside: called once the media are rendered. Raises OperatorError and StackError.
     """
@@ -137,7 +137,7 @@ def updater_by(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def restore(library: Library, run: Path) -> bool:
-    """Bring back what an earlier run kept, whole, before the stack starts; False where nothing fits."""
+    """Bring back an earlier run's release, whole, before the stack starts; False where nothing fits."""
     kept = _cache_path(library)
     if not kept.is_dir():
         return False
@@ -150,7 +150,7 @@ def _cache_path(library: Library) -> Path:
 
 
 def _digest_of_makings(library: Library) -> str:
-    """A digest of what release 0 is made from: code, packages, settings, the media's numbers."""
+    """A digest of release 0's inputs: code, packages, settings, the media's numbers."""
     total = hashlib.sha256(json.dumps(asdict(library), sort_keys=True).encode())
     for package in (ingest, detector, memory, updater, deploy):
         folder = Path(str(package.__file__)).parent

@@ -47,15 +47,15 @@ def main(seed: int, unseen: str | None, report: Path | None) -> bool:
     if report is not None:
         report.write_text(result.model_dump_json(indent=2) + "\n")
     tables.show(story.console, result)
-    for what, path in (("Maps over pictures", MAPS), ("Time lines under clips", TIMELINES)):
-        story.console.print(f"{what}, beside what was forged: {path.absolute()}", soft_wrap=True)
+    for title, path in (("Maps over pictures", MAPS), ("Time lines under clips", TIMELINES)):
+        story.console.print(f"{title}, beside what was forged: {path.absolute()}", soft_wrap=True)
     story.console.print("Its stack is gone. `make up` leaves one running, and says where its page is.")
     return all(result.claims.values())
 
 
 @contextmanager
 def alone(home: Path) -> Iterator[None]:
-    """End what an interrupted run left in `home`, and leave nothing there, also when told to end."""
+    """End an interrupted run's processes in `home`, and leave nothing there, also when told to end."""
     down(home, Console(quiet=True), purge=True)
     try:
         yield
@@ -119,7 +119,7 @@ def _tell(story: Story) -> DemoReport:
 
 
 def _stream_before(story: Story, traffic: Traffic, samples: Iterable[MediaSample]) -> list[MediaSample]:
-    """Return the samples of what release 0 has learnt."""
+    """Return the samples of the families that release 0 knows."""
     title = f"Stream reals, known fakes and bad files; then {story.unseen} arrives"
     with story.step("stream", title), story.bar("answers") as bar:
         made, streamed = tee(samples)

@@ -14,7 +14,7 @@ MISSED = 0.5
 
 
 def show(console: Console, report: DemoReport) -> None:
-    """Print what was counted."""
+    """Print the counts."""
     _families(console, report)
     for family, part in report.families.items():
         for when, shares in (("before", part.before), ("after", part.after)):

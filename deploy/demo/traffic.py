@@ -29,7 +29,7 @@ class TrafficError(ClientError):
 
 
 class Traffic:
-    """Sends media as CloudEvents and collects what comes back, read_committed and without a group.
+    """Sends media as CloudEvents and collects the answers, read_committed and without a group.
 
     Every answer is kept, the second one too: verdict_ids and dead_letter_ids are lists. answered_s is when
     the first verdict of each message could be read, by time.perf_counter().

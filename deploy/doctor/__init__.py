@@ -1,1 +1,1 @@
-"""What is wrong with a stack, and what to do about it."""
+"""Diagnosis of a stack, with a remedy for each problem."""

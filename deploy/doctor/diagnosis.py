@@ -1,4 +1,4 @@
-"""What is wrong with a stack and what to do about it, one check at a time."""
+"""Diagnosis of a stack, one check at a time, with a remedy for each problem."""
 
 import os
 from collections.abc import Callable
@@ -59,12 +59,12 @@ class Finding(BaseModel):
 
     @property
     def verdict(self) -> str:
-        """What it comes to, in a word or two."""
+        """The result in a word or two."""
         return ("ok" if self.ok else "WRONG") if self.here else "not here"
 
 
 def examine(name: str) -> Finding:
-    """Run one of CHECKS. It never raises: a stack that is half down is what it is for."""
+    """Run one of CHECKS. It never raises: it is made for a stack that is half down."""
     try:
         return Finding(check=name, ok=True, found=CHECKS[name]())
     except NotHereError as why:
@@ -84,5 +84,5 @@ def _unset(check: str) -> str | None:
     Without any of them there is one stack, whose addresses are the defaults.
     """
     mine = _ADDRESSES.get(check, ())
-    others = {name for names in _ADDRESSES.values() for name in names}
-    return mine[0] if mine and os.environ.keys().isdisjoint(mine) and others & os.environ.keys() else None
+    known = {name for names in _ADDRESSES.values() for name in names}
+    return mine[0] if mine and os.environ.keys().isdisjoint(mine) and known & os.environ.keys() else None

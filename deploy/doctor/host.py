@@ -1,4 +1,4 @@
-"""Checks of this host: settings, packages, disk, databases, clock. Each returns what it found."""
+"""Checks of this host: settings, packages, disk, databases, clock. Each returns its result."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ _MIN_FREE_BYTES = 2**30
 
 
 class CheckError(Exception):
-    """A check found something wrong: what, and what to do."""
+    """A check failed: the problem and the remedy."""
 
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(problem)
@@ -57,7 +57,7 @@ def settings() -> str:
 
 
 def dependencies() -> str:
-    """What is installed is what requirements.lock pins."""
+    """The installed packages are those of requirements.lock."""
     lock = _lock()
     if not lock.is_file():
         raise NotHereError("installed without the lock file")

@@ -1,4 +1,4 @@
-"""Checks of what is served: the ledger itself, the releases topic against it, the workers against it."""
+"""Checks of serving: the ledger itself, the releases topic against it, the workers against it."""
 
 import httpx
 
@@ -35,7 +35,7 @@ def ledger() -> str:
 
 
 def topic() -> str:
-    """Whoever reads the releases topic as a worker does reads what the ledger says."""
+    """The releases topic, read as a worker does, agrees with the ledger."""
     settings = DeploySettings()
     with open_api() as api:
         wanted, raises = api.rollout(), api.status().epoch_raises

@@ -1,4 +1,4 @@
-"""Checks of a running stack, from broker to lag. Each returns what it found."""
+"""Checks of a running stack, from broker to lag. Each returns its result."""
 
 import time
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def broker() -> str:
 
 
 def topics() -> str:
-    """The topics exist, and are set so that what is written stays, fits and is read."""
+    """The topics exist, and are set so that records stay, fit and are read."""
     ingest = IngestSettings()
     if problem := auth_problem(kafka_options(ingest), DeploySettings().kafka_timeout_s):
         raise CheckError(problem, "see the check of the broker")
@@ -110,7 +110,7 @@ def processes() -> str:
 
 
 def check_processes() -> str:
-    """What this folder's own stack is made of runs, or is being brought back."""
+    """The processes of this folder's own stack run, or are being brought back."""
     try:
         kept = kept_alive()
         if not kept:
@@ -126,7 +126,7 @@ def check_processes() -> str:
 
 
 def lag() -> str:
-    """What waits to be read is being read."""
+    """Waiting records are being read."""
     before = _behind()
     if not any(part.lag for part in before):
         return "nothing waits"
@@ -156,7 +156,7 @@ def _behind() -> list[PartitionLag]:
 
 @contextmanager
 def open_api() -> Iterator[Client]:
-    """A client of the deploy server; raises CheckError where it does not do what it is asked."""
+    """A client of the deploy server; raises CheckError where it refuses a call."""
     try:
         with Client(DeploySettings(), "doctor") as api:
             yield api

@@ -1,1 +1,1 @@
-"""From a verdict back to the people whose labels it rests on, and from a label on to what it taught."""
+"""From a verdict back to its labels and their authors, and from a label on to the releases trained on it."""

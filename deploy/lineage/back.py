@@ -24,7 +24,7 @@ from memory.verdict_index import VerdictPlace, find_superseded, find_verdict, re
 def read_verdict(
     ingest: IngestSettings, place: VerdictPlace, timeout_s: float
 ) -> Verdict | Withdrawal | None:
-    """Return what lies there; None where the topic has it no more. Raises TopicError."""
+    """Return the record there; None where the topic has deleted it. Raises TopicError."""
     topic, more = ingest.topic(VERDICTS), {"auto_offset_reset": "none"}
     try:
         with open_reader(kafka_options(ingest), topic, timeout_s, **more) as (consumer, _):

@@ -1,4 +1,4 @@
-"""From a label, a source or an exemplar on: the releases that it went into, and what those said.
+"""From a label, a source or an exemplar on: the releases that it went into, and their verdicts.
 
 `Ground` is what every walk goes over: releases with their files, the memory, the verdicts' places.
 """
@@ -49,7 +49,7 @@ class Ground:
     kafka_timeout_s: float
 
     def made_of(self, release: Release) -> MadeOf | None:
-        """Return what a release was made of; None of one from before there were snapshots.
+        """Return the training snapshot of a release; None of one from before there were snapshots.
 
         Raises StoreError and EvidenceError.
         """
@@ -114,7 +114,7 @@ ItemsIn = Callable[[Release, MadeOf], Mapping[str, int]]
 
 
 class UnknownLineageError(Exception):
-    """Nothing is known of what was asked for. Fatal for the request."""
+    """Nothing is known of the subject. Fatal for the request."""
 
 
 class _Onward(TypedDict):
@@ -123,7 +123,7 @@ class _Onward(TypedDict):
 
 
 def of_label(ground: Ground, number: int) -> LabelLineage:
-    """Walk on from a label. Raises UnknownLineageError, and what `learners` raises."""
+    """Walk on from a label. Raises UnknownLineageError, and the errors of `learners`."""
     entry = label_entries(ground.memory).get(number)
     if entry is None or entry.what is None:
         raise UnknownLineageError(f"there is no label {number}; `forgewatch labels` lists them")
@@ -131,7 +131,7 @@ def of_label(ground: Ground, number: int) -> LabelLineage:
 
 
 def of_source(ground: Ground, source: str) -> SourceLineage:
-    """Walk on from a source. Raises UnknownLineageError, and what `learners` raises."""
+    """Walk on from a source. Raises UnknownLineageError, and the errors of `learners`."""
     here = is_of(source)
     with ground.memory.read() as connection:
         shelves = select(exemplars.c.shelf, func.count()).where(here).group_by(exemplars.c.shelf)
@@ -150,7 +150,7 @@ def of_source(ground: Ground, source: str) -> SourceLineage:
 
 
 def of_exemplar(ground: Ground, exemplar: str) -> ExemplarLineage:
-    """Walk on from an exemplar. Raises UnknownLineageError, and what `learners` raises."""
+    """Walk on from an exemplar. Raises UnknownLineageError, and the errors of `learners`."""
     row: Exemplar | None = None
     with ground.memory.read() as connection:
         with suppress(UnknownExemplarError):

@@ -52,7 +52,7 @@ class JarError(StackError):
 
 
 def kafka_jars(cache: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Path]:
-    """The broker's class path; fetches what `cache` lacks (44 MB the first time).
+    """The broker's class path; fetches the files that `cache` lacks (44 MB the first time).
 
     `progress(done, total)` is called after each jar. Repositories of the user's jgo.conf are asked
     after, or by the name `central` instead of, jgo's own. Raises JarError.

@@ -88,10 +88,10 @@ def down(home: Path = HOME, console: Console | None = None, *, purge: bool = Fal
             if purge or folder != home:
                 shutil.rmtree(folder / "run", ignore_errors=True)
         console.print(f"Stopped: {ended} processes." if ended else "Nothing runs here.")
-        for name, what in _KEPT.items():
+        for name, content in _KEPT.items():
             if (kept := home / name).exists():
                 size = sum(path.stat().st_size for path in kept.rglob("*") if path.is_file())
-                console.print(f"{kept} stays ({size / 1e6:.0f} MB: {what}).")
+                console.print(f"{kept} stays ({size / 1e6:.0f} MB: {content}).")
 
 
 _KEPT = {

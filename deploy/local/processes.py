@@ -34,7 +34,7 @@ SUPERVISOR_URL = "SUPERVISOR_SERVER_URL"
 
 
 class StackError(Exception):
-    """Something of the local stack cannot run; fatal. The first line says what, the others why."""
+    """Something of the local stack cannot run; fatal. The first line names it, the others give the reason."""
 
 
 class PortTakenError(StackError):
@@ -110,7 +110,7 @@ def alive(child: Daemon) -> bool:
 
 
 def stop(child: Daemon, timeout_s: float = 15.0, url: str | None = None) -> None:
-    """End the child and its `session`: SIGTERM to the child, SIGKILL to what is left of them.
+    """End the child and its `session`: SIGTERM to the child, SIGKILL to the rest.
 
     The child passes its end on to its own children; those that outlive it or `timeout_s` are
     killed. Does nothing where the child is gone, or where its id belongs to someone else by now.

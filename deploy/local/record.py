@@ -1,4 +1,4 @@
-"""What is written about a running stack, so that whoever comes later can use it and end it."""
+"""The record of a running stack, by which later commands use it and end it."""
 
 import os
 import secrets

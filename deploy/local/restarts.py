@@ -101,7 +101,7 @@ def run(activity_log: str, name: str, *command: str) -> None:
 
 
 def listen(activity_log: str) -> None:
-    """Answer events of PROCESS_STATE_BACKOFF; end what is left of the stack once supervisord is gone."""
+    """Answer events of PROCESS_STATE_BACKOFF; end the rest of the stack once supervisord is gone."""
     from supervisor import childutils
 
     log, leader = Path(activity_log), psutil.Process(os.getppid())

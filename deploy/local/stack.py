@@ -102,7 +102,7 @@ class Stack:
         return self._supervisor
 
     def start(self) -> None:
-        """Start every part and wait until each answers; what was started is stopped again on any error.
+        """Start every part and wait until each answers; on any error the started ones are stopped again.
 
         Where another process took one of its ports meanwhile it starts anew, with other ones. Raises
         processes.StackError (its first line says what, the others are the log's last) and

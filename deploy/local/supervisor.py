@@ -1,4 +1,4 @@
-"""supervisord keeps a stack's processes alive: what dies is started again, each time after a longer pause.
+"""supervisord keeps a stack's processes alive: a dead one is started again, each time after a longer pause.
 
 Its XML-RPC interface listens on a unix socket that only this user may open, so it has no password.
 Its documentation: https://supervisord.org/
@@ -183,7 +183,7 @@ class Supervisor:
         return True
 
     def stop(self) -> None:
-        """Stop every process, the last one started first, and supervisord; kill what does not end."""
+        """Stop every process, the last one started first, and supervisord; kill those that do not end."""
         stop(self.process, _STOP_ALL_S, self._url)
 
     def processes(self) -> set[psutil.Process]:

@@ -1,1 +1,1 @@
-"""Webhooks are told what needs a person, or was decided: derived from the record, sent at least once."""
+"""Notices to webhooks of needed and taken decisions: derived from the record, sent at least once."""

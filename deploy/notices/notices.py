@@ -1,4 +1,4 @@
-"""Tells the webhooks while the server runs, in a thread of its own, and puts on record what waits."""
+"""Tells the webhooks while the server runs, in a thread of its own, and puts pending decisions on record."""
 
 import asyncio
 import logging
@@ -47,7 +47,7 @@ class Notices:
         waiting: Callable[[], Iterable[Act]],
         authorities: Path | None = None,
     ) -> None:
-        """waiting gives the acts that say what waits for a person. Raises OSError, as `trust` does."""
+        """waiting gives the acts on pending decisions. Raises OSError, as `trust` does."""
         self._record, self._senders, self._waiting = record, senders, waiting
         self._trust = trust(authorities)
         self._loop: asyncio.AbstractEventLoop | None = None

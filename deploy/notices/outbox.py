@@ -1,4 +1,4 @@
-"""What each webhook has not been told yet: the record itself is the outbox, with one cursor a webhook.
+"""The pending notices of each webhook: the record itself is the outbox, with one cursor a webhook.
 
 Everything that webhooks are told of is an act of the record, which is written in the transaction of the act,
 in one order, and never changed. So there is no second table of notices that could lack one, hold half of one
@@ -39,7 +39,7 @@ LEASE = timedelta(seconds=30)
 
 
 class Outbox:
-    """What one webhook is to be told, as one server sees it. All methods raise RecordError."""
+    """One webhook's pending notices, as one server sees them. All methods raise RecordError."""
 
     def __init__(self, record: Record, webhook: Webhook, lease: timedelta = LEASE) -> None:
         self._record, self._lease = record, lease
@@ -48,7 +48,7 @@ class Outbox:
         self._holder = secrets.token_hex(16)
 
     def open(self) -> None:
-        """Begin the cursor of a webhook that is new here: it is told of what comes from now on."""
+        """Begin the cursor of a webhook that is new here: it is told of acts from now on."""
         with self._record.write() as connection:
             head = head_of(connection, record)
             if connection.execute(select(cursors.c.webhook).where(self._here)).first() is None:

@@ -97,7 +97,7 @@ class Sender:
         lease: timedelta = LEASE,
         page_url: str | None = None,
     ) -> None:
-        """key: what CloudEvents are signed with. page_url: where notices link to."""
+        """key: it signs CloudEvents. page_url: where notices link to."""
         self._page_url = page_url
         self._record, self._number, self._webhook, self._key = record, number, webhook, key
         self._interval_s, self._try_s = interval_s, try_s
@@ -119,7 +119,7 @@ class Sender:
         self._woken.set()
 
     async def run(self, client: httpx.AsyncClient) -> None:
-        """Send what there is and what comes, until cancelled."""
+        """Send waiting and new notices, until cancelled."""
         pause_s, problem, label = self._interval_s, None, str(self._number)
         try:
             while True:

@@ -1,4 +1,4 @@
-"""What webhooks are told, and the acts of the record that say what waits for a person: each once. Pure."""
+"""The notices to webhooks, and the record's acts on pending decisions: each once. Pure."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ class ActMessage:
 
 
 def notice_of(act: ActMessage, page_url: str | None = None) -> Notice:
-    """What webhooks are told of an act, the same however often it is asked for. page_url: of the page."""
+    """The notice of an act, the same however often it is made. page_url: of the page."""
     turn = Turn.model_validate(act.details.get("rollout") or {})
     reason, step = act.details.get("reason"), _step(act, turn)
     details = {
@@ -133,7 +133,7 @@ ACTOR = "deploy server"
 
 
 def pending_notice(ledger: str, standing: LedgerState, view: RolloutView, now: datetime) -> Iterator[Act]:
-    """The acts that say what waits for a person now. Each has the same origin whenever it is asked for.
+    """The acts on decisions that are pending now. Each has the same origin whenever it is made.
 
     ledger is its id. A release waits where it has been proposed, or approved, for a day; a rollout where it
     has been inconclusive for one, or, at once, where a check needs a person's labels.

@@ -64,11 +64,11 @@ def label(
     """Say what the selected items are; then what still waits. A refusal keeps what was selected."""
     typed = {"chosen": set(ids), "family": family}
     request.state.again = lambda error, status: _audit(request, services, {**typed, "error": error}, status)
-    what = (called or family).strip()
-    if not ids or not what:
+    name = (called or family).strip()
+    if not ids or not name:
         raise HTTPException(422, "select items first" if not ids else "choose a label: real, or a family")
     for id_ in ids[: _TILES + _DONE]:
-        api.audit(services, visitor(request).name, given_as(AuditLabel, id=id_, label=what))
+        api.audit(services, visitor(request).name, given_as(AuditLabel, id=id_, label=name))
     return RedirectResponse("/page/audit", 303)
 
 

@@ -1,4 +1,4 @@
-"""The page as a part of the server's app: its views, its headers, and how it says what went wrong."""
+"""The page as a part of the server's app: its views, its headers, and its error pages."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Clusters: the list of what waits for a name, one cluster with its items, and what a person does with it."""
+"""Clusters: the review queue, one cluster with its items, and a person's acts on it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ TILES, _BESIDE, _ACTS, _NEAR = 24, 40, 5, 6
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """Where somebody looks. marks: what is marked, of the order by likeness to it."""
+    """Where somebody looks. marks: marked items, of the order by likeness to them."""
 
     order: Order = "typical"
     view: View = "pixels"
@@ -59,7 +59,7 @@ class ViewOptions:
 
 @dataclass(frozen=True)
 class FormState:
-    """What a refused form keeps: the tiles that were selected, the name that was typed, and why."""
+    """The state of a refused form: the tiles that were selected, the name that was typed, and why."""
 
     chosen: Sequence[str] = ()
     family: str = ""
@@ -289,11 +289,11 @@ def act(
         case "alike":
             return RedirectResponse(f"/page/clusters/{cluster}?{_alike(look, ids, seen).query}", 303)
         case "label" | "ignore":
-            what = IGNORE if do == "ignore" else family.strip()
+            name = IGNORE if do == "ignore" else family.strip()
             if ids:
-                label(services.memory, list(ids), what, actor, same)
+                label(services.memory, list(ids), name, actor, same)
             else:
-                label_cluster(services.memory, cluster, what, actor, version, seen, same)
+                label_cluster(services.memory, cluster, name, actor, version, seen, same)
         case "keep":
             members = cluster_in_list(services.memory, cluster)[0].members
             label(services.memory, list(ids) or members, None, actor, "keep")
@@ -313,7 +313,7 @@ def act(
 
 
 def _alike(look: ViewOptions, ids: Sequence[str], seen: Sequence[str]) -> ViewOptions:
-    """Return the look at what is like the selected, and like what was marked on other pages."""
+    """Return the view of items like the selected, and like those marked on other pages."""
     marks = dict.fromkeys([*ids, *(mark for mark in look.marks if mark not in seen)])
     return ViewOptions("alike", look.view, 1, tuple(marks)[:MAX_MARKS])
 

@@ -1,4 +1,4 @@
-"""Dead letters: what could not be scored, why, and where the original lies."""
+"""Dead letters: failed items, their reasons, and the place of the original."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The way in: a token, once, for a session of this browser; and what was typed as the session before ended.
+"""The way in: a token, once, for a session of this browser; and forms typed as the session before ended.
 
 The server keeps that for a while, and shows it after the login. Nothing is done by itself: the person sees
 what would be sent, and sends it. The place is a random name that the browser alone was given which sent it.

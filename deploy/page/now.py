@@ -1,4 +1,4 @@
-"""Now: what is live, what waits for whom, how far behind, what fires, the verdicts as they come."""
+"""Overview: the live release, pending decisions, lag, alerts, the verdicts as they come."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def get_static(digest: str, name: str) -> Response:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: its title, what stands at its top, what it says in one sentence, and its shapes.
+    """A chart: its title, its upper bound, its text in one sentence, and its shapes.
 
     bars: x, y, width, height and the class of their colour. points: of a polyline; empty without one.
     """
@@ -146,7 +146,7 @@ def _unknowns(counts: Sequence[Mapping[str, int]], total: int) -> Chart:
 
 
 def _line(samples: Sequence[tuple[float, float]], since_s: float, until_s: float, most: float) -> str:
-    """Points of a polyline, at the left what was first; seconds since 1970, and the values."""
+    """Points of a polyline, the first at the left; seconds since 1970, and the values."""
     span, most = max(until_s - since_s, 1.0), max(most, 1.0)
     points = [(at, value) for at, value in samples if since_s <= at <= until_s]
     return " ".join(

@@ -1,4 +1,4 @@
-"""People: who has a token, for which role, until when; and the audit log of what they did."""
+"""People: who has a token, for which role, until when; and the audit log of their acts."""
 
 from typing import Annotated
 

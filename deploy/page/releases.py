@@ -1,4 +1,4 @@
-"""Releases: what was proposed, what speaks for and against one, and the forms by which a person decides."""
+"""Releases: proposals, the evidence for and against one, and the forms by which a person decides."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,7 +34,7 @@ from updater.records import Evaluation, Performance
 def approval_of(
     services: Services, release: Release, standing: LedgerState, person: Viewer
 ) -> Mapping[str, Any]:
-    """What the release's view says of its approval. Raises AccessError and StoreUnavailableError."""
+    """The values of a release's view on its approval. Raises AccessError and StoreUnavailableError."""
     here, now = terms(services), datetime.now(UTC)
     given = {identity_of(approval.actor) for approval in counting(release, now)}
 
@@ -70,14 +70,14 @@ def approval_of(
 
 
 def expected_rollout(services: Services, release: Release) -> tuple[Expected, ...]:
-    """Return what its rollout may show, by its evaluation; none where that cannot be read."""
+    """Return the expected checks of its rollout, by its evaluation; none where that cannot be read."""
     with suppress(StoreError, EvidenceError):  # the view says why
         return expected_of(services.evaluations.of(release))
     return ()
 
 
 def _approvers(services: Services, now: datetime) -> list[str]:
-    """Whoever has a token that lets them approve, the newest first."""
+    """People with a token that lets them approve, the newest first."""
     with answering():
         entries = services.access.tokens.entries()
     good = [entry for entry in entries if entry.revoked_at is None and now < entry.expires_at]
@@ -168,7 +168,7 @@ def _newer(standing: LedgerState, digest: str) -> list[str]:
 
 
 def given_as(kind: type[Body], **fields: object) -> Body:
-    """Return what a form gave, as the API takes it. Raises HTTPException (422) where it is none."""
+    """Return a form's values, as the API takes them. Raises HTTPException (422) where it is none."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -219,7 +219,7 @@ def _evaluation(services: Services, release: Release) -> tuple[Evaluation | None
 
 
 def _evaluation_values(evaluation: Evaluation) -> dict[str, Any]:
-    """What the view shows of an evaluation; what an older one lacks is empty."""
+    """The view's values of an evaluation; those that an older one lacks are empty."""
     before, after = evaluation.before, evaluation.after
     flips = evaluation.flips
     return {

@@ -1,4 +1,4 @@
-"""Templates to answers: what each view is given beside its own, and the headers under which it is shown."""
+"""Templates to answers: the common values of each view, and the headers under which it is shown."""
 
 import hashlib
 import re
@@ -56,13 +56,13 @@ class Secured:
 
 
 def render(request: Request, template: str, context: Mapping[str, Any], status: int = 200) -> HTMLResponse:
-    """A view as HTML. It is never stored: what it shows may be purged."""
+    """A view as HTML. It is never stored: its content may be purged."""
     body = _environment().get_template(template).render(request=request, **context)
     return HTMLResponse(body, status, headers={"cache-control": "no-store"})
 
 
 def wrote(text: str | None, longest: int = _LONGEST) -> Markup:
-    """What a person or a producer wrote: escaped, its direction kept to itself, cut where long.
+    """A text by a person or a producer: escaped, its direction kept to itself, cut where long.
 
     Control characters, which no browser shows, are written out.
     """
@@ -79,7 +79,7 @@ def file_name(media_id: str | None) -> str:
 
 
 def words(value: object) -> str:
-    """What a record holds, for people: lists and tables in commas, yes or no, a dash for nothing."""
+    """A record's value, for people: lists and tables in commas, yes or no, a dash for nothing."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {words(part)}" for name, part in value.items()) or "none"
     if isinstance(value, list | tuple | set | frozenset):
@@ -90,7 +90,7 @@ def words(value: object) -> str:
 
 
 def _printable(value: object) -> object:
-    """Let texts, numbers and plans into a view. Raises TypeError for what Python alone can read."""
+    """Let texts, numbers and plans into a view. Raises TypeError for Python's own representations."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | Undefined | Plan):
         raise TypeError(f"a view would print a {type(value).__name__}")
     return value

@@ -1,4 +1,4 @@
-"""Rollout: where the release on trial stands, what its checks show, and the forms by which a person acts."""
+"""Rollout: the state of the release on trial, its checks, and the forms by which a person acts."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -121,13 +121,13 @@ def _cell(champion: str, challenger: str) -> str:
 def links_of(
     table: Mapping[str, Mapping[str, int]], champion: str, others: Sequence[str]
 ) -> list[tuple[str, int, str]]:
-    """Of what a champion's word became: the challenger's word, how many items, and where they are."""
+    """The challenger's words for one of the champion's: word, count of items, and their address."""
     counts = table.get(champion, {})
     return [(name, counts[name], items_path(champion, name)) for name in others if counts.get(name)]
 
 
 def items_path(champion: str, challenger: str) -> str:
-    """Where the items are of which both said this."""
+    """The address of the items with these two words."""
     return "/page/rollout/items?" + urlencode({"champion": champion, "challenger": challenger})
 
 

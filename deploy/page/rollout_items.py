@@ -1,4 +1,4 @@
-"""Shared items of which both releases said the same two words, and the form by which a person labels them."""
+"""Shared items with the same two words of both releases, and the form by which a person labels them."""
 
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -55,10 +55,10 @@ def label(
     request.state.again = lambda error, status: _items(
         request, services, champion, challenger, page, {**typed, "error": error}, status
     )
-    what = (called or family).strip()
-    if not ids or not what:
+    name = (called or family).strip()
+    if not ids or not name:
         raise HTTPException(422, "select items first" if not ids else "choose a label: real, or a family")
-    labels = dict.fromkeys(ids, what)
+    labels = dict.fromkeys(ids, name)
     api.judge(services, visitor(request).name, given_as(Judge, digest=digest, labels=labels))
     return RedirectResponse(f"{items_path(champion, challenger)}&page={page}", 303)
 

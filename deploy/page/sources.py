@@ -1,4 +1,4 @@
-"""Sources: what each one sends, what it is called, and where it has shifted."""
+"""Sources: the items of each, their labels, and their shifts."""
 
 from typing import Annotated
 

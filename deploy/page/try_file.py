@@ -66,7 +66,7 @@ def try_files(
 
 
 def _try_one(services: Services, file: UploadFile, digest: str, source: str) -> dict[str, Any]:
-    """What came of one file: its verdict and pictures, or what to do."""
+    """The result of one file: its verdict and pictures, or a remedy."""
     name, content = PurePath(file.filename or "").name, file.file.read()
     suffix = PurePath(name).suffix.lower()
     try:

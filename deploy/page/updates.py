@@ -1,4 +1,4 @@
-"""Updates: what runs and how far it is, what was refused and why, and a button that asks for one."""
+"""Updates: running ones and their progress, refused ones and the reasons, and a button that requests one."""
 
 from typing import Annotated
 

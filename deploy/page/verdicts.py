@@ -123,12 +123,12 @@ def get_picture(
 
 
 def parts_of(verdict: Verdict) -> list[tuple[str, float]]:
-    """What each score adds to the unknown score, the largest first."""
+    """Each score's part of the unknown score, the largest first."""
     return sorted((verdict.unknown_parts or {}).items(), key=lambda part: -abs(part[1]))
 
 
 def _pictures(services: Services, id_: str, no_map: str | None) -> list[tuple[str, str]]:
-    """What the memory can show of the item: of unknown and labelled ones alone it keeps crops."""
+    """The memory's pictures of the item: of unknown and labelled ones alone it keeps crops."""
     try:
         with services.memory.read() as connection:
             (member,) = members(connection, [id_])

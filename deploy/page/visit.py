@@ -1,4 +1,4 @@
-"""Who looks at the page, and what each view is framed by: the views to go to, and what waits in them."""
+"""The page's viewer, and the frame of each view: the views to go to, and pending counts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _OF_LOOPBACK = "no sign-in configured"
 
 @dataclass(frozen=True)
 class Viewer:
-    """Whoever looks. role: in words; form_token: what each of their forms bears."""
+    """The person at the page. role: in words; form_token: it is in each of their forms."""
 
     name: str
     role: str
@@ -44,7 +44,7 @@ class NavigationEntry:
 
 @dataclass(frozen=True)
 class PageContext:
-    """What is around every view."""
+    """The frame around every view."""
 
     person: Viewer
     nav: tuple[tuple[str, tuple[NavigationEntry, ...]], ...]
@@ -81,7 +81,7 @@ def show(
 
 
 def frame(request: Request, services: Services) -> PageContext:
-    """The frame of whoever asks. Raises LedgerError and StoreUnavailableError."""
+    """The frame of the person who asks. Raises LedgerError and StoreUnavailableError."""
     releases = replay(services.ledger.events()).releases.values()
     undecided = sum(release.state in WAITING for release in releases)
     with services.memory.read() as connection:

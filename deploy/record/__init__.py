@@ -1,1 +1,1 @@
-"""One record of what people do in every room, in one hash chain, and its published heads."""
+"""One record of people's acts in every room, in one hash chain, and its published heads."""

@@ -27,8 +27,8 @@ _ROWS_AT_ONCE = 1000
 class BrokenChainError(Exception):
     """A row is not as it was written; `sequence` is the first such row's. Fatal: nothing mends it."""
 
-    def __init__(self, what: str, sequence: int, wrong: str) -> None:
-        super().__init__(f"row {sequence} of the {what} {wrong}; {RESTORE}")
+    def __init__(self, name: str, sequence: int, wrong: str) -> None:
+        super().__init__(f"row {sequence} of the {name} {wrong}; {RESTORE}")
         self.sequence = sequence
 
 
@@ -78,7 +78,7 @@ def head_of(connection: Connection, table: Table) -> Head:
 
 
 def prove(
-    connection: Connection, table: Table, what: str, after: Head, limit: int | None = None
+    connection: Connection, table: Table, name: str, after: Head, limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows after a head, at most `limit`, each once it is proven to follow from the one before.
 
@@ -92,30 +92,30 @@ def prove(
     if after.size:
         last = next(rows, None)
         if last is None or last["sequence"] != after.size:
-            raise BrokenChainError(what, _first_gone(connection, table, after.size), "is gone")
+            raise BrokenChainError(name, _first_gone(connection, table, after.size), "is gone")
         if last["hash"] != after.hash:
-            raise BrokenChainError(what, after.size, "was changed")
+            raise BrokenChainError(name, after.size, "was changed")
     before = after.hash
     for sequence, row in enumerate(map(dict, rows), after.size + 1):
         if row["sequence"] != sequence:
-            raise BrokenChainError(what, sequence, "is gone")
+            raise BrokenChainError(name, sequence, "is gone")
         if row["hash"] != link(before, row):
-            raise BrokenChainError(what, sequence, "was changed")
+            raise BrokenChainError(name, sequence, "was changed")
         before = row["hash"]
         yield row
 
 
-def look_back(connection: Connection, table: Table, what: str, looked: Head, proven: Head, rows: int) -> Head:
+def look_back(connection: Connection, table: Table, name: str, looked: Head, proven: Head, rows: int) -> Head:
     """Prove `rows` rows after `looked` once more, up to a head that was proven; return how far that came.
 
     At the end it is a head of no row, with which the next look begins anew. Raises BrokenChainError.
     """
-    for row in prove(connection, table, what, looked, limit=min(rows, proven.size - looked.size)):
+    for row in prove(connection, table, name, looked, limit=min(rows, proven.size - looked.size)):
         looked = Head(row["sequence"], row["hash"])
     if looked.size < proven.size:
         return looked
     if looked != proven:
-        raise BrokenChainError(what, looked.size, "was changed")
+        raise BrokenChainError(name, looked.size, "was changed")
     return Head(0, connection.execute(select(identity.c.id)).scalar_one())
 
 
@@ -146,7 +146,7 @@ _LONGEST_SUBJECT = 300
 
 @dataclass(frozen=True)
 class Act:
-    """What is to be put on record.
+    """An act to put on record.
 
     actor did `action` (a word or two, such as `label` or `revoke token`) to `subject` (such as `label 7`).
     details become JSON. at is when it was done, by default now; origin: see the table.

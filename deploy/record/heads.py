@@ -54,7 +54,7 @@ class PublishedHead(BaseModel):
 
 
 class HeadsDifferError(Exception):
-    """The record is not what was published of it, but for its first `agreed` acts.
+    """The record differs from its published heads, but for its first `agreed` acts.
 
     settles: what a head must settle by which an admin accepts that. name: of this very difference.
     """
@@ -68,7 +68,7 @@ class HeadsDifferError(Exception):
 
 
 class DifferenceChangedError(Exception):
-    """What differs now is not what was to be accepted; nothing was written."""
+    """The difference is now another than the one to accept; nothing was written."""
 
 
 def publish(options: Mapping[str, Any], topic: str, head: PublishedHead, timeout_s: float) -> None:
@@ -83,7 +83,7 @@ def _key(head: PublishedHead) -> str:
 
 
 def of_now(record: Record, head: Head, settles: Mapping[str, int] | None = None) -> PublishedHead:
-    """What is to be published of a record that ends so."""
+    """The head to publish of a record that ends so."""
     about = {"database": record.id, "size": head.size, "hash": head.hash, "settles": settles or {}}
     return PublishedHead(at=datetime.now(UTC), **about)
 
@@ -110,14 +110,14 @@ def compare(record: Record, heads: Sequence[PublishedHead], seen: int | None = N
     end = record.head().size
     seen = end if seen is None else seen
     hashes = record.hashes({seen, *(head.size for head in unsettled)})
-    others = {head.database: head for head in unsettled if head.database != record.id}
+    foreign = {head.database: head for head in unsettled if head.database != record.id}
     right = [h.size for h in unsettled if h.database == record.id and hashes.get(h.size) == h.hash]
     wrong = [h for h in unsettled if h.database == record.id and hashes.get(h.size) != h.hash]
-    if not others and not wrong:
+    if not foreign and not wrong:
         return
     state = json.dumps([record.id, hashes.get(seen), newest], sort_keys=True)
     name = f"{seen}-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
-    head = wrong[0] if wrong else next(iter(others.values()))
+    head = wrong[0] if wrong else next(iter(foreign.values()))
     at = f"published at {head.at:%Y-%m-%d %H:%M:%S} UTC"
     agreed = max((size for size in right if wrong and size < head.size), default=0)
     if not wrong:
@@ -130,7 +130,7 @@ def compare(record: Record, heads: Sequence[PublishedHead], seen: int | None = N
     else:
         which = f"row {head.size}" if head.size == agreed + 1 else f"a row from {agreed + 1} to {head.size}"
         text = f"{which} of the record was changed, and the chain computed anew: its hash was another, {at}"
-    settles = dict.fromkeys(others, 0) | ({record.id: agreed} if wrong else {})
+    settles = dict.fromkeys(foreign, 0) | ({record.id: agreed} if wrong else {})
     raise HeadsDifferError(agreed, text, settles, name)
 
 
@@ -193,7 +193,7 @@ class HeadPublisher:
         self._thread.join()
 
     def read(self) -> list[PublishedHead]:
-        """Every head that the topic holds, in its order; what is none is passed by. Raises TopicError."""
+        """Every head that the topic holds, in its order; other records are passed by. Raises TopicError."""
         heads = list[PublishedHead]()
         for record in read_all(self._options, self._topic, self._timeout_s):
             with suppress(ValidationError):

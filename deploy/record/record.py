@@ -79,7 +79,7 @@ class Record:
             raise RecordError(f"cannot read the record: {cause_of(error)}") from error
 
     def prove(self) -> Head:
-        """Prove what came since the last call, from the beginning at the first; return the proven head.
+        """Prove the rows since the last call, from the beginning at the first; return the proven head.
 
         Raises RecordError, BrokenChainError.
         """
@@ -180,7 +180,7 @@ class MemoryActs:
         self._one_at_a_time = threading.Lock()
 
     def bring_in(self) -> int:
-        """Put on record what is not yet; return how many acts. Raises StoreUnavailableError, RecordError."""
+        """Put new acts on record; return how many. Raises StoreUnavailableError, RecordError."""
         brought = 0
         with self._one_at_a_time:
             while True:

@@ -128,7 +128,7 @@ def _promote(
 
 
 def go_live(standing: LedgerState, release: Release, actor: str, turn: Turn | None = None) -> list[Move]:
-    """Moves that make a release the live one, and let expire what was measured against another."""
+    """Moves that make a release the live one, and let expire those measured against another."""
     about = (release.digest, release.candidate.evaluation_digest)
     moves = [Move(actor, "promote", *about, rollout=turn)]
     return moves + expiries(standing, leaving=release.digest, live=release.digest, actor=actor)
@@ -206,7 +206,7 @@ def expiries(standing: LedgerState, leaving: str, live: str, actor: str) -> list
 
 
 def _require_parent_live(candidate: Candidate, live: Release | None) -> None:
-    """Else what the live release learnt would be undone: the candidate was never measured on it."""
+    """Else the live release's training would be undone: the candidate was never measured on it."""
     now = live.digest if live else None
     if candidate.parent != now:
         then, now = (digest[:12] if digest else "nothing" for digest in (candidate.parent, now))

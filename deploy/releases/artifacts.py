@@ -66,7 +66,7 @@ class ArtifactMissingError(StoreError):
 
 
 class ArtifactRefusedError(StoreError):
-    """A digest or file name that is none, or bytes that are not what the manifest says."""
+    """A digest or file name that is none, or bytes that are not those of the manifest."""
 
 
 class ArtifactTooLargeError(StoreError):
@@ -115,7 +115,7 @@ class ArtifactStore:
         return Stored(size, self._pieces(f"{digest}/{name}", size))
 
     def evidence(self, digest: str) -> Evidence:
-        """Read every byte of an artifact anew and say what it is now. It is kept for KEPT_S from here on.
+        """Read every byte of an artifact anew and return its evidence. It is kept for KEPT_S from here on.
 
         Raises ArtifactRefusedError where a file is not what the manifest says or no signer signed it,
         ArtifactMissingError, ArtifactsUnavailableError.
@@ -156,7 +156,7 @@ class ArtifactStore:
             yield Upload(self, digest, name, stream, self._max_file_bytes)
 
     def collect(self, named: Container[str]) -> list[str]:
-        """Remove what was not used for KEPT_S: unfinished uploads, and artifacts that are not `named`.
+        """Remove files that were not used for KEPT_S: unfinished uploads, and artifacts that are not `named`.
 
         named: the digests of every release in the ledger. Ages are by the store's own clock. An artifact
         that is named in the very moment of its removal is refused where it is used, and can be put again.
@@ -300,7 +300,7 @@ class Upload:
         self._stream.write(chunk)
 
     def commit(self) -> None:
-        """Store the file; raises what ArtifactStore.take raises."""
+        """Store the file; raises the errors of ArtifactStore.take."""
         self._stream.flush()
         self._store.take(self._digest, self._name, Path(self._stream.name))
 
@@ -328,7 +328,7 @@ def _verify_trusted(folder: Path, digest: str | None, signers: Path | None) -> A
 
 
 def _not_listed(message: memoryview, kind: str, parts: Iterator[int]) -> Iterator[str]:
-    """Yield what a message of protobuf has that may not run, at any depth. Raises ValueError and such."""
+    """Yield fields of a protobuf message that may not run, at any depth. Raises ValueError and such."""
     at = 0
     while at < len(message):
         key, at = _number(message, at)

@@ -1,4 +1,4 @@
-"""What a candidate is judged by: the bytes that lie in the store of artifacts.
+"""The evidence on a candidate: the bytes that lie in the store of artifacts.
 
 The updater says that its gates hold. Deploy believes the evaluation's bytes alone, whose digest an approval
 binds, and computes every gate from them.
@@ -26,7 +26,7 @@ class EvidenceError(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What lies in the artifact store now. Digests are SHA-256, hexadecimal."""
+    """The evidence in the artifact store now. Digests are SHA-256, hexadecimal."""
 
     digest: str
     evaluation_digest: str
@@ -124,9 +124,9 @@ def _difference(proposed: tuple[Gate, ...], computed: tuple[Gate, ...]) -> str:
                 "here: give both processes the same FORGEWATCH_UPDATER_ settings of the gates"
             )
         if here != gate:
-            says, gives = (f"{side.format('g')}, {side.state}" for side in (gate, here))
-            other = " (in the words of an updater of another version)" if says == gives else ""
-            return f"the gate {gate.name!r} says {says}, its evaluation gives {gives}{other}"
+            theirs, gives = (f"{side.format('g')}, {side.state}" for side in (gate, here))
+            other = " (in the words of an updater of another version)" if theirs == gives else ""
+            return f"the gate {gate.name!r} says {theirs}, its evaluation gives {gives}{other}"
     return f"the gate {next(iter(ours), '')!r} is missing from the proposal, or the order is another"
 
 
@@ -135,7 +135,7 @@ _KEPT, _KEPT_FIGURES = 64, 10_000
 
 
 class Evaluations:
-    """Reads evaluations. What has a digest never changes, so the last ones are kept."""
+    """Reads evaluations. A digest's bytes never change, so the last ones are kept."""
 
     def __init__(self, stored: Callable[[str], bytes]) -> None:
         """stored: gives the bytes of a release's evaluation.json, by the release's digest."""
@@ -151,7 +151,7 @@ class Evaluations:
         return self._read(release.digest, release.candidate.evaluation_digest)
 
     def figures_of(self, release: Release) -> Mapping[Measure, float]:
-        """Return what a release was measured at. Raises what `of` raises."""
+        """Return a release's figures. Raises the errors of `of`."""
         return self._figures(release.digest, release.candidate.evaluation_digest)
 
     def _read_anew(self, digest: str, evaluation_digest: str) -> Evaluation:

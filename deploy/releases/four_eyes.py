@@ -1,4 +1,4 @@
-"""Who may approve a release, how many must, what an approval binds, and until when it counts.
+"""Who may approve a release, how many must, the digests that an approval binds, and its expiry.
 
 Four eyes: whoever asked for a release's update, or proposed it themselves, approves nothing of it. Nor does
 whoever gave them a token, or got one from them, over any number of hands: they may be one person.
@@ -41,7 +41,7 @@ class Terms:
 
 
 def consent(before: Release | None, event: Event) -> Mapping[str, Any]:
-    """What a release has of its approvals after an event which moves it: fields of Release."""
+    """A release's approvals after an event which moves it: fields of Release."""
     move = event.move
     if before is None or move.action == "propose":
         return {"requested_by": move.requested_by, "proposed_by": move.actor, "ledger": event.hash}
@@ -70,8 +70,8 @@ def require_reasons(candidate: Candidate, accepted: Mapping[str, str]) -> None:
     """Raise ApprovalError unless an approval says of each finding, and of nothing else, why it is taken."""
     findings, name = {gate.name: gate for gate in candidate.findings}, candidate.digest[:12]
     if other := [given for given in accepted if given not in findings]:
-        has = f"its findings are {', '.join(map(repr, findings))}" if findings else "it has no findings"
-        raise ApprovalError(f"{other[0]!r} is no finding of release {name}: {has}")
+        facts = f"its findings are {', '.join(map(repr, findings))}" if findings else "it has no findings"
+        raise ApprovalError(f"{other[0]!r} is no finding of release {name}: {facts}")
     if silent := [gate for given, gate in findings.items() if not accepted.get(given, "").strip()]:
         raise ApprovalError(
             f"release {name} has findings that no reason was given for: {said_of_findings(silent)}. Mend"
@@ -83,7 +83,7 @@ def require_reasons(candidate: Candidate, accepted: Mapping[str, str]) -> None:
 def bind(
     release: Release, evidence: Evidence, actor: str, labelled: int, terms: Terms, now: datetime, plan: Plan
 ) -> Bound:
-    """What this person's approval of a release binds. Raises ApprovalError where it may not be theirs.
+    """The content of this person's approval of a release. Raises ApprovalError where it may not be theirs.
 
     labelled: how many labels of theirs the release learnt from.
     """
@@ -111,7 +111,7 @@ def objection(release: Release, actor: str, labelled: int, terms: Terms, now: da
 
 
 def own_part(release: Release, actor: str, terms: Terms, approved: Sequence[Approval] = ()) -> str | None:
-    """What this person, or one who stands above or below them by tokens, did for a release; None: nothing.
+    """The part that this person, or one tied to them by tokens, has in a release; None: none.
 
     approved: approvals of which none may be another name of theirs.
     """

@@ -68,7 +68,7 @@ class DamagedLedgerError(LedgerError):
 
 @dataclass(frozen=True)
 class Move:
-    """What somebody wants to write into the ledger.
+    """A move to write into the ledger.
 
     candidate and requested_by come with `propose` alone, epoch with `raise epoch` alone, whose digests are
     empty. accepted and bound come with `approve`: the reason for each finding, by the name of its gate, and
@@ -107,7 +107,7 @@ _PROVEN_ANEW = 100
 
 @dataclass(frozen=True)
 class _Proven:
-    """What a process has read and proven so far: up to a head, and what the next reading starts from."""
+    """A process's proven rows so far: up to a head, and the state that the next reading starts from."""
 
     events: tuple[Event, ...]
     head: Head

@@ -111,7 +111,7 @@ def show(events: Sequence[Event]) -> None:
 
 
 class EvaluationGauges(Collector):
-    """What the releases that score and scored were measured at, from the stored evaluations.
+    """Figures of the scoring release and the one before, from the stored evaluations.
 
     history gives the ledger's events.
     """
@@ -120,7 +120,7 @@ class EvaluationGauges(Collector):
         self._history, self._evaluations = history, evaluations
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the gauge; without what cannot be read, or is not what was approved."""
+        """Yield the gauge; without evaluations that cannot be read, or differ from the approved ones."""
         gauge = GaugeMetricFamily(
             "forgewatch_deploy_evaluation",
             "What the live release and the one before made of held-back items, in 0..1; af is the change "

@@ -1,4 +1,4 @@
-"""The releases topic is brought to what the ledger says: after a move, at start, and ever again.
+"""The releases topic is brought to the ledger's state: after a move, at start, and ever again.
 
 The ledger's row comes first. A crash between the row and the topic is mended by the next look,
 which reads the topic and writes only where it differs.
@@ -69,8 +69,8 @@ def next_raise_at(history: Sequence[Event], now: datetime, interval_s: float) ->
 
 def describe(theirs: Rollout, ledger: str) -> str:
     """A record of the topic in words, as the ledger of this id sees it."""
-    whose = "this ledger" if theirs.ledger == ledger else f"another ledger ({theirs.ledger[:12]})"
-    return f"release {theirs.stable[:12]} by {whose}, epoch {theirs.epoch}, sequence {theirs.sequence}"
+    author = "this ledger" if theirs.ledger == ledger else f"another ledger ({theirs.ledger[:12]})"
+    return f"release {theirs.stable[:12]} by {author}, epoch {theirs.epoch}, sequence {theirs.sequence}"
 
 
 def _reason(theirs: Rollout, ledger: str) -> str:
@@ -91,7 +91,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class TopicContent:
-    """What the releases topic holds.
+    """The content of the releases topic.
 
     newest: the rollout that a worker has read last, None where no record is one.
     kept: the last record of deploy's own key, which compaction keeps; None where that is no rollout.
@@ -213,7 +213,7 @@ def _parse(value: bytes | None) -> Rollout | None:
 
 
 def make_moves(ledger: Ledger, publisher: Publisher, decide: Decide) -> tuple[Event, ...]:
-    """Let `decide` look at the ledger and append its moves; raises what it and the ledger raise."""
+    """Let `decide` look at the ledger and append its moves; raises its errors and the ledger's."""
     appended = ledger.append(decide)
     for event in appended:
         metrics.MOVES.labels(event.move.action).inc()

@@ -75,7 +75,7 @@ class LedgerState:
         return self.live_history[-2] if len(self.live_history) > 1 else None
 
     def rollout(self, ledger: str) -> Rollout | None:
-        """What every worker is to serve by the ledger of this id; None before a promotion."""
+        """The rollout for every worker by the ledger of this id; None before a promotion."""
         if not self.live_history:
             return None
         shared, answered = self.trial.shares if self.trial else (0.0, 0.0)
@@ -96,9 +96,9 @@ class LedgerState:
 def next_state(state: State | None, action: Action | Consequence) -> State:
     """The state that follows by TRANSITIONS; raises ApprovalError where the table has no such move."""
     if (after := TRANSITIONS.get((state, action))) is None:
-        takes = [before for before, possible in TRANSITIONS if possible == action and before]
+        states = [before for before, possible in TRANSITIONS if possible == action and before]
         raise ApprovalError(
-            f"it is {state or 'unknown'}; {action} is for a release that is {' or '.join(takes)}"
+            f"it is {state or 'unknown'}; {action} is for a release that is {' or '.join(states)}"
         )
     return after
 

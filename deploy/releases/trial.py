@@ -51,7 +51,7 @@ def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
             # Labels settle an inconclusive rollout once there are as many as the evidence asks for.
             judged = trial.judged + len(turn.labels.keys() - trial.labels.keys())
             settles = trial.inconclusive is not None and judged >= LABELS_WANTED
-            judges = {id: _judges(trial, id, what, event.move.actor) for id, what in turn.labels.items()}
+            judges = {id: _judges(trial, id, label, event.move.actor) for id, label in turn.labels.items()}
             changes = {
                 "labels": {**trial.labels, **turn.labels},
                 "judges": {**trial.judges, **judges},
@@ -62,9 +62,9 @@ def _changes(trial: Trial, event: Event, turn: Turn) -> dict[str, object]:
             return {}
 
 
-def _judges(trial: Trial, id: str, what: str, actor: str) -> tuple[str, ...]:
+def _judges(trial: Trial, id: str, label: str, actor: str) -> tuple[str, ...]:
     """Who calls an item so once one more person does; another word begins anew."""
-    before = trial.judges.get(id, ()) if trial.labels.get(id) == what else ()
+    before = trial.judges.get(id, ()) if trial.labels.get(id) == label else ()
     return before if any(same_person(name, actor) for name in before) else (*before, actor)
 
 

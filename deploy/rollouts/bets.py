@@ -1,4 +1,4 @@
-"""Bets on the mean of what is seen, which may be looked at after each one.
+"""Bets on the mean of a stream, which may be looked at after each value.
 
 Against "the mean is at most m" a capital of 1 pays 1 + G (x - m) / (m - low) for each x in [low, 1], and
 against "the mean is at least m" 1 - G (x - m) / (1 - m). Each fraction G bets an equal part. While

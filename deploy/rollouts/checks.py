@@ -1,4 +1,4 @@
-"""What a challenger is checked for on shared items, and what its evaluation lets each check expect. Pure.
+"""The checks of a challenger on shared items, and their expected results by its evaluation. Pure.
 
 Together the checks roll a challenger back that is within all bounds in at most 1 of 100 rollouts. The
 held-back items of an evaluation are no stream: a source of its own may lose more, or less.
@@ -23,7 +23,7 @@ ERROR = "error"
 
 @dataclass(frozen=True)
 class Shared:
-    """A comparison, and what a person called the item, real or not; None: nobody did."""
+    """A comparison, and a person's label of the item, real or not; None: nobody labelled it."""
 
     comparison: Comparison
     new: frozenset[str]
@@ -38,7 +38,7 @@ check does not look at it."""
 
 @dataclass(frozen=True)
 class Rule:
-    """A check: what it looks at, the share that it tolerates, and its part of 1 in 100.
+    """A check: its items, the share that it tolerates, and its part of 1 in 100.
 
     alpha: 0 asks for labels instead, at 1 in 1,000. net: it is a difference of two shares. by_item: to pass,
     each item is a bet of its own. rare: where too few such items come it is not measured.
@@ -62,7 +62,7 @@ LOOK_ALPHA = 0.001
 
 
 def word_of(verdict: ReleaseVerdict) -> str:
-    """What a release said in one word: real, unknown, a family, or error."""
+    """A release's verdict in one word: real, unknown, a family, or error."""
     if verdict.error is not None or verdict.label is None:
         return ERROR
     return (verdict.family or "fake") if verdict.label == "fake" else verdict.label
@@ -94,7 +94,7 @@ def rules(known: Sequence[str]) -> tuple[Rule, ...]:
 
 
 def waivable(known: Sequence[str]) -> list[str]:
-    """The names of what an approver may waive."""
+    """The names of checks that an approver may waive."""
     return [NOT_ALONE, *(rule.name for rule in rules(known))]
 
 
@@ -165,7 +165,7 @@ def _real_to_new(shared: Shared) -> int | None:
 
 
 def expected_of(evaluation: Evaluation) -> tuple[Expected, ...]:
-    """What each check of the rollout against the release before may show; none where that is not told."""
+    """Expected results of each check against the release before; none where the evaluation lacks them."""
     if evaluation.before is None or evaluation.before.confusion is None:
         return ()
     shares = dict(_shares(evaluation))
@@ -194,17 +194,17 @@ def _shares(evaluation: Evaluation) -> Iterator[tuple[str, tuple[int, int]]]:
     if before is None or before.confusion is None:
         return
     lost = evaluation.flips.lost if evaluation.flips else None
-    for what, called in before.confusion.items():
-        right = called.get(what, 0)
+    for family, called in before.confusion.items():
+        right = called.get(family, 0)
         if lost is None:
             continue
-        after_them = [flip.after for flip in lost if flip.family == what]
-        if what == REAL:
+        after_them = [flip.after for flip in lost if flip.family == family]
+        if family == REAL:
             new = sum(name in evaluation.new for name in after_them)
             yield REALS_LOST, (len(after_them) - new, right - new)
             yield REAL_TO_NEW, (new, right)
         else:
-            yield family_check(what), (after_them.count(REAL), right)
+            yield family_check(family), (after_them.count(REAL), right)
     if after.confusion is not None and REAL in after.confusion and REAL in before.confusion:
         reals = before.confusion[REAL]
         more = after.confusion[REAL].get("unknown", 0) - reals.get("unknown", 0)

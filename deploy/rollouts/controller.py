@@ -76,7 +76,7 @@ class RolloutController:
         given: Callable[[], tuple[tuple[str, str], ...] | None],
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """stored: what lies in the store of artifacts, by digest. keys: what comparisons are signed with.
+        """stored: the evidence in the store of artifacts, by digest. keys: of the comparisons' signatures.
 
         known: sources with a history before a time, the largest first. given: who gave whom a token,
         as `Access.tokens_given`.
@@ -123,12 +123,12 @@ class RolloutController:
             )
 
     def _by_one(self, trial: Trial) -> frozenset[str]:
-        """Items of which one hand alone said what they are; none where nobody is told from another."""
+        """Items that one hand alone has labelled; none where people cannot be distinguished."""
         given = self._given() if trial.judges else None
         return frozenset() if given is None else by_one_hand(trial.judges, given)
 
     def items(self, champion: str, challenger: str) -> list[Disagreement]:
-        """The newest shared items of which the one said this and the other that."""
+        """The newest shared items with these two words of champion and challenger."""
         with self._lock:
             return [] if self._reading is None else self._reading.visible.items(champion, challenger)
 
@@ -143,7 +143,7 @@ class RolloutController:
             return frozenset() if self._reading is None else self._reading.visible.kept_ids()
 
     def tick(self) -> None:
-        """Read what is new and make the move that follows.
+        """Read new records and make the move that follows.
 
         Raises LedgerError, TopicError, StoreError, EvidenceError, ApprovalError, StoreUnavailableError: then
         nothing was moved.
@@ -207,12 +207,12 @@ class RolloutController:
             reading.evidence.close(until_s)
 
     def _act(self, trial: Trial, facts: RolloutFacts) -> None:
-        turn, says, checks = self._decision.turn, self._decision.says, tuple(facts.checks)
+        turn, sentence, checks = self._decision.turn, self._decision.says, tuple(facts.checks)
         if turn == "wait":
             return
         move = partial(make_moves, self._ledger, self._publisher)
         if turn == "rollback":
-            wanted = TakeOut(reason=f"failed: {says}"[:_ON_REASON], digest=trial.release)
+            wanted = TakeOut(reason=f"failed: {sentence}"[:_ON_REASON], digest=trial.release)
             back = self._stored(trial.champion)
             move(
                 lambda history: (
@@ -222,7 +222,7 @@ class RolloutController:
                 )
             )
         elif turn == "inconclusive":
-            move(lambda history: moves.inconclusive(history, trial, checks, says))
+            move(lambda history: moves.inconclusive(history, trial, checks, sentence))
         else:
             stored = self._stored(trial.release)
             move(lambda history: moves.step_on(history, trial, checks, stored))
@@ -258,8 +258,8 @@ class RolloutController:
 
 def _same(read: Trial, now: Trial) -> bool:
     """Whether what was read is of this rollout, and by the labels and sources that count now."""
-    this, other = ((t.release, t.began, t.labels, t.without, NOT_ALONE in t.waived) for t in (read, now))
-    return this == other
+    first, other = ((t.release, t.began, t.labels, t.without, NOT_ALONE in t.waived) for t in (read, now))
+    return first == other
 
 
 def _is_on(trial: Trial | None, read: Trial) -> bool:

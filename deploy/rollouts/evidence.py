@@ -1,4 +1,4 @@
-"""What the comparisons of a rollout add up to: bets by check, and the table of both verdicts. Pure."""
+"""The evidence of a rollout's comparisons: bets by check, and the table of both verdicts. Pure."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -56,7 +56,7 @@ class RolloutEvidence:
         without: Collection[str] = (),
         alone: bool = False,
     ) -> None:
-        """champion, challenger: the families that they know. labels: what people called items, by id.
+        """champion, challenger: the families that they know. labels: by people, by the item's id.
 
         known: sources with a history, the largest first. All other names weigh as NEW_NAMES. without: sources
         that a person left out. alone: one source may decide, or new names, by a person's word.
@@ -102,9 +102,9 @@ class RolloutEvidence:
         self.shared += 1
         self._written[unit] += 1
         self._answered[unit] += comparison.answered == "challenger"
-        this, other = word_of(comparison.champion), word_of(comparison.challenger)
-        self.table[this][other] += 1
-        self._kept[this, other].append(comparison)
+        word, other = word_of(comparison.champion), word_of(comparison.challenger)
+        self.table[word][other] += 1
+        self._kept[word, other].append(comparison)
         for times, verdict in zip(self._times, (comparison.champion, comparison.challenger), strict=True):
             if verdict.error is None:
                 times.append(verdict.model_s)
@@ -136,12 +136,12 @@ class RolloutEvidence:
             for tally in self.tallies:
                 tally.labels += sum(settles(tally.rule, item) for item in items)
                 tally.excused.update(item.comparison.id for item in items if excuses(tally.rule, item))
-                if words := [what for item in items if (what := tally.rule.say(item)) is not None]:
+                if words := [word for item in items if (word := tally.rule.say(item)) is not None]:
                     tally.take(source if source in self._known else NEW_NAMES, words)
         self._ended = max(self._ended, before - 1)
 
     def checks(self, waived: Mapping[str, str], by_one: Collection[str] = frozenset()) -> tuple[Check, ...]:
-        """What every check shows now. waived: the reason by the name of each check that is not asked for.
+        """The state of every check now. waived: the reason by the name of each check that is not asked for.
 
         by_one: ids of items of which only one person's word is known, where there are several people.
         """

@@ -51,7 +51,7 @@ def show(trial: Trial | None) -> None:
 
 
 def show_retractions(began_s: Sequence[float], left: Sequence[int | None]) -> None:
-    """Bring the gauges to what is taken back: since when (Unix time), and records left (None: unknown)."""
+    """Bring the gauges to the retractions: since when (Unix time), and records left (None: unknown)."""
     RETRACTIONS.set(len(began_s))
     RETRACTION_SINCE.set(min(began_s, default=0))
     RETRACTION_LEFT.set(sum(count or 0 for count in left))

@@ -1,4 +1,4 @@
-"""What a rollout does next by its checks, and the moves by which it or a person does so. Pure."""
+"""A rollout's next step by its checks, and the moves by which it or a person takes it. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ NextTurn = Literal["wait", "step", "promote", "rollback", "inconclusive"]
 
 @dataclass(frozen=True)
 class RolloutFacts:
-    """What was read so far. All counts are since the rollout's step, or its last extension, began."""
+    """The facts read so far. All counts are since the rollout's step, or its last extension, began."""
 
     checks: Sequence[Check]
     shared: int
@@ -38,7 +38,7 @@ class RolloutFacts:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done, and why, in one sentence."""
+    """The next move, and its reason in one sentence."""
 
     turn: NextTurn
     says: str
@@ -102,7 +102,7 @@ def _out_of_time(
 
 
 def _waits(trial: Trial, facts: RolloutFacts, open_checks: Sequence[Check], now: datetime) -> str | None:
-    """What it waits for, in one sentence; None: for nothing."""
+    """The condition that it waits for, in one sentence; None: there is none."""
     if looks := [check for check in open_checks if check.state == "look"]:
         return f"It needs a person's labels: {describe_check(looks[0])}."
     if open_checks:
@@ -187,7 +187,7 @@ def waive(history: Sequence[Event], waiver: Waive, actor: str, terms: Terms) -> 
 def judge(
     history: Sequence[Event], digest: str, labels: Mapping[str, str], actor: str, terms: Terms
 ) -> list[Move]:
-    """The move by which a person says what shared items are.
+    """The move by which a person labels shared items.
 
     Raises ApprovalError, where they may not approve the release by the terms of four eyes either.
     """
@@ -230,8 +230,8 @@ def on_trial(history: Sequence[Event], digest: str) -> tuple[LedgerState, Trial,
     standing = replay(history)
     trial = standing.trial
     if trial is None or trial.release != digest:
-        what = "no release" if trial is None else f"release {trial.release[:12]}"
-        raise ApprovalError(f"release {digest[:12]} is not on trial: {what} is; look again")
+        trialled = "no release" if trial is None else f"release {trial.release[:12]}"
+        raise ApprovalError(f"release {digest[:12]} is not on trial: {trialled} is; look again")
     return standing, trial, standing.releases[digest]
 
 

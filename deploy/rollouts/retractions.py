@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 @dataclass
 class _Followed:
-    """What was seen of one retraction."""
+    """The state of one retraction."""
 
     outcomes: TopicReader
     by_id: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Retractions:
         interval_s: float = INTERVAL_S,
         settled_s: float = SETTLED_S,
     ) -> None:
-        """keys: what outcomes are signed with; none: nothing is asked for."""
+        """keys: of the outcomes' signatures; none: nothing is asked for."""
         self._ledger, self._publisher, self._lag, self._ingest = ledger, publisher, lag, ingest
         self._keys = keys
         self._interval_s, self._settled_s = interval_s, settled_s
@@ -90,13 +90,13 @@ class Retractions:
         self._thread.join()
 
     def view(self) -> list[RetractionView]:
-        """What is taken back, oldest first, and then the last that were, newest first. Raises LedgerError."""
+        """Running retractions, oldest first, then the last ended, newest first. Raises LedgerError."""
         events = self._ledger.events()
         under_way = [self._view(item, events) for item in replay(events).retractions]
         return under_way + list(islice(_ended_retractions(events), _SHOWN))
 
     def tick(self) -> None:
-        """Read the outcomes that are new, and end what has its last.
+        """Read new outcomes, and end retractions that have their last.
 
         Raises LedgerError and TopicError: then nothing was ended.
         """

@@ -1,4 +1,4 @@
-"""What one check has seen: its counts, its bets, and what these show.
+"""One check's tally: its counts, its bets, and their result.
 
 The unit of a bet is what one source sent within 10 seconds, by its mean: items of a burst are alike, and
 singly they would break each bet.
@@ -52,7 +52,7 @@ def shows(
     rest_units: ArrayLike,
     may_pass: ArrayLike = False,
 ) -> NDArray[np.int8]:
-    """What the evidence on a check with an alpha shows: FAILED to UNDECIDED. Arguments are of any one shape.
+    """The result of a check's evidence with an alpha: FAILED to UNDECIDED. Arguments are of any one shape.
 
     above, below: the logs of both capitals. units: bets so far. rest_…: the same without each source, by one
     axis more, which is the first. No source decides alone: what holds with all must hold without each.
@@ -121,7 +121,7 @@ class CheckTally:
             bets.begin_step()
 
     def take(self, source: str, words: Sequence[int]) -> None:
-        """Bet on one unit, what a source's items of 10 seconds say."""
+        """Bet on one unit, a source's items of 10 seconds."""
         counts, mean = Counter(words), sum(words) / len(words)
         self.plus, self.minus = self.plus + counts[1], self.minus + counts[-1]
         self.items += len(words)
@@ -138,7 +138,7 @@ class CheckTally:
             self.failed = self._state_code() == FAILED
 
     def check(self, waived: Mapping[str, str]) -> Check:
-        """What it shows now."""
+        """Its state now."""
         low, high = interval(self.bets)
         units = self.units.total()
         state, why = self._state(waived)

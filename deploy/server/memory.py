@@ -145,10 +145,10 @@ def _take(services: Services, actor: str, source: str, archive: IO[bytes], numbe
 
 
 def _labels(services: Services, numbers: list[int]) -> dict[str, int]:
-    what = {entry.label: entry.what for entry in history(services.memory)}
-    if wrong := [number for number in numbers if what.get(number) is None]:
+    names = {entry.label: entry.what for entry in history(services.memory)}
+    if wrong := [number for number in numbers if names.get(number) is None]:
         raise LabelError(f"there is no label {wrong[0]} to extend")
-    return {str(what[number]): number for number in numbers}
+    return {str(names[number]): number for number in numbers}
 
 
 def _plan(services: Services) -> MediaPlan:

@@ -1,4 +1,4 @@
-"""What noise and detail each place of a crop has, and the edges in time that a forged stretch leaves there.
+"""Noise and detail of each place of a crop, and the edges in time that a forged stretch leaves there.
 
 A codec changes all cells for a frame or two and a scene changes them slowly. A forged region changes few
 cells, at once, and later back.
@@ -44,7 +44,7 @@ class CellTraces(nn.Module):
 
 
 class FrameFeatures(nn.Module):
-    """Crops, float32 [N, 3, S, S] in 0..255 → what is seen of a frame, float32 [N, width].
+    """Crops, float32 [N, 3, S, S] in 0..255 → the features of a frame, float32 [N, width].
 
     The forensic features of the whole crop, and the traces of its cells behind these.
     """
@@ -76,7 +76,7 @@ def _pool_cells(residuals: Tensor, shares: Tensor) -> Tensor:
 
 
 def _shares(side: int) -> Tensor:
-    """Return what each pixel along a side weighs in each cell, float32 [side, CELLS]; a cell's sum is 1."""
+    """Return each pixel's weight in each cell along a side, float32 [side, CELLS]; a cell's sum is 1."""
     of_pixel = torch.arange(side) * CELLS // side
     within = F.one_hot(of_pixel, CELLS).float()
     return within / within.sum(0)

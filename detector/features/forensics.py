@@ -1,4 +1,4 @@
-"""Hand-made forensic features of a crop, in torch: what a camera leaves and a forgery disturbs.
+"""Hand-made forensic features of a crop, in torch: traces that a camera leaves and a forgery disturbs.
 
 Everything is a convolution, a matrix product, a mean or a top-k, so that the features export to
 ONNX with the network; nothing is rounded into bins, so a difference of 1e-4 in stays small.

@@ -1,4 +1,4 @@
-"""Log power by spatial frequency: rings, how far each ring's peaks stand out, and what upsampling repeats."""
+"""Log power by spatial frequency: rings, the height of each ring's peaks, and repetitions by upsampling."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the first stages of an image network see of a crop, and with it all that is computed of one."""
+"""Features of an image network's first stages, and all features of a crop together."""
 
 import torch
 import torch.nn.functional as F

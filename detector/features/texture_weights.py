@@ -128,7 +128,7 @@ def _tensors(data: bytes) -> dict[str, NDArray[np.float64]]:
 
 
 def strip_weights(graph: bytes) -> bytes:
-    """Return an ONNX graph with other numbers in the place of the weights: what may be passed on with it.
+    """Return an ONNX graph with its weights replaced by other numbers, so that it may be passed on.
 
     Raises ValueError where the graph does not hold each of them once.
     """

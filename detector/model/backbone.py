@@ -1,4 +1,4 @@
-"""Timm's models as backbones: made for a size of picture, and what timm says they are to be shown."""
+"""Timm's models as backbones: made for a size of picture, with timm's input normalisation."""
 
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ def make_backbone(name: str, channels: int, side_px: int) -> tuple[nn.Module, in
 
 
 def size_option(name: str, side_px: int) -> dict[str, Any]:
-    """Return what timm's `create_model` is to be told of the images' size: nothing, where any will do."""
+    """Return the option of timm's `create_model` for the images' size; empty where any size will do."""
     import timm
 
     described = timm.get_pretrained_cfg(name)
@@ -77,7 +77,7 @@ def check_name(name: str) -> None:
 
 
 class PretrainedInput(NamedTuple):
-    """What a model was shown when its weights were learnt, as timm's own data configuration names it."""
+    """A model's input while its weights were learnt, as timm's own data configuration names it."""
 
     mean: Channels
     """levels of 0..255 that it is shown as 0"""
@@ -87,7 +87,7 @@ class PretrainedInput(NamedTuple):
 
 
 def shown_to(name: str) -> PretrainedInput:
-    """Return what timm says that a model is shown. Raises BackboneError for a name that it does not know."""
+    """Return timm's input configuration of a model. Raises BackboneError for a name that it does not know."""
     import timm
     from timm.models import PretrainedCfg
 
@@ -101,7 +101,7 @@ def shown_to(name: str) -> PretrainedInput:
 
 
 def architecture_of(backbone: str, **fields: Any) -> Architecture:
-    """Return the architecture of a new network on a backbone: pixels are brought to what timm names for it.
+    """Return the architecture of a new network on a backbone: pixels are normalised as timm names for it.
 
     Raises BackboneError for a name that timm does not know, and pydantic's ValidationError for other fields.
     """

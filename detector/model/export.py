@@ -28,7 +28,7 @@ C = TypeVar("C", bound=CropGraph)
 
 
 class ExportError(Exception):
-    """The exported graph does not say what the torch graph says. Fatal: this candidate is not served."""
+    """The exported graph's output differs from the torch graph's. Fatal: this candidate is not served."""
 
 
 def export(graph: nn.Module, inputs: Sequence[Input], path: Path) -> Contract:
@@ -54,7 +54,7 @@ def export_proven(graph: nn.Module, contract: C, path: Path, requests: Sequence[
 def write_onnx(
     graph: nn.Module, inputs: Sequence[TensorSpec], path: Path, declared: Sequence[TensorSpec] | None = None
 ) -> tuple[TensorSpec, ...]:
-    """Write the graph to path as `export` does; return what it gives.
+    """Write the graph to path as `export` does; return its result.
 
     declared: what it must give, with the names of open axes; None: arrays that have "rows" first. Raises
     ExportError where it gives another array or another size.
@@ -94,9 +94,9 @@ def write_onnx(
 class _Positional(nn.Module):
     """The graph for a tracer that knows no names."""
 
-    def __init__(self, graph: nn.Module, takes: list[str], gives: list[str]) -> None:
+    def __init__(self, graph: nn.Module, inputs: list[str], outputs: list[str]) -> None:
         super().__init__()
-        self.graph, self.takes, self.gives = graph, takes, gives
+        self.graph, self.takes, self.gives = graph, inputs, outputs
 
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
         given = self.graph(**dict(zip(self.takes, arrays, strict=True)))
@@ -149,7 +149,7 @@ def _together(outputs: Sequence[ModelOutput], names: Sequence[str]) -> ModelOutp
 
 
 def run(graph: nn.Module, request: Request) -> ModelOutput:
-    """What the torch graph itself says of a request."""
+    """The torch graph's own output for a request."""
     graph = graph.cpu().eval()
     with torch.inference_mode():
         output = graph(**{name: torch.from_numpy(array) for name, array in request.items()})

@@ -32,7 +32,7 @@ def expert_scores(
 
 
 def expert_lean(experts: Sequence[CarriedExpert], logits: Sequence[Tensor]) -> Tensor:
-    """Return what experts, at least one, add to each forgery's logit, nats, float32 [M]; logits: as above."""
+    """Return the sum of experts' votes for each forgery's logit, nats, float32 [M]; logits: as above."""
     votes = [expert.slope * logit + expert.offset for expert, logit in zip(experts, logits, strict=True)]
     return torch.stack(votes).sum(0)
 

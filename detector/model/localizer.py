@@ -69,7 +69,7 @@ class Localizer(nn.Module):
 
 
 class LocalizerGraph(nn.Module):
-    """What `localizer.onnx` is made of: uint8 crops → the probability of each cell being forged.
+    """The module of `localizer.onnx`: uint8 crops → the probability of each cell being forged.
 
     A cell's own probability, of its logit beyond `cut`, is multiplied by that of its picture being forged
     anywhere: a logistic function (slope, offset) of the picture's evidence. All three come from pictures

@@ -144,7 +144,7 @@ class Network(nn.Module):
         return NetworkOutput(self.head(dropped), self.pseudo_head(dropped)[:, 0], embedding, features)
 
     def embed(self, seen: Tensor, features: Tensor) -> Tensor:
-        """Return what the head reads, before dropout, float32 [M, D], from the same as `classify`."""
+        """Return the head's input, before dropout, float32 [M, D], from the same as `classify`."""
         parts = [self.project(seen)] if seen.shape[1] else []
         if self.forensics is not None:
             parts.append(self.evidence(features))

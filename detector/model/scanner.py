@@ -67,12 +67,12 @@ class Scanner(nn.Module):
         self.members = nn.ModuleList(FrameHead(inputs) for _ in range(MEMBERS))
 
     def standardise(self, inputs: Tensor) -> None:
-        """Learn what is usual from all frames of a training, float32 [N, I] by `over_time`."""
+        """Learn the scale of inputs from all frames of a training, float32 [N, I] by `over_time`."""
         self.mean.copy_(inputs.mean(0))
         self.deviation.copy_(inputs.std(0).clamp_min(1e-6))
 
     def standard(self, inputs: Tensor) -> Tensor:
-        """Return what members take, of inputs float32 [T, I]."""
+        """Return the members' input, from inputs float32 [T, I]."""
         return ((inputs - self.mean) / self.deviation).clamp(-CLIPPED_AT, CLIPPED_AT)
 
     def forward(self, features: Tensor) -> dict[str, Tensor]:
@@ -84,7 +84,7 @@ class Scanner(nn.Module):
 
 
 class ScannerGraph(nn.Module):
-    """What `scanner.onnx` is made of: uint8 crops of one place of a clip → the probability of each frame.
+    """The module of `scanner.onnx`: uint8 crops of one place of a clip → the probability of each frame.
 
     A clip may go through it in parts, since all crops at once take twice as long as a few at a time: each
     part's features are given back, and are given again with the parts behind it. The features have no
@@ -117,7 +117,7 @@ def _inputs(features: int) -> int:
 
 
 def over_time(features: Tensor) -> Tensor:
-    """Return float32 [T, I]: what the head sees of a clip's features, float32 [T, F].
+    """Return the head's input, float32 [T, I], from a clip's features, float32 [T, F].
 
     The deviation of those of the whole crop from the clip's median, and the paired edges of its cells.
     """

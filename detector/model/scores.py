@@ -1,4 +1,4 @@
-"""The gate's scores: what each says of a network's output, what each weighs, and how they are fused.
+"""The gate's scores of a network's output: their formulas, weights and fusion.
 
 Higher means less familiar. To add a score is a function `Fit` and a line in `SCORES`. The search for the
 nearest rows of a reference set is exact, in torch functions that export to ONNX.
@@ -88,7 +88,7 @@ def nearest_rows(rows: Tensor, reference: Tensor, count: int) -> tuple[Tensor, T
 
 
 class NetworkOutput(NamedTuple):
-    """What the network says of M pools of crops, over K known classes (class 0 is real)."""
+    """The network's output for M pools of crops, over K known classes (class 0 is real)."""
 
     logits: Tensor
     """float32 [M, K]"""
@@ -148,7 +148,7 @@ def fit_novelty(reference: Reference | None) -> Score | None:
 
 
 def fit_embedding_novelty(reference: Reference | None) -> Score | None:
-    """The novelty in what the network's head reads: the embedding, whitened by its within-class covariance.
+    """The novelty of the head's input: the embedding, whitened by its within-class covariance.
 
     Sun et al. 2022, "Out-of-distribution detection with deep nearest neighbors", take the bare distance in
     an embedding of length 1.

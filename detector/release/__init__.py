@@ -1,1 +1,1 @@
-"""What a release is on disk: its folder, manifest, contract, gate and reference set."""
+"""A release on disk: its folder, manifest, contract, gate and reference set."""

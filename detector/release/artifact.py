@@ -1,4 +1,4 @@
-"""A release as a folder of files under one digest: what it holds, how it is sealed, read and checked.
+"""A release as a folder of files under one digest: its content, and how it is sealed, read and checked.
 
 Among them is the reference set. No torch here.
 """
@@ -179,7 +179,7 @@ _ARRAYS = (
 
 @dataclass(frozen=True)
 class Reference:
-    """What novelty is measured against.
+    """The exemplars that novelty is measured against.
 
     features is float32 (R, W), already whitened; ids and families name its R exemplars. A raw
     forensic feature row f, float32 (F,), is whitened as (f - mean) @ whitening, with mean (F,) and
@@ -236,6 +236,6 @@ class Reference:
 
 
 def load_reference(path: Path, ids: tuple[str, ...], families: tuple[str, ...]) -> Reference:
-    """Read back what Reference.save wrote, with the manifest's ids and families."""
+    """Read back a file of Reference.save, with the manifest's ids and families."""
     arrays = load_file(path)
     return Reference(ids=ids, families=families, **{name: arrays[name] for name in _ARRAYS})

@@ -1,4 +1,4 @@
-"""The detector's declaration, and the requests that keep it: views of media, and what rows are pooled of.
+"""The detector's declaration, and the requests that keep it: views of media, and the pooling of rows.
 
 The axis "rows" is of what is judged: n items, then their regions.
 """
@@ -106,7 +106,7 @@ class Contract(GraphContract):
 
     @property
     def poolings(self) -> tuple[PoolingInput, ...]:
-        """The inputs that say what each row of the output is the mean of."""
+        """The inputs that pool rows of a view to rows of the output."""
         return tuple(spec for spec in self.inputs if isinstance(spec, PoolingInput))
 
     @property
@@ -179,7 +179,7 @@ def crops_and_pooling(plan: CropPlan) -> tuple[Input, ...]:
 
 
 def picture_and_pooling(plan: PicturePlan) -> tuple[Input, ...]:
-    """Return what a model takes beside the crops that also sees the whole picture, as uint8."""
+    """Return the inputs beside the crops of a model that also sees the whole picture, as uint8."""
     return _view_and_pooling(PICTURE, "pictures", "picture_pooling", plan, (plan.height_px, plan.width_px))
 
 
@@ -227,7 +227,7 @@ _HEADER_BYTES = 256
 def request_for(
     items: Sequence[Decoded], contract: Contract, apart: Sequence[tuple[int, Region]] = ()
 ) -> dict[str, NDArray[Any]]:
-    """Return what the contract takes, of n items.
+    """Return the contract's inputs for n items.
 
     A view is the items' rows of it, one after the other. A pooling has a row for each item, the mean over
     the item's rows of the view, and after these one for each region in the items' order, the mean over the
@@ -245,7 +245,7 @@ def request_for(
 
 
 def body_bytes(items: Sequence[Decoded], contract: Contract) -> int:
-    """Bound from above what n items take as the body of a request, bytes, with a video's crops apart."""
+    """Bound from above the body of a request of n items, bytes, with a video's crops apart."""
     rows = sum(1 + len(item.regions) + (len(item.crops) if item.kind == "video" else 0) for item in items)
     total = _HEADER_BYTES * len(contract.inputs)
     for view in contract.views:

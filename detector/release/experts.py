@@ -26,7 +26,7 @@ _ROWS_A_RUN = 8
 
 
 class ExpertContract(GraphContract):
-    """What an expert takes and gives, whose it is, and under what licence.
+    """An expert's inputs and outputs, its author and its licence.
 
     pictures: uint8 (rows, S, S, 3), RGB: a release's own native crops, or whole pictures resized to that
     square; logit: float32 (rows), positive means fake. No row changes another's logit.
@@ -54,7 +54,7 @@ class ExpertContract(GraphContract):
 
     @property
     def score(self) -> str:
-        """The name of its term in the gate, and of what the detector's graph gives of it."""
+        """The name of its term in the gate, and of its output of the detector's graph."""
         return f"expert_{self.name}"
 
     @property
@@ -71,7 +71,7 @@ class ExpertContract(GraphContract):
 
 
 class CarriedExpert(ExpertContract):
-    """An expert of a release, with what its logit counts for, an item's being the mean of its crops'.
+    """An expert of a release, with its logit's weight, an item's being the mean of its crops'.
 
     Its term of the gate reads z = (logit - median) / scale, over held-back reals. Each forgery's logit is
     raised by slope * logit + offset: its log odds by Platt's scaling, times its share beside the network.

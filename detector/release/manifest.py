@@ -107,7 +107,7 @@ class Term(BaseModel):
 
 
 class SourceThresholds(BaseModel):
-    """What the items of one source are judged by, set on that source's own reals."""
+    """The thresholds of one source's items, set on that source's own reals."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -117,7 +117,7 @@ class SourceThresholds(BaseModel):
 
 
 class FirstSight(BaseModel):
-    """What the items of a source are judged by of which the release knows no reals: by fakeness.
+    """The threshold of sources of which the release knows no reals: their items are judged by fakeness.
 
     How far an item lies from all that is known says that its source is new, and hardly that it is forged.
     """

@@ -150,22 +150,22 @@ class GraphContract(BaseModel):
 
         @property
         def inputs(self) -> Sequence[TensorSpec]:
-            """What a request has."""
+            """The arrays of a request."""
             raise NotImplementedError
 
         @property
         def outputs(self) -> Sequence[TensorSpec]:
-            """What an answer has, by rows."""
+            """The arrays of an answer, by rows."""
             raise NotImplementedError
 
     @property
     def file_inputs(self) -> Sequence[TensorSpec]:
-        """What one run of the ONNX file takes."""
+        """The inputs of one run of the ONNX file."""
         return self.inputs
 
     @property
     def file_outputs(self) -> Sequence[TensorSpec]:
-        """What one run of the ONNX file gives."""
+        """The outputs of one run of the ONNX file."""
         return self.outputs
 
     def run_graph(self, run: Run, request: Request) -> ModelOutput:
@@ -207,15 +207,15 @@ def conform(
 
 
 def write_probe(path: Path, request: Request, expected: ModelOutput) -> None:
-    """Keep a small request with what the exported graph says of it: asked before a release scores."""
+    """Keep a small request with the exported graph's output: asked before a release scores."""
     path.write_bytes(encode({**request, **expected}))
 
 
 def read_probe(path: Path, contract: GraphContract) -> tuple[Request, ModelOutput]:
     """Return the request and the answer expected of it. Raises TensorsError for other arrays."""
     arrays = decode(path.read_bytes())
-    takes = {spec.name for spec in contract.inputs}
-    request = {name: array for name, array in arrays.items() if name in takes}
-    expected = {name: array for name, array in arrays.items() if name not in takes}
+    names = {spec.name for spec in contract.inputs}
+    request = {name: array for name, array in arrays.items() if name in names}
+    expected = {name: array for name, array in arrays.items() if name not in names}
     conform(expected, contract.outputs, conform(request, contract.inputs))
     return request, expected

@@ -1,1 +1,1 @@
-"""What is looked at more closely after the first verdict: maps, scans, stretches."""
+"""The second pass after the first verdict: maps, scans, stretches."""

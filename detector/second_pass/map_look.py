@@ -28,7 +28,7 @@ Corners = tuple[tuple[int, int], ...]
 
 
 class PictureMap(NamedTuple):
-    """What is known of the part of a picture that was looked at."""
+    """The map of the part of a picture that was looked at."""
 
     cells: NDArray[np.float32]
     """[h, w] in 0..1: how likely each cell is forged"""

@@ -1,4 +1,4 @@
-"""The second looks at a video: when it is forged, frame by frame in one place; and what its stretch says."""
+"""The second looks at a video: when it is forged, frame by frame in one place; and its stretch's verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +89,7 @@ class ScanLook:
 def scan_of(
     scores: NDArray[np.float32], regions: tuple[Region, ...], length: int, threshold: float
 ) -> tuple[Scan, tuple[Segment, ...]]:
-    """Return what a verdict says of the scanned frames of a video, float32 [n], and of its stretches.
+    """Return a verdict's scores of a video's scanned frames, float32 [n], and its stretches.
 
     regions: what was seen of each frame, in order; length: all frames of the video. The stretches are found
     in the scores as the verdict keeps them, so that whoever has it finds the same. Each scanned frame stands
@@ -161,7 +161,7 @@ class StretchLook:
         return plan.model_copy(update={"frames": frames})
 
     def add_results(self, items: Sequence[JudgedItem], decoded: Sequence[Decoded]) -> list[JudgedItem]:
-        """Return a video as its stretch is judged; what the video is, and its stretches, stay."""
+        """Return a video with its stretch's verdict; its media and stretches stay."""
         (item,) = items
         output = self.ask(request_for(decoded, self.artifact.manifest.contract))
         before = item.verdict

@@ -1,4 +1,4 @@
-"""Bringing a release into this worker's TorchServe, and taking out what nobody wants. Blocking.
+"""Bringing a release into this worker's TorchServe, and taking out unused ones. Blocking.
 
 On its way a release is packed, as the very bytes that were verified. What each worker holds lies in a file.
 """
@@ -166,8 +166,8 @@ class Loader:
             self.wanted.keep(end.kept)
         self.torchserve.set_default(end.default)
         with self.holdings.hold_alone(end.loaded | end.cached) as held:
-            others = held - end.cached
-            loaded = end.loaded | others
+            uncached = held - end.cached
+            loaded = end.loaded | uncached
             versions = {version_of(digest) for digest in loaded}
             for version in self.torchserve.versions():
                 if version not in versions:

@@ -1,4 +1,4 @@
-"""What scores now, and the idempotent steps from there to what is to be served."""
+"""The releases that score now, and the idempotent steps from there to the desired ones."""
 
 import time
 from collections import Counter, defaultdict, deque
@@ -65,7 +65,7 @@ class Route:
 
     @property
     def releases(self) -> dict[str, Artifact]:
-        """What this route asks, by digest."""
+        """The releases that this route asks, by digest."""
         both = (self.stable,) if self.canary is None else (self.stable, self.canary)
         return {artifact.digest: artifact for artifact in both}
 
@@ -119,11 +119,11 @@ class Serving:
 
     @property
     def rollout(self) -> Rollout | None:
-        """What should be served, by deploy's last word."""
+        """The desired rollout, by deploy's last word."""
         return self._wanted.rollout
 
     def tick(self) -> None:
-        """Read what is wanted and take the next step towards it; returns at once."""
+        """Read the desired state and take the next step towards it; returns at once."""
         while self._lost:
             self._ready.pop(self._lost.popleft(), None)
         while self._blamed:
@@ -170,7 +170,7 @@ class Serving:
         return None
 
     def _lacking(self) -> list[str]:
-        """Digests of what is to be loaded and is not, the most needed first."""
+        """Digests of releases to load, the most needed first."""
         needed = [] if self.route is None else [*self.route.releases]
         if (rollout := self._wanted.rollout) is not None:
             needed.append(rollout.stable)
@@ -183,7 +183,7 @@ class Serving:
         return [digest for digest in dict.fromkeys(needed) if digest not in {*self._ready, *out}]
 
     def _fallbacks(self, rollout: Rollout) -> list[str]:
-        """What may score where the stable release cannot be had, or was taken out: the last good one."""
+        """The last good releases, which may score where the stable one is unavailable or was taken out."""
         kept = self._wanted.kept
         good = (kept.stable if kept else None, rollout.previous)
         return [digest for digest in good if digest is not None and digest not in self._out]

@@ -1,4 +1,4 @@
-"""What a worker gets from deploy: its word for what is to be served, and artifacts, whole or not at all.
+"""A worker's requests to deploy: the desired rollout, and artifacts, whole or not at all.
 
 Deploy is asked whenever the releases topic names something new. Whoever may write to the topic can write
 anything, and a compacted topic keeps it for ever; so a record is a notification, and deploy's answer is the
@@ -37,7 +37,7 @@ _FILE_TIMEOUT_S = 30.0
 
 
 class FetchError(Exception):
-    """Deploy did not give what was asked for. Retryable."""
+    """Deploy did not answer the request. Retryable."""
 
 
 class TokenRefusedError(FetchError):
@@ -49,11 +49,11 @@ class NotThereError(FetchError):
 
 
 class NoDigestError(ArtifactError):
-    """What should name a release is no SHA-256 in hexadecimal digits."""
+    """A release's name is no SHA-256 in hexadecimal digits."""
 
 
 def ask_rollout(settings: DetectorSettings) -> Rollout | None:
-    """What is to be served by deploy's ledger; None where it has nothing approved. Raises FetchError."""
+    """The rollout of deploy's ledger; None where it has nothing approved. Raises FetchError."""
     with _client(settings, _ROLLOUT_TIMEOUT_S) as client:
         try:
             reply = client.get("/rollout")
@@ -169,7 +169,7 @@ class RolloutClient:
     """The rollout that this worker follows, None before there is one, and whether deploy stands by it."""
 
     def __init__(self, settings: DetectorSettings) -> None:
-        """Read what was served last; nothing is asked yet."""
+        """Read the last served rollout; nothing is asked yet."""
         self.rollout: Rollout | None = None
         self._settings = settings
         self._path = settings.model_store_dir / "rollout.json"
@@ -270,7 +270,7 @@ class ReleaseFollower:
         self._consumer.close()
 
     def poll(self, timeout_s: float = 0.0) -> Rollout | None:
-        """Read what is new and return the newest rollout; None where there was none yet.
+        """Read new records and return the newest rollout; None where there was none yet.
 
         A record that is no rollout, as an earlier version wrote them, is told once and left out. Raises
         ingest.kafka.access.BrokerRefusedError where an ACL is in the way; any other fault is taken to pass.

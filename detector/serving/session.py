@@ -37,9 +37,9 @@ class Session(Generic[C]):
         outputs have other names.
         """
         self.contract, self._deadline_s = contract, deadline_s
-        takes = {spec.name for spec in contract.file_inputs}
-        gives = {spec.name for spec in contract.file_outputs}
-        self._session = open_graph(model, takes, gives, threads, gpu)
+        inputs = {spec.name for spec in contract.file_inputs}
+        outputs = {spec.name for spec in contract.file_outputs}
+        self._session = open_graph(model, inputs, outputs, threads, gpu)
 
     def score(self, request: Request) -> ModelOutput:
         """Answer a request. Raises TensorsError where it is not as the contract says, and DeadlineError."""
@@ -68,12 +68,12 @@ class Session(Generic[C]):
 
 
 class ReleaseSession:
-    """All graphs of a release, as TorchServe's worker has them; each answers what it takes."""
+    """All graphs of a release, as TorchServe's worker has them, each for its own inputs."""
 
     def __init__(
         self, artifact: Artifact, threads: int, gpu: int | None = None, deadline_s: float | None = None
     ) -> None:
-        """Load them. Raises TensorsError where one is not what the manifest declares."""
+        """Load them. Raises TensorsError where one differs from the manifest's declaration."""
         self._artifact = artifact
         self._sessions = {
             graph: Session(artifact.folder / graph.model, contract, threads, gpu, deadline_s)
@@ -91,7 +91,7 @@ def open_session(artifact: Artifact, threads: int, gpu: int | None = None) -> Se
 
 
 def open_graph(
-    model: Path, takes: Set[str], gives: Set[str], threads: int, gpu: int | None
+    model: Path, inputs: Set[str], outputs: Set[str], threads: int, gpu: int | None
 ) -> onnxruntime.InferenceSession:
     """Load an ONNX file with these inputs and outputs, to run as `Session` says. Raises TensorsError."""
     options = onnxruntime.SessionOptions()
@@ -102,15 +102,15 @@ def open_graph(
     session = onnxruntime.InferenceSession(str(model), options, providers=_providers(gpu))
     if gpu is not None and _CUDA not in session.get_providers():
         log.warning("the model runs on the CPU", gpu=gpu, reason=_why_not())
-    for has, declared in ((session.get_inputs(), takes), (session.get_outputs(), gives)):
-        names = {array.name for array in has}
+    for arrays, declared in ((session.get_inputs(), inputs), (session.get_outputs(), outputs)):
+        names = {array.name for array in arrays}
         if names != declared:
             raise TensorsError(f"{model.name} has {', '.join(sorted(names))}, and its contract others")
     return session
 
 
 def _providers(gpu: int | None) -> list[str | tuple[str, dict[str, str]]]:
-    """Return what is to compute a graph, the first that can."""
+    """Return the execution providers of a graph, the first that can compute it first."""
     if gpu is None or _CUDA not in onnxruntime.get_available_providers():
         return [_CPU]
     # CUDA's libraries, where they came as packages.

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class SharedRequestError(ValueError):
-    """What a request names is no file that a worker of this user put there for it."""
+    """A request names no file that a worker of this user put there for it."""
 
 
 def shared_folder(settings: DetectorSettings) -> Path | None:
@@ -46,7 +46,7 @@ class SharedRequests:
     """The worker's side: files in the folder, each for one request; usable from several threads."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Take out what killed workers left in the folder; None: nothing is shared."""
+        """Remove files that killed workers left in the folder; None: nothing is shared."""
         self._folder = folder
         # Nobody holds the lock of what killed workers left. A worker locks its file just after it made it.
         for path in folder.glob("*.safetensors") if folder is not None else ():
@@ -56,7 +56,7 @@ class SharedRequests:
                     path.unlink()
 
     def give_up(self, problem: str) -> None:
-        """Share nothing any more: TorchServe does not see what is put there, or nothing can be."""
+        """Share nothing any more: TorchServe does not see the files, or none can be written."""
         if self._folder is not None:
             log.warning("requests go to TorchServe as bodies, which is slower", problem=problem)
         self._folder = None
@@ -87,7 +87,7 @@ class SharedRequests:
 
 
 def read_shared(body: bytes, folder: Path | None) -> bytes:
-    """The handler's side: give what the body names. Raises SharedRequestError."""
+    """The handler's side: read the file that the body names. Raises SharedRequestError."""
     named = _NAME.fullmatch(body)
     if named is None or folder is None:
         raise SharedRequestError("no name of a shared request")

@@ -40,7 +40,7 @@ def mar_name(digest: str) -> str:
 
 
 class TorchServeError(Exception):
-    """TorchServe did not do what it was asked."""
+    """TorchServe did not carry out a request."""
 
 
 class TorchServeUnavailableError(TorchServeError):
@@ -60,7 +60,7 @@ class BrokenOffError(TorchServeUnavailableError):
 
 
 class ForeignAnswerError(TorchServeUnavailableError):
-    """What answered is not the release's handler, as where another server has the port. Retryable."""
+    """The answer is not of the release's handler, as where another server has the port. Retryable."""
 
 
 class VersionMissingError(TorchServeUnavailableError):
@@ -80,7 +80,7 @@ class StartError(TorchServeRefusedError):
 
 
 class ProbeError(TorchServeRefusedError):
-    """A version does not say what its artifact says it must. Fatal for that release."""
+    """A version's output differs from its artifact's probe. Fatal for that release."""
 
 
 class TorchServe:
@@ -181,7 +181,7 @@ class TorchServe:
             raise
 
     def probe(self, artifact: Artifact) -> dict[str, float]:
-        """Ask each graph of an artifact what its own probe asks; return the worst difference of each output.
+        """Send each graph of an artifact its own probe; return the worst difference of each output.
 
         Raises ProbeError when one is beyond its contract's tolerance.
         """

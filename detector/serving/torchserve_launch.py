@@ -1,4 +1,4 @@
-"""TorchServe 0.12 as a process: what it is told, and the command that starts it; as `python -m`, in a pod.
+"""TorchServe 0.12 as a process: its settings, and the command that starts it; as `python -m`, in a pod.
 
 Inference listens on loopback. Management and metrics listen on unix sockets in a folder that only this
 user may enter, which stands in for TorchServe's tokens: those expire. gRPC can be neither turned off nor
@@ -103,7 +103,7 @@ _MODEL_LOG_CONSOLE = '<Console name="model"><PatternLayout pattern="%d{ISO8601} 
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, and the whole environment that it is to run in."""
+    """A command line, and its whole environment."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]

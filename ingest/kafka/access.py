@@ -1,4 +1,4 @@
-"""How any client of this process speaks to the broker, as whom, and what the broker refuses it, in one line.
+"""The address and credentials of this process's Kafka clients, and the broker's refusals in one line each.
 
 Whether the broker lets it in is asked before a kafka-python client is made. Such a client tries a refused
 address or password again until its timeout, logs every try, and then only says that it could not bootstrap.
@@ -127,7 +127,7 @@ _NEEDED = {
 
 
 class BrokerRefusedError(KafkaError):  # type: ignore[misc]
-    """Fatal until a setting or an ACL changes. The text says in one line what, where and what to do."""
+    """Fatal until a setting or an ACL changes. The text names problem, place and remedy in one line."""
 
     def __str__(self) -> str:
         return " ".join(map(str, self.args))
@@ -176,7 +176,7 @@ def auth_problem(options: Mapping[str, Any], timeout_s: float) -> str | None:
 def as_refusal(
     error: AuthorizationError, options: Mapping[str, Any], name: str | None = None
 ) -> BrokerRefusedError:
-    """The same error in one line: who lacks which right on what, and where.
+    """The same error in one line: principal, missing right, resource and broker.
 
     name is that of the topic, group or transactional id; without it, the one that the error carries.
     """

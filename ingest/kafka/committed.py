@@ -1,4 +1,4 @@
-"""A consumer of committed records alone, and what it reads as this project's records."""
+"""A consumer of committed records alone, which it gives as this project's records."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -40,7 +40,7 @@ def committed_reader(settings: IngestSettings, group: str | None, fetch_bytes: i
 def in_records(
     polled: Mapping[TopicPartition, Iterable[Any]], reached: Mapping[Place, Reach]
 ) -> list[InRecord]:
-    """Give what a poll brought; `reached` says how far it went beyond the last record of each partition."""
+    """Give a poll's records; `reached` says how far it went beyond the last record of each partition."""
     records = []
     for partition, batch in polled.items():
         fetched = list(batch)

@@ -1,4 +1,4 @@
-"""A compacted topic of one partition, read as a whole: what it holds is a table."""
+"""A compacted topic of one partition, read as a whole, as a table."""
 
 import time
 from collections.abc import Iterator, Mapping

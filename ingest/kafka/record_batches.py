@@ -206,7 +206,7 @@ class _SoundRecords(memory_records.MemoryRecords):  # type: ignore[misc]
 
 
 class _PartitionRecords(fetcher.Fetcher.PartitionRecords):  # type: ignore[misc]
-    """What one fetch brought of a partition; an error ends it, so that the client does not spin on it."""
+    """One fetch's records of a partition; an error ends it, so that the client does not spin on it."""
 
     next_fetch_offset: int
     _seen: tuple[Any, ...] = ()

@@ -191,7 +191,7 @@ class TransactionalSink:
 
 
 class _Requests:
-    """What became of one producer's transactional requests.
+    """The results of one producer's transactional requests.
 
     unanswered names those whose connection broke before an answer: kafka-python sends them again, and the
     broker may still have the first copy before it. One that was answered, if only by "not yet", is over.

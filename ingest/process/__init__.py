@@ -1,1 +1,1 @@
-"""What every process of Forgewatch runs in."""
+"""The frame of every process of Forgewatch."""

@@ -49,7 +49,7 @@ class ProcessSettings(BaseSettings):
 
 @dataclass(frozen=True)
 class Problem:
-    """A variable of the environment, and what is wrong with it and to be done."""
+    """A variable of the environment, its problem and the remedy."""
 
     setting: str
     problem: str
@@ -93,10 +93,10 @@ def unknown_names(kinds: Sequence[type[BaseSettings]]) -> list[Problem]:
     """Give each variable that is set and that no setting bears, with the nearest name that there is."""
     known = {_variable(kind, field) for kind in kinds for field in kind.model_fields}
     read = {str(kind.model_config["env_prefix"]) for kind in kinds}
-    others = tuple(prefix for room in ROOMS if (prefix := f"{PREFIX}{room}_") not in read)
+    unread = tuple(prefix for room in ROOMS if (prefix := f"{PREFIX}{room}_") not in read)
     problems = []
     for name in sorted({name.upper() for name in os.environ}):
-        if not name.startswith(PREFIX) or name in known or name.startswith(others):
+        if not name.startswith(PREFIX) or name in known or name.startswith(unread):
             continue
         near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
         advice = f"did you mean {near[0]}?" if near else "unset it"
@@ -131,7 +131,7 @@ class ProcessFailedError(Exception):
 
 
 class Process:
-    """What the frame lends to the body of a process: the request to stop, and the heartbeat."""
+    """The frame's services to the body of a process: the request to stop, and the heartbeat."""
 
     def __init__(self, settings: ProcessSettings, stopped: int = DONE) -> None:
         self.stop = threading.Event()
@@ -154,7 +154,7 @@ class Process:
             signal.signal(number, self._handle)
 
     def settle(self) -> None:
-        """Wait until what a signal has begun is done."""
+        """Wait until the work that a signal began is done."""
         if self._had_signal:
             self._listener.join()
 
@@ -239,7 +239,7 @@ def _refuse(problems: Sequence[Problem]) -> int:
 
 
 def configure(room: str, settings: ProcessSettings) -> None:
-    """Send all that this process logs, and what the libraries log by `logging`, to its standard error.
+    """Send this process's logs, and those of libraries by `logging`, to its standard error.
 
     An event is a sentence in lower case, with its values as fields. A line of JSON has the keys timestamp
     (ISO 8601, UTC), level, room, event and those fields; a library's has logger as well.

@@ -41,7 +41,7 @@ class Heartbeat:
         self.standing: str | None = None
 
     def beat(self, problem: str | None = None) -> None:
-        """Say that the loop goes on, and in one line what keeps it from its work; None: nothing does."""
+        """Say that the loop goes on, and in one line its hindrance; None: it has none."""
         self._last = time.monotonic(), problem
 
     def silence_problem(self) -> str | None:
@@ -52,7 +52,7 @@ class Heartbeat:
         return f"the loop has been silent for {age_s:.0f} s; {self._max_age_s:g} s are allowed"
 
     def hindrance(self) -> str | None:
-        """Give in one line what keeps the loop from its work, being stuck included; None: nothing does."""
+        """Give in one line the loop's hindrance, being stuck included; None: it has none."""
         return self.silence_problem() or self._last[1] or self.standing
 
 

@@ -1,4 +1,4 @@
-"""One decoding child: its start, what it is held to from outside, and its end.
+"""One decoding child: its start, its limits from outside, and its end.
 
 A child has the socket to it and nothing else (forks.py). Its limits are set here, before it gets any media,
 and it has no system call left to lift them.
@@ -136,7 +136,7 @@ class Child:
         self._status.close()
 
     def _read_status(self, timeout_s: float) -> int:
-        """What the process that forked it says next: its id, then how it ended. Raises OSError."""
+        """Read the next message of its parent: its id, then how it ended. Raises OSError."""
         self._status.settimeout(timeout_s)
         if not (status := self._status.recv(32)):
             raise ConnectionResetError("the process that forks decoding processes has ended")

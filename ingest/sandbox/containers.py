@@ -1,4 +1,4 @@
-"""What a file is by its structure: boxes, pages, further pictures, where it ends, what it looks like."""
+"""The structure of a file: boxes, pages, further pictures, its end, its likely format."""
 
 import re
 import struct
@@ -201,7 +201,7 @@ _OTHER_FORMATS = (
 
 
 def looks_like(data: bytes) -> str:
-    """Say in one line what bytes look like that are none of the formats that are judged, and what to send."""
+    """Name in one line the likely format of bytes in no supported one, and the formats to send."""
     for pattern, kind, advice in _OTHER_FORMATS:
         if re.match(pattern, data[:2048], re.DOTALL):
             return f"it looks like {kind}, which is not judged: {advice}"

@@ -73,7 +73,7 @@ class Gaps:
 
 
 class ImageFormat(NamedTuple):
-    """What is particular to one of Pillow's formats."""
+    """The particulars of one of Pillow's formats."""
 
     signatures: tuple[bytes, ...] = ()
     """How a file begins, where that tells a damaged one from another format."""

@@ -131,7 +131,7 @@ def _by_frame(places: Iterable[Place]) -> dict[int, list[Place]]:
 def _cut_places(
     waiting: dict[int, list[Place]], crop_px: int, frame: Frame, row: int
 ) -> Iterator[tuple[Region, NDArray[np.uint8]]]:
-    """Cut the crops of the frame that was wanted here, and take that out of what waits."""
+    """Cut the crops of the frame that was wanted here, and take that frame out of `waiting`."""
     nearest = min(waiting, key=lambda number: abs(number - frame.index))
     for at, place in enumerate(waiting.pop(nearest), row):
         box = _box(frame, place, crop_px)

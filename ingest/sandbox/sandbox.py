@@ -52,7 +52,7 @@ _Item = tuple[_Media, Plan, float, "Future[Decoded]"]
 
 
 def wait_decoded(decoding: "Future[Decoded]", beat: Callable[[], None]) -> Decoded:
-    """Wait for what a sandbox decodes; beat is called meanwhile, since a busy host takes its time.
+    """Wait for a sandbox's result; beat is called meanwhile, since a busy host takes its time.
 
     Raises what the future does.
     """
@@ -121,7 +121,7 @@ class Sandbox:
         return future
 
     def close(self) -> None:
-        """End the children; what is still queued is cancelled."""
+        """End the children; queued items are cancelled."""
         self._closed = True
         for _ in self._threads:
             self._put(_END, None)
@@ -179,7 +179,7 @@ class Sandbox:
 
 
 class _SandboxServer:
-    """What one thread serves items with: a child, replaced where it is spent or has served long enough."""
+    """One thread's child, replaced where it is spent or has served long enough."""
 
     def __init__(
         self, settings: IngestSettings, turns: "_Turns", forks: Forks, unanswered: "RetryBudget"

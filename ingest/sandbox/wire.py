@@ -1,4 +1,4 @@
-"""What goes between the sandbox and a decoding child: JSON and raw bytes. No pickle.
+"""The messages between the sandbox and a decoding child: JSON and raw bytes. No pickle.
 
 A message on the stream socket is two lengths, a head, a body; neither side believes the other's lengths.
 
@@ -33,7 +33,7 @@ Waiting = Callable[[], None]
 
 
 class WireError(Exception):
-    """The other side sent what it must not."""
+    """The other side broke the protocol."""
 
 
 def wait() -> None:
@@ -216,7 +216,7 @@ def receive_decoded(sock: socket.socket, plan: Plan, max_pixels: int, waiting: W
 
 
 def _contradiction(answer: _Answer, most: "_Most", max_pixels: int, body_bytes: int) -> str | None:
-    """Say what no honest child would answer to this plan."""
+    """Return how an answer contradicts its plan; None: it does not."""
     numbers = set(answer.frame_numbers)
     if answer.rows * most.row_bytes + answer.frames * most.picture_bytes != body_bytes:
         return "an answer that contradicts itself"

@@ -33,7 +33,7 @@ _MOST = 300
 
 @dataclass(frozen=True)
 class Newcomers:
-    """Clusters that people made, the computed ones that rival them, and what came after each was made.
+    """Clusters that people made, the computed ones that rival them, and the items that came later.
 
     made are members by the name of the cluster; rivals are members of the others; later are the ids that came
     after a cluster was made, by its name.
@@ -45,7 +45,7 @@ class Newcomers:
 
 
 def newcomers(connection: Connection, version: str, waiting: Sequence[str]) -> Newcomers:
-    """Read what `joined_since` compares, with features of one version. waiting: ids in no such cluster."""
+    """Read the input of `joined_since`, with features of one version. waiting: ids in no such cluster."""
     listed = all_clusters(connection)
     own = {cluster.edit: cluster for cluster in listed if cluster.edit is not None}
     if not own or not waiting:
@@ -116,7 +116,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a list follows from: unknowns with their sources, labelled items with their classes."""
+    """The input of a list of clusters: unknowns with their sources, labelled items with their classes."""
 
     version: str
     waiting: Mapping[str, str]

@@ -164,8 +164,8 @@ def _by_source(
     parts = [rows[numbers == number] for number in np.unique(numbers)]
     few = parts.pop(0) if len(parts) > 1 and len(parts[0]) < _FOUNDS else rows[:0]
     while pairs := _alike(z, parts):
-        for this, other in pairs:
-            parts[this] = np.sort(np.concatenate([parts[this], parts[other]]))
+        for first, other in pairs:
+            parts[first] = np.sort(np.concatenate([parts[first], parts[other]]))
         gone = {other for _, other in pairs}
         parts = [part for number, part in enumerate(parts) if number not in gone]
     if not len(few):

@@ -119,15 +119,15 @@ def _rank_members(connection: Connection, ids: Sequence[str]) -> tuple[list[str]
 
 
 def _put(
-    connection: Connection, ranked: tuple[list[str], float], actor: str, what: str, taken_from: Sequence[str]
+    connection: Connection, ranked: tuple[list[str], float], actor: str, kind: str, taken_from: Sequence[str]
 ) -> EditEntry:
     members, spread = ranked
-    done = _append(connection, taken_from, actor=actor, what=what, cluster="", items=len(members))
+    done = _append(connection, taken_from, actor=actor, what=kind, cluster="", items=len(members))
     values = {"shown_ms": now_ms(), "place": None, "resembles": None, "unclustered": False}
     name = upsert_cluster(connection, members, spread=spread, edit=done.edit, **values)
     connection.execute(update(edits).where(edits.c.id == done.edit).values(cluster=name))
     details = {"edit": done.edit, "taken_from": list(taken_from), **acts.as_fields(members)}
-    acts.append(connection, actor, what, f"cluster {name}", details)
+    acts.append(connection, actor, kind, f"cluster {name}", details)
     return done.model_copy(update={"cluster": name})
 
 

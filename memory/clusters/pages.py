@@ -25,7 +25,7 @@ _LOOKED_AT = 2000
 
 @dataclass(frozen=True)
 class MemberFacts:
-    """What some exemplars have in common: how many are of each source, which releases judged them.
+    """Facts of some exemplars together: the count of each source, the releases that judged them.
 
     items counts those that were looked at: all, or of very many an even share.
     """
@@ -37,7 +37,7 @@ class MemberFacts:
 
 
 def facts_of(store: Store, ids: Sequence[str]) -> MemberFacts:
-    """Return what exemplars have in common. Raises StoreUnavailableError."""
+    """Return the facts of some exemplars together. Raises StoreUnavailableError."""
     looked_at = ids[:: -(-len(ids) // _LOOKED_AT) or 1]
     by = exemplars.c.source, exemplars.c.release
     query = select(*by, func.count().label("items"), func.min(exemplars.c.received_ms).label("first"))
@@ -75,7 +75,7 @@ def order_members(ids: Sequence[str], order: Order, seed: int) -> Sequence[str]:
 
 
 def members(connection: Connection, ids: Sequence[str]) -> list[ClusterMember]:
-    """Return few exemplars with what can be shown of them. Raises UnknownExemplarError."""
+    """Return few exemplars as they are shown. Raises UnknownExemplarError."""
     columns = exemplars.c.id, exemplars.c.crop_count, exemplars.c.crops_digest, exemplars.c.verdict
     rows = {row.id: row for row in connection.execute(select(*columns).where(exemplars.c.id.in_(ids)))}
     verdicts = {id_: json.loads(row.verdict or "{}") for id_, row in rows.items()}
@@ -91,7 +91,7 @@ def members(connection: Connection, ids: Sequence[str]) -> list[ClusterMember]:
 
 
 def views_of(store: Store, crops: CropStore, exemplar: str) -> tuple[str | None, Views]:
-    """Return the verdict of an exemplar, as JSON, and what is stored to be shown.
+    """Return the verdict of an exemplar, as JSON, and its stored views.
 
     Raises UnknownExemplarError, CropsMissingError (also where they were purged), CropsDamagedError,
     CropsUnavailableError or StoreUnavailableError.

@@ -20,13 +20,13 @@ from memory.store import Store
 def label_cluster(
     store: Store,
     cluster: str,
-    what: str,
+    name: str,
     actor: str,
     version: str | None = None,
     looked_at: Collection[str] | None = None,
     same: SameBytes = "refuse",
 ) -> tuple[int, list[str]]:
-    """Call what was seen of a cluster a family, real or ignore; return the label's number and the items.
+    """Label a cluster's seen members as a family, real or ignore; return the label's number and the items.
 
     All of them or none. version is the state of the cluster that was seen, and looked_at the ids of those
     that were before the giver's eyes: how many of the items they are is kept with the label. Raises
@@ -38,7 +38,7 @@ def label_cluster(
             act = newest_act(connection, cluster)
             raise LabelError(f"nothing of cluster {cluster} waits any more: {act}")
         looked = None if looked_at is None else len(set(looked_at).intersection(ids))
-        return give(connection, ids, what, actor, same, f"cluster {cluster}", looked), ids
+        return give(connection, ids, name, actor, same, f"cluster {cluster}", looked), ids
 
 
 _MARGIN_PX = 12
@@ -52,7 +52,7 @@ _FAINT = (110, 110, 110)
 
 
 def list_clusters(store: Store) -> list[ClusterView]:
-    """Return the clusters of which something still waits, in the order of `all_clusters`.
+    """Return the clusters with waiting members, in the order of `all_clusters`.
 
     Raises StoreUnavailableError.
     """
@@ -83,7 +83,7 @@ def freshness(store: Store) -> Clustering:
 
 
 def members_of(store: Store, name: str) -> list[Exemplar]:
-    """Return what was shown under a cluster's name and still waits for a label, in the order shown.
+    """Return the members shown under a cluster's name that still wait for a label, in the order shown.
 
     Items that arrived since are not among them, so a label means what its giver saw; but a cluster that a
     person made shows what joined it. Raises UnknownClusterError or StoreUnavailableError.

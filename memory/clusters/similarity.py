@@ -81,7 +81,7 @@ def _scores(
 def towards(
     marked: NDArray[np.float32], mean: NDArray[np.float32], reals: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Return the direction, float32 (F,), in which what resembles the marked, float32 (k, F), lies.
+    """Return the direction, float32 (F,), towards items that resemble the marked, float32 (k, F).
 
     It leads from the cluster's mean, (F,), to that of the marked, whitened by the covariance of known reals,
     float32 (m, F), shrunk as in Ledoit and Wolf 2004. That is Fisher's linear discriminant with the reals'

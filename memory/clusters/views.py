@@ -1,4 +1,4 @@
-"""What a cluster shows: of the members on record those that still wait and that no later edit took.
+"""The view of a cluster: its members on record that still wait and that no later edit took.
 
 A cluster that a person made has its members alone. Of several such clusters that hold an item, the newest
 shows it, so an undo only takes a layer away.
@@ -39,7 +39,7 @@ class UnknownClusterError(ExemplarMemoryError):
 
 
 class ClusterChangedError(ExemplarMemoryError):
-    """Fatal for the request: the cluster is not what its sender saw; the text says who did what and when."""
+    """Fatal for the request: the cluster is not as its sender saw it; the text names the last act."""
 
 
 def waiting(connection: Connection) -> dict[str, str]:
@@ -62,7 +62,7 @@ def owners(connection: Connection) -> dict[str, str]:
 
 
 def all_clusters(connection: Connection) -> list[ClusterView]:
-    """Return the clusters of which something still waits.
+    """Return the clusters with waiting members.
 
     Suspects of the newest alarm come first, then what people made, the newest first, then the list as it was
     computed: the largest new ones first, the unclustered last.
@@ -170,13 +170,13 @@ def _version(recorded: Collection[str], members: Collection[str]) -> str:
 
 
 def newest_act(connection: Connection, name: str) -> str:
-    """Say in words what a person last did to any of a cluster's members. Raises UnknownClusterError."""
+    """Describe the last act of a person on any of a cluster's members. Raises UnknownClusterError."""
     members = json.loads(_row(connection, name).members)
     acts = [*_newest_label(connection, members), *_newest_edit(connection, members)]
     if not acts:
         return "some of its items are past their time"
-    at_ms, actor, what = max(acts)
-    return f"{actor} {what} at {utc_time(at_ms):%Y-%m-%d %H:%M:%S} UTC"
+    at_ms, actor, act = max(acts)
+    return f"{actor} {act} at {utc_time(at_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _newest_label(connection: Connection, members: Sequence[str]) -> list[tuple[int, str, str]]:
@@ -191,10 +191,10 @@ def _newest_label(connection: Connection, members: Sequence[str]) -> list[tuple[
         return []
     row = connection.execute(select(labels).where(labels.c.id == max(held))).one()
     items = held[row.id]
-    what = f"took back label {row.undoes} on {items} of its items"
+    act = f"took back label {row.undoes} on {items} of its items"
     if row.what is not None:
-        what = f"called {items} of its items {row.what} (label {row.id})"
-    return [(row.at_ms, row.actor, what)]
+        act = f"called {items} of its items {row.what} (label {row.id})"
+    return [(row.at_ms, row.actor, act)]
 
 
 def _newest_edit(connection: Connection, members: Sequence[str]) -> list[tuple[int, str, str]]:
@@ -202,10 +202,10 @@ def _newest_edit(connection: Connection, members: Sequence[str]) -> list[tuple[i
     newest = select(edits, clusters.c.members).join(clusters, clusters.c.id == edits.c.cluster)
     for row in connection.execute(newest.order_by(edits.c.id.desc())):
         if items := len(mine.intersection(json.loads(row.members))):
-            what = f"took back edit {row.undoes}"
+            act = f"took back edit {row.undoes}"
             if row.what is not None:
-                what = f"put {items} of its items into cluster {row.cluster} ({row.what}, edit {row.id})"
-            return [(row.at_ms, row.actor, what)]
+                act = f"put {items} of its items into cluster {row.cluster} ({row.what}, edit {row.id})"
+            return [(row.at_ms, row.actor, act)]
     return []
 
 

@@ -36,11 +36,11 @@ class CropsMissingError(ExemplarMemoryError):
 
 
 class CropsDamagedError(ExemplarMemoryError):
-    """Fatal for the item: what is stored is not what was written."""
+    """Fatal for the item: the stored bytes differ from those written."""
 
 
 class Views(NamedTuple):
-    """What is stored of an item: crops, uint8 RGB (N, S, S, 3), and for some what else it shows."""
+    """The stored views of an item: crops, uint8 RGB (N, S, S, 3), and for some its picture or frames."""
 
     crops: NDArray[np.uint8]
     picture: NDArray[np.uint8] | None = None
@@ -76,9 +76,9 @@ class CropStore:
                 self._objects.settle(name)  # Whoever wrote them may not have come that far.
         return digest
 
-    def put_all(self, several: Sequence[Views]) -> list[str]:
-        """Store what is kept of items as `put` does, some at once. Raises CropsUnavailableError."""
-        return _at_once(lambda views: self.put(*views), several)
+    def put_all(self, items: Sequence[Views]) -> list[str]:
+        """Store the views of items as `put` does, some at once. Raises CropsUnavailableError."""
+        return _at_once(lambda views: self.put(*views), items)
 
     def holds(self, digest: str) -> bool:
         """Say whether crops are stored. Raises CropsUnavailableError."""

@@ -146,7 +146,7 @@ class ObjectStore:
         return [ObjectInfo(name, _modified_at(info)) for name, info in self._list(below)]
 
     def abort_uploads(self, before: datetime) -> int:
-        """Give up what began to be uploaded in parts before then and was not ended; return how many.
+        """Abort multipart uploads that began before then and were not ended; return how many.
 
         Such parts are in no listing, and cost their bytes for ever. Raises OSError.
         """
@@ -257,7 +257,7 @@ def _failures(*, on_s3: bool) -> tuple[type[Exception], ...]:
 
 
 def _code(error: BaseException) -> str | None:
-    """S3's word for what went wrong, where an error has one."""
+    """S3's code of an error, where it has one."""
     answer = getattr(error.__cause__ or error, "response", None) or getattr(error, "response", None)
     return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
 

@@ -74,7 +74,7 @@ def measure_features(
 
 
 def scans(videos: Mapping[str, RealVideo], sandbox: Sandbox, plan: CropPlan) -> dict[str, bytes]:
-    """Return what is kept of videos' frames, `encode_frames`, by the videos' keys.
+    """Return the kept frames of videos, by `encode_frames`, by the videos' keys.
 
     One crop of each of at most 96 frames. A video that fails, or has too few frames, is left out.
     """

@@ -1,4 +1,4 @@
-"""The audit: drawn verdicts wait for a person, who is told what was said once the item is labelled."""
+"""The audit: drawn verdicts wait for a person, who sees the verdict once the item is labelled."""
 
 from sqlalchemy import Connection, func, select, update
 
@@ -23,7 +23,7 @@ class AuditError(ExemplarMemoryError):
 
 
 def waiting(connection: Connection, most: int) -> list[AuditItem]:
-    """Return what waits, the oldest first: the estimate goes on only up to the oldest."""
+    """Return waiting verdicts, the oldest first: the estimate goes on only up to the oldest."""
     columns = audits.c.id, audits.c.source, audits.c.at_ms, audits.c.media_digest
     query = select(*columns).where(audits.c.label.is_(None)).order_by(audits.c.at_ms, audits.c.id)
     return [
@@ -36,7 +36,7 @@ def count_waiting(connection: Connection) -> int:
 
 
 def newest_audited(connection: Connection, most: int) -> list[AuditDone]:
-    """Return what was labelled, the newest first."""
+    """Return labelled verdicts, the newest first."""
     columns = audits.c.id, audits.c.release, audits.c.called, audits.c.probability, audits.c.label
     query = select(*columns).where(audits.c.label.is_not(None)).order_by(audits.c.labelled_ms.desc())
     return [AuditDone(**row._mapping) for row in connection.execute(query.limit(most))]
@@ -47,28 +47,28 @@ def drawn_media(connection: Connection, id_: str) -> str | None:
     return connection.scalar(select(audits.c.media_digest).where(audits.c.id == id_))
 
 
-def label_audit(store: Store, id_: str, what: str, actor: str) -> AuditDone:
-    """Say what an audited item is: real, a family, or that it cannot be said.
+def label_audit(store: Store, id_: str, name: str, actor: str) -> AuditDone:
+    """Label an audited item: real, a family, or that nobody can say.
 
     A later label replaces the former for OPEN_DAYS after the first; both stay on record.
 
     Raises AuditError, memory.labels.LabelError or StoreUnavailableError.
     """
-    if what != CANNOT_SAY and checked_name(what) == IGNORE:
+    if name != CANNOT_SAY and checked_name(name) == IGNORE:
         raise AuditError(f"an audited item is real, a family, or {CANNOT_SAY}")
     with store.write() as connection:
         row = connection.execute(select(audits).where(audits.c.id == id_)).first()
         if row is None:
             raise AuditError(f"{id_[:300]} was not drawn for the audit, or left it by age")
-        if row.label == what:
-            raise AuditError(f"{id_} was called {what} by {row.actor} already")
+        if row.label == name:
+            raise AuditError(f"{id_} was called {name} by {row.actor} already")
         now, first_ms = now_ms(), row.labelled_ms
         if first_ms is not None and now >= first_ms + OPEN_DAYS * DAY_MS:
             raise AuditError(f"{id_} was called {row.label} more than {OPEN_DAYS} days ago: it stands")
-        values = {"label": what, "actor": actor.strip()[:200], "labelled_ms": first_ms or now}
+        values = {"label": name, "actor": actor.strip()[:200], "labelled_ms": first_ms or now}
         connection.execute(update(audits).where(audits.c.id == id_).values(values))
-        details = {"label": what, "called": row.called, "release": row.release}
+        details = {"label": name, "called": row.called, "release": row.release}
         if row.label is not None:
             details["instead_of"] = row.label
         acts.append(connection, actor, "audit", id_, details)
-    return AuditDone(**{**row._mapping, "label": what, "instead_of": row.label})
+    return AuditDone(**{**row._mapping, "label": name, "instead_of": row.label})

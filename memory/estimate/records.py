@@ -1,4 +1,4 @@
-"""What is told of how accurate verdicts were. Light: every client imports it."""
+"""Records of the estimated accuracy of verdicts. Light: every client imports it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,7 +38,7 @@ class Estimate:
 
     @property
     def not_known(self) -> str:
-        """What is said where it is not known."""
+        """The text where it is not known."""
         return f"not known: label {self.lacking} drawn items to find out"
 
 

@@ -1,4 +1,4 @@
-"""What verdicts' probabilities sum to, by day, release, source and class; and which are audited.
+"""Sums of verdicts' probabilities, by day, release, source and class; and the audited ones.
 
 The thread that watches the verdicts writes both in the transaction of its offsets, so each counts once.
 """
@@ -93,7 +93,7 @@ def right_of(verdict: Verdict) -> float:
 
 
 def _chance(connection: Connection, batch: Sequence[tuple[InRecord, Verdict]], weekly: int) -> float:
-    """Return the chance of a draw: by what came in the week before, and not by what these verdicts say."""
+    """Return the chance of a draw: by the items of the week before, and not by these verdicts."""
     now_ms = max(record.timestamp_ms for record, _ in batch)
     first = now_ms // DAY_MS - (_WEEK - 1)
     of_week = estimate_sums.c.day >= first
@@ -149,7 +149,7 @@ DAY_MS = 86_400_000
 
 
 def is_drawn(key: bytes, id_: str, chance: float) -> bool:
-    """Say whether an id is drawn. Whoever lacks the key cannot tell, and an id is always drawn alike."""
+    """Say whether an id is drawn. Nobody without the key can tell, and an id is always drawn alike."""
     if chance <= 0:
         return False
     number = int.from_bytes(hmac.digest(key, id_.encode(), hashlib.sha256)[:8])

@@ -210,7 +210,7 @@ class Index:
         ]
 
     def places(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """Return where exemplars are, int64 (n,), for `at` and `nearest`; -1 of what is not here."""
+        """Return where exemplars are, int64 (n,), for `at` and `nearest`; -1 of an absent one."""
         if self._places is None:
             self._places = {name: place for place, name in enumerate(self._names)}
         return np.array([self._places.get(name, -1) for name in ids], np.int64)
@@ -222,7 +222,7 @@ class Index:
         return self._vectors.at(places)[:, : self.width]
 
     def nearest(self, place: int, k: int, among: NDArray[np.int64]) -> list[Match]:
-        """Return the k likest to what is at a place of those at other places, the nearest first; exact."""
+        """Return the k nearest to the item at a place, of those at other places, nearest first; exact."""
         if self._vectors is None or not len(among):
             return []
         squared, places = self._vectors.nearest_among(self.at(np.array([place]))[0], k, among)

@@ -126,7 +126,7 @@ class IvfIndex:
         self._rows = None
 
     def remove(self, places: NDArray[np.int64]) -> None:
-        """Take out what is at these places, int64 (n,); looks through all."""
+        """Remove the vectors at these places, int64 (n,); looks through all."""
         if not len(places):
             return
         for index in filter(None, (self._vectors, self._codes)):

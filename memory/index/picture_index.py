@@ -31,7 +31,7 @@ class PictureIndex:
         self._codes: Any = faiss.IndexBinaryIDMap(self._flat)
 
     def add(self, hashes: Sequence[bytes], places: Iterable[int]) -> None:
-        """Take in what items show, at their places; an item may have no hash."""
+        """Take in items' hashes, at their places; an item may have no hash."""
         at = np.repeat(np.fromiter(places, np.int64), [len(digests) // HASH_BYTES for digests in hashes])
         self.put(_matrix(b"".join(hashes)), at)
 
@@ -47,7 +47,7 @@ class PictureIndex:
         return codes, faiss.vector_to_array(self._codes.id_map)
 
     def remove(self, places: NDArray[np.int64]) -> None:
-        """Take out what is at these places; looks through all."""
+        """Remove the hashes at these places; looks through all."""
         if len(places):
             self._codes.remove_ids(places)
 

@@ -35,7 +35,7 @@ class SharedIndex:
 
     @contextmanager
     def current(self) -> Iterator[Index]:
-        """Yield the index with what the rows hold now. Raises IndexBusyError, without waiting for long."""
+        """Yield the index, brought up to the rows of now. Raises IndexBusyError, without waiting for long."""
         thread = self._thread
         if thread is None or not thread.is_alive():
             # A view that gives up lets it go on; it loses nothing, so the process does not wait for its end.

@@ -37,7 +37,7 @@ class IndexSnapshot:
 def write(
     path: Path, tensors: Mapping[str, NDArray[Any]], facts: Mapping[str, str], vectors: IvfIndex
 ) -> None:
-    """Put a snapshot in place, over what lies there. Raises OSError."""
+    """Put a snapshot in place of an older one. Raises OSError."""
     value = save(dict(tensors), metadata=dict(facts))
     with file_aside(path) as aside, aside.open("w+b") as file:
         file.write(bytes(_DIGEST_BYTES) + len(value).to_bytes(_LENGTH_BYTES, "little") + value)

@@ -1,4 +1,4 @@
-"""What Alembic runs to apply a room's revisions, inside the caller's own transaction."""
+"""Alembic's program to apply a room's revisions, inside the caller's own transaction."""
 
 from alembic import context
 

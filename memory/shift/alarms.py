@@ -137,7 +137,7 @@ def waits(connection: Connection, alarm: int) -> bool:
 
 
 def put_shelved(connection: Connection, alarm: ShiftAlarm) -> None:
-    """Write what an alarm is about once its suspects are shelved, and put it on record (`Store.write`)."""
+    """Write an alarm's content once its suspects are shelved, and put it on record (`Store.write`)."""
     acts.append(connection, acts.MEMORY, SHIFT, alarm.source, alarm.model_dump(mode="json"))
     connection.execute(update(alarms).where(alarms.c.id == alarm.id).values(evidence=alarm.model_dump_json()))
 

@@ -101,7 +101,7 @@ def _here(release: str, source: str) -> ColumnElement[bool]:
 
 
 def drift_if_crossed(entry: DriftState, budget: float) -> Drift | None:
-    """Return what is to be said where the evidence has reached its limit.
+    """Return the alarm where the evidence has reached its limit.
 
     The n-th test of drift has the share of the 2n-th of all of its release's tests; those of shift have the
     odd ones.

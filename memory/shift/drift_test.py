@@ -1,4 +1,4 @@
-"""Whether what a release says of a source's items has drifted, in any of three statistics and either way.
+"""Tests whether a release's verdicts on a source have drifted, in any of three statistics and either way.
 
 Each statistic has a two-sided test of its own (`shift_test`), which is held to a third of the budget. So the
 chance that any of the three raises a false alarm is at most the budget, however they depend on each other.
@@ -92,7 +92,7 @@ class DriftTest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self | None:
-        """Return what `to_bytes` gave; None where a version with other bets wrote it."""
+        """Read back the bytes of `to_bytes`; None where a version with other bets wrote them."""
         arrays = load(data)
         tests: dict[Statistic, ShiftTest] = {}
         for name in STATISTICS:
@@ -105,7 +105,7 @@ class DriftTest:
 
 
 def statistics_of(verdict: Verdict) -> dict[Statistic, float]:
-    """Return what of a verdict is watched; without what its release does not give, or is not finite."""
+    """Return a verdict's watched statistics; without those that its release does not give, or not finite."""
     values: dict[Statistic, float | None] = {
         "unknown_score": verdict.unknown_score,
         "energy": verdict.energy,

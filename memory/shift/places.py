@@ -89,7 +89,7 @@ class Places:
         return True
 
     def settle(self) -> None:
-        """Let go of what is too many, once all is saved, and count what is not watched, or no longer.
+        """Drop the tests beyond the limits, once all is saved, and count sources that are not watched.
 
         Of those that gather, whoever was unseen for longest leaves. Of those that are bet on, only who was
         unseen for a week, and else the newest to the watch.

@@ -1,4 +1,4 @@
-"""What an alarm points at is put before a person: suspects become exemplars, a cluster with its evidence.
+"""An alarm's suspects are put before a person: they become exemplars, a cluster with its evidence.
 
 Items that were called real are not kept, so their media is read again. Exemplars, cluster and evidence are
 one SQL transaction, and what is announced is on record before: an alarm may be announced twice, under the

@@ -74,7 +74,7 @@ def share_of_budget(number: int) -> float:
 
 @dataclass
 class ShiftTest:
-    """The test of one source: scores that were kept, and what the bets on a shift have won.
+    """The test of one source: scores that were kept, and the capital of the bets on a shift.
 
     seed: of what is drawn, which whoever sends items must not know. gather: how many scores are kept before
     the first bet; most: how many are kept at all, at least as many. Of more, one is left out at random, the
@@ -175,7 +175,7 @@ class ShiftTest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self | None:
-        """Return what `to_bytes` gave; None where a version with other bets wrote it."""
+        """Read back the bytes of `to_bytes`; None where a version with other bets wrote them."""
         arrays = load(data)
         if arrays.get("format", 1) != _FORMAT:
             return None

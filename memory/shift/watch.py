@@ -1,4 +1,4 @@
-"""Verdicts are looked at, source by source: an alarm is raised where what was called real has shifted.
+"""Verdicts are looked at, source by source: an alarm is raised where items called real have shifted.
 
 Where each lies in its topic is written beside it.
 
@@ -99,7 +99,7 @@ class ShiftWatch:
         self._tell_at = self._forget_at = -math.inf
 
     def shelve_and_announce(self, ingest: IngestSettings) -> None:
-        """Shelve the suspects of new alarms, and announce those; what fails is tried again a while later.
+        """Shelve the suspects of new alarms, and announce those; failures are tried again a while later.
 
         Nothing of it may hold up the bets.
         """
@@ -191,7 +191,7 @@ class ShiftWatch:
 
 
 def parse_verdict(record: InRecord) -> Said | None:
-    """Return the verdict or the withdrawal that a record holds; None of what is neither."""
+    """Return the verdict or the withdrawal that a record holds; None of other records."""
     try:
         return parse_record(record.value, record.headers)
     except ValidationError as error:
@@ -238,7 +238,7 @@ def observe(watched: ShiftState, item: Seen) -> bool:
 
 
 def alarm_if_crossed(watched: ShiftState, budget: float) -> Raised | None:
-    """Return what is to be said where the evidence of a test that has bet has reached its limit.
+    """Return the alarm where the evidence of a test that has bet has reached its limit.
 
     Of the budget's shares these tests have the odd ones, and those of drift the others.
     """
@@ -258,7 +258,7 @@ def alarm_if_crossed(watched: ShiftState, budget: float) -> Raised | None:
 
 
 def suspects_and_others(watched: ShiftState, since: int) -> tuple[list[Seen], list[Seen]]:
-    """Return the newest suspects of the last `since` items, and from before them what would be one."""
+    """Return the newest suspects of the last `since` items, and those from before them."""
     suspects = [seen for seen in watched.seen[-since:] if seen.p is not None and seen.p <= SUSPECT_P]
     others = [seen for seen in watched.seen[:-since] if seen.p is not None and seen.p <= SUSPECT_P]
     return suspects[-MAX_SUSPECTS:], others[-MAX_OTHERS:]

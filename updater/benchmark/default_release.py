@@ -92,7 +92,7 @@ def deal(items: LabelledCrops, seed: int) -> Splits:
 def make(
     folder: Path, rows: Sequence[Mapping[str, str]], work: Path, seed: int, progress: Progress
 ) -> Artifact:
-    """Learn, calibrate, export and evaluate as an update does, and seal what may be passed on.
+    """Learn, calibrate, export and evaluate as an update does, and seal the parts that may be passed on.
 
     Raises what `make_plan`, `build` and `CropReader.read` raise.
     """
@@ -125,14 +125,14 @@ def render_probe(seed: int) -> Request:
 
 
 def terms(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return the card's part on what the release was learnt from, and on the weights that it needs."""
+    """Return the card's part on the release's training data, and on the weights that it needs."""
     counts = Counter((row["source"], row["source_repository"], row["licence"], row["cls"]) for row in rows)
     page = Template(_TERMS.read_text(), trim_blocks=True, keep_trailing_newline=True)
     return str(page.render(counts=sorted(counts.items())))
 
 
 def ship(release: Artifact, out: Path) -> int:
-    """Write a release without the weights of others, in the place of what lies there; return its bytes."""
+    """Write a release without the weights of others, in place of an older one; return its bytes."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(release.folder, out)
     (out / MODEL).write_bytes(strip_weights((out / MODEL).read_bytes()))

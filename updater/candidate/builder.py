@@ -68,7 +68,7 @@ PROOF_ITEMS = 24
 
 @dataclass(frozen=True)
 class TrainedPlan:
-    """A plan, its items ready to be learnt from, and what its network says of them: made when asked for."""
+    """A plan, its items ready to be learnt from, and its network's output for them: made when asked for."""
 
     plan: CandidatePlan
     weights: Path
@@ -91,7 +91,7 @@ class TrainedPlan:
 
     @cached_property
     def parts(self) -> tuple[Part, Part]:
-        """The items to train and to calibrate on, with what the network says of them."""
+        """The items to train and to calibrate on, with the network's output."""
         network, device = self.network, self.plan.device
         return (
             part_of(network, self.train, device, "reference", self.progress),
@@ -100,7 +100,7 @@ class TrainedPlan:
 
     @cached_property
     def live(self) -> LiveCalls | None:
-        """What the live release says of the items to calibrate on; None where nothing is live."""
+        """The live release's calls of the items to calibrate on; None where nothing is live."""
         return live_calls(self.plan.parent, self.calibration, self.plan.device, self.progress)
 
     def _prepare(self, items: LabelledCrops, stage: str) -> LabelledCrops:
@@ -286,7 +286,7 @@ def _power_of(release: Artifact) -> Power | None:
 
 
 def write_report(draft: Draft, plan: CandidatePlan, evaluation: Evaluation) -> None:
-    """Write what the operator reads beside the artifact, and what it was made of."""
+    """Write the operator's pages beside the artifact, and its training snapshot."""
     rows = snapshot_rows(plan.splits)
     files = {
         EVALUATION_PAGE: evaluation_markdown(evaluation).encode(),
@@ -297,7 +297,7 @@ def write_report(draft: Draft, plan: CandidatePlan, evaluation: Evaluation) -> N
 
 
 def build(draft: Draft, plan: CandidatePlan, bounds: UpdaterSettings, update: int = 0) -> Manifest:
-    """Do what is not done yet of all stages; return the manifest of what is then to be sealed.
+    """Run all stages that are not done yet; return the manifest to seal.
 
     update: the run's number; bounds: of the gates. Raises CandidateRefusedError and
     detector.model.export.ExportError.

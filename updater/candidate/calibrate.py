@@ -59,7 +59,7 @@ def calibrate(
     foreign: Foreign | None = None,
     reference_rows: int = REFERENCE_ROWS,
 ) -> GatedNetwork:
-    """Fit the reference set on training items, and on held-back items what experts count for and the gate.
+    """Fit the reference set on training items, and on held-back items the experts' weights and the gate.
 
     train, held: the items, with what the network says of them. classes: of the network, which with `options`
     name its logits. fake: as of `gate_inputs`. odds: as of `calibrated_experts`. live: what the live release

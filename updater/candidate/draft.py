@@ -33,7 +33,7 @@ C = TypeVar("C", bound=CropGraph)
 
 
 class Calibrated(BaseModel):
-    """What calibration found; the reference set's arrays lie in the artifact."""
+    """The result of calibration; the reference set's arrays lie in the artifact."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -44,7 +44,7 @@ class Calibrated(BaseModel):
 
 
 class Exported(BaseModel):
-    """What the export gave; differences as of `detector.model.export.prove_equal`."""
+    """The result of the export; differences as of `detector.model.export.prove_equal`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,7 +53,7 @@ class Exported(BaseModel):
 
 
 class Scanned(BaseModel):
-    """What says when a video is forged, and how it fared when it was trained."""
+    """The scanner, and its figures from training."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -161,7 +161,7 @@ def identity_of(plan: CandidatePlan, update: int) -> str:
 
 
 def make_manifest(plan: CandidatePlan, calibrated: Calibrated, exported: Exported) -> Manifest:
-    """Return the manifest of what is exported, before any file is in it."""
+    """Return the manifest of the export, before any file is in it."""
     return Manifest(
         classes=plan.classes,
         architecture=plan.architecture,

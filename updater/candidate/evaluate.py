@@ -36,7 +36,7 @@ _ROC_POINTS = 200
 
 @dataclass(frozen=True)
 class Calls:
-    """What a model says of n items, [n] each."""
+    """A model's calls of n items, [n] each."""
 
     labels: NDArray[np.str_]
     families: NDArray[np.str_]
@@ -56,18 +56,18 @@ class Calls:
         return np.asarray(np.where(classes == REAL, self.labels == REAL, forged))
 
     def right(self, items: LabelledCrops) -> NDArray[np.bool_]:
-        """Return which items are called what they are, bool [n]: reals real, forgeries anything else."""
+        """Return which items are called rightly, bool [n]: reals real, forgeries anything else."""
         return np.asarray((self.labels == REAL) == (np.array(items.families) == REAL))
 
     @property
     def names(self) -> NDArray[np.str_]:
-        """What each item is called: real, unknown, or the family that a fake is named."""
+        """Each item's call: real, unknown, or the family of a fake."""
         return np.where(self.labels == "fake", self.families, self.labels)
 
 
 @dataclass(frozen=True)
 class GatedNetwork:
-    """A gate, and all that it reads beside what a network says of items, which is not exported yet."""
+    """A gate and its further inputs, for a network that is not exported yet."""
 
     gate: GateParameters
     classes: tuple[str, ...]
@@ -91,7 +91,7 @@ class GatedNetwork:
 
 @dataclass(frozen=True)
 class FrozenHead:
-    """What answers as the graph of a network of frozen features does, from raw ones."""
+    """Answers as the graph of a network of frozen features does, from raw ones."""
 
     network: Network
     judge: GatedNetwork
@@ -115,7 +115,7 @@ class GatedModel:
     def calls(
         self, items: LabelledCrops, progress: Steps = no_steps, features: NDArray[np.float32] | None = None
     ) -> Calls:
-        """Return what it says of each item. features: the items' raw ones, float32 [n, F], if known."""
+        """Return its call of each item. features: the items' raw ones, float32 [n, F], if known."""
         if self.head is not None and features is not None:
             return self.head.calls(items, features)
         scored = score_items(self.session, items, lambda done: progress(done, len(items)))

@@ -1,4 +1,4 @@
-"""The evidence behind a candidate's gates: items that count against it, and what it forgot."""
+"""The evidence behind a candidate's gates: items that count against it, and forgotten ones."""
 
 import math
 from collections import Counter

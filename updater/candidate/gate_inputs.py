@@ -1,4 +1,4 @@
-"""What a gate decides items by, of a network that is not exported yet: scores, and logits."""
+"""A gate's inputs, of a network that is not exported yet: scores, and logits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _ITEMS_AT_ONCE = 2048
 
 @dataclass(frozen=True)
 class Part:
-    """n items, and what the network says of them."""
+    """n items, and the network's output for them."""
 
     items: LabelledCrops
     output: NetworkOutput
@@ -55,7 +55,7 @@ class Part:
 def part_of(
     network: Network, items: LabelledCrops, device: torch.device, stage: str, progress: Progress
 ) -> Part:
-    """Return items with what a network says of them."""
+    """Return items with a network's output for them."""
     output = output_of(network, items, device, stage, progress)
     if network.architecture.frozen:
         return Part(items, output, rows_of(network, output.features.numpy()))
@@ -64,7 +64,7 @@ def part_of(
 
 @dataclass(frozen=True)
 class GateInputs:
-    """What a gate decides n whole items by."""
+    """A gate's inputs for n whole items."""
 
     scores: dict[str, NDArray[np.float32]]
     """[n] each, by the names of detector/model/scores.py; higher means less familiar"""
@@ -79,7 +79,7 @@ class GateInputs:
 def output_of(
     network: Network, items: LabelledCrops, device: torch.device, stage: str, progress: Progress
 ) -> NetworkOutput:
-    """Return what the network says of each whole item, on the CPU.
+    """Return the network's output for each whole item, on the CPU.
 
     A network of frozen features reads the same features of an item that it was learnt from.
     """
@@ -107,7 +107,7 @@ def gate_inputs(
     experts: ExpertsSay | None = None,
     fake: Tensor | None = None,
 ) -> GateInputs:
-    """Score what a network says of n whole items.
+    """Score a network's output for n whole items.
 
     experts: what they say of the items: scores of their own, and a vote. fake: which logits stand for fakes,
     bool [K]; None: all but the first.
@@ -128,7 +128,7 @@ def gate_inputs(
 
 
 def _in_parts(output: NetworkOutput) -> list[NetworkOutput]:
-    """Split what is said of n items: all their distances to the reference set would fill the memory."""
+    """Split the output for n items: all their distances to the reference set would fill the memory."""
     return [
         NetworkOutput(*part)
         for part in zip(*(torch.split(tensor, _ITEMS_AT_ONCE) for tensor in output), strict=True)

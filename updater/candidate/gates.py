@@ -1,4 +1,4 @@
-"""The conditions on a candidate, as pure functions of its evaluation. What does not hold is a finding.
+"""The conditions on a candidate, as pure functions of its evaluation. One that does not hold is a finding.
 
 Shares are fractions in 0..1, AUCs too; a gate that compares two of them has its value and bound in points
 (hundredths). A gate holds where its whole interval lies within the bound, which its end may equal, and is
@@ -86,12 +86,12 @@ _NOTHING = Behind(items=(), sources={})
 
 
 def naming(family: str) -> str:
-    """Return the name of the gate on what is named of a new family."""
+    """Return the name of the gate on the named share of a new family."""
     return f"share of {family} named"
 
 
 def make_gates(bounds: UpdaterSettings, evaluation: Evaluation) -> tuple[Gate, ...]:
-    """Return every gate that applies to what was evaluated; those that it names itself are not looked at.
+    """Return every gate that applies to the evaluation; those that it names itself are not looked at.
 
     Without a live release nothing can be forgotten or lost. Raises KeyError where a class was not measured,
     and ValueError where the live release knows no family.
@@ -220,7 +220,7 @@ def _bound_gate(
 
 
 def _as_finding(gate: Gate, evaluation: Evaluation) -> Gate:
-    """Return a gate that does not hold with some items behind it, and with what mends it."""
+    """Return a gate that does not hold with some items behind it, and with the remedy."""
     after, behind = evaluation.after, evaluation.behind.get(gate.name, _NOTHING)
     items = behind.items
     if gate.name == REALS_UNKNOWN:

@@ -1,4 +1,4 @@
-"""Sources that are left out of a candidate's items in turn, and what new ones are judged by: first sight."""
+"""Sources left out of a candidate's items in turn, and the threshold of new ones: first sight."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ KNOWN_REALS = 5
 
 
 def sums_with(part: Part, foreign: Statistics | None) -> Statistics:
-    """Return the sums of a part's items, with those of what no memory holds."""
+    """Return the sums of a part's items, with those of items that no memory holds."""
     own = sums_of(part.rows, part.items.families, part.items.sources)
     return own if foreign is None else own.plus(foreign)
 
@@ -53,7 +53,7 @@ def first_sight(
     lost: float,
     experts: ExpertsSay | None = None,
 ) -> FirstSight | None:
-    """Return what sources that are new to a candidate are judged by; None where too few are known.
+    """Return the threshold of sources that are new to a candidate; None where too few are known.
 
     parts: the items to train and to calibrate on. odds: of each, as `left_out_odds` returns them; experts add
     their vote. The share `lost` of reals lies above the threshold, each source weighing the same. live: what

@@ -1,4 +1,4 @@
-"""What a release's thresholds rest on, told before it is trained and in its card. Pure."""
+"""The data behind a release's thresholds, told before it is trained and in its card. Pure."""
 
 import math
 from collections import Counter
@@ -24,7 +24,7 @@ Counts = Mapping[str, Mapping[str, int]]
 
 
 def outlook(real_groups: Counts, items: Counts) -> Outlook:
-    """Return what an update will rest on: groups of reals by source and split, items of classes by split."""
+    """Return the data of an update: groups of reals by source and split, items of classes by split."""
     waiting = {
         name: {split: LEAST[split] - of.get(split, 0) for split in LEAST if of.get(split, 0) < LEAST[split]}
         for name, of in items.items()
@@ -43,7 +43,7 @@ def outlook(real_groups: Counts, items: Counts) -> Outlook:
 
 
 def outlook_of(labelled: Iterable[LabelledCount]) -> Outlook:
-    """Return what an update will rest on that is trained on everything with a label now."""
+    """Return the outlook of an update that is trained on everything with a label now."""
     items: dict[str, Counter[str]] = {}
     real_groups: dict[str, Counter[str]] = {}
     for count in labelled:
@@ -71,7 +71,7 @@ _SHARES = {"train": 0.6, "calibration": CALIBRATION_SHARE, "test": 0.2}
 
 
 def _labels_for(lacking: Mapping[str, int]) -> int:
-    """Return about how many labels bring what the splits lack."""
+    """Return about how many labels fill the splits' gaps."""
     return max(math.ceil(count / _SHARES[split]) for split, count in lacking.items())
 
 

@@ -1,4 +1,4 @@
-"""What an update is to learn: which classes, from which items, going on from which release."""
+"""The plan of an update: its classes, its items and its parent release."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +62,7 @@ class Parent:
 
 @dataclass(frozen=True)
 class CandidatePlan:
-    """What a candidate is made from.
+    """The inputs of a candidate.
 
     classes: real first, then the parent's in their order, then the new ones. splits: the items of
     these classes. waiting: classes with too few items yet, and how many those are in each split.
@@ -168,7 +168,7 @@ def _architecture(settings: UpdaterSettings, crop_px: int) -> Architecture:
 
 
 def recipe_of(settings: UpdaterSettings, usual: Recipe, items: int) -> Recipe:
-    """Return how long and how fast a backbone is trained on so many items: as usual, but for what is set.
+    """Return how long and how fast a backbone is trained on so many items: as usual, but for settings.
 
     An item is drawn with its share of pseudo-forgeries. There is at least one step.
     """
@@ -214,7 +214,7 @@ def load_parent(artifact: Artifact) -> Parent:
 
 
 def _foreign(artifact: Artifact) -> tuple[Statistics, Foreign]:
-    """Return a release's sums, and rows of its reference set, without what its snapshot names.
+    """Return a release's sums, and rows of its reference set, without the items of its snapshot.
 
     What a memory holds is summed anew at each update: so what it no longer holds, or holds by another label,
     is subtracted to the bit. Raises CandidateRefusedError where they cannot be read.
@@ -269,7 +269,7 @@ def initial_weights(settings: UpdaterSettings) -> Weights | None:
 def live_calls(
     parent: Parent | None, items: LabelledCrops, device: torch.device, progress: Progress
 ) -> LiveCalls | None:
-    """Return what a plan's parent says of the calibration items; None where nothing is live."""
+    """Return the calls of a plan's parent of the calibration items; None where nothing is live."""
     if parent is None:
         return None
     artifact, manifest = parent.artifact, parent.artifact.manifest

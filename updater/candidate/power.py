@@ -72,7 +72,7 @@ def measure_power(
 
 
 def power_of(judged: Mapping[str, tuple[LabelledCrops, Calls]], seed: int) -> Power:
-    """Return the power, of the items of each family left out, and what was said of them.
+    """Return the power, of the items of each family left out, and their calls.
 
     The share is the mean over families of the mean over groups. Its 95 % interval is a percentile bootstrap
     (Efron 1979) over both: families are drawn anew, and of each drawn family its groups.

@@ -76,7 +76,7 @@ class Foreign:
     def before(
         self, network: Network, output: NetworkOutput, *named: Sequence[str]
     ) -> tuple[NetworkOutput, tuple[Sequence[str], ...]]:
-        """Return them with what a network says of them, and then that of others, with their names.
+        """Return their network output followed by the others', with the names of both.
 
         named: families, ids and sources of the others. A network of frozen features alone.
         """

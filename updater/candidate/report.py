@@ -63,18 +63,18 @@ TEMPLATES.globals.update(accuracy=accuracy, under_distortions=under_distortions,
 
 
 def evaluation_markdown(evaluation: Evaluation) -> str:
-    """The evaluation as a page: the gates, then what each class was called before and after."""
+    """The evaluation as a page: the gates, then the calls of each class before and after."""
     return TEMPLATES.get_template("evaluation.md.j2").render(_page_values(evaluation))
 
 
 def model_card(evaluation: Evaluation) -> str:
-    """Who the model is for, what it was trained on, how well it does, and what it does not do."""
+    """The card of a model: its users, training data, figures and limits."""
     classes, confusion = evaluation.after.classes, evaluation.after.confusion or {}
     mistaken = [
-        (count / sum(called.values()), count, sum(called.values()), what, name)
-        for what, called in confusion.items()
+        (count / sum(called.values()), count, sum(called.values()), family, name)
+        for family, called in confusion.items()
         for name, count in called.items()
-        if name != what
+        if name != family
     ]
     weakest = min(
         (name for name in evaluation.classes if name not in (REAL, *evaluation.carried)),

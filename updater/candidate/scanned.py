@@ -34,7 +34,7 @@ FULL_STEPS = 600
 
 @stage("scan", "scanned.json", Scanned)
 def build_scanner(draft: Draft, plan: CandidatePlan) -> Scanned | None:
-    """Put a scanner's files into the artifact and return what it is; None for a candidate without.
+    """Put a scanner's files into the artifact; return its contract and figures, None for a candidate without.
 
     It is trained where the plan has steps for it: on clips that are simulated from the train split's reals
     and, where there are any, on clips of its real videos; half of each with pseudo-forged stretches. Its

@@ -1,4 +1,4 @@
-"""The training snapshot: which exemplars a release was made of, as what, and by which labels.
+"""The training snapshot: the exemplars of a release, their classes and labels.
 
 A file of the artifact, bound by its manifest: JSON lines under gzip, one object an exemplar, the id first.
 A row is found by its bytes, and no other is parsed.

@@ -33,7 +33,7 @@ _MORE_UNKNOWN = 0.02
 
 @dataclass(frozen=True)
 class Targets:
-    """What the thresholds are to keep, as shares of known media that may be turned away."""
+    """The targets of thresholds, as shares of known media that may be turned away."""
 
     reals_unknown: float = 0.046
     reals_fake: float = 0.04
@@ -48,7 +48,7 @@ TARGETS = Targets()
 
 @dataclass(frozen=True)
 class LiveCalls:
-    """What the live release says of n calibration items at its own thresholds, bool [n] each."""
+    """The live release's calls of n calibration items at its own thresholds, bool [n] each."""
 
     known: NDArray[np.bool_]
     """whether it knows the item's class"""
@@ -57,7 +57,7 @@ class LiveCalls:
     """whether the fake probability is above its threshold, unknown or not"""
 
     def take(self, chosen: NDArray[np.bool_]) -> "LiveCalls":
-        """Return what it says of these items, bool [n]."""
+        """Return its calls of these items, bool [n]."""
         return LiveCalls(self.known[chosen], self.unknown[chosen], self.fake[chosen])
 
 
@@ -99,7 +99,7 @@ def unknown_threshold(
 def video_unknown_threshold(
     unknown: NDArray[np.float32], groups: NDArray[np.str_], of_pictures: float, *, reals: float
 ) -> float | None:
-    """Return the unknown score above which a video is unknown, at least what it is of pictures.
+    """Return the unknown score above which a video is unknown, at least that of pictures.
 
     unknown, groups: of real videos among the calibration items, float32 [n] and str [n]; each group has one
     say. One more real video of their kind is above it with a chance of at most `reals`, 0..1, where there are

@@ -1,4 +1,4 @@
-"""Real videos of the library, frame by frame: what an import kept of them for the scanner to learn from."""
+"""Real videos of the library, frame by frame, as an import kept them for the scanner to learn from."""
 
 from dataclasses import dataclass
 

@@ -28,7 +28,7 @@ _DTYPES = {"U8": "u1", "F16": "<f2", "F32": "<f4"}
 
 
 class StoredRowsError(Exception):
-    """What is stored was changed, cut short or removed while it was read, or cannot be written. Fatal."""
+    """Stored rows were changed, cut short or removed while they were read, or cannot be written. Fatal."""
 
 
 class Handle:
@@ -94,7 +94,7 @@ def _open_shard(shard: Shard) -> Handle:
 
 
 def stamp(descriptor: int) -> tuple[int, int, int]:
-    """Return by what a file is known again: its number, size in bytes and time of change in ns."""
+    """Return a file's identity: its number, size in bytes and time of change in ns."""
     status = os.fstat(descriptor)
     return status.st_ino, status.st_size, status.st_mtime_ns
 

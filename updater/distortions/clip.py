@@ -53,7 +53,7 @@ class ClipError(Exception):
 
 
 def _said_of(error: Exception) -> str:
-    """What went wrong, without FFmpeg's number of it."""
+    """The error's text, without FFmpeg's number."""
     return str(getattr(error, "strerror", None) or error)
 
 

@@ -86,8 +86,8 @@ def write_clip(
                 streams = {stream: out.add_stream_from_template(stream) for stream in given} if sound else {}
                 _write(out, frames, like, coder, _move(heard, streams, like.start_s) if streams else iter(()))
         except BROKEN as error:
-            what = f"{container} of {coder.name}"
-            raise ClipError(f"{like.called} cannot be written as {what}: {error}") from error
+            form = f"{container} of {coder.name}"
+            raise ClipError(f"{like.called} cannot be written as {form}: {error}") from error
 
 
 def _write(out: Any, frames: Iterable[Any], like: Clip, coder: Coder, sound: Iterator[Any]) -> None:

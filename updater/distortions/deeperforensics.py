@@ -90,7 +90,7 @@ def gaussian_blur(rng: np.random.Generator, frames: Picture, level: int) -> Pict
 
 
 def _gaussian_taps(count: int) -> Pixels:
-    """Whole numbers that sum to 256: what rounding leaves goes to the next tap, the rest to the middle."""
+    """Whole numbers that sum to 256: a rounding error goes to the next tap, the rest to the middle."""
     places = np.arange(count) - (count - 1) / 2
     exact = np.exp(-0.5 * (places / (count / 6)) ** 2)
     exact *= _TAP_PARTS / exact.sum()

@@ -1,4 +1,4 @@
-"""What a distortion is, and one step of a mix: a distortion's name at a level."""
+"""The interface of a distortion, and one step of a mix: a distortion's name at a level."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -136,7 +136,7 @@ def _distort_pieces(clip: Clip, step: Step, seed: int) -> Iterator[tuple[Any, An
 
 @dataclass(frozen=True)
 class Still:
-    """A picture, uint8 RGB [H, W, 3], and with what a JPEG was coded."""
+    """A picture, uint8 RGB [H, W, 3], and the coding of a JPEG."""
 
     pixels: Picture
     coded_with: dict[str, Any] = field(default_factory=dict)
@@ -234,8 +234,8 @@ def steps_for(path: str, metas: Mapping[str, tuple[Step, ...]]) -> tuple[Step, .
         return metas[path]
     fitting = {steps for named, steps in metas.items() if named.endswith(f"/{path}")}
     if len(fitting) != 1:
-        what = "several lines of the meta file name it" if fitting else "no line of the meta file names it"
-        raise DistortionError(f"{path}: {what}")
+        problem = "several lines of the meta file name it" if fitting else "no line of the meta file names it"
+        raise DistortionError(f"{path}: {problem}")
     (steps,) = fitting
     return steps
 

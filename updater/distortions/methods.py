@@ -64,7 +64,7 @@ def draw_steps(
 
 
 def drawn_by_the_law_of_files(rng: np.random.Generator, names: Sequence[str]) -> tuple[Step, ...]:
-    """Draw what one of ForgeryNet's files carries: 98 % a mix of 2 to 4, 1 % a single one, 1 % none.
+    """Draw the distortions of one of ForgeryNet's files: 98 % a mix of 2 to 4, 1 % a single one, 1 % none.
 
     A mix has no more than there are names. Without names there is none.
     """
@@ -76,7 +76,7 @@ def drawn_by_the_law_of_files(rng: np.random.Generator, names: Sequence[str]) ->
 
 
 def seeds_of(rng: np.random.Generator, steps: Sequence[Step]) -> list[int]:
-    """Draw what each step's own generator begins from: frames, maps and pieces of a clip then agree."""
+    """Draw the seed of each step's own generator: frames, maps and pieces of a clip then agree."""
     return [int(seed) for seed in rng.integers(_SEEDS, size=len(steps))]
 
 

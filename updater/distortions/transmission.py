@@ -1,4 +1,4 @@
-"""Perturbations by what is lost on the way, six of our own for ForgeryNet. A level 1..5 indexes a table here.
+"""Perturbations by losses in transmission, six of our own for ForgeryNet. A level 1..5 indexes a table here.
 
 Each takes and gives uint8 RGB [T, H, W, 3] and draws anew for each frame.
 """
@@ -33,7 +33,7 @@ def block_loss(rng: np.random.Generator, frames: Picture, level: int) -> Picture
 
 
 def block_shift(rng: np.random.Generator, frames: Picture, level: int) -> Picture:
-    """Put what lies within 32 px in the place of blocks of the 16 px grid. Draws blocks and their sources."""
+    """Replace blocks of the 16 px grid by pixels within 32 px. Draws blocks and their sources."""
     height, width = frames.shape[1:3]
     side = SHIFTED_SIDE_PX
     rows, columns = height // side, width // side

@@ -1,4 +1,4 @@
-"""What registers an expert is given: the memory's held-back items, and a proven ONNX file."""
+"""The inputs of an expert's registration: the memory's held-back items, and a proven ONNX file."""
 
 import re
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 def held_back(
     memory: MemorySettings, picture: PicturePlan | None, progress: Progress = no_progress
 ) -> LabelledCrops:
-    """Load what the memory holds back of labelled items, with whole pictures where a plan of them is given.
+    """Load the memory's held-back labelled items, with whole pictures where a plan of them is given.
 
     Raises ExpertError where there is nothing, and what `updater.data.training_data.load` raises.
     """
@@ -47,7 +47,7 @@ def held_back(
 
 
 def picture_plan_of(memory: MemorySettings, view: Literal["crop", "resize"]) -> PicturePlan | None:
-    """Return the plan of what an expert of whole pictures looks at; None for crops. Raises ExpertError."""
+    """Return the plan of an expert's whole pictures; None for crops. Raises ExpertError."""
     if view == "crop":
         return None
     plan = memory.picture_plan

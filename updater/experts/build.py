@@ -27,7 +27,7 @@ _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".tar")
 
 @dataclass(frozen=True)
 class Layout:
-    """How a checkpoint is to be read; what is None follows from its own metadata, or from timm."""
+    """How a checkpoint is to be read; None follows from its own metadata, or from timm."""
 
     checkpoint: Path
     head: Path = INSIDE
@@ -115,7 +115,7 @@ def _resizing(side_px: int, seen_px: int, interpolation: str) -> Tensor:
 
 
 def build(recipe: Layout, contract: ExpertContract, path: Path) -> ExpertContract:
-    """Write the recipe's network to path as ONNX, proven to say what torch says; return its contract.
+    """Write the recipe's network to path as ONNX, proven equal to torch's output; return its contract.
 
     contract: of which digest and checkpoint are replaced. Raises what `expert_network` raises.
     """
@@ -161,7 +161,7 @@ def _metadata(path: Path) -> Mapping[str, str]:
 
 
 def classifier_of(backbone: nn.Module) -> str:
-    """Return what the names of a timm model's classifier begin with."""
+    """Return the prefix of the names of a timm model's classifier."""
     described: Any = backbone.pretrained_cfg
     name = described.get("classifier")
     return f"{name if isinstance(name, str) else 'head'}."

@@ -1,4 +1,4 @@
-"""What experts' logits count for in a release, fitted to held-back items that no expert was fitted to."""
+"""Weights of experts' logits in a release, fitted to held-back items that no expert was fitted to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ steps grow with the share.
 
 @dataclass(frozen=True)
 class ExpertsSay:
-    """What a release's experts say of n items."""
+    """The output of a release's experts for n items."""
 
     experts: tuple[CarriedExpert, ...]
     logits: Tensor
@@ -44,22 +44,22 @@ class ExpertsSay:
     """of each expert's term in the gate, by its score's name"""
 
     def of(self, items: LabelledCrops) -> Self:
-        """Return what the same experts say of other items, which have their logits."""
+        """Return the same experts' output for other items, which have their logits."""
         assert items.expert_logits is not None
         return replace(self, logits=torch.from_numpy(items.expert_logits))
 
     def take(self, some: slice) -> Self:
-        """Return what is said of some of the items."""
+        """Return the output for some of the items."""
         return replace(self, logits=self.logits[some])
 
     @property
     def lean(self) -> Tensor:
-        """What is added to the logit of each forgery, float32 [n]."""
+        """The sum for the logit of each forgery, float32 [n]."""
         return expert_lean(self.experts, self.logits.unbind(1))
 
     @property
     def vote(self) -> Tensor:
-        """What is added to the network's logits, float32 [n, K]."""
+        """The sum for the network's logits, float32 [n, K]."""
         return self.lean[:, None] * self.fake
 
     def scores(self, network_logits: Tensor) -> dict[str, NDArray[np.float32]]:
@@ -77,7 +77,7 @@ def calibrated_experts(
     options: Options = Options(),  # noqa: B008 - frozen
     odds: NDArray[np.float64] | None = None,
 ) -> ExpertsSay:
-    """Fit what experts count for to held-back items with their logits; return what they say of these.
+    """Fit experts' weights to held-back items with their logits; return their output for these.
 
     logits: float32 [n, K], of the network for these items. classes: of the network, which with `options` name
     its logits. The share of each vote beside the network is fitted, one expert after the other. odds: the log
@@ -163,7 +163,7 @@ def scale_of_reals(logits: NDArray[np.float32], items: LabelledCrops) -> tuple[f
 
 
 def term_weight(logits: NDArray[np.float32], items: LabelledCrops) -> float:
-    """Return what an expert's term weighs: more, the better it tells known forgeries from reals.
+    """Return the weight of an expert's term: more, the better it tells known forgeries from reals.
 
     By 2 A - 1, A the lower end of the AUC's 95 % interval, groups being its units. Where that is chance, or
     where nothing forged is held back, it keeps a part: it may know forgeries that nobody has named.

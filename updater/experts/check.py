@@ -51,7 +51,7 @@ _PLACES = {
 
 
 class ExpertError(ValueError):
-    """There is no expert to be had of this. Fatal. One line: what, and what to do."""
+    """This cannot become an expert. Fatal. One line: the problem and the remedy."""
 
 
 def check_expert(path: Path, contract: ExpertContract, target: Path) -> ExpertContract:
@@ -92,7 +92,7 @@ def _memory(path: Path) -> int:
 
 
 def main(path: Path, target: Path, contract: ExpertContract) -> None:
-    """Be the child: print as JSON what is wrong with the file, or null where it was written to target."""
+    """Be the child: print as JSON the file's problem, or null where it was written to target."""
     limit_process(_memory(path), MAX_BYTES, PROCESSOR_S)
     problem = None
     try:
@@ -116,10 +116,10 @@ def _write(path: Path, target: Path, contract: ExpertContract) -> None:
     except Exception as error:
         raise ExpertError(f"{path} is no ONNX file ({' '.join(str(error).split())[:150]})") from error
     names = {value.name for value in model.graph.initializer}
-    takes = [value for value in model.graph.input if value.name not in names]
-    has = [(value.name, value.type.tensor_type.elem_type) for value in (*takes, *model.graph.output)]
-    if has != [(PICTURES, TensorProto.UINT8), (LOGIT, TensorProto.FLOAT)]:
-        tensors = ", ".join(_describe_value(value) for value in (*takes, *model.graph.output))
+    inputs = [value for value in model.graph.input if value.name not in names]
+    types = [(value.name, value.type.tensor_type.elem_type) for value in (*inputs, *model.graph.output)]
+    if types != [(PICTURES, TensorProto.UINT8), (LOGIT, TensorProto.FLOAT)]:
+        tensors = ", ".join(_describe_value(value) for value in (*inputs, *model.graph.output))
         raise ExpertError(f"{path} has {tensors}; {_describe_contract(contract)}")
     model = _of_opset(path, model)
     _require_plain(path, model)
@@ -128,19 +128,19 @@ def _write(path: Path, target: Path, contract: ExpertContract) -> None:
 
 
 def _describe_contract(contract: ExpertContract) -> str:
-    takes, gives = contract.inputs[0], contract.outputs[0]
-    return f"an expert takes {PICTURES}: {takes}, and gives {LOGIT}: {gives}, positive means fake"
+    picture, output = contract.inputs[0], contract.outputs[0]
+    return f"an expert takes {PICTURES}: {picture}, and gives {LOGIT}: {output}, positive means fake"
 
 
 def _require_plain(path: Path, model: onnx.ModelProto) -> None:
     """Raise ExpertError unless the graph is one list of allowed operators, with all weights inside."""
     nodes = model.graph.node
-    others = {f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in ("", "ai.onnx")}
-    others |= {node.op_type for node in nodes if node.op_type not in OPERATORS}
-    others |= {f"{node.op_type} with a graph inside" for node in nodes if _inside(node)}
-    if others or model.functions:
+    foreign = {f"{node.domain}.{node.op_type}" for node in nodes if node.domain not in ("", "ai.onnx")}
+    foreign |= {node.op_type for node in nodes if node.op_type not in OPERATORS}
+    foreign |= {f"{node.op_type} with a graph inside" for node in nodes if _inside(node)}
+    if foreign or model.functions:
         raise ExpertError(
-            f"{path} has {', '.join(sorted(others)[:8]) or 'functions'}: only ONNX's own operators run,"
+            f"{path} has {', '.join(sorted(foreign)[:8]) or 'functions'}: only ONNX's own operators run,"
             " without loops, branches, random numbers and functions"
         )
     if any(tensor.data_location == TensorProto.EXTERNAL for tensor in _tensors(model.graph)):
@@ -239,7 +239,7 @@ def _counts(most: int) -> Iterator[int]:
 
 
 def require_finite(named: Path, answer: ModelOutput) -> None:
-    """Raise ExpertError where a logit is no number; named: what the expert was made of."""
+    """Raise ExpertError where a logit is no number; named: the expert's own file."""
     if not np.isfinite(answer[LOGIT]).all():
         raise ExpertError(
             f"{named} answers NaN or infinity to noise, black, white or grey: mend it, or its preprocessing"

@@ -1,4 +1,4 @@
-"""What experts say of labelled items: the mean logit of each item's crops, or that of its picture."""
+"""Experts' output for labelled items: the mean logit of each item's crops, or that of its picture."""
 
 import hashlib
 from collections.abc import Sequence
@@ -59,14 +59,14 @@ def logits_of(
     contract = expert.contract
     pictures = items.crops if contract.input == "crop" else items.pictures
     if pictures is None or (len(items) and pictures.shape[1] != contract.side_px):
-        has = "no whole pictures" if pictures is None else f"pictures of {pictures.shape[1]} px"
+        held = "no whole pictures" if pictures is None else f"pictures of {pictures.shape[1]} px"
         advice = (
             "add the expert anew"
             if contract.input == "crop"
             else f"set FORGEWATCH_MEMORY_PICTURE_PX={contract.side_px}, and import into an empty memory"
         )
         raise ExpertError(
-            f"expert {contract.name} takes pictures of {contract.side_px} px, and the memory has {has}:"
+            f"expert {contract.name} takes pictures of {contract.side_px} px, and the memory has {held}:"
             f" {advice}"
         )
     session = Session(expert.path, contract, torch.get_num_threads())
@@ -107,7 +107,7 @@ def _of_pictures(
 
 
 def _read(path: Path | None, digest: str) -> dict[bytes, np.float32]:
-    """Return what was kept of an expert; a file that is damaged, or another expert's, holds nothing."""
+    """Return an expert's kept logits; a file that is damaged, or another expert's, holds nothing."""
     if path is None or not path.is_file():
         return {}
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The experts that updates carry into their releases, a folder each, and what each is worth."""
+"""The experts that updates carry into their releases, a folder each, and their evaluations."""
 
 import shutil
 import time
@@ -39,7 +39,7 @@ class SourceWorth(BaseModel):
 
 
 class ExpertEvaluation(BaseModel):
-    """What an expert is worth on a memory when it was added, and what it costs."""
+    """An expert's figures on a memory when it was added, and its cost."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -144,7 +144,7 @@ class ExpertRun:
 
 @dataclass(frozen=True)
 class BestStep:
-    """What came of it: the AUC of each family held back, and the step that it is of."""
+    """The best step so far, and its AUC of each family held back."""
 
     step: int
     aucs: dict[str, float]
@@ -184,7 +184,7 @@ def train_expert(
     begun: Weights | None = None,
     progress: Progress = no_progress,
 ) -> BestStep:
-    """Train an expert on a folder, write it to out, and return how it fares on what is held back.
+    """Train an expert on a folder, write it to out, and return its figures on held-back families.
 
     begun: weights to begin with; None: at random. What lies beside out of an interrupted training of the same
     is gone on from. Raises ExpertError, WeightsError and BackboneError.
@@ -272,7 +272,7 @@ def _identity(folder: Path, families: Sequence[Family], training: ExpertRun, beg
 
 
 def _best(out: Path, identity: str) -> BestStep | None:
-    """Return what an interrupted training of the same has kept as its best."""
+    """Return the best step of an interrupted training of the same."""
     try:
         with safe_open(out, "pt") as file:
             about = file.metadata() or {}

@@ -1,1 +1,1 @@
-"""The network that says where a picture is forged: what it learns from, its training, its threshold."""
+"""The network that says where a picture is forged: its data, its training, its threshold."""

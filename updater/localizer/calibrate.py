@@ -1,4 +1,4 @@
-"""From a trained localizer to what is served: where a cell counts as forged, and a picture.
+"""From a trained localizer to the served one: where a cell counts as forged, and a picture.
 
 Both come from pictures that were not trained on, and how many reals are marked from others again. A picture's
 crops are read when they are looked at; only what is said of their cells is kept.
@@ -36,7 +36,7 @@ Cells = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class CellPrediction:
-    """What a localizer said of one picture."""
+    """A localizer's output for one picture."""
 
     cells: Cells
     """logits, [N, h, w]"""
@@ -54,7 +54,7 @@ def calibrate(
     seed: int = 0,
     progress: Steps = no_steps,
 ) -> LocalizerGraph:
-    """Fit what turns logits into probabilities: of held-back reals at most 3 % are marked at 0.5.
+    """Fit the map from logits to probabilities: of held-back reals at most 3 % are marked at 0.5.
 
     Among what keeps to that it is what finds most of the forged regions, by their mean intersection over
     union: of the forgeries of `known`, or of pseudo-forgeries of the reals. Raises ValueError where there are
@@ -111,7 +111,7 @@ def fit_cut(reals: list[CellPrediction], forgeries: list[CellPrediction]) -> tup
 
 
 def _iou(forgeries: list[CellPrediction], cut: float, slope: float, offset: float) -> float:
-    """Return the mean intersection over union of what is marked and what is forged; 0 of no forgery."""
+    """Return the mean intersection over union of marked and forged cells; 0 of no forgery."""
     total = 0.0
     for forgery in forgeries:
         sure = float(expit(slope * forgery.evidence + offset))

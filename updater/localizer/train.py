@@ -47,7 +47,7 @@ Batch = tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class MaskedCrops:
-    """Pictures of which it is known where they are forged."""
+    """Pictures with the known places of their forgeries."""
 
     items: LabelledCrops
     cells: NDArray[np.float32]

@@ -1,4 +1,4 @@
-"""Pseudo-forged items for a learner: what the class of forgeries of no known family is trained on."""
+"""Pseudo-forged items for a learner: training items of the class of forgeries of no known family."""
 
 import io
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Random pseudo-forgeries: outliers that teach a detector what being tampered with looks like, whatever by.
+"""Random pseudo-forgeries: outliers that teach a detector traces of tampering by any method.
 
 A chain of one to three random operations of random strength, whole or only behind a feathered mask. Each
 operation declares its kinds, in the words of `updater/benchmark/synthetic/families.py`; while a family is

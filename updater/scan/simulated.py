@@ -1,4 +1,4 @@
-"""Clips simulated from real pictures: what the head over time learns from where nobody has forged a video.
+"""Clips simulated from real pictures: training data of the head over time where nobody has forged a video.
 
 A crop of a real picture is filmed: it is seen through a window that moves along a smooth path, mirrored
 beyond its edges, with noise anew in each frame. A forged clip has pseudo-forgeries in one to three
@@ -48,7 +48,7 @@ Features = Callable[[Picture], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class SimulatedClip:
-    """T frames of one clip, uint8 [T, S, S, 3], and what of it is forged: nothing of a real one."""
+    """T frames of one clip, uint8 [T, S, S, 3], and its forged part: none of a real one."""
 
     frames: Picture
     segments: tuple[Stretch, ...]
@@ -136,12 +136,12 @@ def pseudo_forged_along(
 
 
 def coded_after(rng: np.random.Generator, frames: Picture) -> Picture:
-    """Code frames, uint8 [T, S, S, 3], as whoever hands a film on does."""
+    """Code frames, uint8 [T, S, S, 3], as people do who hand a film on."""
     return through_h264(frames, _draw_int(rng, RATE_FACTORS_AFTER))
 
 
 def _film_crop(rng: np.random.Generator, crop: Picture, moves: Moves) -> Picture:
-    """What a camera makes of a crop through a window that moves, uint8 [T, S, S, 3].
+    """Frames of a crop through a moving window, as a camera films them, uint8 [T, S, S, 3].
 
     The variance of its noise is linear in the light (Foi et al. 2008).
     """

@@ -91,7 +91,7 @@ def _train(
 
 
 def together(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Stack float32 [T_i, C] to [B, T, C], zero beyond an end; and what is inside, float32 [B, T]."""
+    """Stack float32 [T_i, C] to [B, T, C], zero beyond an end; and the mask of frames, float32 [B, T]."""
     stacked = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
     lengths = torch.tensor([len(row) for row in rows])
     inside = (torch.arange(stacked.shape[1]) < lengths[:, None]).float()
@@ -99,7 +99,7 @@ def together(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def frame_scores(scanner: Scanner, clip: ScannedClip) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return what a scanner says of a clip's frames, float64 [T] in 0..1."""
+    """Return a scanner's scores of a clip's frames, float64 [T] in 0..1."""
     with torch.inference_mode():
         answer = scanner(torch.from_numpy(clip.features))["frame_score"]
     scores: np.ndarray[tuple[int], np.dtype[np.float64]] = answer.double().numpy()
@@ -122,7 +122,7 @@ def threshold_for(best: Sequence[float]) -> float:
 
 
 def threshold_of(simulated: Sequence[Segments], videos: Sequence[Segments]) -> float:
-    """Return the higher threshold of two kinds of real clips, by what a scanner says of them.
+    """Return the higher threshold of two kinds of real clips, by a scanner's scores.
 
     Simulated ones, at least one; and real videos, if there are any.
     """
@@ -234,9 +234,9 @@ def reaches(overlap: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]
 def _taking(overlap: NDArray[np.float64], threshold: float) -> NDArray[np.bool_]:
     """Return which of a video's predictions, by falling score, take a true segment, bool [n]."""
     free = np.where(reaches(overlap, threshold), overlap, 0)
-    takes = np.zeros(len(free), bool)
+    taken = np.zeros(len(free), bool)
     for number in np.flatnonzero(free.any(1)):
         if free[number].any():
-            takes[number] = True
+            taken[number] = True
             free[:, free[number].argmax()] = 0
-    return takes
+    return taken

@@ -1,4 +1,4 @@
-"""What a batch of training holds, drawn by its number alone, and what the network says of it.
+"""A batch of training, drawn by its number alone, and the network's output for it.
 
 A batch is drawn ahead of time, or again after a break. `ready_images` and `ready_rows` bring it to the
 device; other threads may, while earlier batches are trained on. `pass_batch` is the training itself.
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """n items of a step, its pseudo-forgeries among them, and what is computed once for all epochs."""
+    """n items of a step, its pseudo-forgeries among them, and arrays computed once for all epochs."""
 
     targets: npt.NDArray[np.int64]
     """[n], the logit of each item; K, the number of logits, for a pseudo-forgery"""
@@ -57,7 +57,7 @@ class TrainingSet:
 
 @dataclass(frozen=True)
 class Drawn:
-    """M items of a training set, a crop of each, and what the options add to them."""
+    """M items of a training set, a crop of each, and the options' additions."""
 
     torch_seed: int
     """of what the network draws in this batch"""
@@ -128,7 +128,7 @@ def at_once(ready: Callable[[int], T], numbers: range) -> Generator[T, None, Non
 
 @dataclass(frozen=True)
 class Batch:
-    """M items of a training set and what the network says of them."""
+    """M items of a training set and the network's output."""
 
     output: NetworkOutput
     items: Tensor

@@ -47,7 +47,7 @@ _ITEMS_AT_ONCE = 2048
 
 
 class DeviceMemoryError(ValueError):
-    """A device's memory is too small for what it is to compute. Fatal until less is asked of it."""
+    """A device's memory is too small for a computation. Fatal until that gets smaller."""
 
 
 def as_images(crops: npt.NDArray[np.uint8] | npt.NDArray[np.float32], device: torch.device) -> Tensor:
@@ -169,7 +169,7 @@ def rows_at(rows: Rows, numbers: npt.NDArray[np.int64], device: torch.device) ->
 
 
 def forensics_on(device: torch.device, forensics: CropFeatures, side: int) -> Callable[[Tensor], Tensor]:
-    """Return what computes forensics on a device, of images float32 [N, 3, S, S] of whole levels, S = side.
+    """Return the module of forensics on a device, of images float32 [N, 3, S, S] of whole levels, S = side.
 
     On a CPU that is the graph that detectors run, where it is at hand: it takes half of torch's time. The
     features are the same to within rounding.

@@ -36,7 +36,7 @@ _FORMAT = "1"
 
 
 class DivergedError(ValueError):
-    """A weight is no number any more. Fatal for the training; what its checkpoint holds was saved before."""
+    """A weight is no number any more. Fatal for the training; its checkpoint was saved before."""
 
 
 class Checkpoint:
@@ -54,7 +54,7 @@ class Checkpoint:
         self._stages = stages
 
     def resume(self, stage: str, network: torch.nn.Module, optimiser: torch.optim.Optimizer) -> int | None:
-        """Load what was saved and return the steps done of this stage.
+        """Load the checkpoint and return the steps done of this stage.
 
         Returns 0 where nothing was saved up to this stage. Returns None where the run was already past
         it: then only the network is loaded, since what the next stage reads follows from it.
@@ -140,7 +140,7 @@ def fit(
     stage: TrainingStage | None = None,
     progress: Steps = no_steps,
 ) -> None:
-    """Train a module in place, behind what its checkpoint holds. Its mode stays as it is.
+    """Train a module in place, on from its checkpoint. Its mode stays as it is.
 
     batches: yields those of some steps in order. loss: of one batch, a scalar. stage: None for a training of
     this process alone that begins anew each time. progress gets (steps done, of how many). Raises
@@ -176,7 +176,7 @@ def fit(
 
 
 def by_schedule(schedule: LRScheduler, every: int = 1) -> Callable[[int], None]:
-    """Return what lets a schedule of torch's go on by one after every so many steps."""
+    """Return a function that advances a schedule of torch's by one after every so many steps."""
 
     def set_rate(step: int) -> None:
         if step and step % every == 0:
@@ -188,7 +188,7 @@ def by_schedule(schedule: LRScheduler, every: int = 1) -> Callable[[int], None]:
 def in_epochs(
     order: Callable[[], Tensor], size: int, epochs: int
 ) -> Callable[[range], Generator[Tensor, None, None]]:
-    """Return what yields batches of so many numbers, the last of an epoch maybe smaller.
+    """Return a generator of batches of so many numbers, the last of an epoch maybe smaller.
 
     order: gives the numbers of all items anew for each epoch, int64 [n]. Such a training begins at step 0.
     """
@@ -202,7 +202,7 @@ def in_epochs(
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Have glibc keep what is freed, up to 1 GiB, for what is asked for next; return whether it will.
+    """Have glibc keep freed memory, up to 1 GiB, for later use; return whether it will.
 
     By default it hands blocks of some MiB back to the system, which fills them with zeros when they are
     asked for again: with the activations of a batch, a third of the time of a training step. For the whole
@@ -238,7 +238,7 @@ def one_thread(device: torch.device) -> Iterator[None]:
 
 
 def seed_draws(seed: int, device: torch.device) -> None:
-    """Seed what torch draws on the CPU and on the device, as `torch.manual_seed` does.
+    """Seed torch's draws on the CPU and on the device, as `torch.manual_seed` does.
 
     That asks after every kind of device that there might be, which takes a third of a step on rows.
     """

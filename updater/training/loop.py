@@ -83,7 +83,7 @@ class Training:
         below: float = 1.0,
         update: Update = lambda network, optimiser: optimiser.step(),
     ) -> None:
-        """Train the whole network on crops, or, given rows, what lies above the backbone on those.
+        """Train the whole network on crops, or, given rows, the layers above the backbone on those.
 
         weights: float64 [n], the chance of each item to be drawn. rows: float32 [T, B], the backbone's
         features of each crop, computed once. below: the backbone's learning rate as a share of the rate.

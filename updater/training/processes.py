@@ -48,7 +48,7 @@ def gpus(device: str) -> int:
 
 @contextmanager
 def with_peers() -> Iterator[None]:
-    """Turn what torch raises when another process is gone into a PeerLostError."""
+    """Turn torch's errors about a lost process into a PeerLostError."""
     try:
         yield
     except RuntimeError as error:  # gloo raises nothing more special
@@ -94,7 +94,7 @@ def number() -> int:
 
 
 def is_first() -> bool:
-    """Return whether it is this process that writes what all of them found."""
+    """Return whether this process writes the results of all."""
     return number() == 0
 
 
@@ -122,7 +122,7 @@ def agree(network: nn.Module) -> None:
 
 
 def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace the gradients of what saw only a share of the batch by those of the whole batch.
+    """Replace gradients of a share of the batch by those of the whole batch.
 
     On their way back through `by_share` they were added up over the processes, each of which had the whole
     loss: so theirs is the mean.

@@ -1,4 +1,4 @@
-"""The schemes of CDDB (Li et al. 2023, section 4): what a logit stands for, and the loss on it.
+"""The schemes of CDDB (Li et al. 2023, section 4): the meaning of a logit, and the loss on it.
 
 With "bc" the head has two logits, real and fake, whatever the number of classes. With "mc" and "mt"
 each class has its own.

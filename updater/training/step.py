@@ -1,4 +1,4 @@
-"""What a learner is given and what it returns: one step of a stream, and the network after it."""
+"""A learner's input and output: one step of a stream, and the network after it."""
 
 import copy
 import math
@@ -88,7 +88,7 @@ Aggregate = Literal["sumlog", "sumlogit", "sumfeat", "max"]
 
 @dataclass(frozen=True)
 class Options:
-    """What the tables compare. Each learner says which of them it heeds."""
+    """The compared options. Each learner says which of them it heeds."""
 
     scheme: Literal["bc", "mc", "mt"] = "mc"
     """binary, multi-class or multi-task (CDDB section 4)"""
@@ -104,7 +104,7 @@ class Options:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A network in evaluation mode, its classes by logit, and what its learner keeps for the next step.
+    """A network in evaluation mode, its classes by logit, and its learner's state for the next step.
 
     kept: tensors by name that this learner alone understands, such as the covariances of a null space.
     A learner that keeps nothing can go on from a release, which holds the network alone. "head.weight" and

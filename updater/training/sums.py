@@ -30,7 +30,7 @@ _ARRAYS = ("counts", "shares", "sums", "moments")
 
 
 class StatisticsError(ValueError):
-    """Nothing can be solved from these sums. Fatal; one line says what to label or import."""
+    """Nothing can be solved from these sums. Fatal; one line names the labels or imports that help."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ class Statistics:
         total -= (self.sums.T * (share[of] / self.counts)) @ self.sums
         classes = np.array([self.families.index(family) for family, _ in self.strata], np.int64)
         apart = self.sums / self.counts[:, None] - self.means(self.families)[classes]
-        several = int((np.bincount(classes) > 1).sum())
-        weights = self.shares / np.bincount(classes, self.shares)[classes] / max(several, 1)
+        sources = int((np.bincount(classes) > 1).sum())
+        weights = self.shares / np.bincount(classes, self.shares)[classes] / max(sources, 1)
         return total + (apart.T * weights) @ apart, weight
 
     def tensors(self) -> dict[str, NDArray[np.generic]]:
@@ -157,7 +157,7 @@ class Statistics:
 
 
 def statistics_of(tensors: Mapping[str, NDArray[np.generic]]) -> Statistics:
-    """Read back what `Statistics.tensors` gave. Raises StatisticsError for arrays that are none."""
+    """Read back the tensors of `Statistics.tensors`. Raises StatisticsError for arrays that are none."""
     try:
         strata = tuple((str(f), str(s)) for f, s in json.loads(tensors["strata"].tobytes()))
         statistics = Statistics(strata, *(tensors[name] for name in _ARRAYS))  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ STAGES = ("backbone", "balanced")
 
 @dataclass(frozen=True)
 class TwoStageModel:
-    """A network in evaluation mode, and what it was trained on."""
+    """A network in evaluation mode, and its training data."""
 
     network: Network
     data: TrainingSet
@@ -39,7 +39,7 @@ class TwoStageModel:
     """float32 [T, B], its backbone's features of each crop"""
 
     def output(self) -> NetworkOutput:
-        """Return what the network says of each whole item, pseudo-forgeries among them."""
+        """Return the network's output for each whole item, pseudo-forgeries among them."""
         return classify_items(self.network, self.rows, self.data.features, self.data.starts)
 
 

@@ -52,7 +52,7 @@ def fit_state(name: str, side_px: int, backbone: nn.Module, state: Mapping[str, 
 def _load_state(
     name: str, side_px: int, channels: int, described: Mapping[str, Any], state: Mapping[str, Tensor]
 ) -> dict[str, Tensor] | None:
-    """Return what timm's loader makes of a state for images of so many channels; None where it does not fit.
+    """Return a state as timm's loader converts it for images of so many channels; None where it does not fit.
 
     A loader that was made for one layout may fail in any way on another.
     """
@@ -130,7 +130,7 @@ class Weights:
 
     @property
     def description(self) -> str:
-        """One line for a person: whose they are, which, and under what licence."""
+        """One line for a person: author, name and licence."""
         name = self.origin.rpartition("/")[2]  # where a file lies on one machine is no other's concern
         return f"{name} (SHA-256 {self.digest[:12]}, licence {self.licence or 'not stated'})"
 
@@ -149,7 +149,7 @@ class Weights:
         return any(name.startswith(_PARTS) for name in self.tensors)
 
     def without_head(self) -> "Weights":
-        """Return what is below the head, which any other classes can begin with."""
+        """Return the weights below the head, which any other classes can begin with."""
         if not self.whole:
             return self
         below = {name: value for name, value in self.tensors.items() if not name.startswith(_HEADS)}
@@ -218,7 +218,7 @@ def choose_weights(backbone: str, checkpoint: Path | None, pretrained: bool) -> 
 
 
 def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
-    """Give a network these weights; what they do not hold of a head stays as it is.
+    """Give a network these weights; parts of a head that they lack stay as they are.
 
     classes: of the network. A head goes on with its own classes alone. Raises WeightsError where a name or
     a shape does not fit.

@@ -1,4 +1,4 @@
-"""A stream learnt task by task, with what is measured after each; an interrupted run goes on."""
+"""A stream learnt task by task, with measurements after each; an interrupted run goes on."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,7 +89,7 @@ class Continual:
         return LabelledCrops.join([self.stream.tasks[number].train, *self.memory.values()])
 
     def _learn_task(self, number: int, previous: TrainedModel | None, train: LabelledCrops) -> TrainedModel:
-        """Learn one task, or load what was learnt here before."""
+        """Learn one task, or load its network from an earlier run."""
         names = self._classes(number)
         weights, setup = self.folder / f"{number}.safetensors", self.setup
         if (kept := load_learnt(weights, setup.torch_device)) is not None:

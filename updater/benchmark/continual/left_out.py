@@ -84,10 +84,10 @@ def leave_out(
         return kept
     tasks, unseen = without_families(stream, [family], source_known)
 
-    what = f"the forgeries of {family}" if source_known else family
+    part = f"the forgeries of {family}" if source_known else family
 
     def say(stage: str, *at: int) -> None:
-        progress(f"without {what}: {stage}", *at)
+        progress(f"without {part}: {stage}", *at)
 
     learnt = train_without(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     train = LabelledCrops.join([task.train for task in tasks])

@@ -45,7 +45,7 @@ _OF_TRAINING = {"backbone", "epochs", "rate", "batch"}
 
 @dataclass(frozen=True)
 class Media:
-    """What the newcomer's way is gone with; every item has its forensic features."""
+    """The media of the newcomer's way; every item has its forensic features."""
 
     library: LabelledCrops
     """the own stream's labelled media, which release 0 learns from"""
@@ -106,7 +106,7 @@ def newcomer_benchmark(
 
 
 def measure(media: Media, settings: UpdaterSettings, seed: Seed, experts: tuple[Expert, ...] = ()) -> Outcome:
-    """Go the newcomer's way once. The seed decides what is dealt where, and both trainings.
+    """Go the newcomer's way once. The seed decides the splits and both trainings.
 
     Groups stay whole: in the halves of the photographs, and on the sides of both releases' data.
     """
@@ -147,7 +147,7 @@ def outcome(
     after: Calls,
     draws: Resamples,
 ) -> Outcome:
-    """Return what both releases said of the same items: FIGURE_before and FIGURE_after.
+    """Return both releases' figures of the same items: FIGURE_before and FIGURE_after.
 
     items: those of other sources as SOURCE/real and SOURCE/fake, the own stream's without a source. By source
     those figures stand that there are items for.
@@ -172,7 +172,7 @@ def outcome(
 
 
 def figures(media: LabelledCrops, calls: Calls, draws: Resamples, source: str | None = None) -> Values:
-    """Return shares of what a release said, and the AUC of the forgeries against the other photographs.
+    """Return shares of a release's labels, and the AUC of the forgeries against the other photographs.
 
     source: the one that they are of; None: all. Each has its draws.
     """

@@ -1,4 +1,4 @@
-"""A run's figures on images drawn again: what the intervals in its tables are of."""
+"""A run's figures on images drawn again, for the intervals in its tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -153,7 +153,7 @@ def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOut]]) -> dict[str, U
 
 
 def _of_source_known(left_out: Sequence[LeftOut], powers: Sequence[float]) -> dict[str, object]:
-    """Return what only a known source can show: the power, and the score of the lone source."""
+    """Return the figures of known sources alone: the power, and the score of the lone source."""
     if not left_out:
         return {}
     lone = [family.lone_source_auc for family in left_out if family.lone_source_auc is not None]

@@ -1,4 +1,4 @@
-"""What a trained network makes of items: its output, its gate, its labels, its scores of rejection."""
+"""A trained network on items: its output, gate, labels and scores of rejection."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -63,7 +63,7 @@ def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
 def outputs_of(
     learnt: TrainedModel, items: LabelledCrops, device: torch.device
 ) -> Iterator[tuple[slice, NetworkOutput]]:
-    """Yield some thousands of whole items at a time, at least once, with what the network says of them."""
+    """Yield some thousands of whole items at a time, at least once, with the network's output."""
     network, done = learnt.network, 0
     features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
     for tensors in classify_in_parts(network, rows, features, items.starts):
@@ -224,7 +224,7 @@ def _right(
 
 
 def herding_features(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> torch.Tensor:
-    """Return what exemplars are chosen by, float32 [n, D]: the network's embedding of each item."""
+    """Return the features that exemplars are chosen by, float32 [n, D]: each item's embedding."""
     return torch.cat([output.embedding.float() for _, output in outputs_of(learnt, items, device)])
 
 

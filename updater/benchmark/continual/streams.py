@@ -113,7 +113,7 @@ def _in_every_part(
     stage: str,
     progress: Progress,
 ) -> Stream:
-    """Change each part of a stream; `amount` is what its progress, which `change` tells, counts."""
+    """Change each part of a stream; `amount` is the total of its progress, which `change` reports."""
     parts = [part for task in stream.tasks for part in (task.train, task.calibration, task.test)]
     parts += [outlier.items for outlier in stream.outliers]
     total, done = sum(amount(part) for part in parts), 0

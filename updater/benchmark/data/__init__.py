@@ -1,1 +1,1 @@
-"""What the benchmarks run on: directory layouts as tasks in their order, and crops that are kept."""
+"""Data of the benchmarks: directory layouts as tasks in their order, and kept crops."""

@@ -29,7 +29,7 @@ class CacheError(DataError):
 
 @dataclass(frozen=True)
 class Piece:
-    """Crops of n media and what follows from their bytes."""
+    """Crops of n media and facts of their bytes."""
 
     digests: tuple[str, ...]
     """length n: SHA-256 of each medium, hexadecimal"""
@@ -46,7 +46,7 @@ class Piece:
 
 
 def identity(plan: CropPlan, picture: PicturePlan | None, media: Sequence[str]) -> str:
-    """Return the SHA-256 of everything that a piece follows from: the plans, and what names its media."""
+    """Return the SHA-256 of a piece's inputs: the plans, and the names of its media."""
     parts: list[object] = [_FORMAT, plan.model_dump(mode="json"), list(media)]
     if picture is not None:
         parts.append(picture.model_dump(mode="json"))
@@ -68,7 +68,7 @@ def fetch(folder: Path | None, key: str, make: Callable[[], Piece], *, wait: boo
 def made_once(
     path: Path, read: Callable[[], T | None], written: Callable[[], bytes], *, wait: bool
 ) -> T | None:
-    """Return what `read` finds at a path; if that is nothing, put there what is to be written, and read it.
+    """Return the value that `read` reads at a path; if there is none, write it there first.
 
     Of several processes that lack it one makes it, and the others wait or, not told to, get None. Raises what
     the two raise, and CacheError.

@@ -128,8 +128,8 @@ class CropReader:
             self.tally.add("files give no picture and are left out", there[damaged].path)
         left = {there[place].family for place in kept}
         if lost := [file for file in files if file.family not in left]:
-            what = f"no file of {lost[0].family} gives a picture (first: {lost[0].path})"
-            raise UnreadableMediaError(f"{what}: replace or remove them")
+            problem = f"no file of {lost[0].family} gives a picture (first: {lost[0].path})"
+            raise UnreadableMediaError(f"{problem}: replace or remove them")
         return items if len(kept) == len(items) else items.take(kept)
 
     def _piece(
@@ -183,7 +183,7 @@ class CropReader:
             yield _result(*pending.popleft(), blank)
 
     def bytes_of(self, file: MediaFile) -> bytes:
-        """Return what is in a file, if not too much. Raises UnreadableMediaError."""
+        """Return a file's bytes, if not too many. Raises UnreadableMediaError."""
         try:
             with file.path.open("rb") as opened:
                 # One byte too many makes the sandbox refuse it, with its reason.
@@ -263,8 +263,8 @@ def _result(name: str, digest: str, future: "Future[Decoded]", blank: Decoded | 
     except DecodeError as error:
         if blank is not None:
             return digest, blank
-        what = " ".join(f"{error.reason}: {error}".split())
-        raise UnreadableMediaError(f"{name} gives no picture ({what}): replace or remove it") from error
+        problem = " ".join(f"{error.reason}: {error}".split())
+        raise UnreadableMediaError(f"{name} gives no picture ({problem}): replace or remove it") from error
 
 
 _OF = "of"

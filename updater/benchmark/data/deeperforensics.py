@@ -1,4 +1,4 @@
-"""DeeperForensics-1.0's layout: forgeries in variants, lists of splits, and what distorted each of them.
+"""DeeperForensics-1.0's layout: forgeries in variants, lists of splits, and each one's distortions.
 
 Jiang et al. 2020, "DeeperForensics-1.0: A Large-Scale Dataset for Real-World Face Forgery Detection".
 

@@ -1,4 +1,4 @@
-"""A stream of tasks, the outliers that it is tested with, and what may be said of every layout alike."""
+"""A stream of tasks, the outliers that it is tested with, and functions for every layout."""
 
 import hashlib
 from collections import Counter

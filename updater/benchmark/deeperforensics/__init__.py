@@ -1,1 +1,1 @@
-"""DeeperForensics-1.0's benchmark: what a detector of forged videos keeps of its accuracy when distorted."""
+"""DeeperForensics-1.0's benchmark: the accuracy of a detector of forged videos under distortions."""

@@ -55,40 +55,40 @@ FRAMES_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Reading:
-    """How clips are read, and where what was made of them is kept."""
+    """How clips are read, and where derived files are kept."""
 
     plan: CropPlan
     cache: Path
     progress: Progress
     tally: Tally
 
-    def clips(self, what: str, entries: Sequence[Entry]) -> LabelledCrops:
+    def clips(self, part: str, entries: Sequence[Entry]) -> LabelledCrops:
         """Read clips to crops with their forensic features; those that cannot be distorted are counted.
 
         Raises what `CropReader.read` raises, and OSError.
         """
         files = [
-            MediaFile(path, f"{what}/{entry.family}/{entry.path.name}", entry.family, f"{what}/{entry.group}")
-            for entry, path in self.files(what, entries)
+            MediaFile(path, f"{part}/{entry.family}/{entry.path.name}", entry.family, f"{part}/{entry.group}")
+            for entry, path in self.files(part, entries)
         ]
         with CropReader(self.plan, self.cache / "crops", self.progress) as reader:
             reader.tally = self.tally
-            items = reader.read(what, "deeperforensics", files)
-        return self.with_features(what, items)
+            items = reader.read(part, "deeperforensics", files)
+        return self.with_features(part, items)
 
-    def files(self, what: str, entries: Sequence[Entry]) -> list[tuple[Entry, Path]]:
+    def files(self, part: str, entries: Sequence[Entry]) -> list[tuple[Entry, Path]]:
         """Return the file of each clip under its distortions; those that cannot be distorted are counted."""
         pairs = []
         for number, entry in enumerate(entries, 1):
-            self.progress(f"{what}: distortions", number, len(entries))
+            self.progress(f"{part}: distortions", number, len(entries))
             try:
                 pairs.append((entry, materialise(entry, self.cache / "distorted")))
             except (DistortionError, ClipError) as error:
                 self.tally.add("clips cannot be distorted, and are left out", error)
         return pairs
 
-    def with_features(self, what: str, items: LabelledCrops) -> LabelledCrops:
-        return with_crop_features(items, CPU, lambda *at: self.progress(f"{what}: features", *at))
+    def with_features(self, part: str, items: LabelledCrops) -> LabelledCrops:
+        return with_crop_features(items, CPU, lambda *at: self.progress(f"{part}: features", *at))
 
 
 def materialise(entry: Entry, cache: Path) -> Path:
@@ -186,7 +186,7 @@ class Rater(Generic[T]):
 class Model(Protocol[T]):
     """How clips are read for a model, and how it is trained on them."""
 
-    def read(self, what: str, entries: Sequence[Entry]) -> T:
+    def read(self, part: str, entries: Sequence[Entry]) -> T:
         """Read clips, under their distortions; those that cannot be distorted or decoded are counted."""
 
     def under_each(self, entries: Sequence[Entry], steps: Sequence[Distortion]) -> dict[str, T]:
@@ -234,9 +234,9 @@ class OnCrops:
     reading: Reading
     device: torch.device
 
-    def read(self, what: str, entries: Sequence[Entry]) -> LabelledCrops:
+    def read(self, part: str, entries: Sequence[Entry]) -> LabelledCrops:
         """Read clips to crops with their forensic features."""
-        return self.reading.clips(what, entries)
+        return self.reading.clips(part, entries)
 
     def under_each(self, entries: Sequence[Entry], steps: Sequence[Distortion]) -> dict[str, LabelledCrops]:
         """Distort excerpts of the clips in memory, and cut their last frame."""
@@ -286,18 +286,18 @@ class OnClips:
     reading: Reading
     device: torch.device
 
-    def read(self, what: str, entries: Sequence[Entry]) -> Sequence[Sample]:
+    def read(self, part: str, entries: Sequence[Entry]) -> Sequence[Sample]:
         """Return the clips that can be decoded, each with its number of frames."""
         clips = [
-            replace(entry, path=path, distortions=()) for entry, path in self.reading.files(what, entries)
+            replace(entry, path=path, distortions=()) for entry, path in self.reading.files(part, entries)
         ]
-        progress = partial(self.reading.progress, what)
+        progress = partial(self.reading.progress, part)
         return video_sights(clips, self.reading.cache, self.reading.tally, progress)
 
     def under_each(
         self, entries: Sequence[Entry], steps: Sequence[Distortion]
     ) -> dict[str, Sequence[Sample]]:
-        """Distort what the network sees of each clip in memory."""
+        """Distort the network's view of each clip in memory."""
         sights = self.read("each distortion at each level", entries)
         return {
             str(step): [

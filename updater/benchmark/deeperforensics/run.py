@@ -40,7 +40,7 @@ _TREE = "1"
 
 
 class RunChoiceError(DataError):
-    """A choice that is none. One line: which, and what there is."""
+    """An unknown choice. One line: which, and the known ones."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RunChoices:
 
     @property
     def of_distortions(self) -> str:
-        """What is trained on where a model is tested under each distortion at each level."""
+        """The training variant where a model is tested under each distortion at each level."""
         return "std" if "std" in self.train else self.train[0]
 
     @property
@@ -77,7 +77,7 @@ class RunChoices:
 
 @dataclass(frozen=True)
 class Data:
-    """What was read of a tree."""
+    """The entries of a tree."""
 
     name: str
     digest: str
@@ -181,7 +181,7 @@ def benchmark(choices: RunChoices, data: Data, model: Model[T], reading: Reading
 
 
 def read_media(choices: RunChoices, data: Data, model: Model[T], progress: Progress) -> Clips[T]:
-    """Read what the choices need. Raises what the model's reading raises, and ClipError."""
+    """Read the media of the choices. Raises the errors of the model's reading, and ClipError."""
     train = {name: model.read(f"{name} train", data.part(name, "train")) for name in choices.trained_variants}
     test = {name: model.read(f"{name} test", data.part(name, "test")) for name in choices.test}
     if data.hidden:

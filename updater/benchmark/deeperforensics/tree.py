@@ -46,7 +46,7 @@ _ORIGINALS = "original_sequences/youtube/c23/videos"
 
 @dataclass(frozen=True)
 class Target:
-    """One scene: its number in the tree, and what forges it."""
+    """One scene: its number in the tree, and its forger."""
 
     number: int
     family: str
@@ -103,7 +103,7 @@ def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
 
 
 def steps_of(seed: int, target: Target, variant: str) -> tuple[Step, ...]:
-    """Draw what a target's clips are under in a variant, as the published metas are."""
+    """Draw a target's distortions in a variant, as the published metas are."""
     rng = SeedPurpose.DEEPERFORENSICS_VARIANTS.generator(seed, target.number, DISTORTED.index(variant))
     count = int(variant.removeprefix("mix")) if variant.startswith("mix") else 1
     return draw_steps(rng, count, 5 if variant == "sing" else None)

@@ -1,4 +1,4 @@
-"""What may be chosen of a run (task, network, how it sees media and is trained), and what a task is given.
+"""The choices of a run (task, network, its input and training), and a task's job.
 
 The classes of two, three and n are He et al. 2021, section 3.2. Our own stream's families stand in the
 directories 1 to 8, and take the names and the kinds that are given here.
@@ -85,7 +85,7 @@ EACH = "each"
 
 
 class ChoiceError(ValueError):
-    """A choice that is none, or that does not go with another. One line: which, and what there is."""
+    """An unknown choice, or one that does not go with another. One line: which, and the known ones."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Choices:
 
     @classmethod
     def usual(cls, task: str, model: str, *, synthetic: bool) -> "Choices":
-        """Return what is chosen where nothing is said: data as in the paper, our own media as they are."""
+        """Return the default choices: data as in the paper, our own media as they are."""
         if not synthetic:
             return cls(task, model, synthetic)
         return cls(task, model, synthetic, input="native", augmentation="weak")
@@ -125,7 +125,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Job:
-    """What a task is given: media, choices and a seed. The three splits share no group."""
+    """A task's input: media, choices and a seed. The three splits share no group."""
 
     train: tuple[Entry, ...]
     held_back: tuple[Entry, ...]

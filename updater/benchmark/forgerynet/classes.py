@@ -68,7 +68,7 @@ def measure(job: Job) -> Outcome:
 
 @dataclass(frozen=True)
 class _Sides:
-    """What is trained on and what is tested on."""
+    """The training and the test files."""
 
     job: Job
     classifier: Classifier

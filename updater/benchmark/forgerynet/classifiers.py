@@ -38,7 +38,7 @@ from updater.training.processes import by_share
 
 @dataclass(frozen=True)
 class Classifier:
-    """A network that is yet to be trained, and what it is shown of a file: uint8 RGB [..., S, S, 3]."""
+    """A network that is yet to be trained, and its views of a file: uint8 RGB [..., S, S, 3]."""
 
     choices: Choices
     make: Callable[[], nn.Module]
@@ -86,7 +86,7 @@ class Classifier:
         device: torch.device,
         progress: Callable[[int, int], None],
     ) -> NDArray[np.float64]:
-        """Return what a trained network says of each file, float64 [n, K]; several processes share them."""
+        """Return a network's probabilities of each file, float64 [n, K]; several processes share them."""
 
         def of_share(places: Tensor) -> Tensor:
             own = [sights[int(place)] for place in places]

@@ -30,7 +30,7 @@ _SIDE = CROP_PX // 8
 
 
 def check(learns: str) -> None:
-    """Raise ChoiceError for what stands behind ":" and is none."""
+    """Raise ChoiceError for an unknown name behind ":"."""
     if learns not in ("", "pseudo", "left-out"):
         raise ChoiceError(f"--model localizer:{learns} is none: choose of localizer, :pseudo and :left-out")
 

@@ -39,9 +39,9 @@ def measure(
 
     Raises NetworkError and BackboneError for a name that is none.
     """
-    what = train_map_network(job, train_on)
+    plan = train_map_network(job, train_on)
     network = train(
-        what,
+        plan,
         seed=job.seed,
         device=job.device,
         checkpoint=job.folder / "maps.safetensors",
@@ -49,7 +49,7 @@ def measure(
     )
     pairs = []
     for number, item in enumerate(test, 1):
-        pairs.append(_map(network, item, job, what.recipe.px))
+        pairs.append(_map(network, item, job, plan.recipe.px))
         job.progress("test", number, len(test))
     parameters = sum(parameter.numel() for parameter in network.parameters())
     maps, true = [maps for maps, _ in pairs], [true for _, true in pairs]
@@ -59,7 +59,7 @@ def measure(
 
 
 def train_map_network(job: Job, train_on: Sequence[MapItem]) -> TrainingJob:
-    """Return what is trained on pictures with their maps, reals and forgeries drawn equally often."""
+    """Return the training on pictures with their maps, reals and forgeries drawn equally often."""
     choices = job.choices
     check(choices.model)
     recipe = recipe_of("image", choices, job.device, PX)
@@ -81,7 +81,7 @@ def train_map_network(job: Job, train_on: Sequence[MapItem]) -> TrainingJob:
 
 
 def loss(output: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of what a MapNetwork said. targets: float32 [B, 1 + S · S], the label and the map."""
+    """Return the loss of a MapNetwork's output. targets: float32 [B, 1 + S · S], the label and the map."""
     of_picture = F.cross_entropy(output[:, :2], targets[:, 0].long())
     return of_picture + F.binary_cross_entropy_with_logits(output[:, 2:], targets[:, 1:])
 
@@ -104,7 +104,7 @@ def _training_crop(item: MapItem, choices: Choices, px: int, rng: np.random.Gene
 
 
 def _map(network: nn.Module, item: MapItem, job: Job, px: int) -> tuple[Map, Map]:
-    """Return what is said and what is true of a picture.
+    """Return a picture's predicted and true map.
 
     Of the input face at the network's size; of native at the picture's own, where crops overlap their mean.
     """

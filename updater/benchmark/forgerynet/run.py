@@ -1,4 +1,4 @@
-"""ForgeryNet's tasks as benchmarks: their data, and what is measured of a seed.
+"""ForgeryNet's tasks as benchmarks: their data, and a seed's figures.
 
 To add a task is a module with its `measure`, and a line in TASKS.
 """
@@ -26,7 +26,7 @@ from updater.training.processes import is_first, wait
 
 @dataclass(frozen=True)
 class ForgeryTask:
-    """A task: what it is measured on, by which network where none is named, and how."""
+    """A task: its data, its default network, and its measurement."""
 
     medium: Medium
     model: str
@@ -60,7 +60,7 @@ _TREE = "1"
 
 @dataclass(frozen=True)
 class ForgeryTree:
-    """A tree that was read, and what a run is to know of it."""
+    """A tree that was read, and its facts for a run."""
 
     listing: Listing
     digest: str
@@ -96,7 +96,7 @@ def make_once(root: Path, write: Callable[[Path], object]) -> None:
 def benchmark(
     choices: Choices, data: ForgeryTree, *, cache: Path, device: torch.device, weights: Path | None
 ) -> Benchmark[Job]:
-    """Return a task as it is run. cache: for what was found out of files once; weights: to begin with."""
+    """Return a task as it is run. cache: of files' facts; weights: to begin with."""
     train, held_back, test = _splits(data.listing.entries)
     kinds = families_of(TASKS[choices.task].medium, synthetic=data.synthetic)
 
@@ -120,7 +120,7 @@ def benchmark(
 
 
 def _splits(entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], tuple[Entry, ...], tuple[Entry, ...]]:
-    """Return what to train on, to set thresholds by, and to report.
+    """Return the files to train on, to set thresholds by, and to report.
 
     Labels of ForgeryNet's test were never published: the paper's tables are of the validation.
     """
@@ -131,7 +131,7 @@ def _splits(entries: Sequence[Entry]) -> tuple[tuple[Entry, ...], tuple[Entry, .
 
 
 def digest_of(entries: Sequence[Entry], root: Path) -> str:
-    """Return the SHA-256 over each file's place below the root, size, label and what else is said of it."""
+    """Return the SHA-256 over each file's place below the root, size, label and other facts."""
     total = hashlib.sha256()
     for entry in entries:
         place = entry.path.relative_to(root) if entry.path.is_relative_to(root) else entry.path

@@ -100,7 +100,7 @@ def resize(picture: Picture, width: int, height: int) -> Picture:
 
 
 def _look(path: Path, kind: Input) -> list[int] | str | None:
-    """Return the box to look at, None for all of a picture, or what is wrong with it."""
+    """Return the box to look at, None for all of a picture, or its problem."""
     try:
         picture = picture_of(path)
     except DistortionError as error:
@@ -113,7 +113,7 @@ def _look(path: Path, kind: Input) -> list[int] | str | None:
 
 
 class SampleDatabase:
-    """What was found out of files, in a database of one table."""
+    """Facts of files, in a database of one table."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -125,7 +125,7 @@ class SampleDatabase:
         look: Callable[[Path], list[int] | str | None],
         progress: Callable[[int, int], None],
     ) -> None:
-        """Look at the files of which nothing is known as they are."""
+        """Look at files that the database does not know as they are."""
         have = self._stored_digests()
         wanted = [(path, key) for path, key in zip(paths, map(_key, paths), strict=True) if key not in have]
         with closing(self._open_database()) as database, ThreadPoolExecutor(os.cpu_count() or 1) as threads:
@@ -186,13 +186,13 @@ class MapItem:
 
 @dataclass(frozen=True)
 class MapResult:
-    """What was said of some of the test pictures, by one network and its threshold."""
+    """Maps of some of the test pictures, by one network and its threshold."""
 
     pictures: tuple[int, ...]
     """their numbers among the test pictures"""
     predicted: tuple[Map, ...]
     true: tuple[Map, ...]
-    """of the size of what was said"""
+    """of the predicted map's size"""
     threshold: float
     about: dict[str, JsonValue]
 

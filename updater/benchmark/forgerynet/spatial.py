@@ -49,7 +49,7 @@ def check(model: str) -> None:
 
 
 def measure(job: Job) -> Outcome:
-    """Train what makes maps on the pictures and test it.
+    """Train a maker of maps on the pictures and test it.
 
     Where it was trained several times, the figures are means over these. Raises what `check` raises, and
     LayoutError where there is no truth to learn or to test by.

@@ -45,7 +45,7 @@ _CACHE, _NAME = "frame-features", "features"
 
 @dataclass(frozen=True)
 class Video:
-    """A listed video, and what is seen of it."""
+    """A listed video, and its features."""
 
     entry: Entry
     clip: ScannedClip
@@ -80,7 +80,7 @@ def videos(
 
 
 def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32] | str:
-    """Return the features of a video's annotated frames, or what is wrong with it."""
+    """Return the features of a video's annotated frames, or its problem."""
     first, end = entry.annotated or Extent(0, 1)
     try:
         key = hashlib.sha256(entry.path.read_bytes())
@@ -110,7 +110,7 @@ def _scanned_clip(entry: Entry, rows: NDArray[np.float32]) -> ScannedClip:
 
 @dataclass(frozen=True)
 class PredictedVideo:
-    """A video with its truth and what a method says of it."""
+    """A video with its truth and a method's answer."""
 
     family: str
     clip: ScannedClip

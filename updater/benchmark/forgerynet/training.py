@@ -33,7 +33,7 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """What a training follows from, its network and media aside."""
+    """The settings of a training, its network and media aside."""
 
     px: int
     """side of the network's input"""
@@ -108,7 +108,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Examples:
-    """Where examples come from: rows by chance, each with what is drawn of it."""
+    """The source of examples: rows by chance, each with its own draws."""
 
     load: Load
     chances: NDArray[np.float64]
@@ -119,7 +119,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What a task trains: a network, on examples, by a recipe and a loss."""
+    """A task's training: a network, on examples, by a recipe and a loss."""
 
     make: Callable[[], nn.Module]
     source: Examples
@@ -225,6 +225,6 @@ def draw_batches(source: Examples, batch: int, steps: range, seed: int) -> Gener
 
 
 def loaded_ahead(load: Callable[[T], NDArray[np.uint8]], items: Sequence[T]) -> Iterator[NDArray[np.uint8]]:
-    """Yield what is loaded of each item, in order; threads load some ahead."""
+    """Yield each item's loaded array, in order; threads load some ahead."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         yield from in_turn(threads, load, items, _ITEMS_AHEAD)

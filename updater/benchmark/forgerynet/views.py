@@ -1,4 +1,4 @@
-"""What a network is shown of a picture (a crop) or a video (a clip), as it is trained and as it is tested.
+"""A network's view of a picture (a crop) or a video (a clip), in training and in tests.
 
 A clip has so many frames of the video, a stride apart. A video that is shorter than that goes round: its
 first frame follows its last.
@@ -61,7 +61,7 @@ def scaled_and_cut(frames: Picture, kind: Input, px: int, rng: np.random.Generat
 
 
 def test_crops(sight: Sample, choices: Choices, px: int) -> Picture:
-    """Return uint8 RGB [n, px, px, 3]: what the answer is the mean of.
+    """Return uint8 RGB [n, px, px, 3]: the crops whose mean is the answer.
 
     Of the input face, all that is looked at, scaled; of native the middle, or what covers the picture.
     """
@@ -73,7 +73,7 @@ def test_crops(sight: Sample, choices: Choices, px: int) -> Picture:
 
 
 def perturbation(rng: np.random.Generator, augmentation: Augmentation) -> tuple[Step, ...]:
-    """Draw what a picture or a clip is perturbed by: nothing, or by the law of ForgeryNet's files."""
+    """Draw a picture's or a clip's perturbations: none, or by the law of ForgeryNet's files."""
     names = AUGMENTATIONS[augmentation]
     return drawn_by_the_law_of_files(rng, names) if names else ()
 
@@ -207,7 +207,7 @@ def _looked_at(frames: Picture, kind: Input) -> Picture:
 
 
 def _look(entry: Entry) -> list[int] | str:
-    """Return how many frames a video has, or what is wrong with it."""
+    """Return how many frames a video has, or its problem."""
     try:
         if entry.pictures:
             if len(sizes := {picture_of(path).shape for path in entry.pictures}) > 1:

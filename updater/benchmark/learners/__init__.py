@@ -1,1 +1,1 @@
-"""Continual learners, a method or two that are kin a file, and the file of what was learnt."""
+"""Continual learners, a method or two that are kin a file, and the file of a trained network."""

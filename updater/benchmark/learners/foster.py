@@ -1,4 +1,4 @@
-"""FOSTER: a new network fits what the old one leaves unexplained; then both become one again.
+"""FOSTER: a new network fits the old one's residual; then both become one again.
 
 Wang et al. 2022, "FOSTER: feature boosting and compression for class-incremental learning".
 
@@ -131,12 +131,12 @@ class Boosted(Network):
         )
 
     def old_logits(self, output: NetworkOutput) -> Tensor:
-        """Return what the old network alone says, float32 [M, K of before]."""
+        """Return the logits of the old network alone, float32 [M, K of before]."""
         logits: Tensor = self.head.old(output.embedding.chunk(2, 1)[0])
         return logits
 
     def auxiliary_logits(self, output: NetworkOutput) -> Tensor:
-        """Return what the new half alone says, float32 [M, K]."""
+        """Return the logits of the new half alone, float32 [M, K]."""
         logits: Tensor = self.auxiliary(output.embedding.chunk(2, 1)[1])
         return logits
 

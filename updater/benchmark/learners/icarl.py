@@ -33,7 +33,7 @@ _BINARY_DISTILLATION = 0.1
 
 
 def learn(step: Step) -> TrainedModel:
-    """Train a network on a step; what classifies are its class means, unless the scheme is "bc".
+    """Train a network on a step; its class means classify, unless the scheme is "bc".
 
     Raises ValueError for a previous network whose trained head was not kept.
     """

@@ -1,4 +1,4 @@
-"""A learnt network on disk with what its learner keeps: safetensors alone, enough to go on from it."""
+"""A learnt network on disk with its learner's state: safetensors alone, enough to go on from it."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ NETWORK, KEPT = "network.", "kept."
 
 
 def save_learnt(path: Path, learnt: TrainedModel) -> None:
-    """Write a network and what its learner keeps, all of it or nothing. Raises OSError.
+    """Write a network and its learner's state, all of it or nothing. Raises OSError.
 
     Its architecture and its classes are in the metadata: a head may be another one than a step asked for,
     and a network of task tokens has its tasks.
@@ -35,7 +35,7 @@ def save_learnt(path: Path, learnt: TrainedModel) -> None:
 
 
 def load_learnt(path: Path, device: torch.device) -> TrainedModel | None:
-    """Read back what `save_learnt` wrote; None where it is absent, damaged or of another format."""
+    """Read back a file of `save_learnt`; None where it is absent, damaged or of another format."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}

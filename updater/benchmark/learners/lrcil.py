@@ -1,4 +1,4 @@
-"""LRCIL: exemplars are replayed as what a layer made of them, not as media.
+"""LRCIL: exemplars are replayed as a layer's output, not as media.
 
 Pellegrini et al. 2020, "Latent replay for real-time continual learning". The layer is the backbone's pooled
 rows. An exemplar's crops pass through the backbone once, in the step that brought it; later steps concatenate

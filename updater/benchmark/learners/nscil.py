@@ -88,7 +88,7 @@ def learn(step: Step) -> TrainedModel:
 
 
 def _fix_the_rest(network: Network, projected: Collection[str], old: int) -> None:
-    """Leave only what is projected to be trained, and a head's rows from `old` on where it is not."""
+    """Leave only projected layers trainable, and a head's rows from `old` on where it is not projected."""
     fix_normalisation(network)
     network.requires_grad_(False)
     for name in projected:
@@ -127,7 +127,7 @@ def layers(network: nn.Module) -> dict[str, nn.Linear | nn.Conv2d]:
 
 
 def inputs(layer: nn.Linear | nn.Conv2d, given: Tensor) -> Tensor:
-    """Return what a layer multiplies its weights with, float32 [groups, n, d].
+    """Return the inputs of a layer's weights, float32 [groups, n, d].
 
     given: [..., d] for a linear layer, [N, C, H, W] for a convolution, where n is N times the places of its
     output and d is C / groups * k^2 in the order of its weights.
@@ -211,7 +211,7 @@ def projection(covariance: Tensor, ratio: float = SINGULAR_RATIO) -> Tensor:
 def projected_update(
     network: Network, optimiser: torch.optim.Optimizer, projections: Mapping[str, Tensor]
 ) -> None:
-    """Let the optimiser step, decay included, and keep of each layer's step what lies in its null space."""
+    """Let the optimiser step, decay included, and keep the part of each layer's step in its null space."""
     named = layers(network)
     chosen = [named[name] for name in projections]
     before = [[value.detach().clone() for value in layer.parameters()] for layer in chosen]

@@ -1,4 +1,4 @@
-"""What some learners hold a network to: the previous one's word on crops, and a share of distillation."""
+"""Distillation of some learners: the previous network's output on crops, and its weight."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from updater.training.step import Step, load_trained
 
 
 def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOutput]:
-    """Return what the previous network says of the very crops of a batch; its backbone runs only once."""
+    """Return the previous network's output on the very crops of a batch; its backbone runs only once."""
     assert step.previous is not None
     old = load_trained(step.previous).to(step.device)
     rows = backbone_rows(old, data.crops, step.device)

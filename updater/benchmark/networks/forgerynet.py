@@ -197,7 +197,7 @@ def _to_eight(width: float) -> int:
 
 
 class _Excited(nn.Module):
-    """Channels weighed by what they are on the mean."""
+    """Channels weighed by their means."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks that say what a picture is, by name: any model of timm's, and three front ends before one.
+"""Classifiers of pictures, by name: any model of timm's, and three front ends before one.
 
 - High-pass filters leave no scene: four of 5 × 5 on each colour, 12 channels, of Fridrich and Kodovský 2012,
   "Rich models for steganalysis of digital images", figure 1: the square of 5 × 5 and that of 3 × 3, and
@@ -58,7 +58,7 @@ HIGHPASS = "highpass"
 
 
 class NetworkError(ValueError):
-    """A network that there is none of. One line: which, and what there is."""
+    """An unknown network. One line: which, and the known ones."""
 
 
 class ImageClassifier(nn.Module):
@@ -97,7 +97,7 @@ def make_features(
 
 
 def make_levels(name: str, px: int, weights: Path | None = None, *, pretrained: bool = False) -> nn.Module:
-    """Return timm's model as what gives its feature maps at every depth, the last one last.
+    """Return timm's model with its feature maps at every depth as output, the last one last.
 
     weights, pretrained: as `make_features` has them. Raises NetworkError for a model that gives none,
     BackboneError and WeightsError.
@@ -186,12 +186,12 @@ def check(name: str) -> None:
 
 
 def published_px(name: str) -> int:
-    """Return the side of what the paper shows a network: 299 an Xception, 224 others."""
+    """Return the side of the paper's input of a network: 299 of an Xception, 224 of others."""
     return _XCEPTION_PX if "xception" in _parts(name)[1] else _PX
 
 
 def front_of(name: str) -> Callable[[Picture], Picture]:
-    """Return what is made of a crop, uint8 RGB [S, S, 3], before the network sees it."""
+    """Return the front end of a network, from and to uint8 RGB [S, S, 3]."""
     return error_levels if _parts(name)[0] == ELA else lambda picture: picture
 
 

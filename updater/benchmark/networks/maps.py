@@ -37,7 +37,7 @@ class MapNetwork(nn.Module):
 
 
 def map_of(output: Tensor) -> Tensor:
-    """Return the map, float32 [B, S, S] in 0..1, of what a MapNetwork said."""
+    """Return the map, float32 [B, S, S] in 0..1, of a MapNetwork's output."""
     side = round((output.shape[1] - 2) ** 0.5)
     return output[:, 2:].sigmoid().view(-1, side, side)
 
@@ -118,7 +118,7 @@ def check(name: str) -> None:
 def make_map_network(
     name: str, px: int, weights: Path | None = None, *, pretrained: bool = False
 ) -> nn.Module:
-    """Return a network by name, for pictures of px; a MapNetwork says what it returns.
+    """Return a network by name, for pictures of px; its output is described at MapNetwork.
 
     weights: of its backbone, safetensors; pretrained: timm's, which are downloaded; a network with a
     decoder begins at random. Raises NetworkError, BackboneError and WeightsError.

@@ -67,7 +67,7 @@ class ResNet32(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the mean over the image of what the last block gives."""
+        """Return the mean over the image of the last block's output."""
         features: Tensor = self.features(images)
         return features.mean((2, 3))
 

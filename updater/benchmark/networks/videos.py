@@ -1,4 +1,4 @@
-"""Networks that say what a clip is, by name: what each is made of, and which frames it is shown.
+"""Classifiers of clips, by name: their parts and their frames.
 
 Those on single frames of a backbone:
 
@@ -26,7 +26,7 @@ HIDDEN, STRIDE = 512, 5
 
 
 class Frames(nn.Module):
-    """float32 RGB [B, 3, T, S, S], 0..1 → float32 logits [B, K]: the mean of what is said of each frame."""
+    """float32 RGB [B, 3, T, S, S], 0..1 → float32 logits [B, K]: the mean of the frames' logits."""
 
     def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
         super().__init__()

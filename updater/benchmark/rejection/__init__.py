@@ -1,1 +1,1 @@
-"""Rejection: post-hoc scores by what they read, and heads that are trained on frozen embeddings."""
+"""Rejection: post-hoc scores by their input, and heads that are trained on frozen embeddings."""

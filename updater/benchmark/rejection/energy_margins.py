@@ -1,4 +1,4 @@
-"""OpenCIL's extra head: energies held below one margin for what is known, above another for outliers.
+"""OpenCIL's extra head: energies held below one margin for known items, above another for outliers.
 
 Miao et al. 2024, "OpenCIL: benchmarking out-of-distribution detection in class-incremental learning",
 eq. 2-5 and appendix B, as its code has them (the paper's own formulas are lost in our copy). BER, VOS and
@@ -122,7 +122,7 @@ def fit_ber(
 
 
 def mixtures(known: FitSet, old: npt.NDArray[np.bool_], count: int, *, different: bool) -> Outliers:
-    """Return what mixes `count` pairs of items; of different classes alone, there are fewer."""
+    """Return a sampler of mixtures of `count` pairs of items; of different classes alone, there are fewer."""
     embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     mixable, _ = new_and_exemplars(old)
     if different and len(np.unique(known.targets[mixable.numpy()])) < 2:

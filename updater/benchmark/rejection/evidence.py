@@ -1,4 +1,4 @@
-"""What a post-hoc score reads, what it is fitted on and what it gives: higher means less familiar."""
+"""A post-hoc score's input, its fit set and its value: higher means less familiar."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from detector.model.scores import NetworkOutput
 
 
 class EvidenceError(ValueError):
-    """Evidence that is too little to fit on, or lacks what a score reads. Fatal."""
+    """Evidence that is too little to fit on, or lacks a score's input. Fatal."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one network says of n whole items, float32."""
+    """One network's output for n whole items, float32."""
 
     logits: NDArray[np.float32]
     """[n, K]: the known classes alone"""
@@ -45,7 +45,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class FitSet:
-    """What a score is fitted on.
+    """The items that a score is fitted on.
 
     The head is linear: logits = embedding @ head_weight.T + head_bias. For a cosine head, that is so of
     normalised embeddings and scaled normalised weights, which is what `evidence_of` and `known_of` give.
@@ -102,7 +102,7 @@ def known_of(
     names: tuple[str, ...] = (),
     versions: tuple[Evidence, ...] = (),
 ) -> FitSet:
-    """Return what scores are fitted on, the head being this network's."""
+    """Return the fit set of scores, with this network's head."""
     head = network.head
     weight = head.scale * F.normalize(head.weight, dim=1) if isinstance(head, CosineHead) else head.weight
     bias = torch.zeros(len(weight)) if isinstance(head, CosineHead) else head.bias

@@ -1,1 +1,1 @@
-"""What every benchmark writes: results, tables, plots, pages."""
+"""Reports of every benchmark: results, tables, plots, pages."""

@@ -50,7 +50,7 @@ def shares(holds: ArrayLike, drawn: Counts) -> Values:
 
 
 def aurocs(positive: ArrayLike, negative: ArrayLike, of_positive: Counts, of_negative: Counts) -> Values:
-    """Return `measures.auroc` of each draw of two samples of scores, 1-D, with what is drawn of each."""
+    """Return `measures.auroc` of each draw of two samples of scores, 1-D, with the draws of each."""
     higher, order = np.asarray(positive, np.float64), np.argsort(negative)
     lower = np.asarray(negative, np.float64)[order]
     below, up_to = (np.searchsorted(lower, higher, side) for side in ("left", "right"))
@@ -62,7 +62,7 @@ def aurocs(positive: ArrayLike, negative: ArrayLike, of_positive: Counts, of_neg
 def caught_shares(
     unknown: ArrayLike, known: ArrayLike, of_unknown: Counts, of_known: Counts, false_share: float = 0.05
 ) -> Values:
-    """Return `measures.caught_at` of each draw, the threshold picked anew on what is drawn."""
+    """Return `measures.caught_at` of each draw, the threshold picked anew on the drawn images."""
     order, unknown_order = np.argsort(known), np.argsort(unknown)
     kept, turned_away = np.asarray(known)[order], np.asarray(unknown)[unknown_order]
     if not len(kept):

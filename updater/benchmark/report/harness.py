@@ -1,4 +1,4 @@
-"""The loop of every benchmark: what all seeds share is prepared once, each seed measured in its folder."""
+"""The loop of every benchmark: shared data is prepared once, each seed measured in its folder."""
 
 import hashlib
 import importlib.metadata
@@ -38,7 +38,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class Benchmark(Generic[T]):
-    """What is run: all that a run follows from, its seed aside, and the two steps of it."""
+    """A benchmark: all inputs of a run but its seed, and its two steps."""
 
     name: str
     data: str
@@ -56,7 +56,7 @@ class Benchmark(Generic[T]):
 
     @property
     def default_name(self) -> str:
-        """A name for a folder of runs: what tables compare, and a digest of all that they follow from."""
+        """A name for a folder of runs: the compared options, and a digest of all inputs."""
         digest = _digest(self.data_digest, self.options, code())[:8]
         return "-".join([self.name, *self.words, digest]).replace(":", "-")
 
@@ -120,8 +120,8 @@ def _check(place: Path, benchmark: Benchmark[T]) -> None:
         return
     run = load_run(place)
     # Both as JSON has them, where a tuple is a list.
-    had = {**run.options, "code": run.versions.get("forgewatch", "not on record")}
-    other = list(_differing(had, json.loads(json.dumps({**benchmark.options, "code": code()}))))
+    recorded = {**run.options, "code": run.versions.get("forgewatch", "not on record")}
+    other = list(_differing(recorded, json.loads(json.dumps({**benchmark.options, "code": code()}))))
     if run.data_digest != benchmark.data_digest:
         other.insert(0, f"other data ({run.data})")
     if other:
@@ -133,11 +133,11 @@ def _differing(
 ) -> Iterator[str]:
     """Tell each value that is there and not asked for, by its whole name."""
     for name in dict.fromkeys([*options, *there]):
-        had, wants, full = there.get(name), options.get(name), above + name
-        if isinstance(had, dict) and isinstance(wants, dict):
-            yield from _differing(had, wants, f"{full}.")
-        elif had != wants:
-            yield f"{full} {had}" if name in there else f"no {full} on record"
+        old, new, full = there.get(name), options.get(name), above + name
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differing(old, new, f"{full}.")
+        elif old != new:
+            yield f"{full} {old}" if name in there else f"no {full} on record"
 
 
 @cache
@@ -154,5 +154,5 @@ def _versions() -> dict[str, str]:
 
 
 def _digest(*facts: object) -> str:
-    """Return the SHA-256 of what JSON can hold, hexadecimal."""
+    """Return the SHA-256 of JSON values, hexadecimal."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=dict).encode()).hexdigest()

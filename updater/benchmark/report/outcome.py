@@ -1,4 +1,4 @@
-"""What a benchmark measured with one seed, and what several seeds measured together."""
+"""The figures of a benchmark with one seed, and of several seeds together."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ Figures = dict[str, Figure]
 
 
 class ReportPicture(BaseModel):
-    """A picture of the page: an SVG, and what it shows in one sentence."""
+    """A picture of the page: an SVG, and its caption in one sentence."""
 
     model_config = _EXACT
 
@@ -75,7 +75,7 @@ class ReportPicture(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What a benchmark measured with one seed: its figures, and those parts of them that it has."""
+    """The result of a benchmark with one seed: its figures, and further parts where it has them."""
 
     model_config = _EXACT
 
@@ -126,7 +126,7 @@ class Outcome(BaseModel):
 
 
 def values(figures: Mapping[str, float], n: int) -> Values:
-    """Return figures that are all of n items; what is no number is None."""
+    """Return figures that are all of n items; NaN becomes None."""
     return {
         name: Value(value=float(value) if math.isfinite(value) else None, n=n)
         for name, value in figures.items()

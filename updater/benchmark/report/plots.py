@@ -42,7 +42,7 @@ class MapBeside(NamedTuple):
 
 
 def maps_beside_truths(maps: Sequence[MapBeside]) -> str:
-    """Pictures above their truths above what was said of them, one a column."""
+    """Pictures above their truths above their predictions, one a column."""
     figure = Figure(figsize=(1.5 * len(maps) + 0.6, 4.8), layout="constrained")
     places = figure.subplots(3, len(maps), squeeze=False)
     for column, of in zip(places.T, maps, strict=True):

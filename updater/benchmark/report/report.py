@@ -1,4 +1,4 @@
-"""What a benchmark hands over: tables on the terminal, and the same as JSON, Markdown and an HTML page."""
+"""A benchmark's reports: tables on the terminal, and the same as JSON, Markdown and an HTML page."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ _PAGES = Environment(
 
 
 def show(console: Console, runs: Sequence[Run]) -> None:
-    """Print the tables, and what was left out."""
+    """Print the tables, and the omissions."""
     for grid in grids(runs):
         grid.show(console)
     for note in runs[0].outcome.notes:
@@ -54,7 +54,7 @@ def write_reports(folder: Path, runs: Sequence[Run], report: Path | None = None)
 
 
 def report_json(runs: Sequence[Run]) -> str:
-    """Return every figure over the seeds, those of each seed, and what to repeat them by.
+    """Return every figure over the seeds, each seed's figures, and the options to repeat them.
 
     Of a stream the figures stand as numbers, a mean under its name, and by the same names under `sd` and
     `interval`; each family's within its source stand under `by_family`, and their spread under
@@ -72,7 +72,7 @@ def report_json(runs: Sequence[Run]) -> str:
 
 
 def report_markdown(runs: Sequence[Run]) -> str:
-    """Return the tables in Markdown, and what to repeat the runs by."""
+    """Return the tables in Markdown, and the options to repeat the runs."""
     return _PAGES.get_template("report.md.j2").render(_page_values(runs))
 
 
@@ -115,7 +115,7 @@ def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
 
 
 def _page_values(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what every page has: its title, its tables, and what to repeat the runs by."""
+    """Return the parts of every page: its title, its tables, and the options to repeat the runs."""
     first, tasks = runs[0], len(runs[0].outcome.tasks)
     task = f" --task {first.task}" if first.task else ""
     facts = {
@@ -214,7 +214,7 @@ def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _by_time(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what stands under NAME_before and NAME_after by the name, then before and after."""
+    """Return the figures NAME_before and NAME_after by the name, then before and after."""
     nested: dict[str, dict[str, Any]] = {}
     for full, value in figures.items():
         name, _, when = full.rpartition("_")

@@ -1,4 +1,4 @@
-"""What is measured of a network on a stream: how it learns, what it forgets, and what it rejects.
+"""Figures of a network on a stream: accuracy, forgetting and rejection.
 
 AA, AF, AA-M, mAP and the closed-set accuracy are in points, 0..100, as the papers print them; shares, AUCs
 and AP of rejection are fractions, 0..1. None where a figure was not measured or has no value.
@@ -145,7 +145,7 @@ class Figures(BaseModel):
 
 
 class Result(BaseModel):
-    """What was measured after one task was learnt."""
+    """The figures after one task was learnt."""
 
     model_config = _EXACT
 

@@ -1,4 +1,4 @@
-"""A seed's folder, and what lies in it.
+"""A seed's folder, and its files.
 
 run.json says what was measured and how to repeat it; resampled.safetensors has figures on items drawn anew,
 and scores.safetensors the scores of rejection, where there are any.
@@ -28,11 +28,11 @@ RUN_FILE, SCORES_FILE, DRAWN_FILE = "run.json", "scores.safetensors", "resampled
 
 
 class ResultsError(DataError):
-    """Fatal: a run's folder cannot be read, or holds another run. One line: which, and what to do."""
+    """Fatal: a run's folder cannot be read, or holds another run. One line: which, and the remedy."""
 
 
 class Run(BaseModel):
-    """One run with one seed: what to repeat it by, and what came of it."""
+    """One run with one seed: its options and its outcome."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,7 +61,7 @@ class Run(BaseModel):
 
 
 def save_run(folder: Path, run: Run) -> None:
-    """Write what was drawn anew, and run.json last, so that it means done. Raises OSError."""
+    """Write the draws, and run.json last, so that it means done. Raises OSError."""
     drawn = {
         f"{part}/{name}": np.array(value.drawn, np.float64)
         for part, of_part in {"": run.outcome.figures, **run.outcome.families}.items()
@@ -73,7 +73,7 @@ def save_run(folder: Path, run: Run) -> None:
 
 
 def load_run(folder: Path) -> Run:
-    """Read a run with what was drawn anew, if that is there. Raises ResultsError."""
+    """Read a run with its draws, if those are there. Raises ResultsError."""
     path = folder / RUN_FILE
     try:
         run = Run.model_validate_json(path.read_bytes())

@@ -30,7 +30,7 @@ Sensor = Literal["bilinear", "edge-aware", "layered", "grey"]
 
 @dataclass(frozen=True)
 class Camera:
-    """What one model does to every picture that it takes. Lengths in px, noise in parts of full scale."""
+    """One camera model's processing of every picture. Lengths in px, noise in parts of full scale."""
 
     blur_px: float
     aberration_px: float

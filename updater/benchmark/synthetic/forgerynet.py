@@ -129,7 +129,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def _stretches(sample: ClipSample) -> list[tuple[int, int, int]]:
-    """Return START, COUNT, FLAG of what follows on one another from the first frame to the last."""
+    """Return START, COUNT, FLAG of each stretch from the first frame to the last."""
     parts, at = [], 0
     for first, end in (*sample.segments, (sample.frames, sample.frames)):
         parts += [(at, first - at, 0), (first, end - first, 1)]

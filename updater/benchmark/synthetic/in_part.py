@@ -60,7 +60,7 @@ class ClipSample(MediaSample):
 
 
 def forge_in_part(family: ForgeryFamily, rng: np.random.Generator, picture: Picture) -> Forged:
-    """Forge a part of a picture: the family's own part, or what lies behind a random mask."""
+    """Forge a part of a picture: the family's own part, or the part behind a random mask."""
     forged = family.forge_where(rng, picture)
     if family.local:
         return forged
@@ -133,7 +133,7 @@ def make_locals(
 def _drawn_by(
     seed: int, split: str, kind: str, family: str, index: int
 ) -> tuple[ForgeryFamily | None, np.random.Generator]:
-    """Return the family, None of a real medium, and what the medium is drawn by."""
+    """Return the family, None of a real medium, and the medium's generator."""
     forge = None if family == REAL else FAMILIES[family]
     if split not in SPLITS:
         raise KeyError(split)
@@ -142,7 +142,7 @@ def _drawn_by(
 
 
 def _filmed_scene(rng: np.random.Generator, camera: int, moves: Moves) -> Picture:
-    """What a camera films of a scene through a window that moves, uint8 [T, S, S, 3]."""
+    """Frames of a scene through a moving window, as a camera films them, uint8 [T, S, S, 3]."""
     side = SIDE_PX + 2 * REACH_PX
     scene = render(rng, side, side)
     state = int(rng.integers(2**63))

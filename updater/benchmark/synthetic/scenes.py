@@ -1,4 +1,4 @@
-"""What is photographed: scenes rendered in linear light, and pieces of true photographs.
+"""Subjects of photographs: scenes rendered in linear light, and pieces of true photographs.
 
 A scene is a ground and a sky, both textured, with shapes in front that cover one another, each with its own
 surface and shading. Fractal textures follow the 1/f amplitude law of natural images (Field 1987).

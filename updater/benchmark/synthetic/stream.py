@@ -48,7 +48,7 @@ Sample = TypeVar("Sample", bound=MediaSample)
 
 
 class Scene(NamedTuple):
-    """What a medium shows, before it is forged."""
+    """A medium's picture, before it is forged."""
 
     group: str
     camera: int | None

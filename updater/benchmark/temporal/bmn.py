@@ -42,7 +42,7 @@ class Grid:
 
 
 class Rescaling:
-    """How clips come onto the grid: what is usual is taken from those that are trained on."""
+    """How clips come onto the grid: their scale is that of the training clips."""
 
     def __init__(self, clips: Sequence[ScannedClip]) -> None:
         rows = torch.cat([_beside_median(clip.features) for clip in clips])

@@ -137,7 +137,7 @@ def _fit(
 
 
 def _weights(overlaps: Tensor) -> Tensor:
-    """Return what proposals weigh: those of high overlap as much as the middle ones, half of the low ones."""
+    """Return proposals' weights: high overlaps count as much as middle ones, half of the low ones."""
     high, low = overlaps > _HIGH, overlaps < _LOW
     middle = ~high & ~low
     count = float(high.sum().clamp_min(1))

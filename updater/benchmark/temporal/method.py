@@ -1,4 +1,4 @@
-"""What a method that finds forged stretches is, and the figures of ForgeryNet's temporal tables.
+"""The interface of methods that find forged stretches, and the figures of ForgeryNet's temporal tables.
 
 A method is trained on clips and answers for each clip's features. Segments are as `updater.scan.training` has
 them.
@@ -19,7 +19,7 @@ from updater.scan.training import Overlaps, ap_at, checked_segments, overlaps, r
 
 @dataclass(frozen=True)
 class Localization:
-    """What is said of one clip of T frames."""
+    """A method's answer for one clip of T frames."""
 
     frame_scores: NDArray[np.float64]
     """[T] in 0..1, 1 for forged"""

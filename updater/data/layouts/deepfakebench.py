@@ -139,7 +139,7 @@ class _Root:
 
 
 def _number(frame: str) -> tuple[int, str, str]:
-    """Return what frames are sorted by: the last number in a name, of whatever length."""
+    """Return the sort key of frames: the last number in a name, of whatever length."""
     digits = re.findall(r"[0-9]+", PurePosixPath(*_parts(frame)).stem)
     number = digits[-1].lstrip("0") if digits else ""
     return len(number), number, frame

@@ -1,4 +1,4 @@
-"""What the layouts of forged pictures and videos are read to: an entry a file, and a listing of them."""
+"""Records of the layouts of forged pictures and videos: an entry a file, and a listing of them."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +10,7 @@ Split = Literal["train", "val", "test"]
 
 
 class DataError(Exception):
-    """Fatal: the data cannot be read as it lies. One line: what, where, and what to do about it."""
+    """Fatal: the data cannot be read as it lies. One line: the problem, its place and the remedy."""
 
 
 class LayoutError(DataError):
@@ -59,7 +59,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """What was found of a layout. No group is in two splits."""
+    """The entries of a layout. No group is in two splits."""
 
     name: str
     entries: tuple[Entry, ...]

@@ -1,4 +1,4 @@
-"""FaceForensics++'s layout: originals, and what each method made of pairs of them, at three rates.
+"""FaceForensics++'s layout: originals, and each method's forgeries of pairs of them, at three rates.
 
 Rössler et al. 2019, "FaceForensics++: Learning to Detect Manipulated Facial Images".
 
@@ -37,7 +37,7 @@ class _Pair(NamedTuple):
 
 
 def load_faceforensics(folder: Path, rate: Rate = "c23") -> Listing:
-    """List the originals, and then what each method that is there at this rate made of them.
+    """List the originals, and then the forgeries of each method that is there at this rate.
 
     Raises LayoutError where the pairs, the originals or all methods of the rate are missing, and where of a
     folder's videos, or of the originals, fewer than half are there.

@@ -103,7 +103,7 @@ def place_of(path: str) -> tuple[int, str]:
 
 
 def row_of(line: str, medium: Medium) -> Row:
-    """Return what a line says. Raises RowError."""
+    """Return the row of a line. Raises RowError."""
     fields = line.replace("\\", "/").split()
     try:
         if medium == "image":
@@ -183,7 +183,7 @@ def _list_in(top: Path, medium: Medium) -> Path | None:
 
 
 def _entries(top: Path, rows: Path, split: Split, medium: Medium, tally: Tally) -> Iterator[Entry]:
-    """Yield what is there of one list, and the videos of directories that it passes over."""
+    """Yield the present entries of one list, and the videos of directories that it passes over."""
     files = _Places(top, *(place for place in subfolders(top) if place.name != _MAPS))
     maps = _Places(*(place for place in (top / _MAPS, *sorted(top.glob(f"*/{_MAPS}"))) if place.is_dir()))
     seen: set[str] = set()

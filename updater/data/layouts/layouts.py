@@ -1,4 +1,4 @@
-"""The layouts by name, and what of each goes into a memory as labelled files.
+"""The layouts by name, and their labelled files for a memory.
 
 To add a layout is a file beside this with what reads a folder to a listing, and a line.
 """
@@ -43,7 +43,7 @@ def read_layout(name: str, folder: Path) -> Listing:
 
 
 def labelled_files(name: str, folder: Path) -> tuple[list[tuple[str, Path]], tuple[str, ...]]:
-    """Return what to import of a layout, each file as FAMILY/[GROUP/]PATH, and lines on what was left out.
+    """Return a layout's files to import, each as FAMILY/[GROUP/]PATH, and lines on omissions.
 
     What the set reports by stays outside, for figures to be measured on. All else is split anew by the
     memory, which keeps a group on one side: a video, an identity, or what the set's list says belongs

@@ -1,4 +1,4 @@
-"""What may be done alike with every list of files: find them, count what is left out, keep groups apart."""
+"""Functions for every list of files: find them, count omissions, keep groups apart."""
 
 import json
 from collections import Counter
@@ -25,19 +25,19 @@ class Tally:
         self._counts: Counter[str] = Counter()
         self._first: dict[str, str] = {}
 
-    def add(self, what: str, where: object) -> None:
-        """Count one more. what: the rest of a sentence that begins with a number."""
-        self._counts[what] += 1
+    def add(self, kind: str, where: object) -> None:
+        """Count one more. kind: the rest of a sentence that begins with a number."""
+        self._counts[kind] += 1
         # What a list names is nobody's to trust: a line stays a line, and a terminal what it was.
-        if what not in self._first:
-            self._first[what] = "".join(c if c.isprintable() else "?" for c in str(where))
+        if kind not in self._first:
+            self._first[kind] = "".join(c if c.isprintable() else "?" for c in str(where))
 
-    def __getitem__(self, what: str) -> int:
-        return self._counts[what]
+    def __getitem__(self, kind: str) -> int:
+        return self._counts[kind]
 
     def notes(self) -> tuple[str, ...]:
         """Return a line for each kind, in the order in which they were met."""
-        return tuple(f"{count} {what} (first: {self._first[what]})" for what, count in self._counts.items())
+        return tuple(f"{count} {kind} (first: {self._first[kind]})" for kind, count in self._counts.items())
 
 
 def subfolders(folder: Path) -> list[Path]:
@@ -48,7 +48,7 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def media_in(folder: Path, expected: str) -> list[Path]:
-    """Return everything below a folder but what is hidden, sorted.
+    """Return every file below a folder that is not hidden, sorted.
 
     Raises LayoutError, which says what was expected in the folder above it, where it is missing or empty.
     """
@@ -59,8 +59,8 @@ def media_in(folder: Path, expected: str) -> list[Path]:
         if not path.is_dir() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     if not paths:
-        what = "holds no media" if folder.is_dir() else "is missing"
-        raise LayoutError(f"{folder} {what}: {folder.parent} needs {expected}")
+        problem = "holds no media" if folder.is_dir() else "is missing"
+        raise LayoutError(f"{folder} {problem}: {folder.parent} needs {expected}")
     return paths
 
 
@@ -91,7 +91,7 @@ def lines_of(path: Path) -> Generator[str, None, None]:
 
 
 def json_in(path: Path) -> Any:
-    """Return what a JSON file holds. Raises LayoutError where it cannot be read or holds something else."""
+    """Return the value of a JSON file. Raises LayoutError where it cannot be read or holds something else."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
