@@ -180,7 +180,7 @@ def test_folders_are_family_group_file(tmp_path):
 
 
 def test_the_digest_depends_on_the_seed():
-    assert digest(0, count=1) != digest(1, each=1)
+    assert digest(0, count=1) != digest(1, count=1)
 
 
 @pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.local])
