@@ -39,14 +39,10 @@ class ThroughputReport(BaseModel):
 
 def show(console: Console, report: ThroughputReport) -> None:
     """Print the tables."""
+    stock = report.stock_images_per_second, report.stock_bare_images_per_second
     rows = (
         ("release 0", report.images_per_second, report.bare_images_per_second, report.ratios),
-        (
-            "stock network",
-            report.stock_images_per_second,
-            report.stock_bare_images_per_second,
-            report.stock_ratios,
-        ),
+        ("stock network", *stock, report.stock_ratios),
     )
     print_grid(
         console,
@@ -64,19 +60,14 @@ def show(console: Console, report: ThroughputReport) -> None:
         ],
     )
     cost = report.model_cost
-    print_grid(
-        console,
-        f"processor time of the model alone, one thread, medians of {cost.pairs} pairs",
-        ("release 0, an image of six crops", "ResNet18, one of 224 px", "ratio", "outer tenths"),
-        [
-            (
-                f"{cost.release_ms:.1f} ms",
-                f"{cost.resnet18_ms:.1f} ms",
-                f"{cost.ratio:.2f}",
-                f"{cost.low:.2f}-{cost.high:.2f}",
-            )
-        ],
-    )
+    title = f"processor time of the model alone, one thread, medians of {cost.pairs} pairs"
+    row = {
+        "release 0, an image of six crops": f"{cost.release_ms:.1f} ms",
+        "ResNet18, one of 224 px": f"{cost.resnet18_ms:.1f} ms",
+        "ratio": f"{cost.ratio:.2f}",
+        "outer tenths": f"{cost.low:.2f}-{cost.high:.2f}",
+    }
+    print_grid(console, title, list(row), [list(row.values())])
     _show_latency(console, report.latency)
     _show_maps(console, report.maps)
     _show_rollout(console, report.sharing, report.swap)
@@ -87,21 +78,16 @@ def show(console: Console, report: ThroughputReport) -> None:
 
 
 def _show_latency(console: Console, latency: Latency) -> None:
-    print_grid(
-        console,
-        f"from produced to verdict at {latency.per_second:.1f} images a second, half of the most, "
-        f"{latency.items} images",
-        ("p50", "p99", "p99 of the rounds", "decoded and scored alone", "p99 / alone"),
-        [
-            (
-                f"{latency.p50_ms:.0f} ms",
-                f"{latency.p99_ms:.0f} ms",
-                f"{min(latency.p99s_ms):.0f}-{max(latency.p99s_ms):.0f} ms",
-                f"{latency.alone_ms:.1f} ms",
-                f"{latency.ratio:.1f}",
-            )
-        ],
-    )
+    rate = f"{latency.per_second:.1f} images a second, half of the most"
+    row = {
+        "p50": f"{latency.p50_ms:.0f} ms",
+        "p99": f"{latency.p99_ms:.0f} ms",
+        "p99 of the rounds": f"{min(latency.p99s_ms):.0f}-{max(latency.p99s_ms):.0f} ms",
+        "decoded and scored alone": f"{latency.alone_ms:.1f} ms",
+        "p99 / alone": f"{latency.ratio:.1f}",
+    }
+    title = f"from produced to verdict at {rate}, {latency.items} images"
+    print_grid(console, title, list(row), [list(row.values())])
 
 
 def _show_maps(console: Console, cost: MapsCost) -> None:
@@ -123,19 +109,13 @@ def _show_maps(console: Console, cost: MapsCost) -> None:
             )
         ],
     )
-    print_grid(
-        console,
-        "processor time of a crop, one thread",
-        ("map", "detector", "ratio", "outer tenths"),
-        [
-            (
-                f"{cost.map_crop_ms:.2f} ms",
-                f"{cost.detector_crop_ms:.2f} ms",
-                f"{cost.crop_ratio:.2f}",
-                f"{cost.crop_low:.2f}-{cost.crop_high:.2f}",
-            )
-        ],
-    )
+    row = {
+        "map": f"{cost.map_crop_ms:.2f} ms",
+        "detector": f"{cost.detector_crop_ms:.2f} ms",
+        "ratio": f"{cost.crop_ratio:.2f}",
+        "outer tenths": f"{cost.crop_low:.2f}-{cost.crop_high:.2f}",
+    }
+    print_grid(console, "processor time of a crop, one thread", list(row), [list(row.values())])
     console.print(
         f"a map adds {cost.growth.mean:,.0f} bytes to a verdict, here {cost.growth.most:,} at most; "
         f"one of noise over the largest part {cost.growth.limit:,}"
@@ -144,21 +124,16 @@ def _show_maps(console: Console, cost: MapsCost) -> None:
 
 def _show_rollout(console: Console, sharing: SharingCost, swap: SwapDip) -> None:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sharing.items.items())
+    rate, processor = sharing.rate, sharing.by_processor
+    cells = [f"{sharing.both:.1f}", f"{sharing.alone:.1f}"]
+    for cost in (rate, processor):
+        cells += [f"{cost.ratio:.2f}", f"{cost.low:.2f}-{cost.high:.2f}"]
     print_grid(
         console,
         f"what a challenger costs: of {sharing.images} pictures {outcomes}; "
-        f"medians of {len(sharing.rate.ratios)} rounds",
+        f"medians of {len(rate.ratios)} rounds",
         ("images/s by both", "by the champion alone", "ratio", "95 %", "ratio by processor time", "95 %"),
-        [
-            (
-                f"{sharing.both:.1f}",
-                f"{sharing.alone:.1f}",
-                f"{sharing.rate.ratio:.2f}",
-                f"{sharing.rate.low:.2f}-{sharing.rate.high:.2f}",
-                f"{sharing.by_processor.ratio:.2f}",
-                f"{sharing.by_processor.low:.2f}-{sharing.by_processor.high:.2f}",
-            )
-        ],
+        [cells],
     )
     print_grid(
         console,

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deploy.cli.output import CommandError, JsonFlag, UsageError, print_json, print_table, say, warn
+from deploy.cli.output import CommandError, JsonFlag, UsageError, print_json, print_rows, say, warn
 from deploy.settings import DeploySettings
 from ingest.settings import IngestSettings
 
@@ -79,23 +79,13 @@ def list_(
     done = replayed_before(ingest, timeout_s)
     if as_json:
         return print_json([_letter_fields(letter, ingest, done) for letter in letters])
-    print_table(
-        "dead letters",
-        ["id", "when", "original", "source", "stage", "reason", "message", "replayed"],
-        [
-            [
-                f"{letter.partition}-{letter.offset}",
-                f"{datetime.fromtimestamp(letter.at_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}",
-                _original(letter),
-                letter.source,
-                letter.facts.get("stage"),
-                letter.facts.get("reason"),
-                letter.facts.get("message", "")[:80],
-                "yes" if _id(letter, ingest) in done else None,
-            ]
-            for letter in letters
-        ],
-    )
+    columns: Any = {"id": lambda letter: f"{letter.partition}-{letter.offset}"}
+    columns |= {"when": lambda letter: datetime.fromtimestamp(letter.at_ms / 1000, UTC)}
+    columns |= {"original": _original, "source": "source"}
+    columns |= {name: lambda letter, of=name: letter.facts.get(of) for name in ("stage", "reason")}
+    columns |= {"message": lambda letter: letter.facts.get("message", "")[:80]}
+    columns |= {"replayed": lambda letter: "yes" if _id(letter, ingest) in done else None}
+    print_rows("dead letters", letters, **columns)
 
 
 @app.command()

@@ -192,20 +192,13 @@ def _show_expected(expected: Sequence[Expected]) -> None:
     if not expected:
         return
     warn_of(expected)
-    print_table(
-        "its rollout's expectations (a unit: 10 seconds of one source)",
-        ["check", "expected", "of items", "tolerated", "passes after units"],
-        [
-            [
-                check.check,
-                None if check.share is None else f"{check.share:.1%}",
-                check.items or None,
-                f"{check.tolerated:.1%}",
-                check.units if check.units is not None else ("asks for labels" if check.asks else "NEVER"),
-            ]
-            for check in expected
-        ],
-    )
+    rows = []
+    for check in expected:
+        share = None if check.share is None else f"{check.share:.1%}"
+        units = ("asks for labels" if check.asks else "NEVER") if check.units is None else check.units
+        rows.append([check.check, share, check.items or None, f"{check.tolerated:.1%}", units])
+    columns = ["check", "expected", "of items", "tolerated", "passes after units"]
+    print_table("its rollout's expectations (a unit: 10 seconds of one source)", columns, rows)
 
 
 def warn_of(expected: Sequence[Expected]) -> None:

@@ -142,20 +142,11 @@ def retractions(as_json: JsonFlag = False) -> None:
         views = api.rollouts.retractions()
     if as_json:
         return print_json(views)
-    print_table(
-        "retractions",
-        ["release", "began", "same", "corrected", "withdrawn", "left", "state"],
-        [
-            [
-                short(view.release),
-                f"{view.began:%Y-%m-%d %H:%M}",
-                *map(view.outcomes.get, OUTCOMES),
-                view.left,
-                view.state,
-            ]
-            for view in views
-        ],
-    )
+    rows = []
+    for view in views:
+        counts = map(view.outcomes.get, OUTCOMES)
+        rows.append([short(view.release), f"{view.began:%Y-%m-%d %H:%M}", *counts, view.left, view.state])
+    print_table("retractions", ["release", "began", *OUTCOMES, "left", "state"], rows)
     for view in views:
         if view.state != "done":
             say(f"{short(view.release)}: {view.problem or view.says}")

@@ -89,36 +89,25 @@ def frame(request: Request, services: Services) -> PageContext:
         drawn = count_waiting(connection)
     running = sum(run.state in ("queued", "running") for run in services.runs.newest(5))
     person, needed = visitor(request), services.conductor.view().needs_person
-    return PageContext(
-        person,
-        (
-            (
-                "Monitor",
-                (
-                    NavigationEntry("Overview", "/"),
-                    NavigationEntry("Verdicts", "/page/verdicts"),
-                    NavigationEntry("Sources", "/page/sources"),
-                    NavigationEntry("Accuracy", "/page/accuracy"),
-                    NavigationEntry("Dead letters", "/page/dead-letters"),
-                    *([NavigationEntry("Check a file", "/page/try")] if person.may_review else []),
-                ),
-            ),
-            (
-                "Review and release",
-                (
-                    NavigationEntry("Review queue", "/page/clusters", unknown),
-                    *([NavigationEntry("Quality sample", "/page/audit", drawn)] if person.may_review else []),
-                    NavigationEntry("Updates", "/page/updates", running),
-                    NavigationEntry("Releases", "/page/releases", undecided),
-                    NavigationEntry("Rollout", "/page/rollout", int(needed)),
-                ),
-            ),
-            (
-                "Administration",
-                (
-                    NavigationEntry("Audit log", "/page/record"),
-                    *([NavigationEntry("Users and tokens", "/page/people")] if person.may_admit else []),
-                ),
-            ),
+    nav = {
+        "Monitor": (
+            NavigationEntry("Overview", "/"),
+            NavigationEntry("Verdicts", "/page/verdicts"),
+            NavigationEntry("Sources", "/page/sources"),
+            NavigationEntry("Accuracy", "/page/accuracy"),
+            NavigationEntry("Dead letters", "/page/dead-letters"),
+            *([NavigationEntry("Check a file", "/page/try")] if person.may_review else []),
         ),
-    )
+        "Review and release": (
+            NavigationEntry("Review queue", "/page/clusters", unknown),
+            *([NavigationEntry("Quality sample", "/page/audit", drawn)] if person.may_review else []),
+            NavigationEntry("Updates", "/page/updates", running),
+            NavigationEntry("Releases", "/page/releases", undecided),
+            NavigationEntry("Rollout", "/page/rollout", int(needed)),
+        ),
+        "Administration": (
+            NavigationEntry("Audit log", "/page/record"),
+            *([NavigationEntry("Users and tokens", "/page/people")] if person.may_admit else []),
+        ),
+    }
+    return PageContext(person, tuple(nav.items()))
