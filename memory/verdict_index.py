@@ -135,7 +135,6 @@ def item_of(id_: str) -> tuple[int, int] | None:
 
 
 def item_id(place: VerdictPlace, media_topic: str) -> str:
-    """Return the id of the item that a verdict is on, and of the verdict."""
     return f"{media_topic}-{place.item_partition}-{place.item_offset}"
 
 

@@ -41,7 +41,6 @@ class SeedPurpose(Enum):
         return (seed, self.value[0], *place)
 
     def generator(self, seed: int, *place: int) -> np.random.Generator:
-        """Return the generator for a place in this stream."""
         return np.random.default_rng(self.of(seed, *place))
 
 

@@ -78,7 +78,6 @@ def lack_of_room(folder: Path) -> str | None:
 
 
 def supervise(*arguments: str) -> None:
-    """Be supervisord, with these arguments."""
     from supervisor import loggers, supervisord  # on a host with a stack alone; asked for elsewhere too
 
     # Its own tells of a lost line on stderr, which lies on the same disk, and so it dies.

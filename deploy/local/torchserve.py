@@ -86,7 +86,6 @@ def management_address(sockets: Path) -> str:
 
 
 def model_store(folder: Path) -> Path:
-    """The model store of a TorchServe that has its state in this folder."""
     return folder.absolute() / "model-store"
 
 

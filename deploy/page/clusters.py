@@ -176,7 +176,6 @@ def _acts(services: Services) -> dict[str, Any]:
 
 
 def picture_of(exemplar: str, view: View = "pixels") -> str:
-    """Where an exemplar's picture is."""
     return f"/exemplars/{quote(exemplar, safe='')}/picture.png?view={view}"
 
 

@@ -219,6 +219,5 @@ def edit_history(store: Store, limit: int | None = None) -> list[EditEntry]:
 
 
 def edit_of(row: Any) -> EditEntry:
-    """Return an edit by its row."""
     read = {"edit": row.id, "at": utc_time(row.at_ms), "taken_from": json.loads(row.taken_from)}
     return EditEntry(**{"undone_by": None, **row._mapping, **read})

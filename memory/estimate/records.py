@@ -38,7 +38,6 @@ class Estimate:
 
     @property
     def not_known(self) -> str:
-        """The text where it is not known."""
         return f"not known: label {self.lacking} drawn items to find out"
 
 

@@ -145,7 +145,6 @@ class Weights:
 
     @property
     def whole(self) -> bool:
-        """Whether they are those of a whole network."""
         return any(name.startswith(_PARTS) for name in self.tensors)
 
     def without_head(self) -> "Weights":

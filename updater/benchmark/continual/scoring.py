@@ -50,7 +50,6 @@ class JudgedItems:
 
 
 def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
-    """Return the items of all parts, of which there is at least one."""
     names = [name for name in vars(parts[0]) if name != "rejection"]
     return JudgedItems(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},

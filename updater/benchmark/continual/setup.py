@@ -88,7 +88,6 @@ class Setup:
 
     @property
     def bare(self) -> bool:
-        """Whether there is no backbone."""
         return self.architecture.backbone == NO_BACKBONE
 
     @property
