@@ -97,12 +97,8 @@ def next_number(connection: Connection, release: str, counted: Column[int] = wat
 def save(connection: Connection, entry: ShiftState, new_ms: int = 0) -> None:
     """Write a watched source, new to the watch since then where it is one more."""
     here = (watched.c.release == entry.release) & (watched.c.source_digest == digest_of_source(entry.source))
-    values = {
-        "number": entry.number,
-        "test": entry.test.to_bytes(),
-        "seen": json.dumps([seen.model_dump() for seen in entry.seen]),
-        "seen_ms": now_ms(),
-    }
+    values = {"number": entry.number, "test": entry.test.to_bytes(), "seen": _dump(entry.seen)}
+    values["seen_ms"] = now_ms()
     if not connection.execute(update(watched).where(here).values(values)).rowcount:
         values |= {"release": entry.release, "source": entry.source, "new_ms": new_ms}
         connection.execute(insert(watched).values(values))
@@ -112,14 +108,8 @@ def put_raised(
     connection: Connection, raised: Raised, suspects: Sequence[Seen], others: Sequence[Seen]
 ) -> None:
     """Write an alarm whose suspects are to be shelved."""
-    connection.execute(
-        insert(alarms).values(
-            raised=raised.model_dump_json(),
-            suspects=_dump(suspects),
-            others=_dump(others),
-            announced=False,
-        )
-    )
+    row = {"raised": raised.model_dump_json(), "suspects": _dump(suspects), "others": _dump(others)}
+    connection.execute(insert(alarms).values(**row, announced=False))
 
 
 def to_shelve(connection: Connection) -> list[Alarm]:
@@ -149,14 +139,9 @@ def to_announce(connection: Connection) -> list[ShiftAlarm]:
     return [ShiftAlarm.model_validate_json(entry) for entry in evidence]
 
 
-def put_announced(connection: Connection, ids: Iterable[int]) -> None:
-    """Note that alarms are announced; the oldest announced ones leave, which stay on the record."""
-    connection.execute(update(alarms).where(alarms.c.id.in_(list(ids))).values(announced=True))
-    leave_beyond(connection, alarms)
-
-
-def leave_beyond(connection: Connection, table: Table) -> None:
-    """Delete announced alarms that are not among the newest MOST_ALARMS of the table."""
+def put_announced(connection: Connection, ids: Iterable[int], table: Table = alarms) -> None:
+    """Note that alarms are announced. They stay on the record; of the table the MOST_ALARMS newest stay."""
+    connection.execute(update(table).where(table.c.id.in_(list(ids))).values(announced=True))
     newest = connection.scalar(select(func.max(table.c.id))) or 0
     old = table.c.id <= newest - MOST_ALARMS
     connection.execute(delete(table).where(old, table.c.announced.is_(True)))

@@ -15,7 +15,7 @@ from memory.records import Drift, DriftAlarm
 from memory.rows import now_ms
 from memory.schema import digest_of_source, drift_alarms, drift_watched, watched_releases
 from memory.settings import MemorySettings
-from memory.shift.alarms import MAX_REFERENCE, leave_beyond, next_number
+from memory.shift.alarms import MAX_REFERENCE, next_number
 from memory.shift.drift_test import DriftTest
 from memory.shift.places import OVER_ALL, Places
 from memory.shift.shift_test import share_of_budget
@@ -117,13 +117,6 @@ def to_announce(connection: Connection) -> list[DriftAlarm]:
     """Return the drifts that are not announced, the oldest first."""
     waiting = drift_alarms.c.announced.is_not(True)
     return _alarms(connection, select(drift_alarms).where(waiting).order_by(drift_alarms.c.id))
-
-
-def put_announced(connection: Connection, ids: Iterable[int]) -> None:
-    """Note that drifts are announced; the oldest announced ones leave, which stay on the record."""
-    here = drift_alarms.c.id.in_(list(ids))
-    connection.execute(update(drift_alarms).where(here).values(announced=True))
-    leave_beyond(connection, drift_alarms)
 
 
 def list_drifts(connection: Connection, most: int) -> list[DriftAlarm]:

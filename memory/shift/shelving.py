@@ -31,7 +31,7 @@ from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.records import ALARMS, DriftAlarm, ShiftAlarm
 from memory.rows import now_ms
-from memory.schema import exemplars
+from memory.schema import drift_alarms, exemplars
 from memory.settings import MemorySettings
 from memory.shift import drift
 from memory.shift.alarms import Alarm, Seen, put_announced, put_shelved, to_announce, to_shelve, waits
@@ -87,7 +87,7 @@ def announce_all(store: Store, ingest: IngestSettings, settings: MemorySettings)
         sink.commit(events, {}, None)
     with store.write_unversioned() as connection:
         put_announced(connection, [alarm.id for alarm in waiting])
-        drift.put_announced(connection, [alarm.id for alarm in drifts])
+        put_announced(connection, [alarm.id for alarm in drifts], drift_alarms)
 
 
 def event(alarm: ShiftAlarm | DriftAlarm, topic: str) -> OutRecord:

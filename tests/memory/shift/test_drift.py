@@ -9,10 +9,11 @@ from ingest.records import InRecord
 from memory import metrics
 from memory.acts import acts_after
 from memory.records import Drift
-from memory.schema import drift_watched
+from memory.schema import drift_alarms, drift_watched
 from memory.settings import MemorySettings
 from memory.shift import places
-from memory.shift.drift import list_drifts, load, put_announced, to_announce, watch_drift
+from memory.shift.alarms import put_announced
+from memory.shift.drift import list_drifts, load, to_announce, watch_drift
 from memory.shift.drift_test import NEWEST, STATISTICS, DriftTest
 from memory.shift.places import OVER_ALL
 from memory.shift.shelving import DRIFT_TYPE, event
@@ -164,7 +165,7 @@ def test_the_watch_counts_keeps_and_tells_a_drift(store, settings):
     assert dict(told.headers)["ce_id"] == f"drift-{waiting[0].id}".encode()
     assert [event(alarm, "alarms").key for alarm in waiting if alarm.source is None] == [b""]
     with store.write_unversioned() as connection:
-        put_announced(connection, [alarm.id for alarm in waiting])
+        put_announced(connection, [alarm.id for alarm in waiting], drift_alarms)
         assert to_announce(connection) == []
 
 

@@ -19,7 +19,6 @@ from memory.metrics import Fill as FillCollector
 from memory.records import ALARMS, Raised, ShiftAlarm
 from memory.schema import MAX_SOURCE_CHARS, alarms, drift_alarms
 from memory.shift import alarms as module
-from memory.shift import drift
 from memory.shift.alarms import Alarm, Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.shift.shelving import ALARM_TYPE, DRAWS, Reread, cohesion, event, plan_like, shelve
 from memory.store import Store
@@ -214,7 +213,7 @@ def test_all_alike_is_no_cohesion():
 
 
 # A producer that shifts for ever raises alarms for ever, and the database keeps few of them.
-KINDS = {"shift": (alarms, module.put_announced), "drift": (drift_alarms, drift.put_announced)}
+KINDS = {"shift": alarms, "drift": drift_alarms}
 
 
 def raised(table: Table, announced: bool) -> dict[str, object]:
@@ -226,12 +225,12 @@ def raised(table: Table, announced: bool) -> dict[str, object]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_newest_thousand_alarms_are_kept_and_what_waits_to_be_told(store, monkeypatch, kind, most):
     """With the negative control: without the bound all of them are."""
-    table, put_announced = KINDS[kind]
+    table = KINDS[kind]
     monkeypatch.setattr(module, "MOST_ALARMS", most)
     with store.write_unversioned() as connection:
         connection.execute(insert(table), [raised(table, announced=number != 3) for number in range(1500)])
         newest = connection.scalar(select(func.max(table.c.id)))
-        put_announced(connection, [newest])
+        put_announced(connection, [newest], table)
         kept = connection.scalars(select(table.c.id).order_by(table.c.id)).all()
         waiting = connection.scalars(select(table.c.id).where(table.c.announced.is_(False))).all()
     assert len(waiting) == 1
