@@ -9,10 +9,9 @@ import torch
 from detector.release.manifest import Architecture
 from updater.draws import cumulative
 from updater.outliers.exposure import Exposure, expose
-from updater.training import two_stages
+from updater.training import batches, two_stages
 from updater.training.batches import Drawn, TrainingSet, ahead, at_once, draw, mirror_crops, shift_crops
-from updater.training.fit import keep_freed_memory
-from updater.training.loop import item_weights, optimiser_of
+from updater.training.loop import item_weights, optimiser_of, start
 from updater.training.step import FIRST, Options, Step
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
@@ -87,16 +86,22 @@ def test_batches_come_in_order_whatever_thread_draws_them():
         assert numbers == list(range(3, 60))
 
 
+def test_batches_that_are_made_together_are_those_made_one_by_one(items, data):
+    own, three = step(items), [drawn(items, data, number) for number in range(3)]
+    network = start(own)
+    for batch, ready in zip(three, batches.ready_images(own, data, network, three), strict=True):
+        (alone,) = batches.ready_images(own, data, network, [batch])
+        pairs = zip((*ready.parts, *ready.features), (*alone.parts, *alone.features), strict=True)
+        assert ready.drawn is batch
+        assert all(torch.allclose(*pair, rtol=1e-4, atol=1e-5) for pair in pairs)
+
+
 def test_batches_made_in_a_row_come_in_order_and_none_twice():
     made = []
     found = at_once(lambda number: made.append(number) or number, range(3, 45))
     assert next(found) == 3
     assert len(made) < 42, "not all at once"
     assert [3, *found] == made == list(range(3, 45))
-
-
-def test_freed_memory_is_kept_where_glibc_is():
-    assert keep_freed_memory() is keep_freed_memory()
 
 
 def test_an_error_in_a_thread_reaches_the_training():

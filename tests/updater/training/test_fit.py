@@ -94,10 +94,6 @@ def line():
         return torch.nn.Linear(3, 2)
 
 
-def descent(module, steps, **rest):
-    return Descent(torch.optim.Adam(module.parameters(), 0.1), steps, **rest)
-
-
 def test_a_schedule_in_epochs_with_clipping_is_that_of_a_loop_by_hand():
     by_hand, fitted = line(), line()
     optimiser = torch.optim.SGD(by_hand.parameters(), 0.5, momentum=0.9)
@@ -141,7 +137,8 @@ def test_what_was_interrupted_goes_on_behind_its_last_state_and_ends_as_an_unbro
             return torch.nn.functional.cross_entropy(module(INPUTS[[row]]), TRUTH[[row]])
 
         stage = TrainingStage(Checkpoint(tmp_path / path, "mine", ("only",)), "only")
-        fit(module, lambda steps: (row for row in steps), loss, descent(module, 7), stage)
+        descent = Descent(torch.optim.Adam(module.parameters(), 0.1), 7)
+        fit(module, lambda steps: (row for row in steps), loss, descent, stage)
         return module.weight
 
     unbroken = trained("unbroken")
