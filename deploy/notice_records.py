@@ -5,17 +5,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import httpx
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AwareDatetime, BaseModel, Field, SecretStr, field_validator
 
 from deploy.rollout_records import Check
 
 Form = Literal["cloudevents", "slack"]
 
 
-class Webhook(BaseModel):
+class Webhook(BaseModel, frozen=True, extra="forbid"):
     """Where notices go. Whoever knows a URL of Slack can write there, so that no URL is ever shown."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: SecretStr = Field(description="where each notice is POSTed")
     form: Form = Field("cloudevents", description="the format: a signed CloudEvent, or text for Slack")
@@ -72,10 +70,8 @@ class NoticeData(BaseModel):
     )
 
 
-class Notice(BaseModel):
+class Notice(BaseModel, frozen=True):
     """An act that webhooks are told of."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="the same at each try")
     type: str = Field(description="of the CloudEvent: io.forgewatch.release.proposed and its like")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from deploy.rollout_records import Plan, Reason, Turn
 from updater.records import Candidate
@@ -73,10 +73,8 @@ retracted: every verdict of a release that was taken out has its outcome. raise 
 releases topic held another rollout, which this ledger's is to outrank."""
 
 
-class Bound(BaseModel):
+class Bound(BaseModel, frozen=True):
     """What an approval binds beside the artifact's and the evaluation's digest, and until when it counts."""
-
-    model_config = ConfigDict(frozen=True)
 
     ledger: str = Field(description="hash of the ledger's row that proposed the release: of all until then")
     snapshot: str | None = Field(
@@ -103,10 +101,8 @@ class Approval(Bound):
     evaluation: str = Field(description="SHA-256 of its evaluation.json")
 
 
-class Release(BaseModel):
+class Release(BaseModel, frozen=True):
     """One artifact with its candidate record, its state and the person who last moved it."""
-
-    model_config = ConfigDict(frozen=True)
 
     digest: str
     state: State

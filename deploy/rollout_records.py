@@ -5,21 +5,19 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 """Why a person does something, for the record."""
 
 
-class Plan(BaseModel):
+class Plan(BaseModel, frozen=True):
     """By which steps a release comes to answer everything. Part of what an approval binds.
 
     Its text form: the share that shadow scores twice, then the shares that the canary answers, in percent,
     such as `25,5,25,100`; `now` has no step at all.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     shadow: Share = Field(0.25, description="share of the items that both releases score, at least")
     canary: tuple[Share, ...] = Field(
@@ -66,10 +64,8 @@ inconclusive: only one source, or new names, say so. not measured: too few such 
 labels decide. waived: an approver said why it is not asked for."""
 
 
-class Check(BaseModel):
+class Check(BaseModel, frozen=True):
     """One share, or difference of shares, of the shared items, and what the evidence says of it."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     counted: int = Field(description="items that count for it; of a difference, against the challenger")
@@ -89,10 +85,8 @@ class Check(BaseModel):
         return self.low > self.high
 
 
-class Expected(BaseModel):
+class Expected(BaseModel, frozen=True):
     """What an evaluation lets one check expect, by held-back items of the classes that both releases know."""
-
-    model_config = ConfigDict(frozen=True)
 
     check: str
     counted: int = Field(description="held-back items that count against the challenger, net")
@@ -116,10 +110,8 @@ class Expected(BaseModel):
         return self.units is None and not self.asks and not self.beyond
 
 
-class Trial(BaseModel):
+class Trial(BaseModel, frozen=True):
     """The release on trial, by the ledger: the challenger of the one that is live."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int = Field(0, description="sequence number of the ledger's row that began it")
     release: str
@@ -145,10 +137,8 @@ class Trial(BaseModel):
         return self.plan.shares(self.step)
 
 
-class Turn(BaseModel):
+class Turn(BaseModel, frozen=True):
     """What a move of a rollout says besides: only what belongs to the move is not null."""
-
-    model_config = ConfigDict(frozen=True)
 
     plan: Plan | None = Field(None, description="of `begin`")
     step: int | None = Field(None, description="of `step`: the one that begins")
@@ -234,10 +224,8 @@ OUTCOMES = ("same", "corrected", "withdrawn")
 """What may become of a verdict that is taken back."""
 
 
-class RetractionView(BaseModel):
+class RetractionView(BaseModel, frozen=True):
     """A release that is or was taken back, and how far that is."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int = Field(description="sequence number of the ledger's row that began it")
     release: str = Field(description="digest of the release that was taken back")

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ingest.records import MediaItem, MediaKind
 from ingest.sandbox.crops import Box
@@ -19,7 +19,7 @@ Reason = Literal[
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Prediction(BaseModel):
+class Prediction(BaseModel, frozen=True):
     """What the detector says of one region or of a whole item.
 
     energy is -T * logsumexp(known logits / T): higher means less familiar. novelty is the mean
@@ -28,8 +28,6 @@ class Prediction(BaseModel):
     higher farther off. unknown_score is the gate's: above Verdict.unknown_threshold the item is
     unknown.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     label: Label
     family: str | None = Field(
@@ -51,23 +49,19 @@ class RegionPrediction(Prediction):
     time_s: float | None
 
 
-class Neighbour(BaseModel):
+class Neighbour(BaseModel, frozen=True):
     """One of the nearest exemplars in the release's reference set."""
-
-    model_config = ConfigDict(frozen=True)
 
     exemplar: str
     family: str
     distance: float
 
 
-class ForgeryMap(BaseModel):
+class ForgeryMap(BaseModel, frozen=True):
     """Where a picture is forged, as the release's localizer sees it: a grid of square cells.
 
     A cell is marked where its value, of 255, reaches the threshold. A map does not change the label.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     png: str = Field(description="grey PNG in base64, one pixel a cell: 0 real, 255 forged")
     cell_px: int = Field(description="side of a cell, native pixels")
@@ -78,10 +72,8 @@ class ForgeryMap(BaseModel):
     frame: int = Field(description="the frame's number; 0 for a still image")
 
 
-class Segment(BaseModel):
+class Segment(BaseModel, frozen=True):
     """A stretch of a video that is forged, as the release's scanner sees it."""
-
-    model_config = ConfigDict(frozen=True)
 
     start_s: float
     end_s: float = Field(description="where the first frame behind it begins")
@@ -90,10 +82,8 @@ class Segment(BaseModel):
     box: Box = Field(description="the region judged in its middle; native pixels")
 
 
-class Scan(BaseModel):
+class Scan(BaseModel, frozen=True):
     """How a video was scanned: one crop in each of some frames, evenly spread."""
-
-    model_config = ConfigDict(frozen=True)
 
     frames: int = Field(description="how many were scanned")
     left_out: int = Field(
@@ -105,10 +95,8 @@ class Scan(BaseModel):
     scores: tuple[float, ...] = Field(description="how likely each is forged, 0..1")
 
 
-class Coverage(BaseModel):
+class Coverage(BaseModel, frozen=True):
     """What of a file was looked at. Of several pictures, pages or tracks it is the one that viewers show."""
-
-    model_config = ConfigDict(frozen=True)
 
     frames: int = Field(1, description="how many that picture, animation or film has")
     judged: tuple[int, ...] = Field((0,), description="the numbers of those that were looked at")
@@ -118,10 +106,8 @@ class Coverage(BaseModel):
     incomplete: bool = Field(False, description="the file is cut or damaged: judged by its readable part")
 
 
-class Timings(BaseModel):
+class Timings(BaseModel, frozen=True):
     """Seconds that one item spent in each part; model is its share of the batch's request."""
-
-    model_config = ConfigDict(frozen=True)
 
     decode_s: float
     model_s: float
@@ -193,10 +179,8 @@ class Verdict(Prediction):
     timings: Timings
 
 
-class Withdrawal(BaseModel):
+class Withdrawal(BaseModel, frozen=True):
     """A verdict of a release that was taken back, whose media is gone: nothing holds of it any more."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="the verdict's: topic-partition-offset of the item")
     item: MediaItem
@@ -207,10 +191,8 @@ class Withdrawal(BaseModel):
 OutcomeKind = Literal["same", "corrected", "withdrawn"]
 
 
-class Outcome(BaseModel):
+class Outcome(BaseModel, frozen=True):
     """What became of one verdict of a release that was taken back. Each has exactly one."""
-
-    model_config = ConfigDict(frozen=True)
 
     retraction: int = Field(description="number of the retraction: the ledger's sequence number")
     release: Digest = Field(
@@ -222,10 +204,8 @@ class Outcome(BaseModel):
     after: Label | None = Field(description="None where it was withdrawn")
 
 
-class ReleaseVerdict(BaseModel):
+class ReleaseVerdict(BaseModel, frozen=True):
     """What one of two releases said of a shared item; None throughout, but for why, where it could not."""
-
-    model_config = ConfigDict(frozen=True)
 
     release: Digest
     label: Label | None = None
@@ -237,13 +217,11 @@ class ReleaseVerdict(BaseModel):
     error: str | None = Field(None, description="why there is no verdict, in one line")
 
 
-class Comparison(BaseModel):
+class Comparison(BaseModel, frozen=True):
     """One item that the champion (the stable release) and the challenger (the canary) both scored.
 
     Written in the transaction of the item's answer.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="topic-partition-offset of the item")
     source: str
@@ -266,23 +244,19 @@ MAX_COMPARISON_BYTES = 16_384
 MAX_EPOCH = 2**53 - 1
 
 
-class Retraction(BaseModel):
+class Retraction(BaseModel, frozen=True):
     """A release whose verdicts are to be taken back: each is scored anew by the stable release."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int = Field(ge=1, le=MAX_EPOCH, description="sequence number of the ledger's row that began it")
     release: Digest
     since_ms: int = Field(description="none of its verdicts is older; Unix time, milliseconds")
 
 
-class Rollout(BaseModel):
+class Rollout(BaseModel, frozen=True):
     """What every detector worker is to serve, by slot. Deploy alone writes it, from its ledger.
 
     Of two rollouts by one ledger the later has the higher (epoch, sequence).
     """
-
-    model_config = ConfigDict(frozen=True)
 
     ledger: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] = Field(
         description="id of the ledger that says so"

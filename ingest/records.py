@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ingest.trace_context import TraceContext, trace_context
 
@@ -88,10 +88,8 @@ class OutRecord:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-class MediaItem(BaseModel):
+class MediaItem(BaseModel, frozen=True):
     """One item of the media topic, without its bytes: where it came from and what it is."""
-
-    model_config = ConfigDict(frozen=True)
 
     topic: str
     partition: int
@@ -116,10 +114,8 @@ class MediaItem(BaseModel):
         return trace_context(self.traceparent, self.tracestate)
 
 
-class CropPlan(BaseModel):
+class CropPlan(BaseModel, frozen=True):
     """How decoded media is cut for a model. Part of a release, since it swaps with the weights."""
-
-    model_config = ConfigDict(frozen=True)
 
     crop_px: int = Field(128, description="side of a square crop, native pixels")
     patches: int = Field(9, description="most patches of one whole image or frame")
@@ -131,20 +127,16 @@ class CropPlan(BaseModel):
     frames: int = Field(8, description="most frames sampled of a video or an animation")
 
 
-class PicturePlan(BaseModel):
+class PicturePlan(BaseModel, frozen=True, extra="forbid"):
     """How each sampled frame is shown: whole, resized with its aspect ratio not kept."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     width_px: int = Field(gt=0, le=1024)
     height_px: int = Field(gt=0, le=1024)
     interpolation: Interpolation = Field("bilinear", description="how it is resized")
 
 
-class MediaPlan(BaseModel):
+class MediaPlan(BaseModel, frozen=True):
     """Every view of decoded media that a model takes: the crops, and whole pictures by name."""
-
-    model_config = ConfigDict(frozen=True)
 
     crops: CropPlan = CropPlan()
     pictures: dict[str, PicturePlan] = {}
@@ -167,10 +159,8 @@ class Place(NamedTuple):
     top: int
 
 
-class PlacesPlan(BaseModel):
+class PlacesPlan(BaseModel, frozen=True, extra="forbid"):
     """A second look at media whose size and length are known: crops at these places, and nothing else."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     crop_px: int = Field(128, gt=0, le=1024, description="side of a square crop, native pixels")
     places: tuple[Place, ...] = Field(min_length=1, max_length=256)

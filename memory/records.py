@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 Shelf = Literal["unknown", "rehearsal", "held-back", "ignored", "dropped"]
 """unknown: waits for a person. rehearsal: labelled, to train on. held-back: labelled, for calibration
@@ -32,14 +32,12 @@ def is_cluster_id(text: str) -> bool:
     return len(text) == CLUSTER_ID_LENGTH and set(text) <= set(CLUSTER_LETTERS)
 
 
-class Exemplar(BaseModel):
+class Exemplar(BaseModel, frozen=True):
     """One remembered item: where it is from, a person's label, on which shelf it lies.
 
     Its crops (uint8 RGB, (N, crop_px, crop_px, 3)) lie in the content-addressed store under
     crops_digest; its raw forensic features (float32, (F,)) in the row.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="the verdict's id, or import- and the media's SHA-256")
     media_digest: str
@@ -72,10 +70,8 @@ MAX_ALARM_BYTES = 65_536
 """A record of the alarms topic with its key and headers: the source in both, and little else."""
 
 
-class Raised(BaseModel):
+class Raised(BaseModel, frozen=True):
     """What a test found of a source whose items called real have shifted."""
-
-    model_config = ConfigDict(frozen=True)
 
     at: AwareDatetime
     source: str = Field(description="as the item's: of a CloudEvent, a header or a key")
@@ -106,10 +102,8 @@ Statistic = Literal["unknown_score", "energy", "embedding_novelty"]
 reference, as it enters the unknown score."""
 
 
-class Drift(BaseModel):
+class Drift(BaseModel, frozen=True):
     """What a test found of verdicts, of any label, of which one statistic has drifted."""
-
-    model_config = ConfigDict(frozen=True)
 
     at: AwareDatetime
     source: str | None = Field(description="None: of all sources together")

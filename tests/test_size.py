@@ -13,12 +13,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
-    "ingest": (3630, 38),
-    "detector": (5209, 54),
-    "memory": (5417, 60),
-    "updater": (9243, 105),
-    "updater/benchmark": (7580, 87),
-    "deploy": (14413, 157),
+    "ingest": (3624, 38),
+    "detector": (5187, 54),
+    "memory": (5413, 60),
+    "updater": (9218, 105),
+    "updater/benchmark": (7568, 87),
+    "deploy": (14397, 157),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""

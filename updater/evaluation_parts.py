@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from memory.records import Split
 
@@ -25,10 +25,8 @@ class RocPoint(NamedTuple):
     """of the pseudo-forgeries (true positives)"""
 
 
-class Flip(BaseModel):
+class Flip(BaseModel, frozen=True):
     """A held-back item that one of two releases named right."""
-
-    model_config = ConfigDict(frozen=True)
 
     exemplar: str = Field(description="its id")
     family: str = Field(description="what it is")
@@ -36,10 +34,8 @@ class Flip(BaseModel):
     after: str = Field(description="the candidate's label")
 
 
-class Flips(BaseModel):
+class Flips(BaseModel, frozen=True):
     """How the names of held-back items changed from the live release, on the classes that both know."""
-
-    model_config = ConfigDict(frozen=True)
 
     items: int = Field(description="held-back items of those classes")
     lost: tuple[Flip, ...] = Field(
@@ -48,19 +44,15 @@ class Flips(BaseModel):
     won: int = Field(description="items that the candidate names right, and the live release did not")
 
 
-class MadeOf(BaseModel):
+class MadeOf(BaseModel, frozen=True):
     """How many items a release was made of, as its training snapshot has them one by one."""
-
-    model_config = ConfigDict(frozen=True)
 
     labels: Mapping[int, Mapping[str, int]] = Field(description="by the label's number, by split")
     sources: Mapping[str, Mapping[str, int]] = Field(description="by source, by split")
 
 
-class SnapshotRow(BaseModel):
+class SnapshotRow(BaseModel, frozen=True):
     """One exemplar that a release was trained, calibrated or, in the split test, only measured on."""
-
-    model_config = ConfigDict(frozen=True)
 
     exemplar: str = Field(description="its id")
     media_digest: str = Field(description="SHA-256 of its media's bytes, hexadecimal")

@@ -3,19 +3,17 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, Field, computed_field
 
 GateState = Literal["holds", "not shown to hold", "broken"]
 """holds: the whole interval lies within the bound. broken: the whole interval lies beyond it."""
 
 
-class Gate(BaseModel):
+class Gate(BaseModel, frozen=True):
     """One condition on a candidate. One that does not hold is a finding, which an approver accepts or not.
 
     It holds where its whole interval lies within the bound; without an interval nothing is shown.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     value: float | None = Field(description="None where it could not be measured")
@@ -69,10 +67,8 @@ class Gate(BaseModel):
         return f"{value} [{self.low:{number}} to {self.high:{number}}] of {self.groups} groups"
 
 
-class Forgotten(BaseModel):
+class Forgotten(BaseModel, frozen=True):
     """By how much the share named of the live release's families fell, as a fraction; negative: it rose."""
-
-    model_config = ConfigDict(frozen=True)
 
     low: float = Field(description="it fell at least so far, by 95 % confidence; -1..1")
     high: float = Field(description="it fell at most so far, by 95 % confidence; -1..1")
@@ -80,10 +76,8 @@ class Forgotten(BaseModel):
     by_family: dict[str, float] = Field(description="by how much each fell")
 
 
-class Behind(BaseModel):
+class Behind(BaseModel, frozen=True):
     """The held-back items behind a gate's value: those that it counts against the candidate."""
-
-    model_config = ConfigDict(frozen=True)
 
     items: tuple[str, ...] = Field(description="some of them by id, the worst first")
     sources: dict[str, int] = Field(description="how many there are of each source, the most first")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from detector.release.manifest import SourceThresholds
 from updater.evaluation_parts import Flips, MadeOf, RocPoint
@@ -21,13 +21,11 @@ Trigger = Literal["scheduled", "count", "alarm", "drift", "manual"]
 of a source that shifted. drift: verdicts drifted. manual: a person asked."""
 
 
-class Shares(BaseModel):
+class Shares(BaseModel, frozen=True):
     """How the items of one class fared, in 0..1; real + fake + unknown = 1.
 
     Every group weighs the same: the pieces of one photograph are one witness, not many.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     items: int
     real: float
@@ -37,10 +35,8 @@ class Shares(BaseModel):
     groups: int | None = Field(None, description="of the items; None of an older evaluation")
 
 
-class Caught(BaseModel):
+class Caught(BaseModel, frozen=True):
     """How the items of a family fared that was left out of training and calibration."""
-
-    model_config = ConfigDict(frozen=True)
 
     items: int
     share: float = Field(description="of them, groups weighing the same, called fake or unknown; 0..1")
@@ -50,13 +46,11 @@ class Caught(BaseModel):
     )
 
 
-class Power(BaseModel):
+class Power(BaseModel, frozen=True):
     """How much of a family that it has never seen a model would not call real, at thresholds like its own.
 
     Each known family was left out once. Fractions in 0..1.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     share: float = Field(description="mean over the families")
     low: float = Field(description="lower end of the 95 % interval, families and groups drawn anew")
@@ -64,13 +58,11 @@ class Power(BaseModel):
     families: dict[str, Caught]
 
 
-class Lost(BaseModel):
+class Lost(BaseModel, frozen=True):
     """By how much the accuracy under distortions fell from the live release to the candidate, as a fraction.
 
     Negative: it rose. Of the very same items, on the classes that both know.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     share: float
     low: float = Field(description="it fell at least so far, by 95 % confidence; -1..1")
@@ -80,14 +72,12 @@ class Lost(BaseModel):
     items: tuple[str, ...] = Field((), description="some of those that lost most, by id, the worst first")
 
 
-class Robustness(BaseModel):
+class Robustness(BaseModel, frozen=True):
     """How some held-back items fared under distortions, a few crops of each.
 
     Every share is of a class, its groups weighing the same, and says how many were called what they are:
     reals real, forgeries fake or unknown; 0..1.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     items: dict[str, int] = Field(description="how many of each class")
     undistorted: dict[str, float] = Field(description="shares by class of the very items, undistorted")
@@ -95,13 +85,11 @@ class Robustness(BaseModel):
     lost: Lost | None = Field(None, description="of a candidate, against the live release")
 
 
-class FoundStretches(BaseModel):
+class FoundStretches(BaseModel, frozen=True):
     """How what says when a video is forged fared, on held-back clips.
 
     Forged ones have pseudo-forgeries in one to three stretches; shares are in 0..1.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     reals: int = Field(description="real clips")
     reals_told: float = Field(description="share of them with a detected segment")
@@ -125,10 +113,8 @@ class ScannerFound(FoundStretches):
     )
 
 
-class Performance(BaseModel):
+class Performance(BaseModel, frozen=True):
     """What one model made of the held-back items, and its power."""
-
-    model_config = ConfigDict(frozen=True)
 
     classes: dict[str, Shares]
     power: Power | None = Field(
@@ -156,19 +142,15 @@ class Performance(BaseModel):
     )
 
 
-class RealsMarked(BaseModel):
+class RealsMarked(BaseModel, frozen=True):
     """How often the release's maps mark a real picture, as it was measured when its localizer was made."""
-
-    model_config = ConfigDict(frozen=True)
 
     share: float = Field(description="of the reals, those with more than 2 % of their cells marked")
     reals: int = Field(description="how many there were; nothing was fitted on them")
 
 
-class Evaluation(BaseModel):
+class Evaluation(BaseModel, frozen=True):
     """What evaluation.json holds. Shares and AUROCs are fractions in 0..1."""
-
-    model_config = ConfigDict(frozen=True)
 
     update: int
     parent: str | None = Field(description="digest of the live release that `before` is about")
@@ -221,10 +203,8 @@ class Evaluation(BaseModel):
     )
 
 
-class Outlook(BaseModel):
+class Outlook(BaseModel, frozen=True):
     """What an update of today's labels will rest on, and what it will not know."""
-
-    model_config = ConfigDict(frozen=True)
 
     real_groups: Mapping[str, Mapping[str, int]] = Field(description="groups of reals by source and split")
     items: Mapping[str, Mapping[str, int]] = Field(description="labelled items of each class, by split")
@@ -234,10 +214,8 @@ class Outlook(BaseModel):
     told: tuple[str, ...] = Field(description="families that it will and will not know, a sentence each")
 
 
-class Candidate(BaseModel):
+class Candidate(BaseModel, frozen=True):
     """A trained artifact with its evaluation. An approval binds both digests."""
-
-    model_config = ConfigDict(frozen=True)
 
     digest: str = Field(description="the artifact's digest: SHA-256 of its manifest's bytes")
     evaluation_digest: str = Field(description="SHA-256 of evaluation.json's bytes")
@@ -252,10 +230,8 @@ class Candidate(BaseModel):
         return tuple(gate for gate in self.gates if not gate.holds)
 
 
-class UpdateRun(BaseModel):
+class UpdateRun(BaseModel, frozen=True):
     """One update, from its slot coming due to its end. Written to one SQL row as it goes."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: int
     slot: str = Field(description="the occasion; no two runs share a slot")

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 _TIMEOUT_S = 5.0
 _OURS = "Forgewatch"
@@ -16,10 +16,8 @@ class PrometheusError(Exception):
     """Prometheus cannot be asked, or answers what it should not; the text says why in one line."""
 
 
-class Alert(BaseModel):
+class Alert(BaseModel, frozen=True):
     """An alert that fires: its name, how bad it is, what it says in figures, and where its runbook is."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     severity: str

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from deploy.release_records import LedgerEntry, Release
 from detector.records import Neighbour, Verdict
@@ -10,10 +10,8 @@ from memory.records import Exemplar, LabelEntry
 from updater.evaluation_parts import Measure, SnapshotRow
 
 
-class VerdictRef(BaseModel):
+class VerdictRef(BaseModel, frozen=True):
     """One verdict in short."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     at: AwareDatetime
@@ -79,10 +77,8 @@ class ReleaseFigures(BaseModel):
     )
 
 
-class Learner(BaseModel):
+class Learner(BaseModel, frozen=True):
     """A release that was made of something, or goes back to one that was."""
-
-    model_config = ConfigDict(frozen=True)
 
     release: Release
     items: Mapping[str, int] = Field(description="exemplars of it in its own snapshot, by split; empty: none")

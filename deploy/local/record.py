@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 
 from deploy.environment import TOKEN
@@ -121,13 +121,11 @@ HOME = Path(".forgewatch")
 """Where a stack lies, from the folder that its commands are given in."""
 
 
-class StackRecord(BaseModel):
+class StackRecord(BaseModel, frozen=True):
     """A stack's supervisord: its id and start time (seconds since the epoch) together name it for ever.
 
     Every process of the stack belongs to its session, so that this also finds those that outlived it.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     format: Literal[2] = 2
     pid: int

@@ -23,7 +23,7 @@ from xml.parsers.expat import ExpatError
 from xmlrpc import client as xmlrpc
 
 import psutil
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from deploy.local.processes import (
     Daemon,
@@ -66,14 +66,12 @@ _STATES: dict[str, State] = {
 }
 
 
-class ProcessStatus(BaseModel):
+class ProcessStatus(BaseModel, frozen=True):
     """One process of a stack: its state, and how often it was restarted since the stack came up.
 
     pid is 0 while it does not run. last_end and why tell of the last time that it ended by itself: when,
     and by which exit status or signal.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     state: State

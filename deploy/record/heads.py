@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import structlog
 from prometheus_client import Gauge
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
 from deploy.record.chain import Act, Head
 from deploy.record.record import Record, RecordError
@@ -37,10 +37,8 @@ HEADS = "record"
 _ACTS_PER_KEY = 100
 
 
-class PublishedHead(BaseModel):
+class PublishedHead(BaseModel, frozen=True):
     """What the topic holds."""
-
-    model_config = ConfigDict(frozen=True)
 
     database: str = Field(description="the id of deploy's database")
     size: int = Field(ge=1, description="how many acts the record had")

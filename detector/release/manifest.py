@@ -8,7 +8,7 @@ import json
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from detector.records import Label
 from detector.release.contract import Contract
@@ -47,10 +47,8 @@ _Positive = Annotated[float, Field(gt=0)]
 Deviations = tuple[_Positive, _Positive, _Positive]
 
 
-class Architecture(BaseModel):
+class Architecture(BaseModel, frozen=True):
     """Everything that a network's shape follows from, its classes aside. It is in the manifest."""
-
-    model_config = ConfigDict(frozen=True)
 
     backbone: str = Field("none", description='a timm model\'s name, or "none" for forensic features alone')
     crop_px: int = Field(128, description="side of a crop in pixels")
@@ -92,37 +90,31 @@ class Architecture(BaseModel):
         return self
 
 
-class Term(BaseModel):
+class Term(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """How one score enters the unknown score: weight * clip((score - median) / scale).
 
     median and scale are of the score over calibration items, each class weighing the same; scale is the
     84 % quantile minus the median, one standard deviation of a normal score.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     median: float
     scale: float = Field(gt=0)
     weight: float = Field(ge=0)
 
 
-class SourceThresholds(BaseModel):
+class SourceThresholds(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The thresholds of one source's items, set on that source's own reals."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     groups: int = Field(gt=0, description="of held-back reals that they were set on")
     unknown_threshold: float = Field(description="unknown above this unknown score")
     fake_threshold: float = Field(ge=0, le=1, description="fake above this fake probability")
 
 
-class FirstSight(BaseModel):
+class FirstSight(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The threshold of sources of which the release knows no reals: their items are judged by fakeness.
 
     How far an item lies from all that is known says that its source is new, and hardly that it is forged.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     fake_threshold: float = Field(
         ge=0, le=1, description="not real above this fake probability; set on sources that were left out"
@@ -130,14 +122,12 @@ class FirstSight(BaseModel):
     sources: tuple[str, ...] = Field(description="whose reals are known: these are judged by the other ones")
 
 
-class GateParameters(BaseModel):
+class GateParameters(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """Everything between a network's outputs and a label.
 
     The unknown score is the sum over the terms, each of them a score by its name in
     `detector/model/scores.py`; higher means less familiar.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     terms: dict[str, Term]
     clip: float = Field(gt=0, description="a standardised score is cut at this many scales, both sides")
@@ -232,19 +222,15 @@ class DamagedArtifactError(ArtifactError):
     """A file is missing, or its bytes are not those of the manifest."""
 
 
-class ReferenceEntry(BaseModel):
+class ReferenceEntry(BaseModel, frozen=True):
     """Who a row of reference.safetensors is."""
-
-    model_config = ConfigDict(frozen=True)
 
     exemplar: str
     family: str
 
 
-class Manifest(BaseModel):
+class Manifest(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """All that belongs to a model, so that it swaps and rolls back with the weights."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: Literal[7] = 7
     classes: tuple[str, ...] = Field(min_length=2, description="by logit; the first is real")

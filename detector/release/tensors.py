@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -128,10 +128,8 @@ Run = Callable[[Sequence[str], Mapping[str, NDArray[Any]]], list[NDArray[Any]]]
 """One run of an ONNX file: the names of the outputs that are wanted, and its inputs → those outputs."""
 
 
-class TensorSpec(BaseModel):
+class TensorSpec(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """One array by name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     dtype: Literal["uint8", "float32", "int64"]
@@ -141,10 +139,8 @@ class TensorSpec(BaseModel):
         return f"{self.dtype} ({', '.join(map(str, self.shape))})"
 
 
-class GraphContract(BaseModel):
+class GraphContract(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The declaration of one graph of a release; each kind has its `inputs`, `outputs` and `answered`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     if TYPE_CHECKING:  # pydantic takes no field in the place of a property
 

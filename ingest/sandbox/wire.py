@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ingest.picture_hash import PICTURE_BYTES
 from ingest.records import Decoded, MediaKind, MediaPlan, PlacesPlan, Plan, Region
@@ -93,10 +93,8 @@ class _Greeting(BaseModel):
     refusal: str | None
 
 
-class _Answer(BaseModel):
+class _Answer(BaseModel, ser_json_bytes="hex", val_json_bytes="hex"):
     """A child's answer without its pixels; rows is the count of crops."""
-
-    model_config = ConfigDict(ser_json_bytes="hex", val_json_bytes="hex")
 
     kind: MediaKind
     format: str

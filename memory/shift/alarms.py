@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
 
 from memory import acts
@@ -28,10 +28,8 @@ MOST_ALARMS = 1000
 """Rows of alarms of a kind, some 20 kB each: a producer that shifts for ever raises them for ever."""
 
 
-class Seen(BaseModel):
+class Seen(BaseModel, frozen=True):
     """An item called real: where its media is, and how its score ranked among its source's own."""
-
-    model_config = ConfigDict(frozen=True)
 
     topic: str
     partition: int

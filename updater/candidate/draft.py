@@ -9,7 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -32,10 +32,8 @@ R = TypeVar("R", bound=BaseModel | None)
 C = TypeVar("C", bound=CropGraph)
 
 
-class Calibrated(BaseModel):
+class Calibrated(BaseModel, frozen=True):
     """The result of calibration; the reference set's arrays lie in the artifact."""
-
-    model_config = ConfigDict(frozen=True)
 
     gate: GateParameters
     reference: tuple[ReferenceEntry, ...]
@@ -43,19 +41,15 @@ class Calibrated(BaseModel):
     experts: tuple[CarriedExpert, ...] = ()
 
 
-class Exported(BaseModel):
+class Exported(BaseModel, frozen=True):
     """The result of the export; differences as of `detector.model.export.prove_equal`."""
-
-    model_config = ConfigDict(frozen=True)
 
     contract: Contract
     differences: dict[str, float]
 
 
-class Scanned(BaseModel):
+class Scanned(BaseModel, frozen=True):
     """The scanner, and its figures from training."""
-
-    model_config = ConfigDict(frozen=True)
 
     contract: ScanContract
     found: ScannerFound | None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from detector.release.artifact import sha256_of
 from detector.release.experts import PICTURES, ExpertContract
@@ -25,10 +25,8 @@ FOLDER = "experts"
 _MODEL, _ABOUT = "expert.onnx", "expert.json"
 
 
-class SourceWorth(BaseModel):
+class SourceWorth(BaseModel, frozen=True):
     """How well an expert tells a source's held-back forgeries from its reals."""
-
-    model_config = ConfigDict(frozen=True)
 
     source: str
     reals: int
@@ -38,10 +36,8 @@ class SourceWorth(BaseModel):
     high: float | None
 
 
-class ExpertEvaluation(BaseModel):
+class ExpertEvaluation(BaseModel, frozen=True):
     """An expert's figures on a memory when it was added, and its cost."""
-
-    model_config = ConfigDict(frozen=True)
 
     everywhere: SourceWorth = Field(description="all sources together")
     sources: tuple[SourceWorth, ...]
@@ -49,10 +45,8 @@ class ExpertEvaluation(BaseModel):
     detector_seconds: float = Field(description="of the forensic features of the same image")
 
 
-class RegisteredExpert(BaseModel):
+class RegisteredExpert(BaseModel, frozen=True):
     """A row of the registry."""
-
-    model_config = ConfigDict(frozen=True)
 
     contract: ExpertContract
     worth: ExpertEvaluation

@@ -7,20 +7,17 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.results import Number, Result
 
 REJECTION = ("rejection", "rejection_source_known", "rejection_within_source")
 _PARTS = ("figures", "families", "zeros", "table", "by_distortion", "outlier_sets", *REJECTION)
-_EXACT = ConfigDict(frozen=True, extra="forbid")
 
 
-class Value(BaseModel):
+class Value(BaseModel, frozen=True, extra="forbid"):
     """A figure of one seed; None where the data has nothing to measure it by."""
-
-    model_config = _EXACT
 
     value: Number
     n: int | None = None
@@ -33,10 +30,8 @@ class Value(BaseModel):
         return self.value
 
 
-class Figure(BaseModel):
+class Figure(BaseModel, frozen=True, extra="forbid"):
     """A figure over seeds."""
-
-    model_config = _EXACT
 
     mean: float | None
     sd: float | None
@@ -65,19 +60,15 @@ Table = dict[str, dict[str, Values]]
 Figures = dict[str, Figure]
 
 
-class ReportPicture(BaseModel):
+class ReportPicture(BaseModel, frozen=True, extra="forbid"):
     """A picture of the page: an SVG, and its caption in one sentence."""
-
-    model_config = _EXACT
 
     svg: str
     caption: str
 
 
-class Outcome(BaseModel):
+class Outcome(BaseModel, frozen=True, extra="forbid"):
     """The result of a benchmark with one seed: its figures, and further parts where it has them."""
-
-    model_config = _EXACT
 
     figures: Values = {}
     families: dict[str, Values] = {}

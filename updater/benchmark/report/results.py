@@ -16,7 +16,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator
 
 from updater.measures import auroc, weighted_quantile
 
@@ -29,13 +29,8 @@ def _no_nan(value: object) -> object:
 Number = Annotated[float | None, BeforeValidator(_no_nan)]
 
 
-_EXACT = ConfigDict(frozen=True, extra="forbid")
-
-
-class Unseen(BaseModel):
+class Unseen(BaseModel, frozen=True, extra="forbid"):
     """How well media of classes that were never trained on are rejected; higher scores are less familiar."""
-
-    model_config = _EXACT
 
     # AUC of unknown (positive) against known.
     auc: Number = None
@@ -55,13 +50,11 @@ class Unseen(BaseModel):
     control_auc: Number = None
 
 
-class WithinSource(BaseModel):
+class WithinSource(BaseModel, frozen=True, extra="forbid"):
     """How well forgeries of a family never trained on are told from held-back reals of their own source.
 
     The source's reals are trained on. What is new is the forgery alone, and not where it comes from.
     """
-
-    model_config = _EXACT
 
     # AUC of the unseen fakes (positive) against their source's reals.
     auc: Number = None
@@ -71,10 +64,8 @@ class WithinSource(BaseModel):
     own_energy_auc: Number = None
 
 
-class PowerShare(BaseModel):
+class PowerShare(BaseModel, frozen=True, extra="forbid"):
     """Which share of a family's fakes would not be called real, had no release seen the family."""
-
-    model_config = _EXACT
 
     # Mean over the families left out, at the deployed thresholds.
     share: Number = None
@@ -83,10 +74,8 @@ class PowerShare(BaseModel):
     high: Number = None
 
 
-class Figures(BaseModel):
+class Figures(BaseModel, frozen=True, extra="forbid"):
     """The figures of one run, or of one step of it; AA, AF, AA-M, mAP and the closed set in points."""
-
-    model_config = _EXACT
 
     # Average accuracy, and that of joint training on all tasks at once.
     aa: Number = None
@@ -144,10 +133,8 @@ class Figures(BaseModel):
         return figures
 
 
-class Result(BaseModel):
+class Result(BaseModel, frozen=True, extra="forbid"):
     """The figures after one task was learnt."""
-
-    model_config = _EXACT
 
     task: str
     figures: Figures

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
@@ -31,10 +31,8 @@ class ResultsError(DataError):
     """Fatal: a run's folder cannot be read, or holds another run. One line: which, and the remedy."""
 
 
-class Run(BaseModel):
+class Run(BaseModel, frozen=True, extra="forbid"):
     """One run with one seed: its options and its outcome."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[2] = 2
     benchmark: str
