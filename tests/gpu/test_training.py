@@ -6,19 +6,41 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import faiss
 import numpy as np
+import onnxruntime
 import pytest
 import torch
+from handler_calls import Context
 from safetensors.torch import load_file
+from torch.nn import functional as F
 
 from detector.features.texture import CropFeatures
+from detector.handler import Handler
 from detector.release.manifest import Architecture
+from detector.release.tensors import REQUEST_TYPE, beyond_tolerance, decode, differences, encode
+from detector.serving.session import open_session
 from memory.index.ivf_index import IvfIndex
+from updater.benchmark.forgerynet import training
+from updater.benchmark.forgerynet.training import (
+    PAPER,
+    Example,
+    Examples,
+    TrainingJob,
+    cross_entropy,
+    draw_batches,
+    train,
+)
+from updater.benchmark.networks.maps import make_map_network
+from updater.benchmark.networks.videos import make_video_network
 from updater.data.training_data import LabelledCrops
 from updater.training import loop, two_stages
 from updater.training.crop_rows import backbone_rows, by_rows
@@ -186,3 +208,94 @@ def test_the_memory_s_index_lies_on_the_gpu_and_finds_what_the_flat_index_finds(
     file = io.BytesIO()
     index.write(file)
     assert file.tell() > 30_000 * 662 * 2
+
+
+# What only a GPU shows of serving: `make gpu-check` says of each line that it passed, failed or why not.
+def test_torchserve_s_handler_scores_on_the_gpu_as_on_the_cpu(gpu, untrained_artifact):
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip(
+            f"onnxruntime {onnxruntime.__version__} has no CUDA provider: onnxruntime-gpu would bring it"
+        )
+    side = untrained_artifact.manifest.contract.crop_plan.crop_px
+    crops = np.random.default_rng(0).integers(0, 256, (40, side, side, 3), dtype=np.uint8)
+    request = {"crops": crops, "pooling": np.kron(np.eye(8), np.full(5, 0.2)).astype(np.float32)}
+    handler, context = Handler(), Context(untrained_artifact.folder, REQUEST_TYPE, gpu=0)
+    handler.initialize(context)
+    assert handler._session._session.get_providers()[0] == "CUDAExecutionProvider"
+    (answer,) = handler.handle([{"body": encode(request)}], context)
+    here = open_session(untrained_artifact, threads=1).score(request)
+    assert beyond_tolerance(differences(decode(answer), here)) == []
+
+
+# What only a GPU shows of ForgeryNet's tasks: an epoch by AMP, and whether training waits for its data.
+def clips() -> TrainingJob:
+    recipe = replace(PAPER["video"], batch=16, steps=30)
+    shown = np.random.default_rng(0).integers(0, 256, (8, 16, 224, 224, 3), dtype=np.uint8)
+
+    def load(row: int, rng: np.random.Generator) -> Example:
+        return shown[row], np.array(row % 2)
+
+    return TrainingJob(
+        lambda: make_video_network("x3d_m", 2, 224, 16),
+        Examples(load, np.full(8, 1 / 8), "noise"),
+        recipe,
+        cross_entropy,
+    )
+
+
+def pictures() -> TrainingJob:
+    recipe = replace(PAPER["image"], px=256, batch=16, steps=30)
+    rng = np.random.default_rng(0)
+    shown = rng.integers(0, 256, (16, 256, 256, 3), dtype=np.uint8)
+    truth = (rng.random((16, 256, 256)) < 0.2).astype(np.float32)
+
+    def load(row: int, rng: np.random.Generator) -> Example:
+        return shown[row], truth[row]
+
+    def loss(said: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+        return F.binary_cross_entropy_with_logits(said[:, 2:], true.flatten(1))
+
+    return TrainingJob(
+        lambda: make_map_network("unet:legacy_xception", 256),
+        Examples(load, np.full(16, 1 / 16), "noise"),
+        recipe,
+        loss,
+    )
+
+
+@pytest.mark.parametrize("made", [clips, pictures], ids=["x3d_m", "unet:legacy_xception"])
+def test_amp_trains_the_network_of_a_task(gpu, made):
+    what = made()
+    network = train(what, seed=0, device=gpu, checkpoint=None)
+    assert all(torch.isfinite(value).all() for value in network.state_dict().values())
+
+
+def seconds_of(what: TrainingJob, device: torch.device) -> float:
+    """Train for 30 steps, and return the time of all but the first six, whose batches were loaded ahead."""
+    read: list[float] = []
+
+    def step(done: int, total: int) -> None:
+        if done in (6, total):
+            torch.cuda.synchronize(device)
+            read.append(time.perf_counter())
+
+    train(what, seed=0, device=device, checkpoint=None, progress=step)
+    return read[-1] - read[0]
+
+
+def on_one_batch(source: Examples, batch: int, steps: range, seed: int) -> Generator[Any, None, None]:
+    """Yield the first batch again and again, so that nothing is loaded."""
+    with closing(draw_batches(source, batch, range(1), seed)) as batches:
+        ready = next(batches)
+    yield from repeat(ready, len(steps))
+
+
+@pytest.mark.parametrize("made", [clips, pictures], ids=["x3d_m", "unet:legacy_xception"])
+def test_training_for_a_task_does_not_wait_for_its_data(gpu, made, monkeypatch):
+    what, own, fixed = made(), [], []
+    for _ in range(3):  # in turns, since a machine's speed drifts
+        own.append(seconds_of(what, gpu))
+        with monkeypatch.context() as patch:
+            patch.setattr(training, "draw_batches", on_one_batch)
+            fixed.append(seconds_of(what, gpu))
+    assert median(fixed) / median(own) >= 0.9

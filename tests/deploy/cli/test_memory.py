@@ -1,15 +1,24 @@
-"""The commands about what the memory holds, against a real server in this process."""
+"""The commands about what the memory and the record hold, and Label Studio's, against a real server."""
 
+import json
 import re
+import sqlite3
+import time
 from contextlib import closing
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 from PIL import Image
+from verdicts import make_item, make_verdict
 
 from deploy.cli.main import main
+from deploy.record.chain import Act, Head, link
+from deploy.record.heads import of_now
+from deploy.releases.ledger import Move
+from ingest.records import InRecord
 from memory.clusters.clustering import renew
+from memory.estimate.sums import note_estimates
 from memory.records import LabelledCount
 from memory.settings import MemorySettings
 from memory.store import Store
@@ -95,3 +104,126 @@ def test_a_clusters_sheet_is_written_as_png(answered, tmp_path):
     answered.ok("sheet", cluster["id"], "-o", "sheet.png")
     with Image.open("sheet.png") as sheet:
         assert sheet.format == "PNG"
+
+
+# `forgewatch memory`, against a real server whose memory has nothing of a source yet.
+def test_a_source_is_blocked_before_it_comes_listed_and_let_in_again(answered, services):
+    assert "nothing of it is held" in answered.ok("memory", "purge", "--source", "calm")
+    assert "--yes is needed" in answered.fails("memory", "purge", "--source", "cam", "--block", code=2)
+    said = answered.ok("memory", "purge", "--source", "cam", "--block", "--yes", "--as", "ada")
+    assert "0 items of 'cam' were purged, and it is blocked" in said
+    assert answered.json("memory", "blocked")[0]["actor"] == "ada"
+    answered.ok("memory", "unblock", "--source", "cam")
+    assert answered.json("memory", "blocked") == []
+    assert "is not blocked" in answered.fails("memory", "unblock", "--source", "cam")
+
+
+def test_drawn_items_are_listed_labelled_and_called_otherwise_and_told_in_one_line(answered, services):
+    verdict = make_verdict(make_item(3), label="real", fake_probability=0.1)
+    record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())
+    with services.memory.write_unversioned() as connection:
+        note_estimates(connection, [(record, verdict)], 10_000)
+    assert [item["id"] for item in answered.json("audit")] == ["media-0-3"]
+    assert "said real (90% sure)" in answered.ok("audit", "media-0-3", "blended")
+    assert answered.json("audit") == []
+    assert "already" in answered.fails("audit", "media-0-3", "blended")
+    assert "you say real instead of blended" in answered.ok("audit", "media-0-3", "real")
+    assert "name its class" in answered.fails("audit", "media-0-3", code=2)
+
+
+def test_accuracy_needs_a_live_release(answered):
+    assert "no release is live" in answered.fails("accuracy")
+
+
+def test_accuracy_without_an_audit_is_not_known_and_the_power_stands_beside(answered, services, proposed):
+    artifact = proposed()
+    verdict = make_verdict(make_item(3), label="real", fake_probability=0.1, release=artifact.digest)
+    record = InRecord("verdicts", 0, 3, time.time_ns() // 10**6, None, b"", ())
+    with services.memory.write_unversioned() as connection:
+        note_estimates(connection, [(record, verdict)], 0)
+    told = answered.ok("accuracy", "--release", artifact.digest[:12])
+    assert "not known: label 20 drawn items" in told
+    assert "90.0%" not in told
+    assert "predicted real" in told
+    assert "never seen" in told or "unseen families" in told
+    found = answered.json("accuracy", "--release", artifact.digest[:12])
+    assert found["accuracy"]["classes"]["real"]["items"] == 1
+
+
+# `forgewatch label-studio`, against a real server: tasks out, annotations back, and files that are none.
+def test_without_anything_that_waits_there_is_a_configuration_and_no_task(answered, services, tmp_path):
+    said = answered.ok("label-studio", "export", str(tmp_path / "ls"))
+    assert "0 tasks of 0 items" in said
+    assert "<Choices" in (tmp_path / "ls" / "config.xml").read_text()
+    assert json.loads((tmp_path / "ls" / "tasks.json").read_text()) == []
+    assert services.record.entries(1)[0].action == "export"
+    assert "no cluster cx" in answered.fails("label-studio", "export", str(tmp_path), "--cluster", "cx")
+
+
+def test_what_comes_back_of_nothing_known_is_left_out_with_its_reason(answered, services, tmp_path):
+    (file := tmp_path / "export.json").write_text("<View/>")
+    assert "no JSON export of Label Studio" in answered.fails("label-studio", "import", str(file))
+    result = [{"from_name": "class", "value": {"choices": ["gan"]}}]
+    data = {"exemplar": "media-0-1", "project": services.ledger.id}
+    other = data | {"project": "other"}
+    annotations = [{"completed_by": 1, "result": result}]
+    file.write_text(
+        json.dumps([{"id": n, "data": d, "annotations": annotations} for n, d in ((1, data), (2, other))])
+    )
+    done = answered.json("label-studio", "import", str(file))
+    assert (done["labelled"], done["left_out"]) == (
+        0,
+        ["task 2: it is of another project", "media-0-1: there is no such exemplar"],
+    )
+
+
+# `forgewatch record`, against a real server: its list, its proof, and what became of the record's rows.
+def test_acts_are_listed_and_the_chain_is_proven_though_no_broker_has_its_heads(answered, services):
+    for number in range(3):
+        services.record.append(Act("ada", "label", f"label {number}"))
+    services.record.append(Act("bo", "undo", "label 1"))
+    assert "bo" in answered.ok("record", "list")
+    assert [
+        entry["subject"] for entry in answered.json("record", "list", "--actor", "ada", "--limit", "2")
+    ] == ["label 2", "label 1"]
+    complaint = answered.fails("record", "verify")
+    assert "4 acts follow from each other" in complaint
+    assert "no broker answers" in complaint
+
+
+def test_the_first_act_that_was_changed_is_named(answered, services, tmp_path, without_triggers):
+    for number in range(5):
+        services.record.append(Act("ada", "label", f"label {number}"))
+    (path,) = tmp_path.rglob("ledger.sqlite")
+    # Who owns the database can drop what forbids it; the chain shows it all the same.
+    with without_triggers(f"sqlite:///{path}") as database:
+        database.execute("UPDATE deploy_record SET actor = 'eve' WHERE sequence = 3")
+    assert "row 3 of the record was changed" in answered.fails("record", "verify")
+
+
+def test_a_difference_is_accepted_by_the_name_that_the_proof_gave_it(answered, services, monkeypatch):
+    services.record.append(Act("ada", "label", "label 1"))
+    forged = of_now(services.record, Head(9, "f" * 64))
+    monkeypatch.setattr(services.heads, "read", lambda: [forged])  # no broker runs here
+    assert "`forgewatch record accept 1-" in answered.fails("record", "verify")
+    assert "is not the difference now" in answered.fails("record", "accept", "1-" + "0" * 16, "forged")
+    assert len(answered.json("record", "list")) == 1
+
+
+def test_a_ledger_that_was_computed_anew_differs_from_the_acts_of_its_moves(
+    answered, services, tmp_path, without_triggers
+):
+    """The chain of the ledger alone, which is not published, would show nothing."""
+    services.ledger.append(lambda _: [Move("ada", "raise epoch", "", "", epoch=at) for at in range(1, 9)])
+    assert "8 acts follow from each other" in answered.fails("record", "verify")
+    (path,) = tmp_path.rglob("ledger.sqlite")
+    with without_triggers(f"sqlite:///{path}") as database:
+        database.row_factory = sqlite3.Row
+        database.execute("UPDATE deploy_ledger SET actor = 'eve' WHERE sequence = 3")
+        before = services.ledger.id
+        for row in database.execute("SELECT * FROM deploy_ledger ORDER BY sequence").fetchall():
+            before = link(before, dict(row))
+            database.execute(
+                "UPDATE deploy_ledger SET hash = ? WHERE sequence = ?", (before, row["sequence"])
+            )
+    assert "row 3 of the ledger is not the one that is on record" in answered.fails("record", "verify")

@@ -7,6 +7,7 @@ import av
 import numpy as np
 import pytest
 from published import lay, picture
+from sqlalchemy import insert, literal, select
 
 from deploy.client.importing import import_folder
 from deploy.server.services import Services
@@ -16,7 +17,9 @@ from memory import rows
 from memory.crops import scans
 from memory.crops.scans import decode_frames
 from memory.retention import sweep
+from memory.schema import exemplars
 from updater.distortions.clip_writing import to_h264
+from updater.progress import no_steps
 
 pytestmark = pytest.mark.slow
 
@@ -101,3 +104,39 @@ def test_a_real_clip_that_cannot_be_looked_at_again_is_imported_all_the_same(
     done = import_folder(lay(tmp_path / "data", files), api, silent)
     assert (done.new, done.skipped) == ({"real": 2}, [])
     assert set(frames_kept(services, files).values()) == {None}
+
+
+# An import that calls the same bytes another class says so, file by file, and what to do.
+def test_the_same_bytes_in_two_folders_are_taken_once_and_the_other_is_told(tmp_path, api):
+    done = import_folder(
+        lay(tmp_path / "data", {"gan/a.png": picture(405), "real/b.png": picture(405)}), api, no_steps
+    )
+    assert done.new == {"gan": 1}
+    assert [(s.path, s.reason) for s in done.skipped] == [
+        ("real/b.png", "the same bytes are imported as gan, from gan/a.png: leave one of the two out")
+    ]
+
+
+def test_media_that_a_person_called_otherwise_in_the_stream_is_left_out_with_what_to_do(
+    tmp_path, api, services
+):
+    folder = lay(tmp_path / "data", {"real/first.png": picture(0)})
+    import_folder(folder, api, no_steps)
+    lay(folder, {"real/again.png": picture(500), "gan/again.png": picture(501)})
+    # As if these two had come by the stream, and a person had called them blend and gan.
+    with services.memory.write() as connection:
+        for number, family in ((500, "blend"), (501, "gan")):
+            own = {
+                "id": literal(f"media-0-{number}"),
+                "family": literal(family),
+                "media_digest": literal(hashlib.sha256(picture(number)).hexdigest()),
+            }
+            columns = [column.name for column in exemplars.c]
+            row = select(*(own.get(name, exemplars.c[name]) for name in columns)).limit(1)
+            connection.execute(insert(exemplars).from_select(columns, row))
+    done = import_folder(folder, api, no_steps)
+    (skipped,) = done.skipped
+    assert skipped.path == "real/again.png"
+    assert "the same bytes are in the memory as blend" in skipped.reason
+    assert skipped.reason.endswith("forgewatch label media-0-500 real")
+    assert (done.new, done.already) == ({"gan": 1}, 1)

@@ -6,10 +6,11 @@ Seen with seeds 0 to 4 (AA and AF in points; a family left out with its kinds of
     AF  softmax with rehearsal -6.2 to -2.1, fine-tuning -38.2 to -9.7, 7.6 or more below
     AUC of the gate, of the classifier's energy, and of the gate's control; nothing is asserted of the others
       periodic      0.921-0.953  0.735-0.870  0.48-0.54
-      recompressed  0.784-0.832  0.769-0.871  0.37-0.39  (the energy is above the gate in four seeds)
-"""
+      recompressed  0.784-0.832  0.769-0.871  0.37-0.39  (the energy is above the gate in four seeds)"""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +75,30 @@ def test_a_family_never_trained_on_is_rejected_and_its_reals_are_not(stream, tmp
     assert gate.auc >= least
     assert gate.auc > found["energy"].unseen.auc or family == "recompressed"
     assert 0.3 <= gate.control_auc <= 0.55
+
+
+# What an update takes of memory does not grow with the pictures that it is over.
+_SCRIPT = Path(__file__).with_name("memory_of_size.py")
+_MIB = 2**20
+
+
+@pytest.fixture
+def grown(fork, tmp_path):
+    """By how many bytes the peak of a process grows with sixteen times the images."""
+
+    def grown(*cache):
+        said = tmp_path / "said"
+        assert fork(_SCRIPT, os.environ, str(said), *map(str, cache)).wait(300) == 0
+        return int(said.read_text())
+
+    return grown
+
+
+def test_an_update_over_sixteen_times_the_images_takes_little_more_memory_unless_they_are_held(
+    tmp_path, grown
+):
+    # 7,500 images more: their crops, features and rows are 40 MiB, in memory several times over.
+    # What else the machine does can only add to it.
+    tries = (grown(tmp_path / name) for name in ("crops", "again"))
+    assert any(one < 30 * _MIB for one in tries)
+    assert grown() > 50 * _MIB

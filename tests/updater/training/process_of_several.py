@@ -1,4 +1,4 @@
-"""Run under torchrun by test_processes.py: FOLDER. Trains two steps and writes what this process has."""
+"""Run under torchrun by test_batches.py: FOLDER. Trains two steps and writes what this process has."""
 
 import sys
 from dataclasses import replace
