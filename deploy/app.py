@@ -52,7 +52,7 @@ from deploy.server import (
 from deploy.server.services import Services
 from deploy.server.surroundings import ContextCache, ask
 from deploy.settings import DeploySettings
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from memory.clusters.views import UnknownClusterError
 from memory.crops.crop_store import CropsMissingError, CropsUnavailableError

@@ -16,13 +16,21 @@ from typing import Any
 from kafka import TopicPartition
 
 from detector.records import UNKNOWNS
-from ingest.dead_letters import FACTS, PREFIX
+from ingest.dead_letters import (
+    FACTS,
+    PREFIX,
+    REPLAYS,
+    ReplayError,
+    build_replay,
+    is_cut,
+    origin,
+    replay_count,
+)
 from ingest.kafka.access import kafka_options
-from ingest.kafka.committed import in_records
-from ingest.kafka.compacted import TopicError, open_reader, read_all
 from ingest.kafka.sink import RecordTooLargeError, TransactionalSink
+from ingest.kafka.source import in_records
+from ingest.kafka.topics import TopicError, open_reader, read_all
 from ingest.records import InRecord, OutRecord
-from ingest.replay import REPLAYS, ReplayError, build_replay, is_cut, origin, replay_count
 from ingest.reread import MediaReader
 from ingest.settings import IngestSettings
 

@@ -8,7 +8,7 @@ from kafka import TopicPartition
 from kafka.protocol.consumer import IsolationLevel
 
 from deploy.records import PartitionLag
-from ingest.kafka.compacted import open_reader
+from ingest.kafka.topics import open_reader
 from ingest.metrics import MOST_AGE_S
 
 _PROBE_S = 2.0

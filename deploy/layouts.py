@@ -13,9 +13,9 @@ from deploy.releases.ledger import Ledger, LedgerError
 from deploy.settings import DeploySettings
 from detector.records import COMPARISONS, MAX_COMPARISON_BYTES, RELEASES, RETRACTIONS, UNKNOWNS, VERDICTS
 from detector.unknowns import MAX_MESSAGE_BYTES
+from ingest.dead_letters import REPLAYS
 from ingest.kafka.access import kafka_options
 from ingest.kafka.topics import Topic, ingest_topics
-from ingest.replay import REPLAYS
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 from memory.database import UnknownLayoutError, cause_of, migrate, open_engine, require_openable, show_url
 from memory.records import ALARMS, MAX_ALARM_BYTES

@@ -1,17 +1,23 @@
-"""Opens a record of the media topic: CloudEvents (Kafka binding 1.0.2, both modes) or bare media."""
+"""Opens a record of the media topic: CloudEvents (Kafka binding 1.0.2, both modes) or bare media.
+
+Media may come as a reference, too: a file: URL below one configured folder, nothing else.
+"""
 
 import hashlib
 import json
+import os
 import re
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from cloudevents.core.base import BaseCloudEvent
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event, from_structured_event
 
-from ingest import claim_check
 from ingest.dead_letters import printable
 from ingest.records import InRecord, MediaError, MediaItem, Unreadable
 from ingest.settings import IngestSettings
@@ -41,6 +47,10 @@ _MAX_SOURCE_CHARS = 1000
 # Of so many keys it is known that they came, those that came last: 30 MB at most.
 _MOST_KEYS = 100_000
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO that has no writer would wait for ever.
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class EnvelopeError(MediaError):
@@ -119,10 +129,7 @@ def _media(inline: bytes | None, dataref: object, settings: IngestSettings) -> b
         raise EnvelopeError("null_value", "the record's value is null")
     if not isinstance(dataref, str):
         raise EnvelopeError("bad_event", "the dataref is no text")
-    try:
-        return claim_check.fetch(dataref, settings.claim_check_dir, settings.max_fetched_bytes)
-    except claim_check.ClaimCheckError as refused:
-        raise EnvelopeError(refused.reason, str(refused)) from refused
+    return fetch_claim(dataref, settings.claim_check_dir, settings.max_fetched_bytes)
 
 
 def _event_headers(headers: Headers) -> dict[str, str]:
@@ -161,9 +168,8 @@ def _looks_structured(value: bytes | None) -> bool:
 
 def _read_structured(essence: str, value: bytes | None) -> tuple[BaseCloudEvent, bytes | None]:
     if essence not in (_STRUCTURED, _JSON):
-        raise EnvelopeError(
-            "unsupported_format", f"no CloudEvents in {essence[:64]!r}, only in JSON, one by one"
-        )
+        problem = f"no CloudEvents in {essence[:64]!r}, only in JSON, one by one"
+        raise EnvelopeError("unsupported_format", problem)
     if value is None:
         raise EnvelopeError("null_value", "the record's value is null")
     try:
@@ -240,3 +246,74 @@ def _require_text(attribute: str, text: str, reason: EnvelopeReason) -> None:
         # CloudEvents 1.0.2, type system: a String has neither.
         code = f"U+{ord(match[0]):04X}"
         raise EnvelopeError(reason, f"the {attribute} holds {code}, a control character or a surrogate")
+
+
+def fetch_claim(dataref: str, root: Path | None, max_bytes: int) -> bytes:
+    """Read the file that a dataref names.
+
+    dataref is a file: URL (file:///absolute/path, percent-encoding allowed); root is the folder
+    that the file must lie in after every symbolic link is resolved; None refuses everything. It holds
+    too against one who exchanges files, folders and links below the root meanwhile: the resolved path
+    is walked from the root's descriptor, one part after the other, and no link is followed any more.
+
+    Raises EnvelopeError: dataref_refused, dataref_missing, or too_large (more than max_bytes;
+    the size is looked at before a byte is read, and again while a growing file is read).
+    """
+    top, parts = _path_below(dataref, root)
+    try:
+        descriptor = _open_below(top, parts)
+    except FileNotFoundError as error:
+        raise EnvelopeError("dataref_missing", "the dataref names no file") from error
+    except OSError as error:
+        raise EnvelopeError("dataref_refused", f"the dataref cannot be opened: {error.strerror}") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise EnvelopeError("dataref_refused", "the dataref names something that is no plain file")
+        if status.st_size > max_bytes:
+            raise EnvelopeError("too_large", f"{status.st_size} bytes; the limit is {max_bytes}")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            media = file.read(max_bytes + 1)
+    except OSError as error:
+        raise EnvelopeError("dataref_refused", f"the dataref cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    if len(media) > max_bytes:
+        raise EnvelopeError("too_large", f"grew beyond the limit of {max_bytes} bytes while it was read")
+    return media
+
+
+def _path_below(dataref: str, root: Path | None) -> tuple[Path, tuple[str, ...]]:
+    """The resolved root and the resolved path's parts below it: what the folders say at this moment."""
+    if root is None:
+        raise EnvelopeError("dataref_refused", "claim checks are off: no root folder is set")
+    try:
+        url = urlsplit(dataref)
+        path = Path(os.fsdecode(unquote_to_bytes(url.path)))
+    except ValueError as error:
+        raise EnvelopeError("dataref_refused", "the dataref is no valid URL") from error
+    if url.scheme != "file" or url.netloc not in ("", "localhost") or url.query or url.fragment:
+        raise EnvelopeError("dataref_refused", "only file: URLs of this machine are fetched")
+    if not path.is_absolute():
+        raise EnvelopeError("dataref_refused", "the dataref's path is not absolute")
+    try:
+        resolved, top = path.resolve(), root.resolve()
+    # ValueError: a path with a NUL, or with a surrogate that no file system has.
+    except (OSError, RuntimeError, ValueError) as error:
+        raise EnvelopeError("dataref_refused", "the dataref's path cannot be resolved") from error
+    if not resolved.is_relative_to(top):
+        raise EnvelopeError("dataref_refused", "the dataref lies outside the configured root")
+    return top, resolved.relative_to(top).parts
+
+
+def _open_below(top: Path, parts: tuple[str, ...]) -> int:
+    """Open a file by its parts below a folder, none of them a link; give its descriptor. Raises OSError."""
+    folder = os.open(top, _FOLDER)
+    try:
+        for part in parts[:-1]:
+            below = os.open(part, _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        return os.open(parts[-1] if parts else ".", _FILE, dir_fd=folder)
+    finally:
+        os.close(folder)

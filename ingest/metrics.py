@@ -183,9 +183,7 @@ DECODE_AGAIN_SECONDS = Histogram(
     "Seconds that one item spent in a decoding process to be looked at again.",
     buckets=_DECODE_BUCKETS,
 )
-SANDBOX_RESTARTS = Counter(
-    "forgewatch_ingest_sandbox_restarts", "Decoding processes replaced, by cause.", ["reason"]
-)
+SANDBOX_RESTARTS = Counter("forgewatch_ingest_sandbox_restarts", "Decoding processes replaced.", ["reason"])
 TRANSACTION_SECONDS = Histogram(
     "forgewatch_ingest_transaction_seconds",
     "Seconds from the first record of a transaction to its commit.",
@@ -195,9 +193,7 @@ TRANSACTIONS = Counter("forgewatch_ingest_transactions", "Transactions that were
 TRANSACTIONS_FAILED = Counter(
     "forgewatch_ingest_transactions_failed", "Transactions that failed; each throws its producer away."
 )
-LOST = Counter(
-    "forgewatch_ingest_lost", "Records that the media topic deleted before they were read; 0 is normal."
-)
+LOST = Counter("forgewatch_ingest_lost", "Media records deleted before they were read; 0 is normal.")
 TRUNCATIONS = Counter(
     "forgewatch_ingest_truncations",
     "Logs of any topic that ended before the last offset read: cut, or restored to an earlier time.",

@@ -10,7 +10,7 @@ from kafka.errors import KafkaTimeoutError
 
 from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.access import REQUEST_TIMEOUT_S
-from ingest.kafka.committed import committed_reader, in_records
+from ingest.kafka.source import committed_reader, in_records
 from ingest.records import InRecord
 from ingest.settings import IngestSettings
 

@@ -15,8 +15,8 @@ from prometheus_client import Counter, Gauge
 
 from detector.records import UNKNOWNS
 from ingest.kafka.access import REQUEST_TIMEOUT_S, as_refusal, kafka_options
-from ingest.kafka.committed import FETCH_BYTES, committed_reader, in_records
 from ingest.kafka.positions import fresh_topic_id, seek_past_gap
+from ingest.kafka.source import FETCH_BYTES, committed_reader, in_records
 from ingest.metrics import Lag, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
-    "ingest": (3624, 38),
+    "ingest": (3560, 34),
     "detector": (5187, 54),
     "memory": (5413, 60),
     "updater": (9218, 105),
@@ -22,13 +22,13 @@ PACKAGES = {
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 68_155
+TEST_LINES = 68_150
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
     "README.md": 896,
     "CONTRIBUTING.md": 1030,
-    "SECURITY.md": 881,
+    "SECURITY.md": 880,
     "deploy/README.md": 697,
     "deploy/METRICS.md": 33,
     "deploy/OPERATIONS.md": 1694,
@@ -43,7 +43,7 @@ WORDS = {
     "helm/forgewatch/BACKUP.md": 1295,
     "helm/forgewatch/README.md": 773,
     "helm/images/README.md": 556,
-    "ingest/README.md": 648,
+    "ingest/README.md": 647,
     "memory/OPERATIONS.md": 1311,
     "memory/README.md": 692,
     "memory/RESULTS.md": 1282,

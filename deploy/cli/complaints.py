@@ -11,8 +11,8 @@ from deploy.client.kafka import StreamError
 from deploy.environment import SETTINGS
 from deploy.layouts import DatabaseLayoutError
 from deploy.local.processes import StackError
-from ingest.kafka.compacted import TopicError
 from ingest.kafka.sink import SinkError
+from ingest.kafka.topics import TopicError
 from ingest.process.frame import ROOMS, UNREADABLE, explain
 from memory.store import ExemplarMemoryError
 

@@ -23,8 +23,8 @@ from detector.reading import parse_record
 from detector.records import VERDICTS, Verdict, Withdrawal
 from ingest.durable import write_durably
 from ingest.kafka.access import as_refusal, kafka_options, outage, require_entry
-from ingest.kafka.committed import in_records
 from ingest.kafka.sink import record_bytes
+from ingest.kafka.source import in_records
 from ingest.settings import HEADER_ROOM_BYTES, IngestSettings
 
 EVENT_TYPE = "io.forgewatch.media"

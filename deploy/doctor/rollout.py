@@ -14,7 +14,7 @@ from deploy.settings import DeploySettings
 from detector.records import NO_RELEASE, RELEASES, Rollout
 from detector.release.artifact import MANIFEST, version_of
 from ingest.kafka.access import kafka_options
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 from ingest.settings import IngestSettings
 
 _ONE_WRITER = (

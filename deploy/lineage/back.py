@@ -15,7 +15,7 @@ from detector.reading import parse_record
 from detector.records import VERDICTS, Verdict, Withdrawal
 from detector.release.artifact import version_of
 from ingest.kafka.access import kafka_options
-from ingest.kafka.compacted import TopicError, open_reader
+from ingest.kafka.topics import TopicError, open_reader
 from ingest.settings import IngestSettings
 from memory.schema import exemplars
 from memory.verdict_index import VerdictPlace, find_superseded, find_verdict, release_taken_back

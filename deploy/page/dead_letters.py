@@ -11,7 +11,7 @@ from deploy.dead_letters import read_page
 from deploy.page.visit import show
 from deploy.server.services import Opened
 from deploy.settings import DeploySettings
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 
 router = APIRouter(route_class=GuardedRoute)
 

@@ -22,7 +22,7 @@ from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
 from deploy.record.chain import Act, Head
 from deploy.record.record import Record, RecordError
-from ingest.kafka.compacted import TopicError, read_all, write
+from ingest.kafka.topics import TopicError, read_all, write
 from memory.store import StoreUnavailableError
 
 PUBLISHED = Gauge(

@@ -23,7 +23,7 @@ from deploy.releases import metrics
 from deploy.releases.ledger import Decide, Event, Ledger, LedgerError, Move
 from deploy.releases.standing import replay
 from detector.records import MAX_EPOCH, Rollout
-from ingest.kafka.compacted import TopicError, read_all, write
+from ingest.kafka.topics import TopicError, read_all, write
 
 WINDOW = timedelta(days=1)
 """How long a raise counts as recent."""

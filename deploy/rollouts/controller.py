@@ -32,7 +32,7 @@ from deploy.rollouts.evidence import RolloutEvidence
 from deploy.rollouts.moves import Decision, RolloutFacts, decide
 from deploy.rollouts.reader import InvalidComparisonError, TopicReader, parse_comparison
 from detector.records import COMPARISONS
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 from ingest.settings import IngestSettings
 from memory.store import StoreUnavailableError
 

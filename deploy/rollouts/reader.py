@@ -17,8 +17,8 @@ from deploy.rollout_records import Trial
 from deploy.rollouts.tallies import MOST_SOURCES
 from detector.records import MAX_COMPARISON_BYTES, SIGNATURE, Comparison, ReleaseVerdict, in_share, sign
 from ingest.kafka.access import REQUEST_TIMEOUT_S
-from ingest.kafka.committed import committed_reader
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.source import committed_reader
+from ingest.kafka.topics import TopicError
 from ingest.metrics import reaches
 from ingest.settings import IngestSettings
 from memory import schema as memory_schema

@@ -27,7 +27,7 @@ from deploy.rollouts.moves import ROLLOUT
 from deploy.rollouts.reader import InvalidComparisonError, TopicReader, require_signed
 from detector.reading import CLOCKS_APART_MS
 from detector.records import RETRACTIONS, Outcome, Retraction
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 from ingest.settings import IngestSettings
 
 INTERVAL_S = 5.0

@@ -12,7 +12,7 @@ from deploy.record.chain import BrokenChainError
 from deploy.record.heads import compare, newest_of
 from deploy.records import AcceptRequest, RecordEntry, RecordHead
 from deploy.server.services import Opened
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 
 router = APIRouter(route_class=GuardedRoute)
 

@@ -16,7 +16,7 @@ from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from detector.records import UNKNOWNS
 from ingest.kafka.access import kafka_options
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 from memory.store import StoreUnavailableError, load_offsets
 from memory.verdict_index import count_over_time
 

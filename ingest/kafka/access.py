@@ -173,18 +173,14 @@ def auth_problem(options: Mapping[str, Any], timeout_s: float) -> str | None:
     return None
 
 
-def as_refusal(
-    error: AuthorizationError, options: Mapping[str, Any], name: str | None = None
-) -> BrokerRefusedError:
+def as_refusal(error: AuthorizationError, options: Mapping[str, Any], name: str = "") -> BrokerRefusedError:
     """The same error in one line: principal, missing right, resource and broker.
 
     name is that of the topic, group or transactional id; without it, the one that the error carries.
     """
-    kind, rights = next(
-        (needed for type_, needed in _NEEDED.items() if isinstance(error, type_)), (None, None)
-    )
+    kind, rights = next((needed for type_, needed in _NEEDED.items() if isinstance(error, type_)), ("", ""))
     who, where = _user(options), ",".join(options["bootstrap_servers"])
-    if kind is None:
+    if not kind:
         return BrokerRefusedError(f"{where}: {who} lacks a right: {error}; grant it (README, Broker)")
     about = error.args[0] if error.args else ()
     names = name or ", ".join(sorted({about} if isinstance(about, str) else set(map(str, about))))

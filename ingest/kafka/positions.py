@@ -79,9 +79,8 @@ class SameTopic:
             topic_id = self._consumer._cluster.topic_id(self._topic)
             if topic_id is not None:  # else it is gone, or the broker gives no ids
                 if self.topic_id not in (None, str(topic_id)):
-                    raise TopicRenewedError(
-                        f"the topic {self._topic} was made anew; a new start reads all of it"
-                    )
+                    problem = f"the topic {self._topic} was made anew; a new start reads all of it"
+                    raise TopicRenewedError(problem)
                 self.topic_id = str(topic_id)
             self._asked_at = max(self._asked_at, asked_at)
 

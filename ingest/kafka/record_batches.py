@@ -245,15 +245,13 @@ def _parse_or_stand_still(self: Any, completed: Any) -> Any:
         return None
 
 
-def _note(
-    partition: TopicPartition, offset: int, error: Exception, event: str = "corrupt batch left out"
-) -> None:
+def _note(at: TopicPartition, offset: int, error: Exception, event: str = "corrupt batch left out") -> None:
     # The same batch is met again where the way over it takes several steps, or a consumer goes back.
-    if _noted.get(partition) == offset:
+    if _noted.get(at) == offset:
         return
-    _noted[partition] = offset
+    _noted[at] = offset
     metrics.CORRUPT_BATCHES.inc()
-    log.error(event, topic=partition.topic, partition=partition.partition, offset=offset, error=str(error))
+    log.error(event, topic=at.topic, partition=at.partition, offset=offset, error=str(error))
 
 
 def _mend(buffer: bytearray, position: int) -> None:

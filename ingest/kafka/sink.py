@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NoReturn, Self, TypeVar
 
 import structlog
@@ -23,6 +24,7 @@ from kafka.serializer import Serializer
 
 from ingest import metrics
 from ingest.kafka.access import REQUEST_TIMEOUT_S, as_refusal, kafka_options
+from ingest.metrics import Place
 from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 
@@ -80,7 +82,7 @@ class TransactionalSink:
         self._settings = settings
         self._id = transactional_id
         self._producer: Any = None
-        self._requests = _Requests()
+        self._unanswered: list[str] = []
 
     def __enter__(self) -> Self:
         self.recover()
@@ -89,13 +91,11 @@ class TransactionalSink:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def commit(
-        self, records: Sequence[OutRecord], offsets: Mapping[tuple[str, int], Position], group_metadata: Any
-    ) -> None:
+    def commit(self, records: Sequence[OutRecord], offsets: Mapping[Place, Position], group: Any) -> None:
         """Write all records and offsets, or none, as one transaction.
 
-        offsets are where to read on, by (topic, partition); group_metadata is the source's, of the
-        round in which the records were read.
+        offsets are where to read on, by (topic, partition); group is the source's `group_metadata()`, of
+        the round in which the records were read.
 
         Raises CommitError (retryable: rewind the source), SinkRefusedError, RecordTooLargeError.
         """
@@ -103,7 +103,7 @@ class TransactionalSink:
             size = record_bytes(record.key, record.value, record.headers)
             if size > self._settings.max_record_bytes:
                 raise RecordTooLargeError(record, size, self._settings.max_record_bytes)
-        if offsets and group_metadata.generation_id < 0:
+        if offsets and group.generation_id < 0:
             # The broker takes offsets without a generation from anyone, whoever reads the partition now.
             raise CommitError("the group has put this member out")
         self.recover()
@@ -111,15 +111,15 @@ class TransactionalSink:
         began = time.monotonic()
         try:
             commit_s = _run_watched(
-                lambda: _transaction(producer, records, offsets, group_metadata), COMMIT_TIMEOUT_S
+                partial(_transaction, producer, records, offsets, group), COMMIT_TIMEOUT_S
             )
         except Exception as error:
             self._fail(error)
         metrics.TRANSACTION_SECONDS.observe(time.monotonic() - began)
         metrics.TRANSACTIONS.inc()
         metrics.LAG_SECONDS.on_answers({at: position.offset for at, position in offsets.items()})
-        if self._requests.unanswered:
-            log.warning("transactional request sent again", requests=self._requests.unanswered)
+        if self._unanswered:
+            log.warning("transactional request sent again", requests=self._unanswered)
             self.close()
         elif commit_s > REQUEST_TIMEOUT_S:
             log.warning("commit was slow", seconds=round(commit_s, 3))
@@ -133,7 +133,8 @@ class TransactionalSink:
         if self._producer is not None:
             return
         timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
-        self._requests = requests = _Requests()
+        unanswered: list[str] = []
+        self._unanswered = unanswered
 
         def start() -> Any:
             producer = KafkaProducer(
@@ -150,7 +151,7 @@ class TransactionalSink:
                 allow_auto_create_topics=False,
                 value_serializer=_NullSerializer(),
             )
-            requests.watch(producer)
+            _note_unanswered(producer, unanswered)
             try:
                 producer.init_transactions()
             except BaseException:
@@ -167,7 +168,7 @@ class TransactionalSink:
         self.close()
         metrics.TRANSACTIONS_FAILED.inc()
         if isinstance(error, AuthorizationError):
-            name = self._id if isinstance(error, TransactionalIdAuthorizationFailedError) else None
+            name = self._id if isinstance(error, TransactionalIdAuthorizationFailedError) else ""
             raise SinkRefusedError(str(as_refusal(error, kafka_options(self._settings), name))) from error
         if isinstance(error, (ProducerFencedError, InvalidProducerEpochError)):
             log.error(
@@ -190,63 +191,44 @@ class TransactionalSink:
             threading.Thread(target=_end, args=(producer,), name="sink-end", daemon=True).start()
 
 
-class _Requests:
-    """The results of one producer's transactional requests.
+def _note_unanswered(producer: Any, unanswered: list[str]) -> None:
+    """Add the name of each transactional request, from now on, whose connection breaks before an answer.
 
-    unanswered names those whose connection broke before an answer: kafka-python sends them again, and the
-    broker may still have the first copy before it. One that was answered, if only by "not yet", is over.
+    kafka-python sends it again, and the broker may still have the first copy before it. One that was
+    answered, if only by "not yet", is over.
     """
+    manager = producer._transaction_manager
+    enqueue = manager._enqueue_request
 
-    def __init__(self) -> None:
-        self.unanswered: list[str] = []
+    def note(handler: Any, complete: Callable[[int, Any], None], correlation_id: int, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            unanswered.append(type(handler.request).__name__)
+        complete(correlation_id, answer)
 
-    def watch(self, producer: Any) -> None:
-        """Follow each request that the producer makes from now on."""
-        manager = producer._transaction_manager
-        enqueue = manager._enqueue_request
+    def enqueue_watched(handler: Any) -> None:
+        # Sent again, a handler comes by once more; on_complete is its own by then.
+        if "on_complete" not in vars(handler):
+            handler.on_complete = partial(note, handler, handler.on_complete)
+        enqueue(handler)
 
-        def enqueue_watched(handler: Any) -> None:
-            # Sent again, a handler comes by once more; on_complete is its own by then.
-            if "on_complete" not in vars(handler):
-                handler.on_complete = self._noting(handler, handler.on_complete)
-            enqueue(handler)
-
-        manager._enqueue_request = enqueue_watched
-
-    def _noting(self, handler: Any, complete: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
-        def on_complete(correlation_id: int, answer: Any) -> None:
-            if isinstance(answer, Exception):
-                self.unanswered.append(type(handler.request).__name__)
-            complete(correlation_id, answer)
-
-        return on_complete
+    manager._enqueue_request = enqueue_watched
 
 
 def _transaction(
-    producer: Any,
-    records: Sequence[OutRecord],
-    offsets: Mapping[tuple[str, int], Position],
-    group_metadata: Any,
+    producer: Any, records: Sequence[OutRecord], offsets: Mapping[Place, Position], group: Any
 ) -> float:
     """Do one whole transaction; return the seconds that its last step, the commit, took."""
     producer.begin_transaction()
     sent = [
-        producer.send(
-            record.topic,
-            value=_NULL if record.value is None else record.value,
-            key=record.key,
-            headers=list(record.headers),
-        )
-        for record in records
+        producer.send(out.topic, _NULL if out.value is None else out.value, out.key, list(out.headers))
+        for out in records
     ]
     if offsets:
-        producer.send_offsets_to_transaction(
-            {
-                TopicPartition(topic, partition): OffsetAndMetadata(after.offset, after.topic_id or "", -1)
-                for (topic, partition), after in offsets.items()
-            },
-            group_metadata,
-        )
+        positions = {
+            TopicPartition(*place): OffsetAndMetadata(after.offset, after.topic_id or "", -1)
+            for place, after in offsets.items()
+        }
+        producer.send_offsets_to_transaction(positions, group)
     producer.flush(timeout=REQUEST_TIMEOUT_S)
     sizes = {
         place: record_bytes(record.key, record.value, record.headers)

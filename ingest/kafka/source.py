@@ -1,11 +1,12 @@
 """Reads the media topic, or the past of another: a member of a group whose offsets the sink commits."""
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import structlog
-from kafka import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import (
     AuthorizationError,
     KafkaError,
@@ -18,14 +19,18 @@ from prometheus_client import Counter
 
 from ingest import metrics
 from ingest.kafka.access import REQUEST_TIMEOUT_S, as_refusal, kafka_options
-from ingest.kafka.committed import FETCH_BYTES, committed_reader, in_records
 from ingest.kafka.positions import SameTopic, TopicRenewedError, seek_past_gap
 from ingest.kafka.sink import CommitError
-from ingest.metrics import reaches, records_behind
+from ingest.metrics import Place, Reach, reaches, records_behind
 from ingest.records import InRecord, Position
 from ingest.settings import IngestSettings
 
 log = structlog.get_logger()
+
+# what a killed consumer holds waits for this long
+_SESSION_TIMEOUT_MS = 9_000
+# Of a partition, in one fetch: small records come by hundreds, and the largest one by one.
+FETCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class Source:
             metrics.LAG_SECONDS.on_poll(records, reached)
         return records
 
-    def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], Position]:
+    def offsets_after(self, records: list[InRecord]) -> dict[Place, Position]:
         """Give, by (topic, partition), the position to commit when all these records are done.
 
         It waits until the broker has said of which topic they are; any thread may call it. Raises CommitError
@@ -116,14 +121,14 @@ class Source:
             raise
         except KafkaError as error:
             raise CommitError(f"the broker does not tell which topic it is: {error}") from error
-        after: dict[tuple[str, int], Position] = {}
+        after: dict[Place, Position] = {}
         for record in records:
             at = record.topic, record.partition
             before = after.get(at, Position(0)).offset
             after[at] = Position(max(before, record.next_offset), self._same_topic.topic_id)
         return after
 
-    def position(self) -> dict[tuple[str, int], Position]:
+    def position(self) -> dict[Place, Position]:
         """Give, by (topic, partition), the position to commit when all that was polled is done.
 
         Other than `offsets_after` it has the partitions, too, of which nothing came: their ends are known to
@@ -142,9 +147,6 @@ class Source:
     def group_metadata(self) -> Any:
         return self._consumer.group_metadata()
 
-    def assignment(self) -> set[tuple[str, int]]:
-        return {(partition.topic, partition.partition) for partition in self._consumer.assignment()}
-
     def rewind(self) -> None:
         """Go back to what the group has committed, after a transaction that failed.
 
@@ -157,12 +159,9 @@ class Source:
             if committed is None:
                 self._seek_to_start(partition)
             elif not Position(committed.offset, committed.metadata or None).is_of(self._same_topic.topic_id):
-                log.warning(
-                    "the topic was made anew and is read from its beginning",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    committed=committed.offset,
-                )
+                where = {"topic": partition.topic, "partition": partition.partition}
+                event = "the topic was made anew and is read from its beginning"
+                log.warning(event, **where, committed=committed.offset)
                 self._seek_to_start(partition)
             else:
                 self._consumer.seek(partition, committed.offset)
@@ -224,6 +223,9 @@ class Source:
             return False
         return True
 
+    def assignment(self) -> set[Place]:
+        return {(partition.topic, partition.partition) for partition in self._consumer.assignment()}
+
     def is_member(self) -> bool:
         """Whether the group has let this member in, be it with partitions or as one in reserve."""
         return bool(self._consumer.group_metadata().generation_id >= 0)
@@ -244,6 +246,43 @@ class Source:
     def close(self) -> None:
         """Leave the group, so that another member takes the partitions at once."""
         self._consumer.close()
+
+
+def committed_reader(settings: IngestSettings, group: str | None, fetch_bytes: int) -> KafkaConsumer:
+    """Give a consumer of committed records that places nothing and commits nothing by itself.
+
+    fetch_bytes: the most that one fetch brings of a partition. Raises kafka.errors.KafkaError.
+    """
+    return KafkaConsumer(
+        **kafka_options(settings),
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="none",  # else the client steps over deleted records without a word
+        isolation_level="read_committed",
+        allow_auto_create_topics=False,
+        request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+        bootstrap_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+        # The heartbeat is a thread of its own.
+        session_timeout_ms=_SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=_SESSION_TIMEOUT_MS // 3,
+        max_partition_fetch_bytes=fetch_bytes,
+    )
+
+
+def in_records(
+    polled: Mapping[TopicPartition, Sequence[Any]], reached: Mapping[Place, Reach]
+) -> list[InRecord]:
+    """Give a poll's records; `reached` says how far it went beyond the last record of each partition."""
+    records = []
+    for partition, batch in polled.items():
+        for record in batch:
+            passed = 0
+            if record is batch[-1] and (reach := reached.get((partition.topic, partition.partition))):
+                passed = max(0, reach.next - record.offset - 1)
+            at_ms = -1 if record.timestamp is None else record.timestamp
+            at = record.topic, record.partition, record.offset, at_ms
+            records.append(InRecord(*at, record.key, record.value, tuple(record.headers), passed))
+    return records
 
 
 class _Rebalanced(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -113,9 +113,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = structlog.get_logger()
 
-PROCESS = Gauge(
-    "forgewatch_process_info", "1, with this process's name: detector, memory, updater or deploy", ["room"]
-)
+PROCESS = Gauge("forgewatch_process_info", "1, by name: detector, memory, updater or deploy", ["room"])
 
 
 class WrongSettingError(Exception):

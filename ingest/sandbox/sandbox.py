@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from typing import Self, get_args
 
 import structlog
@@ -84,9 +85,8 @@ class Sandbox:
         ready: list[Future[None]] = []
         for number in range(self._settings.decode_processes):
             started: Future[None] = Future()
-            thread = threading.Thread(
-                target=self._serve, args=(started, self._forks), name=f"sandbox-{number}", daemon=True
-            )
+            serve = partial(self._serve, started, self._forks)
+            thread = threading.Thread(target=serve, name=f"sandbox-{number}", daemon=True)
             thread.start()
             ready.append(started)
             self._threads.append(thread)
@@ -115,9 +115,8 @@ class Sandbox:
         if self._closed or not self._threads:
             raise RuntimeError("the sandbox is not open")
         # A batch waits for its second looks, and the next one's first looks are queued before them.
-        self._put(
-            _SECOND_LOOK if isinstance(plan, PlacesPlan) else _FIRST_LOOK, (media, plan, spent_s, future)
-        )
+        turn = _SECOND_LOOK if isinstance(plan, PlacesPlan) else _FIRST_LOOK
+        self._put(turn, (media, plan, spent_s, future))
         return future
 
     def close(self) -> None:
@@ -170,9 +169,8 @@ class Sandbox:
     def _decode(self, server: "_SandboxServer", media: _Media, plan: Plan, spent_s: float) -> Decoded:
         data = media() if callable(media) else media
         if len(data) > self._settings.max_fetched_bytes:
-            raise DecodeError(
-                "too_large", f"{len(data)} bytes; the limit is {self._settings.max_fetched_bytes}"
-            )
+            problem = f"{len(data)} bytes; the limit is {self._settings.max_fetched_bytes}"
+            raise DecodeError("too_large", problem)
         again = isinstance(plan, PlacesPlan)
         with (metrics.DECODE_AGAIN_SECONDS if again else metrics.DECODE_SECONDS).time():
             return server.decode(data, plan, spent_s)
@@ -181,10 +179,8 @@ class Sandbox:
 class _SandboxServer:
     """One thread's child, replaced where it is spent or has served long enough."""
 
-    def __init__(
-        self, settings: IngestSettings, turns: "_Turns", forks: Forks, unanswered: "RetryBudget"
-    ) -> None:
-        self._settings, self._turns, self._forks, self._unanswered = settings, turns, forks, unanswered
+    def __init__(self, settings: IngestSettings, turns: "_Turns", forks: Forks, spent: "RetryBudget") -> None:
+        self._settings, self._turns, self._forks, self._unanswered = settings, turns, forks, spent
         self._child: Child | None = None
 
     def prepare(self) -> Child:
@@ -251,10 +247,8 @@ class _SandboxServer:
     def _blame(self, error: KilledError) -> DecodeError | KilledError:
         if error.held_bytes < _BLAMED_SHARE * children.MAX_DECODE_MEMORY_BYTES:
             return error
-        held = error.held_bytes / 1e6
-        return DecodeError(
-            "out_of_memory", f"killed at each of {_MOST_TRIES} tries, the last with {held:.0f} MB in use"
-        )
+        held = f"the last with {error.held_bytes / 1e6:.0f} MB in use"
+        return DecodeError("out_of_memory", f"killed at each of {_MOST_TRIES} tries, {held}")
 
 
 class _Turns:

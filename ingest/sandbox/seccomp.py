@@ -105,19 +105,15 @@ def program(machine: str) -> tuple[Instruction, ...]:
     if machine == "x86_64":
         lines += [Instruction(_JUMP_NOT_BELOW, 0, 1, _X32_BIT), Instruction(_RETURN, 0, 0, _KILL_PROCESS)]
     for numbers in _ALLOWED.values():
-        lines += [Instruction(_JUMP_EQUAL, 0, 1, numbers[column]), Instruction(_RETURN, 0, 0, _ALLOW)]
+        lines += _answer(numbers[column], _ALLOW)
     for numbers in (_MMAP, _MPROTECT):
         executable = Instruction(_JUMP_ANY_BIT, 0, 1, _PROT_EXEC)
         lines += _check(numbers[column], 2, executable, if_true=_refusal(errno.EPERM), if_false=_ALLOW)
     thread = Instruction(_JUMP_EQUAL, 0, 1, _THREAD_FLAGS)
     lines += _check(_CLONE[column], 0, thread, if_true=_ALLOW, if_false=_refusal(errno.EPERM))
     # Its flags lie in memory, where a filter cannot look: glibc falls back to clone.
-    lines += [
-        Instruction(_JUMP_EQUAL, 0, 1, _CLONE3[column]),
-        Instruction(_RETURN, 0, 0, _refusal(errno.ENOSYS)),
-        Instruction(_RETURN, 0, 0, _refusal(errno.EPERM)),
-    ]
-    return tuple(lines)
+    lines += _answer(_CLONE3[column], _refusal(errno.ENOSYS))
+    return (*lines, Instruction(_RETURN, 0, 0, _refusal(errno.EPERM)))
 
 
 def forking_program(machine: str) -> tuple[Instruction, ...]:
@@ -128,10 +124,7 @@ def forking_program(machine: str) -> tuple[Instruction, ...]:
     lines = list(program(machine)[: 6 if machine == "x86_64" else 4])
     for numbers in _REACHING_OUT.values():
         if (number := numbers[list(_MACHINES).index(machine)]) is not None:
-            lines += [
-                Instruction(_JUMP_EQUAL, 0, 1, number),
-                Instruction(_RETURN, 0, 0, _refusal(errno.EPERM)),
-            ]
+            lines += _answer(number, _refusal(errno.EPERM))
     return (*lines, Instruction(_RETURN, 0, 0, _ALLOW))
 
 
@@ -163,13 +156,16 @@ def _hold(lines: Sequence[Instruction]) -> None:
         raise SeccompError(f"the kernel refuses a filter of system calls (seccomp): {why}")
 
 
-def _check(
-    number: int, argument: int, test: Instruction, *, if_true: int, if_false: int
-) -> list[Instruction]:
-    """Decide a call by the lower half of one of its arguments."""
+def _answer(number: int, result: int) -> list[Instruction]:
+    """Decide a call by its number alone."""
+    return [Instruction(_JUMP_EQUAL, 0, 1, number), Instruction(_RETURN, 0, 0, result)]
+
+
+def _check(number: int, place: int, test: Instruction, *, if_true: int, if_false: int) -> list[Instruction]:
+    """Decide a call by the lower half of the argument at a place."""
     return [
         Instruction(_JUMP_EQUAL, 0, 4, number),
-        Instruction(_LOAD, 0, 0, _AT_FIRST_ARGUMENT + 8 * argument),
+        Instruction(_LOAD, 0, 0, _AT_FIRST_ARGUMENT + 8 * place),
         test,
         Instruction(_RETURN, 0, 0, if_true),
         Instruction(_RETURN, 0, 0, if_false),

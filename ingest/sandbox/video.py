@@ -106,9 +106,8 @@ def open_film(file: BinaryIO, name: str) -> Any:
 
 def _picture_stream(container: Any, gaps: Gaps) -> Any:
     """Choose the track that players show: the first that is enabled, or default; a cover is none."""
-    streams = [
-        stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic
-    ]
+    tracks = container.streams.video
+    streams = [track for track in tracks if not track.disposition & Disposition.attached_pic]
     if not streams:
         raise DecodeError("unknown_format", "the film has no picture track: sound is not judged")
     gaps.others = len(streams) - 1

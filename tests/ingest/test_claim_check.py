@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest import claim_check
-from ingest.claim_check import ClaimCheckError, fetch
-from ingest.dead_letters import PREFIX, dead_letter
+from ingest import dead_letters, envelope
+from ingest.dead_letters import PREFIX, REPLAY_COUNT, REPLAY_OF, ReplayError, build_replay, dead_letter
+from ingest.envelope import EnvelopeError, fetch_claim
 from ingest.records import InRecord, MediaError
-from ingest.replay import REPLAY_COUNT, REPLAY_OF, ReplayError, build_replay, is_cut, origin, replay_count
 from ingest.settings import IngestSettings
 
 
@@ -29,16 +28,16 @@ def root(tmp_path: Path) -> Path:
 
 
 def reason(dataref: str, root: Path | None, limit: int = 100) -> str:
-    with pytest.raises(ClaimCheckError) as error:
-        fetch(dataref, root, limit)
+    with pytest.raises(EnvelopeError) as error:
+        fetch_claim(dataref, root, limit)
     return error.value.reason
 
 
 def test_a_file_below_the_root_is_read(root):
-    assert fetch(f"file://{root}/sub/a%20photo.jpg", root, 5) == b"media"
-    assert fetch(f"file://localhost{root}/sub/a%20photo.jpg", root, 5) == b"media"
+    assert fetch_claim(f"file://{root}/sub/a%20photo.jpg", root, 5) == b"media"
+    assert fetch_claim(f"file://localhost{root}/sub/a%20photo.jpg", root, 5) == b"media"
     (root / os.fsdecode(b"\xff")).write_bytes(b"media")  # a name need not be UTF-8
-    assert fetch(f"file://{root}/%ff", root, 5) == b"media"
+    assert fetch_claim(f"file://{root}/%ff", root, 5) == b"media"
 
 
 def test_without_a_root_everything_is_refused(root):
@@ -77,7 +76,7 @@ def test_a_link_out_of_the_root_is_refused_and_one_inside_is_followed(root):
     (root / "in").symlink_to(root / "sub" / "a photo.jpg")
     assert reason(f"file://{root}/out", root) == "dataref_refused"
     assert reason(f"file://{root}/folder/secret", root) == "dataref_refused"
-    assert fetch(f"file://{root}/in", root, 5) == b"media"
+    assert fetch_claim(f"file://{root}/in", root, 5) == b"media"
 
 
 def test_a_link_to_itself_is_refused(root):
@@ -162,7 +161,7 @@ def test_without_the_walk_the_race_is_won(swapping, monkeypatch):
     def open_by_path(top: Path, parts: tuple[str, ...]) -> int:
         return os.open(top.joinpath(*parts), os.O_RDONLY | os.O_NOFOLLOW)
 
-    monkeypatch.setattr(claim_check, "_open_below", open_by_path)
+    monkeypatch.setattr(envelope, "_open_below", open_by_path)
     assert "secret" in fetched(swapping, lambda said: "secret" in said)
 
 
@@ -174,8 +173,8 @@ def fetched(root: Path, enough: Callable[[list[str]], bool]) -> set[str]:
         assert time.monotonic() < deadline, f"{len(said)} tries gave {set(said)}"
         for _ in range(100):
             try:
-                said.append(fetch(f"file://{root}/sub/file", root, 100).decode())
-            except ClaimCheckError as error:
+                said.append(fetch_claim(f"file://{root}/sub/file", root, 100).decode())
+            except EnvelopeError as error:
                 said.append(error.reason)
     return set(said)
 
@@ -204,19 +203,19 @@ def test_however_often_it_fails_a_record_is_replayed_as_it_came_and_counted(key,
         marks = [(REPLAY_OF, letter.id.encode()), (REPLAY_COUNT, str(count).encode())]
         assert list(again.headers) == headers + marks
         letter = letter_of(again.key, again.value, list(again.headers), offset=5 + count)
-        assert replay_count(letter) == count
+        assert dead_letters.replay_count(letter) == count
 
 
 @pytest.mark.parametrize("said", [b"", b"-1", b"1e9", b"99999", "²".encode(), b"\xff"])
 def test_a_count_that_a_producer_made_up_is_none(said):
-    assert replay_count(letter_of(b"k", b"v", [(REPLAY_COUNT, said)])) == 0
+    assert dead_letters.replay_count(letter_of(b"k", b"v", [(REPLAY_COUNT, said)])) == 0
 
 
 def test_a_letter_that_was_too_large_to_be_whole_says_so_and_where_the_original_lies():
-    assert not is_cut(letter_of(b"k", b"v", []))
+    assert not dead_letters.is_cut(letter_of(b"k", b"v", []))
     large = letter_of(b"k", b"v" * (SETTINGS.max_record_bytes + 1), [])
-    assert is_cut(large)
-    assert origin(large) == ("media", 3, 14)
+    assert dead_letters.is_cut(large)
+    assert dead_letters.origin(large) == ("media", 3, 14)
     original = InRecord("media", 3, 14, 0, b"k", b"all of it", (("a", None),))
     again = build_replay(large, original)
     assert (again.value, again.headers[0]) == (b"all of it", ("a", b""))

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from ingest import claim_check
-from ingest.claim_check import ClaimCheckError, fetch
+from ingest import envelope
+from ingest.envelope import EnvelopeError, fetch_claim
 
 pytestmark = [pytest.mark.slow, pytest.mark.bar("M3")]
 
@@ -122,8 +122,8 @@ def addresses(root: Path, port: int, count: int) -> list[str]:
 def given(dataref: str, root: Path) -> bytes | str:
     """What comes of a dataref: bytes, or the reason for none. Anything else is raised."""
     try:
-        return fetch(dataref, root, 1000)
-    except ClaimCheckError as error:
+        return fetch_claim(dataref, root, 1000)
+    except EnvelopeError as error:
         return error.reason
 
 
@@ -195,7 +195,7 @@ def test_control_opened_by_its_path_the_race_is_won(bar, root, monkeypatch):
     def open_by_path(top: Path, parts: tuple[str, ...]) -> int:
         return os.open(top.joinpath(*parts), os.O_RDONLY | os.O_NOFOLLOW)
 
-    monkeypatch.setattr(claim_check, "_open_below", open_by_path)
+    monkeypatch.setattr(envelope, "_open_below", open_by_path)
     said = raced(root, 1_000_000, until_secret=True)
     bar.count(1)
     assert SECRET in said

@@ -23,8 +23,8 @@ from detector.release.artifact import load
 from detector.serving.rollout import Route
 from detector.settings import DetectorSettings
 from detector.worker import Worker
-from ingest.kafka import committed as committed_module
 from ingest.kafka import sink as sink_module
+from ingest.kafka import source as source_module
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
 from ingest.process.health import Heartbeat
@@ -104,7 +104,7 @@ def _work(
     if without == "trying again":
         worker_module.CommitError = NotImplementedError  # type: ignore[attr-defined]  # which nothing raises
     if without == "session":
-        committed_module._SESSION_TIMEOUT_MS = _ENDLESS_MS
+        source_module._SESSION_TIMEOUT_MS = _ENDLESS_MS
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     armed[2] = 1

@@ -126,7 +126,7 @@ def test_the_delayed_end_of_a_transaction_does_not_end_the_next_one(proxy, monke
 
 @pytest.mark.bar("B4")
 def test_without_a_new_producer_the_next_transaction_would_be_ended_half_written(proxy, monkeypatch):
-    monkeypatch.setattr(sink_module._Requests, "watch", lambda self, producer: None)
+    monkeypatch.setattr(sink_module, "_note_unanswered", lambda producer, unanswered: None)
     code, committed = delay_an_end(proxy, monkeypatch, "unsafe")
     assert code == ACCEPTED
     assert committed == [b"first", b"second", b"half of the third"]

@@ -26,9 +26,8 @@ from deploy.layouts import all_topics, examine_topics
 from ingest.dead_letters import dead_letter
 from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.access import kafka_options
-from ingest.kafka.committed import in_records
-from ingest.kafka.compacted import TopicError
-from ingest.kafka.topics import ensure_topics, ingest_topics
+from ingest.kafka.source import in_records
+from ingest.kafka.topics import TopicError, ensure_topics, ingest_topics
 from ingest.records import InRecord, MediaItem
 from ingest.settings import IngestSettings
 

@@ -14,8 +14,7 @@ from verdicts import make_item, make_verdict
 
 from deploy.lineage.back import read_verdict
 from detector.records import VERDICTS, Verdict
-from ingest.kafka.compacted import TopicError
-from ingest.kafka.topics import Topic, ensure_topics
+from ingest.kafka.topics import Topic, TopicError, ensure_topics
 from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 from memory.shift import watch

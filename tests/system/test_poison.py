@@ -24,13 +24,12 @@ from deploy.dead_letters import MOST_REPLAYS, DeadLetter, RecordPlace, ReplayOut
 from deploy.releases.publish import read_topic
 from detector.records import RELEASES, Rollout
 from detector.serving.rollout_source import ReleaseFollower
-from ingest.dead_letters import dead_letter
+from ingest.dead_letters import REPLAY_OF, dead_letter
 from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.access import kafka_options
-from ingest.kafka.compacted import TopicError
 from ingest.kafka.source import Source
+from ingest.kafka.topics import TopicError
 from ingest.records import InRecord, MediaError
-from ingest.replay import REPLAY_OF
 from ingest.settings import IngestSettings
 from memory.intake import UnfitItemError
 from memory.settings import MemorySettings

@@ -11,7 +11,7 @@ from deploy.record.chain import Act
 from deploy.record.heads import HeadPublisher, HeadsDifferError, accept, compare
 from deploy.record.record import Record
 from ingest.kafka.access import kafka_options
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system

@@ -11,11 +11,10 @@ from streams import all_of
 from deploy import dead_letters as replay_module
 from deploy.cli.main import main
 from deploy.layouts import all_topics
-from ingest.dead_letters import dead_letter
+from ingest.dead_letters import REPLAY_COUNT, REPLAY_OF, dead_letter
 from ingest.kafka import sink as sink_module
 from ingest.kafka.topics import ensure_topics
 from ingest.records import InRecord, MediaError, OutRecord
-from ingest.replay import REPLAY_COUNT, REPLAY_OF
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system

@@ -27,8 +27,8 @@ from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
 from detector.worker import Worker
-from ingest.kafka import committed as committed_module
 from ingest.kafka import sink as sink_module
+from ingest.kafka import source as source_module
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics, ingest_topics
@@ -137,9 +137,9 @@ def hold_back(monkeypatch: pytest.MonkeyPatch, model: Model, until: Callable[[],
 @pytest.fixture
 def poll_interval_s(monkeypatch: pytest.MonkeyPatch) -> float:
     """A consumer that does not poll for so long is put out of its group."""
-    options = committed_module.kafka_options
+    options = source_module.kafka_options
     monkeypatch.setattr(
-        committed_module, "kafka_options", lambda given: {**options(given), "max_poll_interval_ms": 10_000}
+        source_module, "kafka_options", lambda given: {**options(given), "max_poll_interval_ms": 10_000}
     )
     return 10.0
 

@@ -11,7 +11,7 @@ from deploy.cli.main import main
 from deploy.lineage import back
 from detector.records import Verdict
 from detector.release.artifact import SNAPSHOT
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 from memory.labels import undo
 from memory.rows import insert_rows
 

@@ -20,7 +20,7 @@ from deploy.rollout_records import Plan, Trial, Turn
 from deploy.rollouts import controller, moves
 from deploy.rollouts.controller import RolloutController
 from detector.records import Comparison, in_share
-from ingest.kafka.compacted import TopicError
+from ingest.kafka.topics import TopicError
 from ingest.settings import IngestSettings
 from tests.deploy.rollouts.conftest import CHALLENGER, CHAMPION
 from updater.records import Candidate
