@@ -112,11 +112,11 @@ def costly(artifact, nodes):
     return seal(artifact.folder, artifact.manifest)
 
 
-@pytest.mark.parametrize(("nodes", "deadline_s"), [(LARGE, 20), (LONG, 20), (WHITE, 0)])
+@pytest.mark.parametrize(("nodes", "deadline_s", "wall_s"), [(LARGE, 20, 60), (LONG, 20, 5), (WHITE, 0, 60)])
 def test_a_release_that_does_not_answer_within_limits_is_refused_and_the_next_one_is_taken(
-    tmp_path, make_artifact, monkeypatch, nodes, deadline_s
+    tmp_path, make_artifact, monkeypatch, nodes, deadline_s, wall_s
 ):
-    monkeypatch.setattr(limited_session, "_WALL_S", 20)
+    monkeypatch.setattr(limited_session, "_WALL_S", wall_s)
     monkeypatch.setattr(limited_session, "DEADLINE_S", deadline_s)
     store = ArtifactStore(str(tmp_path / "store"), MAX_BYTES)
     artifact = costly(make_artifact(), nodes)
@@ -125,6 +125,7 @@ def test_a_release_that_does_not_answer_within_limits_is_refused_and_the_next_on
     assert "\n" not in str(refusal.value)
     with pytest.raises(ArtifactMissingError):
         store.evidence(artifact.digest)
+    monkeypatch.undo()
     put(store, good := make_artifact())
     assert is_whole(store, good)
 

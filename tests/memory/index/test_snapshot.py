@@ -67,8 +67,6 @@ def test_control_without_the_digest_a_flipped_vector_is_not_noticed(saved, monke
 
 
 FAR = {"trimmed by 5 % at one corner"}
-
-
 """is what the hashes do not reach"""
 SHOWN = [hashes_of(drawn(seed)) for seed in range(60)]
 

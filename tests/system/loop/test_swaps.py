@@ -17,8 +17,6 @@ pytestmark = pytest.mark.system
 RETRIES = "forgewatch_detector_model_retries_total"
 HOLDERS = ("torchserve", "detector")
 SETTLED, MOST_GROWTH = 5, 0.1
-
-
 """From this swap on TorchServe and the worker grow by no more than that share."""
 
 
@@ -73,8 +71,6 @@ def test_swaps_in_both_directions_under_load_fail_no_request_and_leave_nothing_b
 OURS = {"detector": "exit status 0", "memory": "exit status 0", "updater": "exit status 0"}
 OURS |= {"deploy": "exit status 0"}
 JVMS = {"torchserve": "exit status 143", "broker": "exit status 143"}
-
-
 """Without a process of ours around it a JVM says so that it was told to."""
 MOST_S = 30.0
 

@@ -17,8 +17,6 @@ from updater.data.layouts.forgerynet import (
 )
 
 DIGITS = "1" * 32
-
-
 """a hash that consists of digits, as a careless reader's directory would"""
 
 
