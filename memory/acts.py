@@ -40,15 +40,8 @@ def append(
 
     action is a word or two, such as `label` or `purge`; details become JSON.
     """
-    row = {
-        "uid": secrets.token_hex(16),
-        "at_ms": now_ms(),
-        "actor": actor,
-        "action": action,
-        "subject": subject,
-        "details": json.dumps(details or {}),
-    }
-    connection.execute(insert(acts), row)
+    row = {"actor": actor, "action": action, "subject": subject, "details": json.dumps(details or {})}
+    connection.execute(insert(acts).values(**row, uid=secrets.token_hex(16), at_ms=now_ms()))
 
 
 def acts_after(connection: Connection, id_: int, limit: int) -> list[MemoryAct]:
@@ -65,7 +58,5 @@ def acts_after(connection: Connection, id_: int, limit: int) -> list[MemoryAct]:
 def as_fields(ids: Iterable[str]) -> dict[str, Any]:
     """Details that bind an act to exactly these exemplars: their count, and a digest of their ids."""
     names = sorted(ids)
-    return {
-        "exemplars": len(names),
-        "exemplars_digest": hashlib.sha256("\n".join(names).encode()).hexdigest(),
-    }
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+    return {"exemplars": len(names), "exemplars_digest": digest}

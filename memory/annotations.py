@@ -20,9 +20,7 @@ class Annotation:
     annotator: str
 
 
-def take(
-    store: Store, annotations: Sequence[Annotation], importer: str, *, dry: bool = False
-) -> AnnotationsTaken:
+def take(store: Store, marks: Sequence[Annotation], importer: str, *, dry: bool = False) -> AnnotationsTaken:
     """Label waiting exemplars by their annotations, one label for each annotator and class; all or nothing.
 
     The importer gives the labels; the annotator stands beside each on record: nobody proved who it was.
@@ -30,7 +28,7 @@ def take(
     annotation an exemplar. dry: change nothing; return the same. Raises LabelError, StoreUnavailableError.
     """
     done = AnnotationsTaken(labels=[], labelled=0, already=0, left_out=[])
-    wanted = {mark.exemplar: mark for mark in annotations}
+    wanted = {mark.exemplar: mark for mark in marks}
     by_label: dict[tuple[str, str], list[str]] = defaultdict(list)
     with store.write() as connection:
         known = media_of(connection, list(wanted))

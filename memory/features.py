@@ -13,7 +13,9 @@ from detector.model.feature_graph import feature_graph
 from detector.release.manifest import FEATURE_VERSION
 from detector.release.manifest import FEATURE_WIDTH as WIDTH
 
-__all__ = ["FEATURE_VERSION", "WIDTH", "ItemFeatures", "features_of"]
+__all__ = ["FEATURE_VERSION", "WIDTH", "Floats", "ItemFeatures", "features_of"]
+
+Floats = NDArray[np.float32]
 
 # More crops at once do not fit the processor's cache.
 _CROPS_AT_ONCE = 4
@@ -31,17 +33,15 @@ class ItemFeatures:
         # It computes in the thread that calls: threads that wait for each other at every small convolution
         # take longer together on a core that is shared.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(
-            feature_graph(crop_px), options, providers=["CPUExecutionProvider"]
-        )
+        on = ["CPUExecutionProvider"]
+        self._session = onnxruntime.InferenceSession(feature_graph(crop_px), options, providers=on)
 
     def __call__(self, items: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """Return float32 (n, F), the mean over each item's crops, uint8 RGB (N_i, S, S, 3) with N_i >= 1."""
         crops = np.concatenate(items)
         cuts = range(_CROPS_AT_ONCE, len(crops), _CROPS_AT_ONCE)
-        rows = np.concatenate(
-            [self._session.run(["features"], {"crops": part})[0] for part in np.split(crops, cuts)]
-        )
+        parts = np.split(crops, cuts)
+        rows = np.concatenate([self._session.run(["features"], {"crops": part})[0] for part in parts])
         ends = np.cumsum([len(item) for item in items])[:-1]
         return np.stack([part.mean(0, dtype=np.float32) for part in np.split(rows, ends)])
 

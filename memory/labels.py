@@ -101,7 +101,7 @@ def open_label(connection: Connection, name: str, actor: str, looked_at: int | N
 
     looked_at counts those that its giver saw.
     """
-    return _append(connection, actor, name=checked_name(name), looked_at=looked_at)
+    return _append(connection, actor, what=checked_name(name), looked_at=looked_at)
 
 
 def reopen_label(connection: Connection, number: int, name: str, actor: str) -> None:
@@ -151,10 +151,8 @@ def undo(store: Store, number: int, actor: str) -> int:
         if connection.execute(select(labels.c.id).where(labels.c.undoes == number)).first():
             raise LabelError(f"label {number} is undone already")
         _refuse_if_labelled_later(connection, number)
-        items = {
-            row.exemplar: row
-            for row in connection.execute(select(labelled).where(labelled.c.label == number))
-        }
+        given = connection.execute(select(labelled).where(labelled.c.label == number))
+        items = {row.exemplar: row for row in given}
         now = exemplars_of(connection, list(items))
         undoing = _append(connection, actor, undoes=number)
         was = [(e, items[e.id]) for e in now]
@@ -177,10 +175,8 @@ def history(store: Store) -> list[LabelEntry]:
         .order_by(labels.c.id.desc())
     )
     with store.read() as connection:
-        return [
-            LabelEntry(**row._mapping, label=row.id, at=utc_time(row.at_ms))
-            for row in connection.execute(query)
-        ]
+        rows = connection.execute(query)
+        return [LabelEntry(**row._mapping, label=row.id, at=utc_time(row.at_ms)) for row in rows]
 
 
 def standing_labels(connection: Connection) -> dict[str, int]:
@@ -209,18 +205,10 @@ def labelled_counts(connection: Connection) -> list[LabelledCount]:
     return [LabelledCount(*row) for row in connection.execute(query)]
 
 
-def _append(
-    connection: Connection,
-    actor: str,
-    *,
-    name: str | None = None,
-    undoes: int | None = None,
-    looked_at: int | None = None,
-) -> int:
+def _append(connection: Connection, actor: str, **row: object) -> int:
     if not actor.strip():
         raise LabelError("a label needs the name of the person who gives it")
-    row = {"at_ms": now_ms(), "actor": actor.strip()[:200], "what": name, "undoes": undoes}
-    added = insert(labels).values(**row, looked_at=looked_at).returning(labels.c.id)
+    added = insert(labels).values(**row, at_ms=now_ms(), actor=actor.strip()[:200]).returning(labels.c.id)
     return int(connection.execute(added).scalar_one())
 
 

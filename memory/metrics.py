@@ -20,9 +20,7 @@ REMEMBERED = Counter("forgewatch_memory_remembered", "Exemplars written.")
 REPEATED = Counter("forgewatch_memory_repeated", "Messages whose exemplar was there already.")
 BLOCKED = Counter("forgewatch_memory_blocked", "Messages of blocked sources: nothing of them is kept.")
 ALIKE = Counter("forgewatch_memory_alike", "Messages left out, since so many are alike already.")
-BEYOND = Counter(
-    "forgewatch_memory_beyond", "Exemplars that gave way, unlabelled, to newer ones of their source."
-)
+BEYOND = Counter("forgewatch_memory_beyond", "Unlabelled exemplars that gave way to newer ones of a source.")
 DUPLICATES = Counter(
     "forgewatch_memory_duplicates", "Exemplars that joined the group of an earlier one: the same or nearly."
 )
@@ -56,15 +54,11 @@ MAX_CLUSTERED = Gauge(
 REHEARSAL_BUDGET = Gauge(
     "forgewatch_memory_rehearsal_budget_exemplars", "The most exemplars that are rehearsed: the setting."
 )
-LOST = Counter(
-    "forgewatch_memory_lost", "Messages that the unknowns topic deleted before they were read; 0 is normal."
-)
+LOST = Counter("forgewatch_memory_lost", "Unknowns deleted before they were read; 0 is normal.")
 WATCHED = Counter("forgewatch_memory_watched", "Items called real that a source's test took in.")
 UNREADABLE = Counter("forgewatch_memory_unreadable_verdicts", "Records of the verdicts topic that are none.")
 WATCH_LAG = Gauge("forgewatch_memory_watch_lag_records", "Verdicts that are not looked at yet.")
-WATCH_LAG_SECONDS = Lag(
-    "forgewatch_memory_watch_lag_seconds", "Age of the oldest verdict that is not looked at; 0: none."
-)
+WATCH_LAG_SECONDS = Lag("forgewatch_memory_watch_lag_seconds", "Age of the oldest verdict not looked at.")
 UNWATCHED = Counter(
     "forgewatch_memory_unwatched", "Verdicts that the topic deleted before they were looked at; 0 is normal."
 )
@@ -85,9 +79,7 @@ WATCH_FAILURES = Counter(
     "forgewatch_memory_watch_failures", "Rounds of the watch, or of shelving suspects, that are done again."
 )
 INDEXED = Gauge("forgewatch_memory_index_exemplars", "Exemplars in the search index.")
-SNAPSHOT_TIME = Gauge(
-    "forgewatch_memory_index_snapshot_timestamp_seconds", "When the index was last saved; 0: not yet."
-)
+SNAPSHOT_TIME = Gauge("forgewatch_memory_index_snapshot_timestamp_seconds", "Last save of the index; 0: no.")
 CLUSTERING_SECONDS = Histogram(
     "forgewatch_memory_clustering_seconds",
     "One computation of the clusters.",

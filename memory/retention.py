@@ -28,9 +28,8 @@ def with_room(connection: Connection, groups: Sequence[str], most: int) -> list[
     """Say of each new exemplar's group, in turn, whether it has fewer than `most` that were not dropped."""
     held = Counter[str]()
     for some in batches(sorted(set(groups))):
-        query = select(exemplars.c.group, func.count()).where(
-            exemplars.c.group.in_(some), exemplars.c.shelf != "dropped"
-        )
+        live = exemplars.c.group.in_(some) & (exemplars.c.shelf != "dropped")
+        query = select(exemplars.c.group, func.count()).where(live)
         held.update({row[0]: row[1] for row in connection.execute(query.group_by(exemplars.c.group))})
     room = []
     for group in groups:

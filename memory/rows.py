@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Select, func, insert, select, update
 
-from memory.records import Exemplar, Shelf, Split
+from memory.records import Exemplar, Shelf
 from memory.schema import clusters, exemplars
 from memory.store import ExemplarMemoryError, current_revision
 
-_IDS_PER_STATEMENT = 500
+_IDS_PER_STATEMENT, _ROWS_AT_ONCE = 500, 4096
 _FLOATS = np.dtype("<f4")
+Floats = NDArray[np.float32]
 _RECORD = [exemplars.c[name] for name in Exemplar.model_fields if name != "received_at"]
 
 
@@ -75,20 +76,9 @@ def _values(row: NewRow, revision: int) -> dict[str, object]:
     }
 
 
-def select_exemplars(
-    connection: Connection,
-    *,
-    shelf: Shelf | None = None,
-    family: str | None = None,
-    split: Split | None = None,
-    feature_version: str | None = None,
-) -> list[Exemplar]:
-    """Return the exemplars that agree with everything given, the oldest first."""
-    query = select(*_RECORD, exemplars.c.received_ms)
-    conditions = {"shelf": shelf, "family": family, "split": split, "feature_version": feature_version}
-    for column, wanted in conditions.items():
-        if wanted is not None:
-            query = query.where(exemplars.c[column] == wanted)
+def select_exemplars(connection: Connection, **wanted: str) -> list[Exemplar]:
+    """Return the exemplars whose columns have the values given (`shelf`, `split`), the oldest first."""
+    query = select(*_RECORD, exemplars.c.received_ms).filter_by(**wanted)
     query = query.order_by(exemplars.c.received_ms, exemplars.c.id)
     return [_exemplar(row) for row in connection.execute(query)]
 
@@ -136,29 +126,23 @@ def select_features(connection: Connection, feature_version: str, ids: Sequence[
     return Features(tuple(ids), matrix if len(ids) else np.zeros((0, 0), np.float32), newest)
 
 
-def stream_features(
-    connection: Connection, feature_version: str, rows_at_once: int = 4096
-) -> Iterator[Features]:
+def stream_features(connection: Connection, feature_version: str) -> Iterator[Features]:
     """Yield the raw features of all rows of one version but dropped ones, some at a time, as written."""
-    yield from _stream(connection, feature_version, exemplars.c.shelf != "dropped", rows_at_once)
+    yield from _stream(connection, feature_version, exemplars.c.shelf != "dropped")
 
 
-def changed_features(
-    connection: Connection, feature_version: str, after_revision: int, rows_at_once: int = 4096
-) -> Iterator[Features]:
+def changed_features(connection: Connection, feature_version: str, after_revision: int) -> Iterator[Features]:
     """Yield the raw features that were written or dropped after a revision, some at a time, as written."""
-    yield from _stream(connection, feature_version, exemplars.c.revision > after_revision, rows_at_once)
+    yield from _stream(connection, feature_version, exemplars.c.revision > after_revision)
 
 
-def _stream(
-    connection: Connection, feature_version: str, which: ColumnElement[bool], rows_at_once: int
-) -> Iterator[Features]:
+def _stream(connection: Connection, feature_version: str, which: ColumnElement[bool]) -> Iterator[Features]:
     names = ("id", "features", "revision", "shelf", "picture_hashes")
     query = (
         select(*(exemplars.c[name] for name in names))
         .where(exemplars.c.feature_version == feature_version, which)
         .order_by(exemplars.c.revision, exemplars.c.id)
-        .execution_options(yield_per=rows_at_once)
+        .execution_options(yield_per=_ROWS_AT_ONCE)
     )
     for rows in connection.execute(query).partitions():
         live = [row for row in rows if row.shelf != "dropped"]
@@ -174,9 +158,8 @@ def _stream(
 
 def live_ids(connection: Connection, feature_version: str) -> list[str]:
     """Return the ids of all rows of one version but dropped ones, as written."""
-    query = select(exemplars.c.id).where(
-        exemplars.c.feature_version == feature_version, exemplars.c.shelf != "dropped"
-    )
+    live = (exemplars.c.feature_version == feature_version) & (exemplars.c.shelf != "dropped")
+    query = select(exemplars.c.id).where(live)
     return list(connection.scalars(query.order_by(exemplars.c.revision, exemplars.c.id)))
 
 
@@ -185,16 +168,13 @@ def newest_write(connection: Connection, feature_version: str, revision: int) ->
 
     It is a digest over which rows of a version it wrote, and when they came.
     """
-    query = select(exemplars.c.id, exemplars.c.received_ms, exemplars.c.media_digest).where(
-        exemplars.c.feature_version == feature_version, exemplars.c.revision == revision
-    )
+    written = (exemplars.c.feature_version == feature_version) & (exemplars.c.revision == revision)
+    query = select(exemplars.c.id, exemplars.c.received_ms, exemplars.c.media_digest).where(written)
     rows = connection.execute(query.order_by(exemplars.c.id)).all()
     return hashlib.sha256(json.dumps([tuple(row) for row in rows]).encode()).hexdigest() if rows else ""
 
 
-def renew_features(
-    connection: Connection, computed: Mapping[str, NDArray[np.float32]], feature_version: str
-) -> int:
+def renew_features(connection: Connection, computed: Mapping[str, Floats], feature_version: str) -> int:
     """Give exemplars of another feature version new raw features, float32 (F,) by id; return how many.
 
     They count as written by this transaction, so that an index takes them in.

@@ -198,7 +198,7 @@ drift_watched = Table(
     Column("source_digest", String(64), primary_key=True, index=True, default=_source_digest),
     Column("source", String(MAX_SOURCE_CHARS), nullable=False),
     Column("number", Integer, nullable=False),  # among the release's tests of drift that have bet; or 0
-    Column("test", LargeBinary, nullable=False),  # memory.shift.drift_test.DriftTest, as safetensors
+    Column("test", LargeBinary, nullable=False),  # memory.shift.drift.DriftTest, as safetensors
     Column("seen_ms", BigInteger, nullable=False, index=True),
     Column("new_ms", BigInteger, nullable=False, server_default="0"),
 )

@@ -25,7 +25,7 @@ class MemorySettings(BaseSettings):
     )
     group_id: str = Field("forgewatch-memory", description="Kafka consumer group of the memory workers")
     verdicts_group_id: str = Field(
-        "forgewatch-memory-watch", description="Kafka consumer group that watches the verdicts"
+        "forgewatch-memory-watch", description="consumer group watching the verdicts"
     )
     max_false_alarms: float = Field(
         0.05,
@@ -57,9 +57,7 @@ class MemorySettings(BaseSettings):
         ge=10,
         description="unknowns that are compared at once for clusters; others join those that they belong to",
     )
-    clusters_interval_s: float = Field(
-        5.0, gt=0, description="shortest time between two computations of the clusters"
-    )
+    clusters_interval_s: float = Field(5.0, gt=0, description="shortest time between two lists of clusters")
     rehearsal_budget: int = Field(
         1500, ge=0, description="most exemplars to rehearse, of those that the live release has learnt"
     )

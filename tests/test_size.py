@@ -15,14 +15,14 @@ MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3560, 34),
     "detector": (5187, 54),
-    "memory": (5413, 60),
+    "memory": (5273, 58),
     "updater": (9218, 105),
     "updater/benchmark": (7568, 87),
     "deploy": (14397, 157),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 68_132
+TEST_LINES = 68_099
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {

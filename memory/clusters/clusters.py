@@ -22,7 +22,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
 from memory.clusters.joining import Part, assign_to_parts, discriminant, parts_of_many
-from memory.features import Scaling
+from memory.features import Floats, Scaling
 
 _FOLDS = 5
 _FEWEST_OF_A_CLASS = 10
@@ -34,6 +34,7 @@ _OTHER_SOURCE = 0.8
 _FOUNDS, _MOST_SOURCES = 4, 100
 _COMPARED, _WORKING_MIB = 4000, 32
 _NEW = ""
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,7 @@ def _parts(
     return parts, np.sort(np.concatenate(rest)) if rest else np.zeros(0, np.int64)
 
 
-def _explained_by(
-    z: NDArray[np.float32], known: NDArray[np.float32], labels: NDArray[np.str_]
-) -> NDArray[np.str_]:
+def _explained_by(z: Floats, known: Floats, labels: NDArray[np.str_]) -> NDArray[np.str_]:
     """Return for each row of z the known class that explains it, or _NEW.
 
     The shelf is one more class beside the known ones, with equal priors; shrunk linear
@@ -140,18 +139,12 @@ def _explained_by(
         return np.full(len(z), _NEW)
     rows = np.concatenate([known, z]).astype(np.float64)
     classes = np.concatenate([labels, np.full(len(z), _NEW)])
-    predicted = cross_val_predict(
-        discriminant(len(np.unique(classes))),
-        rows,
-        classes,
-        cv=StratifiedKFold(_FOLDS, shuffle=True, random_state=0),
-    )
+    folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=0)
+    predicted = cross_val_predict(discriminant(len(np.unique(classes))), rows, classes, cv=folds)
     return np.asarray(predicted[len(known) :], str)
 
 
-def _by_source(
-    z: NDArray[np.float32], rows: NDArray[np.int64], sources: NDArray[np.str_]
-) -> list[NDArray[np.int64]]:
+def _by_source(z: Floats, rows: Rows, sources: NDArray[np.str_]) -> list[Rows]:
     """Return rows by source; sources that cannot be told apart are one part.
 
     A dozen kinds together are one wide heap in which no cut is clear. Sources are given, not sought in the
@@ -184,9 +177,8 @@ def _alike(z: NDArray[np.float32], parts: Sequence[NDArray[np.int64]]) -> list[t
     close, pairs, taken = [], list[tuple[int, int]](), set[int]()
     for this, other in combinations(range(len(parts)), 2):
         second = scores[:, other] - scores[:, this]
-        close.append(
-            (float((second[numbers == other][:, None] > second[numbers == this]).mean()), this, other)
-        )
+        auc = float((second[numbers == other][:, None] > second[numbers == this]).mean())
+        close.append((auc, this, other))
     for auc, this, other in sorted(close):
         if auc < _OTHER_SOURCE and taken.isdisjoint((this, other)):
             pairs.append((this, other))
@@ -248,28 +240,20 @@ def separation_scores(z: NDArray[np.float64], parts: NDArray[Any], turn: int) ->
 
 
 def _clearly_two(scores: NDArray[np.float64]) -> bool:
-    single, two = (
-        GaussianMixture(k, n_init=3, random_state=0).fit(scores[:, None]).bic(scores[:, None]) for k in (1, 2)
-    )
+    column = scores[:, None]
+    single, two = (GaussianMixture(k, n_init=3, random_state=0).fit(column).bic(column) for k in (1, 2))
     return bool((single - two) / len(scores) > _CLEARLY_APART)
 
 
 def describe(
-    names: Sequence[str],
-    z: NDArray[np.float32],
-    rows: NDArray[np.int64],
-    resembles: str | None,
-    *,
-    unclustered: bool = False,
+    names: Sequence[str], z: Floats, rows: Rows, resembles: str | None, *, unclustered: bool = False
 ) -> Cluster:
     """Return rows of z, float32 (n, F), scaled features, as a cluster; names are those of all n."""
     # Of very many, the medoid of some is as good.
     some = np.arange(0, len(rows), -(-len(rows) // _COMPARED))
     points = z[rows[some]].astype(np.float64)
     # All of them at once are 128 MB for 4,000, and the products as much again.
-    sums = pairwise_distances_chunked(
-        points, reduce_func=lambda far, _: far.sum(1), working_memory=_WORKING_MIB
-    )
+    sums = pairwise_distances_chunked(points, reduce_func=lambda d, _: d.sum(1), working_memory=_WORKING_MIB)
     medoid = int(np.concatenate(list(sums)).argmin())
     parts = np.array_split(rows, -(-len(rows) // _COMPARED))
     distances = np.concatenate([np.linalg.norm(z[part] - points[medoid], axis=1) for part in parts])
@@ -277,13 +261,8 @@ def describe(
     # A twin of the medoid is at distance 0 too; the medoid leads.
     order = np.lexsort((rows, distances, np.arange(len(rows)) != some[medoid]))
     members = tuple(names[rows[i]] for i in order)
-    return Cluster(
-        members=members,
-        distances=tuple(float(distances[i]) for i in order),
-        spread=float(np.sqrt((distances**2).mean())),
-        resembles=resembles,
-        unclustered=unclustered,
-    )
+    spread = float(np.sqrt((distances**2).mean()))
+    return Cluster(members, tuple(distances[order].tolist()), spread, resembles, unclustered)
 
 
 def whiten(scaled: NDArray[np.float32], by: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -21,9 +21,7 @@ class EditError(ExemplarMemoryError):
     """Fatal for the request: a cluster cannot be edited, or an edit undone, as asked; the text says why."""
 
 
-def split(
-    store: Store, cluster: str, ids: Sequence[str], actor: str, version: str | None = None
-) -> EditEntry:
+def split(store: Store, name: str, ids: Sequence[str], actor: str, version: str | None = None) -> EditEntry:
     """Make some of a cluster's members a cluster of their own.
 
     The others stay as they are until the list is computed anew. Raises EditError, ClusterChangedError,
@@ -31,11 +29,11 @@ def split(
     """
     chosen = list(dict.fromkeys(ids))
     with store.read() as connection:
-        _check_part(connection, cluster, chosen, version)
+        _check_part(connection, name, chosen, version)
         ranked = _rank_members(connection, chosen)
     with store.write() as connection:
-        _check_part(connection, cluster, chosen, version)
-        return _put(connection, ranked, actor, "split", [cluster])
+        _check_part(connection, name, chosen, version)
+        return _put(connection, ranked, actor, "split", [name])
 
 
 def merge(store: Store, parts: Sequence[tuple[str, str | None]], actor: str) -> EditEntry:
@@ -139,8 +137,5 @@ def _append(connection: Connection, taken_from: Sequence[str], **row: object) ->
 def _later(connection: Connection, number: int, members: Sequence[str]) -> int | None:
     """Return the newest edit after this one whose cluster holds some of the same items."""
     newer = select(clusters.c.edit, clusters.c.members).where(clusters.c.edit > number)
-    mine = set(members)
-    for row in connection.execute(newer.order_by(clusters.c.edit.desc())):
-        if not mine.isdisjoint(json.loads(row.members)):
-            return int(row.edit)
-    return None
+    rows, mine = connection.execute(newer.order_by(clusters.c.edit.desc())), set(members)
+    return next((int(row.edit) for row in rows if not mine.isdisjoint(json.loads(row.members))), None)

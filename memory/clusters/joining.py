@@ -51,9 +51,8 @@ def parts_of_many(
         kinds = [(resembles, sample[rows]) for resembles, rows in kinds]
         if kinds and len(others):
             which = assign_to_parts(z, [rows for _, rows in kinds], others)
-            kinds = [
-                (name, np.concatenate([rows, others[which == i]])) for i, (name, rows) in enumerate(kinds)
-            ]
+            grown = [np.concatenate([rows, others[which == i]]) for i, (_, rows) in enumerate(kinds)]
+            kinds = [(name, rows) for (name, _), rows in zip(kinds, grown, strict=True)]
             others = others[which < 0]
         earlier = len(parts)
         for part in kinds:
@@ -77,11 +76,9 @@ def assign_to_parts(
     members = [z[rows] for rows in parts]
     bounds = [np.quantile(_distances(own, own, skip=1), _INSIDE) for own in members]
     numbers = np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
-    model = (
-        discriminant(len(parts)).fit(np.concatenate(members).astype(np.float64), numbers)
-        if len(parts) > 1
-        else None
-    )
+    model = discriminant(len(parts)) if len(parts) > 1 else None
+    if model is not None:
+        model.fit(np.concatenate(members).astype(np.float64), numbers)
     for start in range(0, len(others), _ROWS_AT_ONCE):
         some = z[others[start : start + _ROWS_AT_ONCE]]
         likest = np.zeros(len(some), int) if model is None else model.predict(some.astype(np.float64))

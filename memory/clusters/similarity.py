@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
 from sqlalchemy import select
 
+from memory.features import Floats
 from memory.index.index import Index
 from memory.index.shared_index import SharedIndex
 from memory.records import REAL, KnownNeighbour
@@ -14,6 +15,7 @@ from memory.schema import exemplars
 from memory.store import ExemplarMemoryError, Store
 
 _TRIED = 100
+Ids = Sequence[str]
 
 
 def nearest_known(store: Store, shared: SharedIndex, members: Sequence[str], k: int) -> list[KnownNeighbour]:
@@ -50,9 +52,7 @@ def alike(store: Store, shared: SharedIndex, members: Sequence[str], marks: Sequ
     chosen = set(marks)
     marked = [member for member in members if member in chosen]
     if not marked:
-        raise NothingMarkedError(
-            "nothing that waits in the cluster is marked: mark some items, five are enough"
-        )
+        raise NothingMarkedError("nothing that waits in the cluster is marked: mark some, five are enough")
     others = [member for member in members if member not in chosen]
     known_reals = (exemplars.c.shelf == "rehearsal") & (exemplars.c.family == REAL)
     some = select(exemplars.c.id).where(known_reals).order_by(exemplars.c.id).limit(_REALS)
@@ -63,9 +63,7 @@ def alike(store: Store, shared: SharedIndex, members: Sequence[str], marks: Sequ
     return [*marked, *(others[i] for i in np.argsort(-scores, kind="stable"))]
 
 
-def _scores(
-    index: Index, marked: Sequence[str], others: Sequence[str], reals: Sequence[str]
-) -> NDArray[np.float64]:
+def _scores(index: Index, marked: Ids, others: Ids, reals: Ids) -> NDArray[np.float64]:
     """Return how much each of the others resembles the marked, float64 (n,); -inf without features."""
     places = index.places(others)
     there = np.flatnonzero(places >= 0)
@@ -78,9 +76,7 @@ def _scores(
     return scores
 
 
-def towards(
-    marked: NDArray[np.float32], mean: NDArray[np.float32], reals: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def towards(marked: Floats, mean: Floats, reals: Floats) -> Floats:
     """Return the direction, float32 (F,), towards items that resemble the marked, float32 (k, F).
 
     It leads from the cluster's mean, (F,), to that of the marked, whitened by the covariance of known reals,
@@ -88,7 +84,7 @@ def towards(
     scatter for the one within a kind: few marks cannot fix a covariance, and the cluster's own holds the
     difference that is sought. With fewer than two reals nothing is whitened.
     """
-    direction: NDArray[np.float32] = marked.mean(0) - mean
+    direction: Floats = marked.mean(0) - mean
     if len(reals) < 2:
         return direction
     covariance, _ = ledoit_wolf(reals.astype(np.float64))

@@ -23,6 +23,7 @@ _SUFFIX = ".safetensors"
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 """The first two digits of a digest: crops lie in a folder for each."""
 
+Pixels = NDArray[np.uint8]
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
@@ -55,18 +56,14 @@ class CropStore:
     def __init__(self, url: str) -> None:
         self._objects = ObjectStore(url)
 
-    def put(
-        self, crops: NDArray[np.uint8], picture: NDArray[np.uint8] | None = None, scan: bytes | None = None
-    ) -> str:
+    def put(self, crops: Pixels, picture: Pixels | None = None, scan: bytes | None = None) -> str:
         """Store crops, a picture and frames, as `Views` has them; return the digest of all.
 
         On return they survive a power cut. Raises CropsUnavailableError.
         """
         packed = None if scan is None else np.frombuffer(scan, np.uint8)
         arrays = {"crops": crops, "picture": picture, "scan": packed}
-        value = save(
-            {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
-        )
+        value = save({name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None})
         digest = hashlib.sha256(value).hexdigest()
         with _failing("write crops"):
             name = _name(digest)

@@ -21,6 +21,7 @@ from detector.release.crop_graphs import MOST_FRAMES
 from detector.second_pass.scan_places import most_restless_corner, places_along
 from ingest.records import CropPlan, Decoded, PlacesPlan
 from ingest.sandbox.sandbox import Sandbox
+from memory.features import Floats
 from memory.records import REAL
 
 log = structlog.get_logger()
@@ -54,9 +55,7 @@ def is_scanned(family: str, decoded: Decoded) -> bool:
     return family == REAL and decoded.kind == "video" and decoded.length >= FEWEST_FRAMES
 
 
-def measure_features(
-    items: Sequence[Decoded], measure: Measure, scanned: Sequence[bool]
-) -> list[NDArray[np.float32]]:
+def measure_features(items: Sequence[Decoded], measure: Measure, scanned: Sequence[bool]) -> list[Floats]:
     """Return raw features of items, float32 (n_i, F), whose mean is the item's: one row, or one a crop.
 
     One a crop, in the order of the regions, of what is scanned and shows no face: they say where it changes.
@@ -116,9 +115,8 @@ def _without(path: str) -> Iterator[None]:
     except MemoryError:
         raise
     except Exception as error:
-        log.warning(
-            "real video imported without its frames", path=path, error=f"{type(error).__name__}: {error}"
-        )
+        problem = f"{type(error).__name__}: {error}"
+        log.warning("real video imported without its frames", path=path, error=problem)
 
 
 def encode_frames(frames: NDArray[np.uint8]) -> bytes:

@@ -1,25 +1,29 @@
 """Search by likeness with FAISS, over the rows' features and hashes. A cache; the rows are the truth."""
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
+from safetensors.numpy import load, save
 from sqlalchemy import Connection
 
-from memory.features import Scaling
-from memory.index import snapshot
+from ingest.durable import file_aside
+from memory.features import Floats, Scaling
 from memory.index.ivf_index import SAMPLED, IvfIndex
 from memory.index.picture_index import PictureIndex
-from memory.index.snapshot import IndexSnapshotError
 from memory.rows import Features, changed_features, live_ids, newest_write, select_features, stream_features
 from memory.store import Store, current_revision
 
 _FORMAT = "5"
+_LENGTH_BYTES, _DIGEST_BYTES = 8, 32
+_AT_ONCE = 2**20
 _SEED = 0
 _SCALED_ON = 20_000
 """Rows that are enough to fit the scale, however many there are."""
@@ -61,23 +65,21 @@ class Index:
         self._unsaved = 0
 
     @classmethod
-    def open(
-        cls, path: Path, store: Store, feature_version: str, width: int, beat: Beat = lambda: None
-    ) -> Self:
+    def open(cls, path: Path, store: Store, version: str, width: int, beat: Beat = lambda: None) -> Self:
         """Return the index of the snapshot at path, brought up to the rows; built from them without one.
 
         beat is called now and then meanwhile. Raises StoreUnavailableError.
         """
-        index = cls(feature_version, width)
+        index = cls(version, width)
         try:
             index._load(path)
         except IndexSnapshotError as reason:
             log.info("index is rebuilt from the rows", reason=str(reason))
-            index = cls(feature_version, width)
+            index = cls(version, width)
         with store.read() as connection:
             if index._names and not index._agrees(connection):
                 log.warning("index is of other rows, as after a restore; it is rebuilt from these")
-                index = cls(feature_version, width)
+                index = cls(version, width)
             index.catch_up(connection, beat=beat)
         return index
 
@@ -107,10 +109,7 @@ class Index:
         return past and self._mark == newest_write(connection, self.feature_version, self.revision)
 
     def catch_up(
-        self,
-        connection: Connection,
-        coming: NDArray[np.float32] | None = None,
-        beat: Beat = lambda: None,
+        self, connection: Connection, coming: Floats | None = None, beat: Beat = lambda: None
     ) -> None:
         """Take in the rows written since the last time, as this transaction sees them; let go the dropped.
 
@@ -255,11 +254,11 @@ class Index:
             "scale": self._scaling.scale,
             "names": np.frombuffer(json.dumps(self._names).encode(), np.uint8),
         }
-        snapshot.write(path, tensors, facts, self._vectors)
+        _write(path, tensors, facts, self._vectors)
         self._unsaved = 0
 
     def _load(self, path: Path) -> None:
-        with snapshot.open_snapshot(path) as saved:
+        with open_snapshot(path) as saved:
             facts, tensors = saved.facts, saved.tensors
             if facts["format"] != _FORMAT or facts["feature_version"] != self.feature_version:
                 raise IndexSnapshotError("the snapshot is of another format or feature version")
@@ -269,3 +268,56 @@ class Index:
             self._mark = facts["mark"]
             self._pictures.put(tensors["hashes"], tensors["hashes_of"])
             self._vectors = IvfIndex.read(saved.file)
+
+
+class IndexSnapshotError(Exception):
+    """The snapshot is missing, damaged, or of other features: not an error but a reason to rebuild."""
+
+
+@dataclass(frozen=True)
+class IndexSnapshot:
+    """Arrays by name, facts about them, and the file that stands where the vectors begin."""
+
+    tensors: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, str]
+    file: BinaryIO
+
+
+def _write(path: Path, tensors: dict[str, NDArray[Any]], facts: dict[str, str], vectors: IvfIndex) -> None:
+    """Put a snapshot in place of an older one. Raises OSError.
+
+    The file is the SHA-256 of what follows, a length, a safetensors value of that length, and FAISS's bytes.
+    """
+    value = save(tensors, metadata=facts)
+    with file_aside(path) as aside, aside.open("w+b") as file:
+        file.write(bytes(_DIGEST_BYTES) + len(value).to_bytes(_LENGTH_BYTES, "little") + value)
+        vectors.write(file)
+        digest = _digest(file)
+        file.seek(0)
+        file.write(digest)
+
+
+@contextmanager
+def open_snapshot(path: Path) -> Iterator[IndexSnapshot]:
+    """Yield the snapshot at path. Raises SnapshotError where there is none, or a byte of it has changed."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise IndexSnapshotError(f"no snapshot: {error.strerror}") from error
+    with file:
+        # Before FAISS sees it, which trusts the lengths that it reads.
+        if file.read(_DIGEST_BYTES) != _digest(file):
+            raise IndexSnapshotError("the snapshot is damaged")
+        file.seek(_DIGEST_BYTES)
+        value = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+        header = int.from_bytes(value[:8], "little")
+        facts: dict[str, str] = json.loads(value[8 : 8 + header]).get("__metadata__", {})
+        yield IndexSnapshot(load(value), facts, file)
+
+
+def _digest(file: BinaryIO) -> bytes:
+    file.seek(_DIGEST_BYTES)
+    digest = hashlib.sha256()
+    while part := file.read(_AT_ONCE):
+        digest.update(part)
+    return digest.digest()

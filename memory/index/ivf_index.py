@@ -18,6 +18,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.features import Floats
+
 SAMPLED = 100_000
 """Vectors that are enough to train on, however many there are."""
 ONE_CELL = 20_000
@@ -59,9 +61,7 @@ class IvfIndex:
         self._on_gpu: Any = None
 
     @classmethod
-    def train(
-        cls, sample: NDArray[np.float32], count: int, seed: int, beat: Callable[[], None] = lambda: None
-    ) -> Self:
+    def train(cls, sample: Floats, count: int, seed: int, beat: Callable[[], None] = lambda: None) -> Self:
         """Train an empty index for about count vectors on a sample of them, float32 (n, F), n >= 1.
 
         beat is called between the rounds of k-means, which a FAISS for GPUs runs on them. The same sample,
@@ -187,12 +187,8 @@ class IvfIndex:
                 recall = float(np.mean([np.isin(*both) for both in zip(nearest, places, strict=True)]))
                 if recall >= _RECALL:
                     break
-        return {
-            "cells": self.cells,
-            "probed": self.probes,
-            "measured": self.measured,
-            "recall": round(recall, 3),
-        }
+        facts = {"cells": self.cells, "probed": self.probes, "measured": self.measured}
+        return {**facts, "recall": round(recall, 3)}
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors at these places, int64 (n,), as float32, out of FAISS's own memory.
@@ -216,9 +212,7 @@ def _pad_lanes(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % _LANES)))
 
 
-def _means(
-    sample: NDArray[np.float32], count: int, seed: int, beat: Callable[[], None]
-) -> NDArray[np.float32]:
+def _means(sample: Floats, count: int, seed: int, beat: Callable[[], None]) -> Floats:
     """Return count means of a sample by k-means, float32 (count, F)."""
     rng = np.random.default_rng(seed)
     some = sample[np.sort(rng.choice(len(sample), min(len(sample), count * _EACH), replace=False))]

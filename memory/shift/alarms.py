@@ -65,14 +65,13 @@ class Alarm:
 
 
 def load(connection: Connection, release: str, source: str, settings: MemorySettings) -> ShiftState:
-    """Return a watched source, with a test that begins where it was not watched by tests of today's form."""
+    """Return a watched source, with a test that begins where it was not watched."""
     here = (watched.c.release == release) & (watched.c.source_digest == digest_of_source(source))
     row = connection.execute(select(watched).where(here)).first()
-    test = None if row is None else ShiftTest.from_bytes(row.test)
-    if row is None or test is None:
+    if row is None:
         return begin(release, source, settings)
     seen = [Seen.model_validate(entry) for entry in json.loads(row.seen)]
-    return ShiftState(release, source, row.number, test, seen)
+    return ShiftState(release, source, row.number, ShiftTest.from_bytes(row.test), seen)
 
 
 def begin(release: str, source: str, settings: MemorySettings) -> ShiftState:

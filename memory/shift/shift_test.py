@@ -17,7 +17,7 @@ theorem for independent scores (Jensen's inequality). For bursts it holds as far
 import math
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,6 @@ _PRIOR = 10.0
 """V before anything was seen: about that of bursts of 20 with a correlation of 0.5. It weighs as much as
 an eighth of the items that a source gathers."""
 
-_FORMAT = 2
 
 _LATER = 1 / 8
 """How the capital is dealt over the times at which the shift may begin: n ** -_LATER of it is left for those
@@ -162,23 +161,14 @@ class ShiftTest:
 
     def to_bytes(self) -> bytes:
         """Return all of it as safetensors."""
-        return save(
-            {
-                "format": np.array(_FORMAT),
-                "numbers": np.array([self.seed, self.gather, self.most, self.seen, self.bets], np.int64),
-                "kept": self.kept,
-                "log_capital": self.log_capital,
-                "recent": self.recent,
-                "variance": np.array(self.variance),
-            }
-        )
+        numbers = np.array([self.seed, self.gather, self.most, self.seen, self.bets], np.int64)
+        arrays: dict[str, NDArray[Any]] = {"numbers": numbers, "variance": np.array(self.variance)}
+        return save(arrays | {"kept": self.kept, "log_capital": self.log_capital, "recent": self.recent})
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self | None:
-        """Read back the bytes of `to_bytes`; None where a version with other bets wrote them."""
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read back the bytes of `to_bytes`."""
         arrays = load(data)
-        if arrays.get("format", 1) != _FORMAT:
-            return None
         seed, gather, most, seen, bets = (int(number) for number in arrays["numbers"])
         kept, log_capital, recent = (arrays[name].copy() for name in ("kept", "log_capital", "recent"))
         return cls(seed, gather, most, kept, seen, bets, log_capital, recent, float(arrays["variance"]))

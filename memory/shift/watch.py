@@ -60,14 +60,9 @@ log = structlog.get_logger()
 
 def keep_watch(ingest: IngestSettings, settings: MemorySettings, stop: Event) -> None:
     """Look at verdicts until stop is set; a fault costs only a round, which is done again."""
-    reading = TopicReading(
-        ingest.topic(VERDICTS),
-        settings.verdicts_group_id,
-        _MOST,
-        metrics.WATCH_LAG,
-        metrics.WATCH_LAG_SECONDS,
-        metrics.UNWATCHED,
-    )
+    lags = metrics.WATCH_LAG, metrics.WATCH_LAG_SECONDS
+    topic, group = ingest.topic(VERDICTS), settings.verdicts_group_id
+    reading = TopicReading(topic, group, _MOST, *lags, metrics.UNWATCHED)
     while not stop.is_set():
         try:
             watch = ShiftWatch(settings)
@@ -218,13 +213,8 @@ def real_verdict(verdict: Verdict) -> tuple[str, str, Seen] | None:
     if verdict.label != "real" or not math.isfinite(verdict.unknown_score):
         return None
     item = verdict.item
-    seen = Seen(
-        topic=item.topic,
-        partition=item.partition,
-        offset=item.offset,
-        digest=item.digest,
-        score=verdict.unknown_score,
-    )
+    place = item.model_dump(include={"topic", "partition", "offset", "digest"})
+    seen = Seen(**place, score=verdict.unknown_score)
     return verdict.release, item.source[:MAX_SOURCE_CHARS], seen
 
 

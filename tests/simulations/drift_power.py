@@ -14,7 +14,7 @@ from shift_bursts import BURSTS, in_bursts
 from memory.records import Statistic
 from memory.settings import MemorySettings
 from memory.shift.alarms import MAX_REFERENCE
-from memory.shift.drift_test import STATISTICS, DriftTest
+from memory.shift.drift import STATISTICS, DriftTest
 from memory.shift.shift_test import share_of_budget
 from updater.progress import Progress
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from scipy.stats import binomtest
 
 from detector.records import Verdict
-from memory.shift.drift_test import STATISTICS, statistics_of
+from memory.shift.drift import STATISTICS, statistics_of
 from updater.data.layouts.entries import DataError
 from updater.progress import Progress
 

@@ -11,10 +11,9 @@ from pictures import drawn, hashes_of
 from detector.release.manifest import FEATURE_VERSION
 from ingest.picture_hash import picture_hashes
 from memory import rows
-from memory.index import snapshot
-from memory.index.index import Index
+from memory.index import index as snapshot
+from memory.index.index import Index, IndexSnapshotError
 from memory.index.picture_index import PictureIndex
-from memory.index.snapshot import IndexSnapshotError
 
 WIDTH = 24
 

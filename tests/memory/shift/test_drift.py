@@ -13,8 +13,7 @@ from memory.schema import drift_alarms, drift_watched
 from memory.settings import MemorySettings
 from memory.shift import places
 from memory.shift.alarms import put_announced
-from memory.shift.drift import list_drifts, load, to_announce, watch_drift
-from memory.shift.drift_test import NEWEST, STATISTICS, DriftTest
+from memory.shift.drift import NEWEST, STATISTICS, DriftTest, list_drifts, load, to_announce, watch_drift
 from memory.shift.places import OVER_ALL
 from memory.shift.shelving import DRIFT_TYPE, event
 from memory.shift.watch import ShiftWatch
@@ -133,16 +132,6 @@ def test_what_is_kept_is_bounded(store, settings, monkeypatch):
     assert len(sources) <= 7
     assert OVER_ALL in sources
     assert len(state) < 25_000
-
-
-def test_a_test_of_an_earlier_form_begins_anew(store, settings, monkeypatch):
-    with monkeypatch.context() as earlier:
-        earlier.setattr("memory.shift.shift_test._FORMAT", 1)
-        watch(store, settings, verdicts(0, 150))
-    watch(store, settings, verdicts(150, 1))
-    with store.read() as connection:
-        found = load(connection, "a" * 64, "camera", settings)
-    assert (found.number, found.test.tests["energy"].seen) == (0, 1)
 
 
 def test_the_watch_counts_keeps_and_tells_a_drift(store, settings):

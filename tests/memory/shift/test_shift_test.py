@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import save
 from scipy.integrate import quad
 from scipy.special import ndtri
 from sqlalchemy import func, select
@@ -98,12 +97,6 @@ def test_a_test_that_was_put_away_and_taken_up_again_goes_on_as_it_was(scores, s
         assert straight.observe(score) == interrupted.observe(score)
     assert straight.log_e == interrupted.log_e
     assert len(straight.kept) == min(len(scores), 8)
-
-
-def test_a_state_that_bet_otherwise_is_told_from_todays():
-    # As the state was before bursts were allowed for.
-    old = {"numbers": np.arange(5), "kept": np.zeros(3, np.float32), "log_capital": np.zeros(5)}
-    assert ShiftTest.from_bytes(save(old)) is None
 
 
 def in_bursts(items: int, length: int, correlation: float, rng: np.random.Generator) -> np.ndarray:

@@ -4,13 +4,12 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from safetensors.numpy import save
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from verdicts import make_item, make_verdict
 
 from ingest.records import InRecord
 from memory import metrics
-from memory.schema import estimate_sums, watched
+from memory.schema import estimate_sums
 from memory.settings import MemorySettings
 from memory.shift import places, watch
 from memory.shift.alarms import SEEN, Alarm, load, to_shelve
@@ -226,19 +225,6 @@ def test_sources_of_one_record_each_push_out_no_source_that_is_bet_on(watcher, s
     watcher.take([said(n, score) for n, score in enumerate(scores(60))])
     watcher.take([said(100 + n, 0.0, source=f"key-{n}") for n in range(50)])
     assert number(store, "camera", settings) == 1
-
-
-def test_a_test_of_an_earlier_form_begins_anew(watcher, store, settings):
-    watcher.take([said(n, score) for n, score in enumerate(scores(60))])
-    before = {"numbers": np.arange(5), "kept": np.zeros(3, np.float32), "log_capital": np.zeros(5)}
-    with store.write_unversioned() as connection:
-        connection.execute(update(watched).values(test=save(before)))
-    watcher.take([said(100, 0.0)])
-    with store.read() as connection:
-        found = load(connection, "a" * 64, "camera", settings)
-    assert (found.number, found.test.seen) == (0, 1)
-    watcher.take(shifted(begin=200))
-    assert len(alarms(store)) == 1
 
 
 def test_another_release_begins_anew_and_what_is_kept_is_bounded(watcher, store, settings):
