@@ -27,6 +27,11 @@ def no_steps(done: int, total: int) -> None:
     """Steps that nobody follows."""
 
 
+def with_prefix(progress: Progress, prefix: str) -> Progress:
+    """Return the progress of a part: its stages are called `PREFIX: STAGE`."""
+    return lambda stage, done, total: progress(f"{prefix}: {stage}", done, total)
+
+
 @contextmanager
 def terminal() -> Iterator[Progress]:
     """Yield the display of the progress: a bar where a person watches, else one log line a stage."""

@@ -101,13 +101,13 @@ def _widths(console: Console, head: Sequence[str], grid: list[list[Text]]) -> li
     if not console.is_terminal:
         return widths
     room = console.width - _GAP * (len(head) - 1)
-    comfortable = [
-        max(_least(name, cells, first=not number), min(width, _COMFORTABLE)) if _has_names(cells) else width
-        for number, (name, cells, width) in enumerate(zip(head, columns, widths, strict=True))
-    ]
     least = [
         _least(name, cells, first=not number)
         for number, (name, cells) in enumerate(zip(head, columns, strict=True))
+    ]
+    comfortable = [
+        width if all(map(_NUMBER.fullmatch, cells)) else max(floor, min(width, _COMFORTABLE))
+        for floor, cells, width in zip(least, columns, widths, strict=True)
     ]
     for floor in (comfortable, least):
         while sum(widths) > room:
@@ -125,10 +125,6 @@ def _least(name: str, cells: Sequence[str], *, first: bool) -> int:
     longest_name = max((cell_len(word) for word in words), default=0)
     longest_head = max((cell_len(word) for word in name.split()), default=0)
     return max(longest_number, longest_head, min(longest_name, _LEAST_FIRST if first else _LEAST), 1)
-
-
-def _has_names(cells: Sequence[str]) -> bool:
-    return not all(_NUMBER.fullmatch(cell) for cell in cells)
 
 
 def _longest_line(text: str) -> int:

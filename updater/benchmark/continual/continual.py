@@ -33,7 +33,7 @@ from updater.benchmark.report.run_folder import seconds_in, timing
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
-from updater.progress import Progress
+from updater.progress import Progress, with_prefix
 from updater.training import schemes, step
 from updater.training.processes import broadcast, is_first
 from updater.training.step import TrainedModel
@@ -109,9 +109,7 @@ class Continual:
                     device=setup.torch_device,
                     checkpoint=self.folder / "checkpoint.safetensors",
                     start_from=setup.start_from,
-                    progress=lambda stage, *at: self.progress(
-                        f"{self.stream.tasks[number].name}: {stage}", *at
-                    ),
+                    progress=with_prefix(self.progress, self.stream.tasks[number].name),
                 )
             )
         if is_first():

@@ -28,7 +28,7 @@ from updater.benchmark.report.results import (
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
-from updater.progress import Progress
+from updater.progress import Progress, with_prefix
 from updater.training.processes import is_first
 from updater.training.step import Options, Step, TrainedModel
 
@@ -85,10 +85,7 @@ def leave_out(
     tasks, unseen = without_families(stream, [family], source_known)
 
     part = f"the forgeries of {family}" if source_known else family
-
-    def say(stage: str, *at: int) -> None:
-        progress(f"without {part}: {stage}", *at)
-
+    say = with_prefix(progress, f"without {part}")
     learnt = train_without(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     train = LabelledCrops.join([task.train for task in tasks])
     held = LabelledCrops.join([task.calibration for task in tasks])
@@ -184,10 +181,7 @@ def _plain_energies(
     bare = replace(
         setup, learner="joint", options=Options(exposure="none"), architecture=plain, start_from=None
     )
-
-    def say(stage: str, *at: int) -> None:
-        progress(f"plain network: {stage}", *at)
-
+    say = with_prefix(progress, "plain network")
     learnt = train_without(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
     of_tests = [energy_of(learnt, task.test, setup.torch_device) for task in tasks]
     return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)

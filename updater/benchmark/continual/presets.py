@@ -15,9 +15,9 @@ LINEAR_ONLY = ("bic", "wa", "dytox")
 _LEARNERS = "fine-tuning,joint,softmax-rehearsal,lda,icarl,lucir,bic,wa,nscil,lrcil,foster,dytox"
 HEADS = ("ber", "vos", "npos", "logit-norm", "t2f-norm", "augmix", "regmixup")
 _SCORES = (
-    "msp,odin,max_logit,gen,react,klm,relation,nnguide,embedding_knn,forensic_knn,mahalanobis,fused,energy,"
-    "pseudo,novelty,embedding_novelty,trace_novelty,discriminant,odin-published,ber-published,vos-published,"
-    "npos-published"
+    "msp,odin,max_logit,gen,react,ash,scale,dice,she,rmd,gradnorm,klm,relation,nnguide,embedding_knn,"
+    "forensic_knn,mahalanobis,fused,energy,pseudo,novelty,embedding_novelty,trace_novelty,discriminant,"
+    "odin-published,ber-published,vos-published,npos-published"
 )
 NAMES: Mapping[str, tuple[str, ...]] = {
     "rejection": (*_SCORES.split(","), *HEADS),

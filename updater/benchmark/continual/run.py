@@ -22,6 +22,7 @@ from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.results import PowerShare, RejectionScores, Unseen, WithinSource, af, af_paper
 from updater.benchmark.report.results import Result as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timing
+from updater.progress import with_prefix
 from updater.training.processes import is_first
 
 Kinds = Mapping[str, frozenset[str]]
@@ -179,7 +180,7 @@ def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
                 seed.number,
                 frozenset(),
                 file,
-                lambda stage, *at: seed.progress(f"joint: {stage}", *at),
+                with_prefix(seed.progress, "joint"),
             )
         shares = [rightly_told(learnt, setup, task.test) for task in stream.tasks]
         joint_aa = 100 * float(np.mean(shares))

@@ -88,13 +88,6 @@ ODIN = "odin-published"
 """the one score that reads crops instead of evidence, since it steps along a gradient"""
 
 
-def scores_offered() -> tuple[str, ...]:
-    """Return the names of all scores of rejection, those with a trained head of their own among them."""
-    from updater.benchmark.rejection.methods import HEADS, POST_HOC
-
-    return (*POST_HOC, ODIN, *HEADS)
-
-
 @dataclass(frozen=True)
 class CalibratedModel:
     """A trained network with its gate, calibrated on held-back items of the classes that it knows."""

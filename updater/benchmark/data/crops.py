@@ -11,8 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import torch
@@ -61,8 +59,8 @@ class ChangedMediaError(DataError):
     """A file was written to while a run read it."""
 
 
-class CropReader:
-    """Reads media as labelled crops; a context manager, which ends its decoding children on leaving.
+class CropReader(ExitStack):
+    """Reads media as labelled crops; leaving its context ends its decoding children.
 
     Children are started when the cache (a folder, or None for no cache) lacks something. picture: how each
     medium is also shown whole; None for crops alone.
@@ -76,6 +74,7 @@ class CropReader:
         processes: int = 2,
         picture: PicturePlan | None = None,
     ) -> None:
+        super().__init__()
         self.plan = plan or CropPlan()
         self.picture = picture
         self.cache = cache
@@ -83,17 +82,7 @@ class CropReader:
         self.processes = processes
         self._limits = IngestSettings().model_copy(update={"decode_processes": processes})
         self.tally = Tally()
-        self._children = ExitStack()
         self._sandbox: Sandbox | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._children.close()
-        self._sandbox = None
 
     def read(self, stage: str, source: str, files: Sequence[MediaFile]) -> LabelledCrops:
         """Read the files; frames of a clip are one group, and so are other files that show the same picture.
@@ -171,7 +160,7 @@ class CropReader:
         where there is none such, and SandboxUnavailableError.
         """
         if self._sandbox is None:
-            self._sandbox = self._children.enter_context(Sandbox(self._limits))
+            self._sandbox = self.enter_context(Sandbox(self._limits))
         wanted = MediaPlan(crops=self.plan, pictures={PICTURE: self.picture} if self.picture else {})
         pending: deque[tuple[str, str, Future[Decoded]]] = deque()
         for name, content in data:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -39,7 +40,7 @@ from updater.distortions.distortion import Step as Distortion
 from updater.distortions.files import distort_file, generator_of
 from updater.distortions.methods import distort
 from updater.filters import Picture
-from updater.progress import Progress
+from updater.progress import Progress, with_prefix
 from updater.training.crop_rows import with_crop_features
 from updater.training.step import Options, Step
 from updater.training.two_stages import learn
@@ -127,7 +128,8 @@ def of_both_labels(entries: Sequence[Entry], count: int) -> list[Entry]:
 
 def excerpts(entries: Sequence[Entry]) -> list[Excerpt]:
     """Take the first frames of each clip. Raises ClipError."""
-    return [Excerpt(entry, _frames(entry.path)) for entry in entries]
+    clips = (islice(Clip(entry.path, MAX_PIXELS).frames(), FRAMES_AT_ONCE) for entry in entries)
+    return [Excerpt(of, np.stack([*map(to_rgb, clip)])) for of, clip in zip(entries, clips, strict=True)]
 
 
 def under(some: Sequence[Excerpt], steps: Sequence[Distortion], plan: CropPlan) -> LabelledCrops:
@@ -150,15 +152,6 @@ def under(some: Sequence[Excerpt], steps: Sequence[Distortion], plan: CropPlan) 
         crops=np.concatenate(crops),
         starts=np.cumsum([0, *map(len, crops)]).astype(np.int64),
     )
-
-
-def _frames(path: Path) -> Picture:
-    frames = []
-    for frame in Clip(path, MAX_PIXELS).frames():
-        frames.append(to_rgb(frame))
-        if len(frames) == FRAMES_AT_ONCE:
-            break
-    return np.stack(frames)
 
 
 FORENSIC = "forensic"
@@ -261,7 +254,7 @@ class OnCrops:
                 recipe=setup.recipe(len(items), first=True),
                 seed=seed.number,
                 device=self.device,
-                progress=lambda stage, *at: seed.progress(f"{name}: {stage}", *at),
+                progress=with_prefix(seed.progress, name),
             )
         )
         real = learnt.classes.index("real")

@@ -25,6 +25,7 @@ from ingest.settings import IngestSettings
 from updater.benchmark.forgerynet.choices import Input
 from updater.data.layouts.entries import Entry
 from updater.data.layouts.listed import Tally
+from updater.distortions.clip import ClipError
 from updater.distortions.distortion import DistortionError
 from updater.distortions.files import read_still
 from updater.filters import Picture
@@ -99,14 +100,9 @@ def resize(picture: Picture, width: int, height: int) -> Picture:
     return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BILINEAR))
 
 
-def _look(path: Path, kind: Input) -> list[int] | str | None:
-    """Return the box to look at, None for all of a picture, or its problem."""
-    try:
-        picture = picture_of(path)
-    except DistortionError as error:
-        return str(error).removeprefix(f"{path}").strip(": ")
-    except OSError as error:
-        return str(error.strerror)
+def _look(path: Path, kind: Input) -> list[int] | None:
+    """Return the box to look at, None for all of a picture. Raises as `picture_of` does."""
+    picture = picture_of(path)
     if kind == "native" or not (faces := find_faces(picture, 1)):
         return None
     return [int(edge) for edge in square_about(faces[0], picture.shape[1], picture.shape[0])]
@@ -122,16 +118,25 @@ class SampleDatabase:
     def complete(
         self,
         paths: Sequence[Path],
-        look: Callable[[Path], list[int] | str | None],
+        look: Callable[[Path], list[int] | None],
         progress: Callable[[int, int], None],
     ) -> None:
-        """Look at files that the database does not know as they are."""
+        """Look at files that the database does not know as they are; of some it keeps the problem."""
+
+        def facts_of(path: Path) -> list[int] | str | None:
+            try:
+                return look(path)
+            except (ClipError, DistortionError) as error:
+                return str(error).removeprefix(f"{path}").strip(": ")
+            except OSError as error:
+                return str(error.strerror)
+
         have = self._stored_digests()
         wanted = [(path, key) for path, key in zip(paths, map(_key, paths), strict=True) if key not in have]
         with closing(self._open_database()) as database, ThreadPoolExecutor(os.cpu_count() or 1) as threads:
             for first in range(0, len(wanted), _AT_A_TIME):
                 part = wanted[first : first + _AT_A_TIME]
-                looks = threads.map(look, [path for path, _ in part])
+                looks = threads.map(facts_of, [path for path, _ in part])
                 rows = [(key, json.dumps(look)) for (_, key), look in zip(part, looks, strict=True)]
                 with database:
                     database.executemany("INSERT OR REPLACE INTO sights VALUES (?, ?)", rows)

@@ -5,6 +5,7 @@ first frame follows its last.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from updater.benchmark.forgerynet.training import NetworkRecipe
 from updater.data.layouts.entries import Entry, SegmentsError, with_frames
 from updater.data.layouts.listed import Tally
 from updater.distortions.clip import Clip, ClipError, to_rgb
-from updater.distortions.distortion import DistortionError, Step
+from updater.distortions.distortion import Step
 from updater.distortions.files import generator_of
 from updater.distortions.methods import AUGMENTATIONS, distort, drawn_by_the_law_of_files
 from updater.filters import Picture
@@ -66,10 +67,15 @@ def test_crops(sight: Sample, choices: Choices, px: int) -> Picture:
     Of the input face, all that is looked at, scaled; of native the middle, or what covers the picture.
     """
     picture = cut_to(sight.box, picture_of(sight.entry.path))
-    if choices.input == "face":
-        return resize(picture, px, px)[None]
-    height, width = picture.shape[:2]
-    return cut(picture, grid(width, height, px, _COVERING if choices.crops == "multi" else 1), px)
+    return _fit(picture[None], choices.input, px, _COVERING if choices.crops == "multi" else 1)
+
+
+def _fit(frames: Picture, kind: Input, px: int, most: int = 1) -> Picture:
+    """Scale faces to px; of the input native cut each frame to at most so many crops, [n, px, px, 3]."""
+    if kind == "face":
+        return np.stack([resize(frame, px, px) for frame in frames])
+    corners = grid(frames.shape[2], frames.shape[1], px, most)
+    return np.concatenate([cut(frame, corners, px) for frame in frames])
 
 
 def perturbation(rng: np.random.Generator, augmentation: Augmentation) -> tuple[Step, ...]:
@@ -130,12 +136,7 @@ def test_clips(sight: Sample, choices: Choices, recipe: NetworkRecipe, segments:
     pixels = []
     for numbers in clips:
         frames = _looked_at(np.stack([decoded[number] for number in numbers.tolist()]), choices.input)
-        height, width = frames.shape[1:3]
-        if choices.input == "face":
-            pixels.append(np.stack([resize(frame, recipe.px, recipe.px) for frame in frames]))
-        else:
-            corners = grid(width, height, recipe.px, 1)
-            pixels.append(np.concatenate([cut(frame, corners, recipe.px) for frame in frames]))
+        pixels.append(_fit(frames, choices.input, recipe.px))
     return np.stack(pixels)
 
 
@@ -180,13 +181,8 @@ def frames_of(entry: Entry, numbers: Numbers) -> Picture:
 def _decode_frames(entry: Entry, numbers: Numbers) -> Picture:
     if entry.pictures:
         return np.stack([picture_of(entry.pictures[number]) for number in numbers.tolist()])
-    wanted = set(numbers.tolist())
-    last, frames = max(wanted), {}
-    for number, frame in enumerate(Clip(entry.path, MAX_PIXELS).frames()):
-        if number in wanted:
-            frames[number] = to_rgb(frame)
-        if number == last:
-            break
+    every = enumerate(islice(Clip(entry.path, MAX_PIXELS).frames(), int(numbers.max()) + 1))
+    frames = {number: to_rgb(frame) for number, frame in every if number in numbers}
     return np.stack([frames[number] for number in numbers.tolist()])
 
 
@@ -206,15 +202,10 @@ def _looked_at(frames: Picture, kind: Input) -> Picture:
     return cut_to(square_about(faces[0], frames.shape[2], frames.shape[1]), frames)
 
 
-def _look(entry: Entry) -> list[int] | str:
-    """Return how many frames a video has, or its problem."""
-    try:
-        if entry.pictures:
-            if len(sizes := {picture_of(path).shape for path in entry.pictures}) > 1:
-                return f"its pictures have {len(sizes)} sizes"
-            return [len(entry.pictures)]
+def _look(entry: Entry) -> list[int]:
+    """Return how many frames a video has. Raises ClipError, DistortionError and OSError."""
+    if not entry.pictures:
         return [sum(1 for _ in Clip(entry.path, MAX_PIXELS).frames())]
-    except (ClipError, DistortionError) as error:
-        return str(error).removeprefix(f"{entry.path}").strip(": ")
-    except OSError as error:
-        return str(error.strerror)
+    if len(sizes := {picture_of(path).shape for path in entry.pictures}) > 1:
+        raise ClipError(f"its pictures have {len(sizes)} sizes")
+    return [len(entry.pictures)]

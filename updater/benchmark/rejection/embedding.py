@@ -1,13 +1,21 @@
-"""Post-hoc scores by the nearest training items in the embedding: kNN, NNGuide, Relation."""
+"""Post-hoc scores of the embedding.
+
+kNN, NNGuide and Relation search the nearest training items. ReAct, ASH, SCALE and DICE are energies of
+changed activations or weights. SHE, RMD and GradNorm read patterns, Gaussians and gradients. The papers'
+activations come out of a ReLU and are never negative; an embedding here may be.
+"""
+
+from collections.abc import Callable
 
 import faiss
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pytorch_ood.detector import NNGuide
-from torch import Tensor
+from pytorch_ood.detector import ASH, DICE, RMD, SCALE, SHE, NNGuide, ReAct
+from torch import Tensor, nn
 
+from detector.model.scores import energy
 from updater.benchmark.rejection.evidence import Evidence, EvidenceError, FitSet, Score, as_score, float64
 
 
@@ -91,3 +99,120 @@ def fit_relation(known: FitSet, *, power: float = 1.0, least_edge: float = 0.03)
 
 def _normalise(evidence: Evidence) -> tuple[Tensor, Tensor]:
     return F.normalize(float64(evidence.embedding), dim=1), torch.softmax(float64(evidence.logits), 1)
+
+
+def fit_react(known: FitSet, *, quantile: float = 0.9) -> Score:
+    """ReAct: the energy after the embedding is cut from above.
+
+    s(x) = E(W min(h(x), c) + b), with c the 90 % quantile of all activations of all training items and E the
+    energy at T = 1. Sun, Guo and Li 2021, "ReAct: Out-of-distribution detection with rectified activations",
+    section 3.
+
+    pytorch-ood's ReAct agrees with the paper. Of a cosine head it is the normalised embedding that is cut,
+    as that is what its weights multiply.
+
+    Fit c. `quantile` is in 0..1.
+    """
+    detector = ReAct(backbone=nn.Identity(), head=known.head, percentile=quantile, detector=energy)
+    detector.fit_feature_maps(float64(known.evidence.embedding), torch.tensor(known.targets))
+    return as_score(lambda evidence: detector.predict_feature_maps(float64(evidence.embedding)))
+
+
+def fit_ash(known: FitSet, *, quantile: float = 0.9) -> Score:
+    """ASH-S: the energy after all but the largest activations are set to 0 and these are scaled.
+
+    s(x) = E(W a + b), a = h * exp(sum h / sum of the kept h) where h is among its own largest 10 %, else 0.
+    Djurisic et al. 2023, "Extremely simple activation shaping for out-of-distribution detection", section 3.
+
+    pytorch-ood's ASH agrees with the paper. Nothing is fitted.
+    """
+    return _of_maps(ASH(nn.Identity(), _head_of_maps(known), "ash-s", quantile, energy))
+
+
+def fit_scale(known: FitSet, *, quantile: float = 0.85) -> Score:
+    """SCALE: the energy after all activations are scaled, as ASH-S scales those that it keeps.
+
+    s(x) = E(W h exp(sum h / sum of the largest 15 % of h) + b). Xu et al. 2024, "Scaling for training time
+    and post-hoc out-of-distribution detection enhancement", section 4.
+
+    pytorch-ood's SCALE agrees with the paper. Nothing is fitted.
+    """
+    return _of_maps(SCALE(nn.Identity(), _head_of_maps(known), quantile, energy))
+
+
+def _of_maps(detector: ASH | SCALE) -> Score:
+    return as_score(lambda e: detector.predict_feature_maps(float64(e.embedding)[:, :, None, None]))
+
+
+def _head_of_maps(known: FitSet) -> Callable[[Tensor], Tensor]:
+    return lambda maps: known.head(maps.flatten(1))
+
+
+def fit_dice(known: FitSet, *, quantile: float = 0.9) -> Score:
+    """DICE: the energy of a head that keeps its weights of the largest contributions.
+
+    s(x) = E((M * W) h(x) + b), with M = 1 where W * mean(h) is among its largest 10 %, else 0. Sun and Li
+    2022, "DICE: leveraging sparsification for out-of-distribution detection", eq. 4 and 5.
+
+    pytorch-ood's DICE agrees with the paper.
+
+    Fit the mean embedding.
+    """
+    weight, bias = float64(known.head_weight), float64(known.head_bias)
+    return _fit_features(DICE(None, weight, bias, quantile, energy), known)
+
+
+def _fit_features(detector: DICE | SHE, known: FitSet) -> Score:
+    detector.fit_features(float64(known.evidence.embedding), torch.tensor(known.targets))
+    return as_score(lambda evidence: detector.predict_features(float64(evidence.embedding)))
+
+
+def fit_she(known: FitSet) -> Score:
+    """SHE: the inner product with the pattern of the class that the network answers.
+
+    s(x) = -h(x)^T S_y, with S_c the mean embedding of the training items of class c that the network answers
+    rightly. Zhang et al. 2023, "Out-of-distribution detection based on in-distribution data patterns
+    memorization with modern Hopfield energy", eq. 8.
+
+    pytorch-ood's SHE agrees with the paper.
+
+    Fit the patterns. Raises EvidenceError where the network answers no item of a class rightly.
+    """
+    try:
+        return _fit_features(SHE(None, known.head), known)
+    except ValueError as error:
+        raise EvidenceError(f"SHE has no pattern of a class: {error}") from error
+
+
+def fit_rmd(known: FitSet) -> Score:
+    """Relative Mahalanobis distance: to the nearest class, less the distance to all classes together.
+
+    s(x) = min_c (d_c(x) - d_0(x)), with d_c the squared Mahalanobis distance to the mean of class c under the
+    classes' shared covariance and d_0 under one Gaussian of all items. Ren et al. 2021, "A simple fix to
+    Mahalanobis distance for improving near-OOD detection", eq. 3 and 4.
+
+    pytorch-ood's RMD takes sums over the items for covariances, in float32: the score is the paper's over
+    their number. Of no items it fails.
+
+    Fit both Gaussians of the embedding.
+    """
+    detector = RMD(None)
+    detector.fit_features(torch.tensor(known.evidence.embedding), torch.tensor(known.targets))
+    return as_score(lambda e: detector.predict_features(torch.tensor(e.embedding)) if len(e) else ())
+
+
+def fit_gradnorm(known: FitSet) -> Score:
+    """GradNorm: the length of the gradient of the head's weights towards a uniform answer.
+
+    s(x) = -|d KL(u || softmax(f(x))) / dW|_1 = -|h(x)|_1 * |softmax(f(x)) - u|_1, with u = 1/K. Huang, Geng
+    and Li 2021, "On the importance of gradients for detecting distributional shifts in the wild", eq. 6 to 8,
+    whose loss is the sum over the classes: K times this.
+
+    pytorch-ood's GradNorm gives the same by one backward pass an item. Nothing is fitted.
+    """
+
+    def formula(evidence: Evidence) -> Tensor:
+        p = torch.softmax(float64(evidence.logits), 1)
+        return -float64(evidence.embedding).abs().sum(1) * (p - 1 / p.shape[1]).abs().sum(1)
+
+    return as_score(formula)

@@ -65,8 +65,7 @@ def fit_forensic_knn(known: FitSet, *, neighbours: int = 5) -> Score:
 
     def formula(evidence: Evidence) -> NDArray[np.float64]:
         squared, _ = index.search(np.ascontiguousarray(reference.whiten(evidence.features)), neighbours)
-        mean: NDArray[np.float64] = np.sqrt(np.maximum(squared, 0)).mean(1, dtype=np.float64)
-        return mean
+        return np.asarray(np.sqrt(np.maximum(squared, 0)).mean(1, dtype=np.float64))
 
     return as_score(formula)
 
@@ -95,8 +94,7 @@ def fit_mahalanobis(known: FitSet) -> Score:
     def formula(evidence: Evidence) -> NDArray[np.float64]:
         whitened = (evidence.features - centre) @ whitening
         squared = np.stack([np.square(whitened - mean).sum(1) for mean in means])
-        nearest: NDArray[np.float64] = squared.min(0)
-        return nearest
+        return np.asarray(squared.min(0))
 
     return as_score(formula)
 

@@ -1,15 +1,15 @@
-"""Post-hoc scores of the logits alone, ReAct, which reads the embedding to cut it, and ODIN with its step."""
+"""Post-hoc scores of the logits alone, and ODIN with its step."""
 
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pytorch_ood.detector import KLMatching, MaxLogit, MaxSoftmax, ReAct, odin_preprocessing
-from torch import Tensor, nn
+from pytorch_ood.detector import KLMatching, MaxLogit, MaxSoftmax, odin_preprocessing
+from torch import Tensor
 
 from detector.model.network import Network
-from detector.model.scores import NetworkOutput, energy
+from detector.model.scores import NetworkOutput
 from updater.benchmark.rejection.evidence import FitSet, Score, as_score, float64
 from updater.data.training_data import LabelledCrops
 from updater.training.crop_rows import as_images
@@ -76,23 +76,6 @@ def fit_klm(known: FitSet) -> Score:
     """
     detector = KLMatching(model=None).fit_logits(float64(known.evidence.logits))
     return as_score(lambda evidence: detector.predict_logits(float64(evidence.logits)))
-
-
-def fit_react(known: FitSet, *, quantile: float = 0.9) -> Score:
-    """ReAct: the energy after the embedding is cut from above.
-
-    s(x) = E(W min(h(x), c) + b), with c the 90 % quantile of all activations of all training items and E the
-    energy at T = 1. Sun, Guo and Li 2021, "ReAct: Out-of-distribution detection with rectified activations",
-    section 3.
-
-    pytorch-ood's ReAct agrees with the paper. Of a cosine head it is the normalised embedding that is cut,
-    as that is what its weights multiply.
-
-    Fit c. `quantile` is in 0..1.
-    """
-    detector = ReAct(backbone=nn.Identity(), head=known.head, percentile=quantile, detector=energy)
-    detector.fit_feature_maps(float64(known.evidence.embedding), torch.tensor(known.targets))
-    return as_score(lambda evidence: detector.predict_feature_maps(float64(evidence.embedding)))
 
 
 TEMPERATURE = 1000.0

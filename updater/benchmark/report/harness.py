@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from updater.benchmark.report.outcome import Outcome
 from updater.benchmark.report.run_folder import RUN_FILE, ResultsError, Run, load_run, save_run
-from updater.progress import Progress
+from updater.progress import Progress, with_prefix
 from updater.training.processes import is_first
 
 _PACKAGES = ("numpy", "torch", "torchvision", "timm", "scikit-learn", "pytorch-ood", "faiss-cpu", "av")
@@ -89,9 +89,7 @@ def run_seeds(
         parts = place / "parts" / _digest(benchmark.data_digest, benchmark.options, seed, code())[:16]
         parts.mkdir(parents=True, exist_ok=True)
 
-        def say(stage: str, *at: int, seed: int = seed) -> None:
-            progress(f"seed {seed}: {stage}", *at)
-
+        say = with_prefix(progress, f"seed {seed}")
         began = time.monotonic()
         outcome = benchmark.measure(prepared[0], Seed(seed, place, parts, say))
         run = Run(

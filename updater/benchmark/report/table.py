@@ -135,8 +135,7 @@ def compare(folders: Sequence[Path]) -> TextGrid:
 
 def mean_matrix(runs: Sequence[Run]) -> NDArray[np.float64]:
     """Return the mean over the runs of B, float64 [n, n] in points, nan below the diagonal."""
-    mean: NDArray[np.float64] = np.mean([run.outcome.accuracies() for run in runs], axis=0)
-    return mean
+    return np.asarray(np.mean([run.outcome.accuracies() for run in runs], axis=0))
 
 
 def _whole_grid(title: str, whole: Mapping[str, Any]) -> TextGrid:

@@ -13,11 +13,12 @@ from deploy.cli.learning import Learning, setup_of
 from detector.release.manifest import Architecture, GateParameters, Term
 from updater.benchmark.continual.newcomer import draws_of, outcome
 from updater.benchmark.continual.presets import NAMES, PRESETS, differences
-from updater.benchmark.continual.scoring import scores_offered
+from updater.benchmark.continual.scoring import ODIN
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, hold_back
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.learners.task_tokens import TaskTokens
+from updater.benchmark.rejection.methods import HEADS, POST_HOC
 from updater.benchmark.report.outcome import Value
 from updater.benchmark.report.report import report_json, report_markdown, report_page
 from updater.benchmark.report.results import (
@@ -260,7 +261,7 @@ def test_a_preset_is_of_options_that_there_are_and_says_what_differs(name):
 
 def test_the_names_that_options_may_have_are_those_of_the_tables():
     kinds = get_type_hints(Options)
-    assert set(NAMES["rejection"]) == set(scores_offered())
+    assert set(NAMES["rejection"]) == {*POST_HOC, ODIN, *HEADS}
     assert set(NAMES["learner"]) == set(LEARNERS)
     assert NAMES["scheme"] == ("bc", "mc", *(f"mt:{name}" for name in get_args(kinds["aggregate"])))
     assert all(NAMES[name] == get_args(kinds[name]) for name in ("distilled", "exposure"))

@@ -110,19 +110,66 @@ TRAINING, FRESH = clustered(0, 36), clustered(1, 14)
 CLUSTERED = FitSet(TRAINING, np.arange(36) % 3, HEAD_WEIGHT, BIAS)
 
 
-def test_react_is_the_energy_of_what_is_left_below_the_quantile():
-    cut = np.quantile(TRAINING.embedding.astype(float), 0.9)
-    logits = np.minimum(FRESH.embedding, cut) @ HEAD_WEIGHT.astype(float).T + BIAS
-    assert logits_of.fit_react(CLUSTERED)(FRESH) == pytest.approx(-logsumexp(logits, axis=1))
-
-
 def test_react_that_cuts_nothing_is_the_energy():
     calm = Evidence(
         *(getattr(TRAINING, name) for name in ("logits", "embedding", "features", "pseudo_logit"))
     )
-    assert logits_of.fit_react(CLUSTERED, quantile=1.0)(calm) == pytest.approx(
+    assert embedding.fit_react(CLUSTERED, quantile=1.0)(calm) == pytest.approx(
         POST_HOC["energy"](CLUSTERED)(calm), abs=1e-5
     )
+
+
+H, W, TRAINED = (rows.astype(float) for rows in (FRESH.embedding, HEAD_WEIGHT, TRAINING.embedding))
+FACTOR = np.exp(H.sum(1) / np.sort(H, 1)[:, -3:].sum(1))[:, None]
+CONTRIBUTIONS = W * TRAINED.mean(0)
+
+
+@pytest.mark.parametrize(
+    ("fit", "activations", "weight"),
+    [
+        (embedding.fit_react, np.minimum(H, np.quantile(TRAINED, 0.5)), W),
+        (embedding.fit_ash, np.where(np.sort(H, 1)[:, -3:-2] <= H, H, 0) * FACTOR, W),
+        (embedding.fit_scale, H * FACTOR, W),
+        (embedding.fit_dice, H, np.where(np.median(CONTRIBUTIONS) < CONTRIBUTIONS, W, 0)),
+    ],
+)
+def test_a_reshaped_score_is_the_energy_of_what_its_paper_leaves_of_activations_and_weights(
+    fit, activations, weight
+):
+    expected = -logsumexp(activations @ weight.T + BIAS, axis=1)
+    assert fit(CLUSTERED, quantile=0.5)(FRESH) == pytest.approx(expected)
+
+
+def test_she_is_the_product_with_the_mean_of_the_rightly_answered():
+    right = np.where(TRAINING.logits.argmax(1) == CLUSTERED.targets, CLUSTERED.targets, -1)
+    patterns = np.stack([TRAINED[right == c].mean(0) for c in range(3)])
+    expected = -(H * patterns[FRESH.logits.argmax(1)]).sum(1)
+    assert embedding.fit_she(CLUSTERED)(FRESH) == pytest.approx(expected, rel=1e-5)
+
+
+def test_she_refuses_a_class_that_is_never_answered_rightly():
+    with pytest.raises(EvidenceError, match="SHE has no pattern of a class"):
+        embedding.fit_she(replace(CLUSTERED, targets=(CLUSTERED.targets + 1) % 3))
+
+
+def test_the_relative_distance_is_the_nearest_class_less_all_classes_together():
+    means = np.stack([TRAINED[CLUSTERED.targets == c].mean(0) for c in range(3)])
+    shared, of_all = np.cov((TRAINED - means[CLUSTERED.targets]).T, bias=True), np.cov(TRAINED.T, bias=True)
+
+    def squared(mean, covariance):
+        return ((H - mean) @ np.linalg.inv(covariance) * (H - mean)).sum(1)
+
+    expected = np.min([squared(mean, shared) for mean in means], axis=0) - squared(TRAINED.mean(0), of_all)
+    assert len(TRAINED) * embedding.fit_rmd(CLUSTERED)(FRESH) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_gradnorm_is_the_length_of_the_gradient_of_the_heads_weights():
+    expected = []
+    for row in torch.tensor(H):
+        weight = torch.tensor(W, requires_grad=True)
+        (-torch.log_softmax(weight @ row + torch.tensor(BIAS), 0).mean()).backward()
+        expected.append(-float(weight.grad.abs().sum()))
+    assert embedding.fit_gradnorm(CLUSTERED)(FRESH) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(("power", "least_edge"), [(1.0, 0.03), (4.0, 0.0)])
