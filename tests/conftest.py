@@ -7,12 +7,11 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
@@ -21,7 +20,7 @@ from deploy.local.processes import free_port, port_is_free
 
 
 @pytest.fixture(scope="session", autouse=True)
-def plan_now() -> None:
+def plan_now():
     """Releases go live at once, but in tests of rollouts, which say their own plan."""
     os.environ["FORGEWATCH_DEPLOY_PLAN"] = "now"
 
@@ -35,7 +34,7 @@ class PostgreSQL:
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQL]:
+def postgresql():
     """A server that runs; it refuses to run as root, so `nobody` does."""
     pytest.importorskip("psycopg")
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
@@ -48,7 +47,7 @@ def postgresql() -> Iterator[PostgreSQL]:
         shutil.chown(folder, user)
     port = free_port()
 
-    def run(program: str, *arguments: str) -> None:
+    def run(program, *arguments):
         command = [Path(initdb).parent / program, "-D", folder / "data", *arguments]
         subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL)
 
@@ -64,13 +63,13 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 
 @pytest.fixture(scope="session")
-def postgresql_server(postgresql: PostgreSQL) -> str:
+def postgresql_server(postgresql):
     """The URL of that server, without a database."""
     return postgresql.url
 
 
 @pytest.fixture
-def postgresql_url(postgresql_server: str) -> str:
+def postgresql_url(postgresql_server):
     """An empty schema of this test alone, as its URL: a hundred times quicker made than a database."""
     name = f"t{uuid.uuid4().hex}"
     engine = create_engine(f"{postgresql_server}/postgres")
@@ -81,7 +80,7 @@ def postgresql_url(postgresql_server: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def pooler(postgresql: PostgreSQL) -> Iterator[str]:
+def pooler(postgresql):
     """PgBouncer before that server, in transaction mode, with two connections to it for all clients."""
     program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if program is None:
@@ -106,15 +105,15 @@ def pooler(postgresql: PostgreSQL) -> Iterator[str]:
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def sqlite_url(tmp_path):
     """An SQLite file that is not there yet."""
     return f"sqlite:///{tmp_path}/rows.sqlite"
 
 
 @pytest.fixture(params=["sqlite_url", "postgresql_url"])
-def either_database(request: pytest.FixtureRequest) -> str:
+def either_database(request):
     """An empty database: a test that uses it runs once on SQLite and once on PostgreSQL."""
-    url: str = request.getfixturevalue(request.param)
+    url = request.getfixturevalue(request.param)
     return url
 
 
@@ -138,12 +137,12 @@ pytest_plugins = [
 class Collector:
     """A receiver of OTLP over HTTP, which decodes what is posted to /v1/traces."""
 
-    def __init__(self) -> None:
-        self.received: list[bytes] = []
+    def __init__(self):
+        self.received = []
         received = self.received
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
+            def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
                 found = self.path == "/v1/traces"
                 if found:
@@ -152,13 +151,13 @@ class Collector:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, format, *args):
                 pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
-    def spans(self) -> list[SimpleNamespace]:
+    def spans(self):
         """Every span that came; ids in hexadecimal, the parent's empty where there is none."""
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -181,12 +180,12 @@ class Collector:
         ]
 
 
-def _attributes(of: Any) -> dict[str, Any]:
+def _attributes(of):
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in of.attributes}
 
 
 @pytest.fixture
-def collector() -> Iterator[Collector]:
+def collector():
     """A collector of OpenTelemetry that runs."""
     opened = Collector()
     thread = threading.Thread(target=opened.server.serve_forever)

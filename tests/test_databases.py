@@ -4,12 +4,9 @@ import contextlib
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from failing_postgresql import Begin
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from deploy.releases.ledger import Ledger, LedgerError, Move
@@ -39,18 +36,18 @@ class Exemplars:
 
     unavailable = RETRYABLE
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url, folder):
         self._crops, self._store = CropStore(str(folder / "crops")), Store(url)
         self._index = Index.open(folder / "index", self._store, FEATURE_VERSION, WIDTH)
         self.close = self._store.close
 
-    def write(self, number: int) -> None:
+    def write(self, number):
         item = arrival(number)
         digest = self._crops.put(item.crops)
         with self._store.write() as connection:
             remember(connection, self._crops, self._index, [item], [digest], 0.0)
 
-    def kept(self) -> list[int]:
+    def kept(self):
         with self._store.read() as connection:
             return [int(each.id.rpartition("-")[2]) for each in rows.select_exemplars(connection)]
 
@@ -60,15 +57,15 @@ class Moves:
 
     unavailable = (LedgerError,)
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url, folder):
         self._ledger = Ledger(url)
         self.close = self._ledger.close
 
-    def write(self, number: int) -> None:
+    def write(self, number):
         move = Move("ann", "raise epoch", "", "", epoch=number)
         self._ledger.append(lambda past: [] if number in {each.move.epoch for each in past} else [move])
 
-    def kept(self) -> list[int]:
+    def kept(self):
         return [int(each.move.epoch or 0) for each in self._ledger.events()]
 
 
@@ -77,41 +74,40 @@ class Runs:
 
     unavailable = (SQLAlchemyError,)
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url, folder):
         engine = open_engine(url)
         self._table, self.close = RunTable(engine, lease_s=60), engine.dispose
 
-    def write(self, number: int) -> None:
+    def write(self, number):
         self._table.request(f"manual/{number}", "manual", "ann")
 
-    def kept(self) -> list[int]:
+    def kept(self):
         return [int(each.slot.rpartition("/")[2]) for each in self._table.newest(10**6)]
 
 
-Room = type[Exemplars] | type[Moves] | type[Runs]
-ROOMS: tuple[Room, ...] = (Exemplars, Moves, Runs)
+ROOMS = (Exemplars, Moves, Runs)
 
 
 class Load:
     """A thread that writes number after number, each until it is acknowledged; a refusal opens anew."""
 
-    def __init__(self, room: Room, url: str, folder: Path, first: int, *, again: bool) -> None:
+    def __init__(self, room, url, folder, first, *, again):
         """again: whether what was refused is written again; not: the control."""
         self._opens = lambda: room(url, folder)
         self._unavailable, self._number, self._again = room.unavailable, first, again
         self.asked = set[int]()
-        self.acknowledged: dict[int, float] = {}
-        self.said: list[str] = []
-        self.broke: BaseException | None = None
+        self.acknowledged = {}
+        self.said = []
+        self.broke = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def end(self) -> None:
+    def end(self):
         self._stop.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run(self):
         with contextlib.ExitStack() as opened:
             room = None
             while not self._stop.is_set() and self.broke is None:
@@ -134,7 +130,7 @@ class Load:
                     self.broke = error
 
 
-def await_that(condition: Callable[[], object], loads: list[Load]) -> None:
+def await_that(condition, loads):
     deadline = time.monotonic() + 100
     while not condition():
         assert not [load.broke for load in loads if load.broke], loads[0].broke or loads[1].broke
@@ -143,18 +139,18 @@ def await_that(condition: Callable[[], object], loads: list[Load]) -> None:
 
 
 @pytest.fixture
-def full() -> Iterator[Begin]:
+def full():
     """SQLite may take no page more."""
     is_full = False
 
-    def bound(connection: Connection) -> None:
+    def bound(connection):
         if connection.dialect.name == "sqlite":
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
             most = pages if is_full else 2**30
             connection.exec_driver_sql(f"PRAGMA max_page_count = {most}")
 
     @contextlib.contextmanager
-    def fault() -> Iterator[None]:
+    def fault():
         nonlocal is_full
         is_full = True
         yield
@@ -166,11 +162,11 @@ def full() -> Iterator[Begin]:
 
 
 @pytest.fixture
-def broken() -> Begin:
+def broken():
     """The disk takes nothing behind a file's first bytes: to SQLite, an I/O error."""
 
     @contextlib.contextmanager
-    def fault() -> Iterator[None]:
+    def fault():
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, before[1]))
         try:
@@ -191,19 +187,19 @@ FAULTS = {
 
 
 @pytest.fixture(params=FAULTS)
-def fault(request: pytest.FixtureRequest) -> tuple[str, Begin]:
-    name: str = request.param
+def fault(request):
+    name = request.param
     return name, request.getfixturevalue(name)
 
 
 @pytest.fixture
-def url(fault: tuple[str, object], request: pytest.FixtureRequest) -> str:
+def url(fault, request):
     lies = {"full": "sqlite_url", "broken": "sqlite_url", "swallowed": "through"}
-    named: str = request.getfixturevalue(lies.get(fault[0], "postgresql_url"))
+    named = request.getfixturevalue(lies.get(fault[0], "postgresql_url"))
     return named
 
 
-def fail(begin: Begin, loads: list[Load]) -> float:
+def fail(begin, loads):
     """Cause the fault under load; return how long it took until all wrote again, seconds."""
     written, said = sum(len(load.acknowledged) for load in loads), sum(len(load.said) for load in loads)
     await_that(lambda: sum(len(load.acknowledged) for load in loads) > written + 5, loads)
@@ -216,9 +212,7 @@ def fail(begin: Begin, loads: list[Load]) -> float:
 
 @pytest.mark.bar("C2")
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_database_that_fails_under_load_has_kept_what_was_acknowledged_once(
-    fault, url, tmp_path, room, bar
-):
+def test_a_database_that_fails_under_load_keeps_what_it_acknowledged_once(fault, url, tmp_path, room, bar):
     name, begin = fault
     times = bar.times(1, 1 if name == "swallowed" else 10)
     loads = [Load(room, url, tmp_path, first, again=True) for first in range(WRITERS)]

@@ -46,13 +46,13 @@ PROPRIETARY = re.compile(r"nvidia-(?!ml-py).*|cuda-toolkit")
 """NVIDIA's own libraries, by its own terms; torch brings them, and loads them where it finds a GPU."""
 
 
-def pinned() -> list[str]:
+def pinned():
     """Each package of the lock that is installed here: some are for other platforms."""
     names = re.findall(r"^([a-z0-9][a-z0-9._-]*)(?:\[.*?\])?==", LOCK.read_text(), re.M)
     return [name for name in names if next(distributions(name=name), None)]
 
 
-def licence_of(name: str) -> str:
+def licence_of(name):
     """A package's licence as an SPDX expression where it has one, else in its own words."""
     metadata = distribution(name).metadata
     classified = [
@@ -65,7 +65,7 @@ def licence_of(name: str) -> str:
     return said or SAID_OTHERWISE.get(text, text)
 
 
-def is_allowed(expression: str) -> bool:
+def is_allowed(expression):
     """Whether one of the alternatives of an expression asks for nothing but allowed licences."""
     alternatives = re.sub(r"[()]", "", expression).split(" OR ")
     return any({*re.split(" AND | WITH ", each)} <= ALLOWED for each in alternatives)

@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, MetaData, create_engine, inspect, text
+from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 import deploy.access.tokens
@@ -27,13 +26,13 @@ ROOMS = {
 
 
 @pytest.fixture(params=["sqlite_url", "postgresql_url"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+def engine(request):
     opened = open_engine(request.getfixturevalue(request.param))
     yield opened
     opened.dispose()
 
 
-def off(engine: Engine, metadata: MetaData) -> list[object]:
+def off(engine, metadata):
     """Where the tables of one room differ from what its code says they are."""
     with engine.connect() as connection:
         context = MigrationContext.configure(
@@ -61,7 +60,7 @@ def test_one_database_holds_all_rooms(engine):
 
 
 def test_an_interrupted_migration_leaves_the_database_as_it_was(engine):
-    def interrupted() -> None:
+    def interrupted():
         with engine.begin() as connection:
             migrate(connection, "memory.migrations")
             raise KeyboardInterrupt

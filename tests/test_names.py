@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -26,23 +25,23 @@ _IRREGULAR = (
 
 
 @cache
-def nodes(source: str) -> tuple[ast.AST, ...]:
+def nodes(source):
     """The syntax tree of a source text, flat; of each text once."""
     return tuple(ast.walk(ast.parse(source)))
 
 
 @cache
-def sources(rooms: tuple[str, ...]) -> dict[str, str]:
+def sources(rooms):
     """The text of each module of these rooms, by its path."""
     paths = (path for room in rooms for path in sorted((ROOT / room).rglob("*.py")))
     return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
 
 
-def is_participle(name: str) -> bool:
+def is_participle(name):
     return re.fullmatch(rf"_*(?:{_IRREGULAR}|(?!embed)[a-z]+[^e]ed)", name) is not None
 
 
-def definitions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+def definitions():
     for path, source in sources(HOUSE).items():
         for node in nodes(source):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -80,16 +79,16 @@ def test_a_participle_is_told_from_a_verb():
     assert [name for name in names if is_participle(name)] == ["_trained", "kept"]
 
 
-def test_the_signature_of_a_test_bears_no_annotations_which_nobody_would_check():
-    tests = (path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
-    named = [
+@pytest.mark.parametrize("files", ["test_*.py", "conftest.py"])
+def test_no_signature_of_a_test_s_file_bears_annotations_which_nobody_would_check(files):
+    annotated = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in sorted(tests)
+        for path in sorted((ROOT / "tests").rglob(files))
         for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef)
         if node.returns or any(each.annotation for each in node.args.args)
     ]
-    assert named == []
+    assert annotated == []
 
 
 # The house, drawn from its imports: every arrow points down.
@@ -115,14 +114,14 @@ WHERE_TORCH_IS = {
 """What a function imports that says so where torch is not installed."""
 
 
-def _name(path: Path) -> str:
+def _name(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 MODULES = {_name(path): path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
 
 
-def imported(source: str) -> set[str]:
+def imported(source):
     """The modules of the rooms that a source text imports, wherever in the text it does."""
     found = set()
     for node in nodes(source):
@@ -134,7 +133,7 @@ def imported(source: str) -> set[str]:
     return {name for name in found if name.split(".")[0] in ROOMS}
 
 
-def packages(source: str) -> set[str]:
+def packages(source):
     """The packages of others that a source text imports, wherever in the text it does."""
     found = set()
     for node in nodes(source):
@@ -146,28 +145,28 @@ def packages(source: str) -> set[str]:
 
 
 @cache
-def arrows() -> dict[str, set[str]]:
+def arrows():
     """What each module imports."""
     return {name: imported(path.read_text()) - {name} for name, path in MODULES.items()}
 
 
-def folder(module: str) -> str:
+def folder(module):
     """The folder inside of a room that a module lies in; a module of the room itself stands for itself."""
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
     return package if "." in package else module
 
 
-def circle(graph: dict[str, set[str]]) -> list[str] | None:
+def circle(graph):
     """A circle of imports, or None."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        found: list[str] = error.args[1]
+        found = error.args[1]
         return found
     return None
 
 
-def reached_from(module: str, without: dict[str, set[str]] | None = None) -> set[str]:
+def reached_from(module, without=None):
     """All that is imported when a module is, by way of others too, but for some imports of some modules."""
     seen, waiting = set(), [module]
     while waiting:
@@ -179,7 +178,7 @@ def reached_from(module: str, without: dict[str, set[str]] | None = None) -> set
 
 
 @cache
-def loaded_by(module: str) -> set[str]:
+def loaded_by(module):
     """The modules that are loaded in a process which has imported a module."""
     said = f"import sys, {module}; print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -201,7 +200,7 @@ def test_no_circle_among_modules():
 
 
 def test_no_circle_among_the_folders_of_a_room():
-    folders: dict[str, set[str]] = {}
+    folders = {}
     for name, others in arrows().items():
         folders.setdefault(folder(name), set()).update(folder(other) for other in others)
     assert circle({name: others - {name} for name, others in folders.items()}) is None
@@ -257,9 +256,7 @@ def test_what_is_loaded_would_be_seen():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", LIGHT)
-def test_a_light_process_loads_nothing_that_its_image_has_not_and_what_verifies_only_when_a_release_comes(
-    module,
-):
+def test_a_light_process_loads_only_what_its_image_has_and_what_verifies_once_a_release_comes(module):
     packages = {name.partition(".")[0] for name in loaded_by(module)}
     assert packages & (ABSENT | {"model_signing", "sigstore"}) == set()
 
@@ -306,7 +303,7 @@ BOUNDS = {
 }
 
 
-def labels_of(source: str) -> Iterator[tuple[int, str]]:
+def labels_of(source):
     """(line, label) of every metric that a source text defines."""
     for node in nodes(source):
         name = ast.unparse(node.func).split(".")[-1] if isinstance(node, ast.Call) else ""
@@ -333,7 +330,7 @@ def test_a_label_that_a_producer_chooses_would_be_found(labels):
 
 
 # Pillow is told which formats to try, wherever a picture is opened: it knows some forty.
-def opened_as_anything(source: str) -> list[int]:
+def opened_as_anything(source):
     """The lines of a source text that open a picture by Pillow without a list of formats."""
     return sorted(
         node.lineno

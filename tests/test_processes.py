@@ -9,13 +9,11 @@ import subprocess
 import sys
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from forked import Fork, Forked
 from sqlalchemy import create_engine
 
 from deploy.cli.main import main
@@ -30,14 +28,13 @@ ROOMS = ("detector", "memory", "updater", "deploy")
 _SIGTERM = 1 << (signal.SIGTERM - 1)
 
 Start = Callable[..., "subprocess.Popen[str]"]
-Started = Callable[..., Forked]
 
 
 @pytest.fixture
-def environment_of() -> Callable[..., dict[str, str]]:
+def environment_of():
     """The environment of a process with more settings, and with JSON for its log."""
 
-    def environment_of(**settings: str) -> dict[str, str]:
+    def environment_of(**settings):
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")
         }
@@ -53,11 +50,11 @@ def environment_of() -> Callable[..., dict[str, str]]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, environment_of: Callable[..., dict[str, str]]) -> Iterator[Start]:
+def start(tmp_path, environment_of):
     """Start `python -m ROOM` in an empty folder."""
     processes = []
 
-    def begin(room: str, **settings: str) -> "subprocess.Popen[str]":
+    def begin(room, **settings):
         process = subprocess.Popen(
             [sys.executable, "-m", room],
             cwd=tmp_path,
@@ -75,28 +72,28 @@ def start(tmp_path: Path, environment_of: Callable[..., dict[str, str]]) -> Iter
 
 
 @pytest.fixture
-def started(fork: Fork, tmp_path: Path, environment_of: Callable[..., dict[str, str]]) -> Started:
+def started(fork, tmp_path, environment_of):
     """Start a room's process where its start is not looked at: it has been imported already."""
     return lambda room, **settings: fork(
         ROOT / room / "__main__.py", environment_of(**settings), cwd=tmp_path
     )
 
 
-def events(process: "subprocess.Popen[str] | Forked") -> list[dict[str, Any]]:
+def events(process):
     assert process.stderr is not None
     said = [json.loads(line) for line in process.stderr]
     process.wait(180)
     return said
 
 
-def address_once_started(process: Forked) -> str:
+def address_once_started(process):
     for line in process.stderr:
         if (event := json.loads(line))["event"] == "started":
             return str(event["health"])
     raise AssertionError("it ended before it had started")
 
 
-def await_answer(url: str, status: int, text: str) -> None:
+def await_answer(url, status, text):
     deadline = time.monotonic() + 180
     while True:
         answer = httpx.get(url, trust_env=False, timeout=30)
@@ -106,7 +103,7 @@ def await_answer(url: str, status: int, text: str) -> None:
         time.sleep(0.05)
 
 
-def catches_sigterm(process: "subprocess.Popen[str]") -> bool:
+def catches_sigterm(process):
     status = Path(f"/proc/{process.pid}/status").read_text()
     (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
     return bool(int(caught, 16) & _SIGTERM)
@@ -140,7 +137,7 @@ LOGIN = ("http://ada:Xq7vKm2P@h:1", *ADDRESSES[1:])
 TOKENS = (f"{SECRET}\n", f"{SECRET}\u20ac", f"{SECRET}\udcff", f"\t{SECRET}")
 KEYS = (f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n", "-----BEGIN Xq7vKm2P", "Xq7vKm2P" * 20, f"{SECRET}\n")
 HOOKS = ({"form": SECRET}, {SECRET: SECRET}, {"url": f"http://h#{SECRET}"}, {"url": f"http://a:12/{SECRET}"})
-EACH: dict[str, Sequence[str]] = {
+EACH = {
     "INGEST_BOOTSTRAP_SERVERS": (AT, "sasl://Xq7vKm2P@h:1", "h:Xq7vKm2P", "h,a:zL9w@h:1"),
     **dict.fromkeys(("INGEST_SASL_MECHANISM", "INGEST_SECURITY_PROTOCOL"), (SECRET,) * 4),
     **dict.fromkeys((f"INGEST_SSL_{name}FILE" for name in ("CA", "CERT", "KEY")), KEYS),
@@ -171,7 +168,7 @@ LATER = [
 ]
 
 
-def leaked(text: str) -> set[str]:
+def leaked(text):
     """The parts of the secret, of four characters, that stand in a text as they are or percent-encoded."""
     shown = text + urllib.parse.unquote(text)
     return {part for n in range(len(SECRET) - 3) if (part := SECRET[n : n + 4]) in shown}
@@ -192,9 +189,7 @@ def test_no_process_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(star
 
 @pytest.mark.parametrize("command", ["topics", "verdicts", "send /dev/null", "status", "releases"])
 @pytest.mark.parametrize("settings", MALFORMED)
-def test_no_command_tells_a_part_of_a_secret_in_a_setting_of_the_wrong_form(
-    command, settings, monkeypatch, capfd
-):
+def test_no_command_tells_part_of_a_secret_in_a_wrong_setting(command, settings, monkeypatch, capfd):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     assert main(command.split()) == 2
@@ -265,9 +260,7 @@ def test_a_memory_without_a_broker_lives_and_is_not_ready(started):
 
 
 @pytest.mark.parametrize(("room", "table"), [("updater", "updater_runs"), ("deploy", "deploy_ledger")])
-def test_a_process_whose_table_is_gone_lives_and_is_not_ready_until_it_is_back(
-    started, tmp_path, room, table
-):
+def test_a_process_whose_table_is_gone_lives_but_is_not_ready(started, tmp_path, room, table):
     url = f"sqlite:///{tmp_path}/{room}.sqlite"
     setting = f"FORGEWATCH_{room.upper()}_DATABASE_URL"
     address = address_once_started(started(room, **{setting: url}))
@@ -307,7 +300,7 @@ signal.pause()
 
 
 @pytest.fixture
-def beside_a_resolver(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+def beside_a_resolver(tmp_path):
     """Run Python code in a network of its own; what comes to its resolver is printed."""
     (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
     command = [*IN_A_NAMESPACE, str(tmp_path / "resolv.conf")]
@@ -315,7 +308,7 @@ def beside_a_resolver(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Pope
         pytest.skip("this user makes no namespaces")
     begun = []
 
-    def begin(home: str, *codes: str) -> "subprocess.Popen[str]":
+    def begin(home, *codes):
         (tmp_path / home).mkdir()
         # Nothing else of this environment: onnxruntime reports nothing where CI is set.
         begun.append(

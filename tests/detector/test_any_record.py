@@ -5,9 +5,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from attacks import FAMILIES
@@ -15,39 +13,35 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from media import photo
 
-from detector.release.artifact import Artifact
-from detector.release.tensors import ModelOutput, Request
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
 from detector.worker import Worker
 from ingest.kafka.sink import RecordTooLargeError, record_bytes
 from ingest.process.health import Heartbeat
-from ingest.records import InRecord, OutRecord
+from ingest.records import InRecord
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.bar("M4")]
 
-Judge = Callable[[Sequence[InRecord]], Counter[str]]
-
 
 class Stream:
     """A topic of some records and the transactions that answer them: source and sink of one worker."""
 
-    def __init__(self, records: Sequence[InRecord], limit_bytes: int) -> None:
+    def __init__(self, records, limit_bytes):
         self.stop = threading.Event()
-        self.answers: Counter[str] = Counter()
+        self.answers = Counter()
         self._left, self._limit, self._open = list(records), limit_bytes, len(records)
 
-    def poll(self, most: int, timeout_s: float) -> list[InRecord]:
+    def poll(self, most, timeout_s):
         taken, self._left = self._left[:most], self._left[most:]
         return taken
 
-    def offsets_after(self, records: list[InRecord]) -> int:
+    def offsets_after(self, records):
         return len(records)
 
-    def commit(self, records: Sequence[OutRecord], offsets: int, group_metadata: object) -> None:
+    def commit(self, records, offsets, group_metadata):
         for record in records:
             if (size := record_bytes(record.key, record.value, record.headers)) > self._limit:
                 raise RecordTooLargeError(record, size, self._limit)
@@ -62,36 +56,36 @@ class Stream:
         if not self._open:
             self.stop.set()
 
-    def is_member(self) -> bool:
+    def is_member(self):
         return True
 
-    def pause(self) -> None:
+    def pause(self):
         pass
 
-    def resume(self) -> None:
+    def resume(self):
         pass
 
-    def group_metadata(self) -> None:
+    def group_metadata(self):
         return None
 
 
 @pytest.fixture(scope="module")
-def answered(untrained_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+def answered(untrained_artifact, tmp_path_factory):
     """Has records judged by a worker whose sandbox and graph are real; counts each one's answers."""
     folder = tmp_path_factory.mktemp("claims")
     (folder / "photo").write_bytes(photo(96))
     ingest = IngestSettings(max_pixels=10_000, claim_check_dir=folder)
     session = open_session(untrained_artifact, threads=1)
 
-    def predict(artifact: Artifact, request: Request) -> ModelOutput:
+    def predict(artifact, request):
         return session.score(request)
 
     with Sandbox(ingest) as sandbox:
 
-        def judge(records: Sequence[InRecord]) -> Counter[str]:
-            stream: Any = Stream(records, ingest.max_record_bytes)
-            torchserve: Any = SimpleNamespace(predict=predict)
-            serving: Any = SimpleNamespace(route=Route(untrained_artifact), tick=lambda: None)
+        def judge(records):
+            stream = Stream(records, ingest.max_record_bytes)
+            torchserve = SimpleNamespace(predict=predict)
+            serving = SimpleNamespace(route=Route(untrained_artifact), tick=lambda: None)
             parts = (stream, sandbox, torchserve, serving, stream, ingest, DetectorSettings())
             Worker(*parts, stream.stop, Heartbeat(60)).run()
             return stream.answers
@@ -128,9 +122,9 @@ SOUND = {"specversion": "1.0", "id": "7", "source": "/camera", "type": "media"}
 
 
 @st.composite
-def binary_events(draw: st.DrawFn) -> tuple[bytes | None, list[tuple[str, bytes | None]]]:
+def binary_events(draw):
     """Headers of an event, right but for some, and a value."""
-    named: dict[str, bytes | None] = {f"ce_{name}": text.encode() for name, text in SOUND.items()}
+    named = {f"ce_{name}": text.encode() for name, text in SOUND.items()}
     for name in draw(st.lists(st.sampled_from(ATTRIBUTES), max_size=3)):
         named[f"ce_{name}"] = draw(
             st.none() | st.binary(max_size=60) | TEXTS.map(lambda text: text.encode(errors="surrogatepass"))
@@ -139,9 +133,9 @@ def binary_events(draw: st.DrawFn) -> tuple[bytes | None, list[tuple[str, bytes 
 
 
 @st.composite
-def structured_events(draw: st.DrawFn) -> tuple[bytes | None, list[tuple[str, bytes | None]]]:
+def structured_events(draw):
     """A JSON document that is an event, right but for some of it."""
-    event: dict[str, Any] = SOUND | {"data_base64": base64.b64encode(draw(VALUES) or b"").decode()}
+    event = SOUND | {"data_base64": base64.b64encode(draw(VALUES) or b"").decode()}
     for name in draw(st.lists(st.sampled_from((*ATTRIBUTES, "data", "data_base64")), max_size=3)):
         event[name] = draw(JSON)
     if draw(st.booleans()):
@@ -162,9 +156,7 @@ HEADERS = st.lists(
 CONTENTS = st.tuples(VALUES, HEADERS) | binary_events() | structured_events()
 
 
-def as_records(
-    contents: Sequence[Any], keys: Sequence[bytes | None], timestamps: Sequence[int]
-) -> list[InRecord]:
+def as_records(contents, keys, timestamps):
     return [
         InRecord("media", 0, offset, timestamp, key, value, tuple(headers))
         for offset, ((value, headers), key, timestamp) in enumerate(
@@ -191,7 +183,7 @@ def test_whatever_a_record_is_it_has_one_answer_and_the_worker_goes_on(bar, answ
         suppress_health_check=list(HealthCheck),
     )
     @given(RECORDS)
-    def judged(records: list[InRecord]) -> None:
+    def judged(records):
         nonlocal seen
         after = InRecord("media", 0, len(records), 0, None, photo(96), ())
         found = answered([*records, after])
@@ -204,9 +196,7 @@ def test_whatever_a_record_is_it_has_one_answer_and_the_worker_goes_on(bar, answ
         bar.count(seen)
 
 
-def test_control_a_text_that_no_verdict_can_hold_ends_the_worker_where_nobody_checks_it(
-    bar, answered, monkeypatch
-):
+def test_control_a_text_that_no_verdict_can_hold_ends_an_unchecked_worker(bar, answered, monkeypatch):
     event = SOUND | {"source": "\ud800", "data_base64": base64.b64encode(photo(96)).decode()}
     record = InRecord("media", 0, 0, 0, None, json.dumps(event).encode(), ())
     assert answered([record]) == Counter({record.id: 1})

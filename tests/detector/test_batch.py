@@ -1,11 +1,9 @@
 """One item's trouble is its own: whatever fails, the others of its batch get their verdicts."""
 
 import errno
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,7 @@ from hypothesis import strategies as st
 
 from detector import batch as batch_module
 from detector.batch import (
-    Batch,
     BatchAbandonedError,
-    Judged,
     Opened,
     PendingItem,
     RequestFailedError,
@@ -26,9 +22,8 @@ from detector.batch import (
     requests,
 )
 from detector.records import Verdict
-from detector.release.artifact import Artifact
 from detector.release.contract import request_for
-from detector.release.tensors import ModelOutput, Request, encode
+from detector.release.tensors import encode
 from detector.scoring import score
 from detector.second_pass.map_look import PictureMap, forgery_map
 from detector.serving.rollout import Route
@@ -56,7 +51,7 @@ pytestmark = pytest.mark.slow
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def decoded(seed: int, crops: int = 2) -> Decoded:
+def decoded(seed, crops=2):
     pixels = np.random.default_rng(seed).integers(0, 256, (crops, 64, 64, 3), dtype=np.uint8)
     face = Region("face", (0, 0, 64, 64), 0, None, (crops - 1,))
     hashes = bytes([seed % 256]) * PICTURE_BYTES
@@ -66,11 +61,11 @@ def decoded(seed: int, crops: int = 2) -> Decoded:
 class Decoding:
     """The sandbox's place: the first byte after the signature says what becomes of an item."""
 
-    def __init__(self, outcomes: dict[int, Exception] | None = None) -> None:
+    def __init__(self, outcomes=None):
         self.outcomes = outcomes or {}
 
-    def submit(self, media: Callable[[], bytes], plan: object) -> Future[Decoded]:
-        future: Future[Decoded] = Future()
+    def submit(self, media, plan):
+        future = Future()
         try:
             number = media()[len(PNG)]
         except Exception as error:
@@ -83,32 +78,32 @@ class Decoding:
         return future
 
 
-def opened(count: int, route: Route, outcomes: dict[int, Exception] | None = None) -> Batch:
+def opened(count, route, outcomes=None):
     records = [InRecord("media", 0, i, 0, None, PNG + bytes([i]), ()) for i in range(count)]
-    sandbox: Any = Decoding(outcomes)
+    sandbox = Decoding(outcomes)
     return open_batch(records, route, sandbox, IngestSettings())
 
 
 class Model:
     """The graph in this process; `refuse(request)` raises what TorchServe would say of a request."""
 
-    def __init__(self, artifact: Artifact, refuse: Callable[[Request], None] = lambda request: None) -> None:
+    def __init__(self, artifact, refuse=lambda request: None):
         self._session = open_session(artifact, threads=1)
         self._refuse = refuse
-        self.requests: list[tuple[str, int]] = []
+        self.requests = []
 
-    def __call__(self, artifact: Artifact, request: Request) -> ModelOutput:
+    def __call__(self, artifact, request):
         self.requests.append((artifact.digest, len(encode(request))))
         self._refuse(request)
         return self._session.score(request)
 
 
-def reasons(judged: list[Judged]) -> list[str | None]:
+def reasons(judged):
     assert all((result.verdict is None) != (result.error is None) for result in judged)
     return [result.error.reason if result.error else None for result in judged]
 
 
-def shows(number: int) -> Callable[[Request], bool]:
+def shows(number):
     crop = decoded(number).crops[0]
     return lambda request: any((crop == one).all() for one in request["crops"])
 
@@ -116,7 +111,7 @@ def shows(number: int) -> Callable[[Request], bool]:
 def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(untrained_artifact):
     bad = shows(3)
 
-    def refuse(request: Request) -> None:
+    def refuse(request):
         if bad(request):
             raise TorchServeRefusedError("HTTP 400: no")
 
@@ -130,12 +125,10 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(untra
 
 
 @pytest.mark.parametrize("failures", [2, 3, 99])
-def test_an_item_that_a_release_fails_at_twice_alone_is_the_only_one_without_a_verdict(
-    untrained_artifact, failures
-):
+def test_an_item_that_a_release_fails_at_twice_alone_alone_has_no_verdict(untrained_artifact, failures):
     bad, failed = shows(3), []
 
-    def refuse(request: Request) -> None:
+    def refuse(request):
         if bad(request) and len(failed) < failures:
             failed.append(request)
             raise RequestFailedError("deadline_exceeded", OutlastedError("20 s"))
@@ -150,15 +143,15 @@ def test_an_item_that_a_release_fails_at_twice_alone_is_the_only_one_without_a_v
 class Failing:
     """A release that fails so often in a row as `fails` says, and its probe where that is away too."""
 
-    def __init__(self, fails: list[TorchServeUnavailableError], *, away: bool) -> None:
+    def __init__(self, fails, *, away):
         self.fails, self.away = fails, away
 
-    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+    def predict(self, artifact, request):
         if self.fails:
             raise self.fails.pop()
         return {}
 
-    def probe(self, artifact: Artifact) -> None:
+    def probe(self, artifact):
         if self.away:
             raise TorchServeUnavailableError("no answer")
 
@@ -176,12 +169,10 @@ class Failing:
         (ForeignAnswerError("200"), 50, False, None),
     ],
 )
-def test_a_failure_is_the_requests_only_where_the_release_answers_its_probe(
-    untrained_artifact, error, times, away, reason
-):
-    torchserve: Any = Failing([error] * times, away=away)
-    serving: Any = SimpleNamespace(request_reload=(healed := []).append)
-    waited: list[Exception] = []
+def test_a_failure_is_the_requests_if_the_probe_is_answered(untrained_artifact, error, times, away, reason):
+    torchserve = Failing([error] * times, away=away)
+    serving = SimpleNamespace(request_reload=(healed := []).append)
+    waited = []
     with pytest.raises(RequestFailedError) if reason else nullcontext() as failed:
         score(torchserve, serving, untrained_artifact, {}, waited.append)
     assert reason == (failed and failed.value.reason)
@@ -189,12 +180,10 @@ def test_a_failure_is_the_requests_only_where_the_release_answers_its_probe(
 
 
 @pytest.mark.parametrize("name", ["energy", "novelty", "logits", "neighbour_distance"])
-def test_an_item_of_which_the_release_says_no_number_gets_no_verdict_that_nobody_can_read(
-    untrained_artifact, name
-):
+def test_an_item_of_which_the_release_says_no_number_gets_no_verdict(untrained_artifact, name):
     bad, model = shows(3), Model(untrained_artifact)
 
-    def score(artifact: Artifact, request: Request) -> ModelOutput:
+    def score(artifact, request):
         output = model(artifact, request)
         return {**output, name: np.full_like(output[name], np.nan)} if bad(request) else output
 
@@ -206,7 +195,7 @@ def test_an_item_of_which_the_release_says_no_number_gets_no_verdict_that_nobody
 
 
 def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(untrained_artifact):
-    def again(artifact: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
+    def again(artifact, seen):
         assert artifact == untrained_artifact
         assert [one.media() for one in seen] == [PNG + bytes([number]) for number in range(3)]
         where = forgery_map(PictureMap(np.ones((2, 2), np.float32), (0, 0, 16, 16)), 0.5, 0)
@@ -230,7 +219,7 @@ def test_what_a_second_look_adds_is_in_the_verdict_and_in_what_the_memory_gets(u
 def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits(untrained_artifact):
     bad = shows(5)
 
-    def refuse(request: Request) -> None:
+    def refuse(request):
         if len(request["crops"]) > 4 or bad(request):
             raise RequestTooLargeError("HTTP 413: content length exceeded")
 
@@ -246,7 +235,7 @@ def test_requests_that_are_too_large_are_halved_down_to_the_item_that_never_fits
 def test_an_error_that_nobody_foresaw_costs_one_item(untrained_artifact, error):
     bad = shows(2)
 
-    def refuse(request: Request) -> None:
+    def refuse(request):
         if bad(request):
             raise error
 
@@ -260,7 +249,7 @@ def test_an_error_that_nobody_foresaw_costs_one_item(untrained_artifact, error):
 def test_an_envelope_that_breaks_the_reader_costs_one_item(untrained_artifact, monkeypatch):
     real = batch_module.open_envelope
 
-    def reading(record: InRecord, settings: IngestSettings) -> Any:
+    def reading(record, settings):
         if record.offset == 1:
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
         return real(record, settings)
@@ -282,7 +271,7 @@ def test_an_envelope_that_breaks_the_reader_costs_one_item(untrained_artifact, m
     ],
 )
 def test_a_fault_of_the_host_makes_no_dead_letter(untrained_artifact, fault):
-    def refuse(request: Request) -> None:
+    def refuse(request):
         raise fault
 
     route = Route(untrained_artifact)
@@ -294,7 +283,7 @@ def test_a_fault_of_the_host_makes_no_dead_letter(untrained_artifact, fault):
 
 def test_what_a_closed_sandbox_cancels_makes_no_dead_letter(untrained_artifact):
     batch = opened(1, Route(untrained_artifact))
-    cancelled: Future[Decoded] = Future()
+    cancelled = Future()
     cancelled.cancel()
     object.__setattr__(batch[0], "decoding", cancelled)
     with pytest.raises(BatchAbandonedError):
@@ -313,9 +302,9 @@ def test_shared_items_are_asked_about_apart_and_the_stable_release_scores_all(un
     assert len(alone.requests) == 1
 
 
-def ready(artifact: Artifact, counts: list[int]) -> list[PendingItem]:
+def ready(artifact, counts):
     record = InRecord("media", 0, 0, 0, None, PNG, ())
-    none: Any = None
+    none = None
     opened = Opened(record, artifact, none, none, 0.0)
     return [PendingItem(i, opened, none, decoded(i, n), 0.0) for i, n in enumerate(counts)]
 
@@ -323,9 +312,7 @@ def ready(artifact: Artifact, counts: list[int]) -> list[PendingItem]:
 @given(
     st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 64), st.integers(10_000, 400_000)
 )
-def test_requests_hold_all_items_in_order_within_both_limits(
-    untrained_artifact, counts, max_crops, max_bytes
-):
+def test_requests_hold_all_items_in_order_within_limits(untrained_artifact, counts, max_crops, max_bytes):
     items = ready(untrained_artifact, counts)
     parts = list(requests(items, max_crops, max_bytes))
     assert [one.place for part in parts for one in part] == list(range(len(counts)))

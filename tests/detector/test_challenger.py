@@ -3,24 +3,21 @@
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from prometheus_client import REGISTRY
 
 from detector import challenger as module
-from detector.batch import Judged, judge, open_batch
+from detector.batch import judge, open_batch
 from detector.challenger import Challenger, attach_comparison
-from detector.records import MAX_COMPARISON_BYTES, Comparison
-from detector.release.artifact import Artifact, load, seal
+from detector.records import MAX_COMPARISON_BYTES
+from detector.release.artifact import load, seal
 from detector.release.contract import MediaInput
 from detector.release.crop_graphs import MapContract
-from detector.release.tensors import ModelOutput, Request
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.serving.torchserve import TorchServeUnavailableError
@@ -39,12 +36,12 @@ ITEMS, BAD = 12, 3
 class Sandbox:
     """Every item is a picture by its number, and one cannot be decoded; counts what it was asked."""
 
-    def __init__(self) -> None:
-        self.plans: list[object] = []
+    def __init__(self):
+        self.plans = []
 
-    def submit(self, media: Callable[[], bytes], plan: object, spent_s: float = 0.0) -> Future[Decoded]:
+    def submit(self, media, plan, spent_s=0.0):
         self.plans.append(plan)
-        future: Future[Decoded] = Future()
+        future = Future()
         number = media()[len(PNG)]
         if number == BAD:
             future.set_exception(DecodeError("broken", "no picture"))
@@ -59,16 +56,16 @@ class Sandbox:
 class Model:
     """TorchServe's place. `challenger` is what a release other than the champion does when it is asked."""
 
-    def __init__(self, champion: Artifact) -> None:
+    def __init__(self, champion):
         self._champion, self._session = champion, open_session(champion, threads=1)
         self._one_at_a_time = threading.Lock()
-        self.challenger: Callable[[ModelOutput], ModelOutput] = lambda output: output
+        self.challenger = lambda output: output
         self.fell = False
 
-    def versions(self, timeout_s: float) -> dict[str, bool]:
+    def versions(self, timeout_s):
         return {} if self.fell else {self._champion.version: True}
 
-    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+    def predict(self, artifact, request):
         with self._one_at_a_time:
             output = self._session.score(request)
         return output if artifact.digest == self._champion.digest else self.challenger(output)
@@ -77,20 +74,20 @@ class Model:
 class Scene:
     """One worker's challenger, and batches of a dozen items of which the fourth is broken."""
 
-    def __init__(self, champion: Artifact, canary: Artifact) -> None:
+    def __init__(self, champion, canary):
         self.champion, self.canary = champion, canary
         self.model, self.sandbox = Model(champion), Sandbox()
-        self.healed: list[str] = []
-        parts: Any = self.sandbox, self.model
-        serving: Any = SimpleNamespace(
+        self.healed = []
+        parts = self.sandbox, self.model
+        serving = SimpleNamespace(
             request_reload=lambda one: self.healed.append(one.digest), route=Route(champion)
         )
         settings = DetectorSettings()
         self.challenger = Challenger(*parts, serving, IngestSettings(), settings, 900_000)
 
-    def judged(self, route: Route, *, behind: bool = False) -> list[Judged]:
+    def judged(self, route, *, behind=False):
         records = [InRecord("media", 0, i, 0, None, PNG + bytes([i]), ()) for i in range(ITEMS)]
-        sandbox: Any = self.sandbox
+        sandbox = self.sandbox
         batch = open_batch(records, route, sandbox, IngestSettings())
         beside = self.challenger.begin(batch, route, waiting=behind, behind=behind)
         found = judge(batch, self.model.predict, DetectorSettings(), 900_000)
@@ -98,32 +95,32 @@ class Scene:
             found[place] = attach_comparison(found[place], batch[place], said, route)
         return found
 
-    def shadow(self, **given: Any) -> list[Comparison]:
+    def shadow(self, **given):
         """What is compared in shadow, where the champion has answered everything."""
         found = self.judged(self.route(0.0), **given)
         assert self.releases(found) == {self.champion.digest}
         assert [result.verdict is None for result in found] == [place == BAD for place in range(ITEMS)]
         return comparisons(found)
 
-    def route(self, canary_share: float) -> Route:
+    def route(self, canary_share):
         return Route(self.champion, self.canary, canary_share, 1.0)
 
     @staticmethod
-    def releases(found: list[Judged]) -> set[str]:
+    def releases(found):
         return {result.verdict.release for result in found if result.verdict}
 
 
-def comparisons(found: list[Judged]) -> list[Comparison]:
+def comparisons(found):
     made = [result.comparison for result in found if result.comparison]
     return [each for each in made if each.left_out is None]
 
 
-def left_out() -> float:
+def left_out():
     return REGISTRY.get_sample_value("forgewatch_detector_shared_items_total", {"outcome": "left_out"}) or 0.0
 
 
 @pytest.fixture
-def scene(untrained_artifact: Artifact, tmp_path: Any) -> Scene:
+def scene(untrained_artifact, tmp_path):
     folder = tmp_path / "canary"
     shutil.copytree(untrained_artifact.folder, folder)
     manifest = load(folder).manifest.model_copy(update={"parent": untrained_artifact.digest})
@@ -168,11 +165,11 @@ def test_it_maps_only_what_it_answers_since_no_comparison_has_a_map(scene, share
     assert len(mapped) == sum(map(route.canary_answers, forged))
 
 
-def refuse(output: ModelOutput) -> ModelOutput:
+def refuse(output):
     raise TorchServeUnavailableError("its worker died")
 
 
-def nan_in(name: str) -> Callable[[ModelOutput], ModelOutput]:
+def nan_in(name):
     return lambda output: {**output, name: np.full_like(output[name], np.nan)}
 
 
@@ -200,7 +197,7 @@ def test_a_challenger_that_hangs_is_waited_for_once_and_not_asked_again_meanwhil
     monkeypatch.setattr(module, "_LEAST_PATIENCE_S", 0.05)
     go_on, asked = threading.Event(), []
 
-    def hang(output: ModelOutput) -> ModelOutput:
+    def hang(output):
         asked.append(1)
         go_on.wait(60)
         return output
@@ -233,9 +230,7 @@ def test_an_outage_of_torchserve_is_excused_once_in_ten_minutes(scene, monkeypat
     assert scene.shadow() == []
 
 
-def test_torchserve_that_fell_after_the_champions_answer_is_not_held_against_the_challenger(
-    scene, monkeypatch
-):
+def test_torchserve_that_fell_after_the_champions_answer_is_not_the_challengers_fault(scene, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     scene.model.challenger, scene.model.fell = refuse, True
@@ -251,7 +246,7 @@ def test_an_outage_that_lasts_is_one_however_long_the_champion_waits(scene, monk
     scene.model.challenger = refuse
     answer = scene.model.predict
 
-    def after_an_hour(artifact: Artifact, request: Request) -> ModelOutput:
+    def after_an_hour(artifact, request):
         if artifact.digest == scene.champion.digest:
             for _ in range(120):
                 scene.challenger.excuse()

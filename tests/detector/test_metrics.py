@@ -20,13 +20,13 @@ from detector.metrics import (
     forget_release,
     serve_release,
 )
-from detector.records import Label, Scan, Segment
+from detector.records import Scan, Segment
 from ingest.records import InRecord
 from ingest.sandbox.decode import DecodeError
 from ingest.trace_context import TraceContext
 
 
-def lines_about(release: str) -> list[str]:
+def lines_about(release):
     return [
         line for line in generate_latest(REGISTRY).decode().splitlines() if f'release="{release}"' in line
     ]
@@ -79,7 +79,7 @@ def test_a_counter_is_there_before_its_first_event(name, labels):
     assert REGISTRY.get_sample_value(name, labels) is not None
 
 
-def judged(label: Label, family: str | None, **changes: object) -> Judged:
+def judged(label, family, **changes):
     verdict = make_verdict(make_item(), label=label, family=family, release="c" * 64, **changes)
     return Judged(InRecord("media", 0, 0, 0, None, b"", ()), verdict, None, None, "score", None, "c" * 12)
 
@@ -101,7 +101,7 @@ def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likel
 
 
 def test_videos_with_a_told_stretch_are_counted_by_what_they_are_called():
-    def counted() -> list[float | None]:
+    def counted():
         return [
             REGISTRY.get_sample_value("forgewatch_detector_told_videos_total", {"label": label})
             for label in ("real", "unknown")
@@ -119,7 +119,7 @@ def test_videos_with_a_told_stretch_are_counted_by_what_they_are_called():
 
 
 def test_second_looks_are_counted_by_what_the_release_can_add_and_did():
-    def counted() -> list[float | None]:
+    def counted():
         return [
             REGISTRY.get_sample_value(f"forgewatch_detector_{what}_total", {"outcome": outcome})
             for what in ("maps", "scans")
@@ -152,12 +152,12 @@ ABOUT = {"item": "media-3-17", "topic": "media", "partition": 3, "offset": 17, "
 
 
 @pytest.fixture
-def level(request: pytest.FixtureRequest) -> None:
+def level(request):
     """Logs what is at least of this level, as a process does."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(request.param))
 
 
-def scored() -> Judged:
+def scored():
     verdict = make_verdict(make_item(17, partition=3), label="fake", family="gan", release="c" * 64)
     return Judged(RECORD, verdict, None, None, "score", TRACE, RELEASE)
 

@@ -1,9 +1,7 @@
 """A model that sees whole pictures beside the crops: its graph and its declaration are all that it brings."""
 
 import json
-from collections.abc import Callable, Iterator
 from io import BytesIO
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,26 +9,18 @@ import torch
 from handler_calls import Context
 from PIL import Image
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from detector.batch import judge, open_batch
 from detector.handler import Handler
 from detector.model.export import ExportError, export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
-from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
-from detector.release.contract import (
-    Input,
-    MediaInput,
-    PoolingInput,
-    body_bytes,
-    crops_and_pooling,
-    request_for,
-)
+from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, seal, verify
+from detector.release.contract import MediaInput, PoolingInput, body_bytes, crops_and_pooling, request_for
 from detector.release.manifest import Architecture, GateParameters, Manifest, Term
 from detector.release.tensors import (
     REQUEST_TYPE,
-    Request,
     beyond_tolerance,
     decode,
     differences,
@@ -46,7 +36,7 @@ from ingest.sandbox.extract import extract
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
-INPUTS: tuple[Input, ...] = (
+INPUTS = (
     *crops_and_pooling(CropPlan(crop_px=64, patches=2, face_patches=0, frames=4)),
     MediaInput(
         name="picture",
@@ -63,7 +53,7 @@ INPUTS: tuple[Input, ...] = (
 class RedIsFake(nn.Module):
     """A release's graph whose logits move with how red the whole picture is."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         network = Network(Architecture(backbone="lcnet_035", crop_px=64, forensic=False, width=8), 2).eval()
@@ -75,15 +65,13 @@ class RedIsFake(nn.Module):
         )
         self.base = DetectorGraph(network, gate, None)
 
-    def forward(
-        self, crops: Tensor, pooling: Tensor, picture: Tensor, picture_pooling: Tensor
-    ) -> dict[str, Tensor]:
-        said: dict[str, Tensor] = self.base(crops, pooling)
+    def forward(self, crops, pooling, picture, picture_pooling):
+        said = self.base(crops, pooling)
         red = 20 * (picture_pooling @ picture.mean((1, 2)))[:, :1]
         return said | {"logits": 0.01 * said["logits"] + torch.cat([-red, red], 1)}
 
 
-def asked(crops: int, pictures: int, rows: int) -> Request:
+def asked(crops, pictures, rows):
     rng = np.random.default_rng(crops)
     poolings = [rng.random((rows, count)).astype(np.float32) for count in (crops, pictures)]
     pooling, picture_pooling = (one / one.sum(1, keepdims=True) for one in poolings)
@@ -99,7 +87,7 @@ REQUESTS = [asked(5, 2, 3), asked(1, 1, 1)]
 
 
 @pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+def artifact(tmp_path_factory):
     folder, graph = tmp_path_factory.mktemp("artifact"), RedIsFake()
     contract = export(graph, INPUTS, folder / MODEL)
     measured = prove_equal(graph, folder / MODEL, contract, REQUESTS)
@@ -121,7 +109,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return verify(seal(folder, draft).folder)
 
 
-def picture(*colours: str) -> bytes:
+def picture(*colours):
     """A PNG of one frame for each colour."""
     frames = [Image.new("RGB", (200, 100), colour) for colour in colours]
     file = BytesIO()
@@ -130,7 +118,7 @@ def picture(*colours: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
+def sandbox():
     with Sandbox(IngestSettings(decode_processes=1)) as opened:
         yield opened
 
@@ -185,12 +173,12 @@ def test_the_size_of_a_request_counts_every_view(artifact):
 
 
 @pytest.fixture(scope="module")
-def ask(artifact: Artifact) -> Callable[[bytes, str], tuple[int, bytes]]:
+def ask(artifact):
     handler = Handler()
     handler.initialize(Context(artifact.folder, ""))
 
-    def ask(body: bytes, content_type: str) -> tuple[int, bytes]:
-        context: Any = Context(artifact.folder, content_type)
+    def ask(body, content_type):
+        context = Context(artifact.folder, content_type)
         (answer,) = handler.handle([{"body": body}], context)
         return context.status, answer
 

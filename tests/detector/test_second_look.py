@@ -6,11 +6,9 @@ import hashlib
 import io
 import re
 import types
-from collections.abc import Callable
 from concurrent.futures import Future
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,15 +16,13 @@ from PIL import Image
 from verdicts import look, make_evidence, make_item, make_region, make_verdict
 
 from detector.batch import RecordMedia, open_batch
-from detector.records import Verdict
 from detector.release.crop_graphs import CELLS, OF_PICTURE, MapContract
-from detector.release.tensors import ModelOutput, Request
 from detector.second_look import run_second_pass
 from detector.second_pass.map_look import MapLook
 from detector.serving.rollout import Route
 from detector.serving.torchserve import TorchServeRefusedError, TorchServeUnavailableError
 from detector.verdicts import JudgedItem
-from ingest.records import Decoded, InRecord, MediaError, MediaPlan, PlacesPlan
+from ingest.records import InRecord, MediaError, MediaPlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
@@ -34,20 +30,12 @@ from ingest.settings import IngestSettings
 CONTRACT = MapContract(crop_px=64, threshold=0.5, reals_marked=0.0, reals=20, export_difference=0.0)
 
 
-def with_maps(
-    given: list[JudgedItem],
-    contract: MapContract,
-    look: Any,
-    ask: Any,
-    *,
-    also_real: bool = False,
-    **more: Any,
-) -> list[Verdict]:
+def with_maps(given, contract, look, ask, *, also_real=False, **more):
     looks = [MapLook(contract, ask, also_real=also_real)]
     return [one.verdict for one in run_second_pass(given, looks, look, **more)]
 
 
-def picture(width: int = 200, height: int = 136) -> bytes:
+def picture(width=200, height=136):
     """Black, with a white square whose corners are (80, 40) and (120, 72)."""
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[40:72, 80:120] = 255
@@ -56,15 +44,13 @@ def picture(width: int = 200, height: int = 136) -> bytes:
     return buffer.getvalue()
 
 
-def white(request: Request) -> ModelOutput:
+def white(request):
     """A localizer to which white is forged."""
     crops = request["crops"]
     return {CELLS: crops[..., 0].reshape(len(crops), 8, 8, 8, 8).mean((2, 4)).astype(np.float32) / 255}
 
 
-def seen(
-    label: str = "fake", data: bytes | None = None, offset: int = 0, now: bytes | None = None, **changes: Any
-) -> JudgedItem:
+def seen(label="fake", data=None, offset=0, now=None, **changes):
     """An item; now: what its media has become since the first look."""
     first = data or picture()
     item = make_item(offset, digest=hashlib.sha256(first).hexdigest())
@@ -72,7 +58,7 @@ def seen(
     return JudgedItem(make_verdict(item, **usual | changes), make_evidence(), lambda: now or first)
 
 
-def cells_of(png: str) -> Any:
+def cells_of(png):
     return np.asarray(Image.open(BytesIO(base64.b64decode(png))))
 
 
@@ -90,7 +76,7 @@ def test_the_map_shows_where_the_picture_is_forged():
 
 
 def test_what_is_called_real_is_mapped_only_where_it_is_asked_for():
-    def refuse(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
+    def refuse(media, plan, spent_s):
         raise AssertionError("looked at again")
 
     given = seen("real")
@@ -120,16 +106,16 @@ def test_a_video_is_mapped_in_the_frame_that_looks_most_forged():
     assert set(np.unique(cells_of(verdict.map.png))) == {153}
 
 
-def failing(error: Exception) -> Callable[..., Any]:
-    def fail(*_: object) -> Any:
+def failing(error):
+    def fail(*_):
         raise error
 
     return fail
 
 
-def lost(error: Exception) -> Callable[[Callable[[], bytes], PlacesPlan], "Future[Decoded]"]:
-    def submit(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
-        future: Future[Decoded] = Future()
+def lost(error):
+    def submit(media, plan, spent_s):
+        future = Future()
         future.set_exception(error)
         return future
 
@@ -171,7 +157,7 @@ def test_crops_that_no_plan_takes_leave_the_verdict_as_it_was():
 
 
 def test_the_worker_shows_that_it_lives_before_each_map_that_it_awaits():
-    beats: list[int] = []
+    beats = []
     with_maps([seen(offset=n) for n in range(3)], CONTRACT, look, white, beat=lambda: beats.append(1))
     assert len(beats) == 3
 
@@ -183,7 +169,7 @@ def test_one_item_without_a_map_takes_none_from_the_others():
 
     odd = seen(data=picture(64, 64), offset=1, width=64, height=64)
 
-    def ask(request: Request) -> ModelOutput:
+    def ask(request):
         if 1 in np.unique(request[OF_PICTURE], return_counts=True)[1]:
             raise TorchServeRefusedError("HTTP 413")
         return white(request)
@@ -193,9 +179,9 @@ def test_one_item_without_a_map_takes_none_from_the_others():
 
 
 def test_maps_of_several_items_are_asked_for_in_one_request_of_as_many_crops_as_it_takes():
-    asked: list[list[int]] = []
+    asked = []
 
-    def ask(request: Request) -> ModelOutput:
+    def ask(request):
         asked.append(np.unique(request[OF_PICTURE], return_counts=True)[1].tolist())
         return white(request)
 
@@ -212,19 +198,19 @@ def test_maps_of_several_items_are_asked_for_in_one_request_of_as_many_crops_as_
 
 def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says_so():
     items = [seen(offset=number) for number in range(3)] + [seen("real", offset=3)]
-    untouched: list[Any] = []
+    untouched = []
     verdicts = with_maps(items, CONTRACT, lambda *at: untouched.append(at), white, seconds=0.0)
     assert untouched == []
     assert [verdict.left_out for verdict in verdicts] == [("map",)] * 3 + [()]
     assert [verdict.map for verdict in verdicts] == [None] * 4
 
-    queued: list[Future[Decoded]] = []
+    queued = []
 
-    def slow(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
+    def slow(media, plan, spent_s):
         queued.append(look(media, plan, spent_s) if not queued else Future())
         return queued[-1]
 
-    def late(request: Request) -> ModelOutput:
+    def late(request):
         monkeypatched.append(100.0)
         return white(request)
 
@@ -241,13 +227,13 @@ def test_what_takes_too_long_while_records_wait_is_left_out_and_the_verdict_says
 def test_where_torchserve_does_not_answer_the_items_behind_are_not_asked_for():
     asked = []
 
-    def down(request: Request) -> ModelOutput:
+    def down(request):
         asked.append(len(request["crops"]))
         raise TorchServeUnavailableError("no answer")
 
-    queued: list[Future[Decoded]] = []
+    queued = []
 
-    def later(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
+    def later(media, plan, spent_s):
         queued.append(look(media, plan, spent_s) if not queued else Future())
         return queued[-1]
 
@@ -265,7 +251,7 @@ FILE_BYTES, RECORDS = 30_000_000, 16
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> IngestSettings:
+def settings(tmp_path):
     picture = io.BytesIO()
     Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(picture, "PNG")
     for name, head in (("decodes", picture.getvalue()), ("fails", b"\x89PNG\r\n\x1a\n")):
@@ -284,7 +270,7 @@ def test_many_records_that_name_one_large_file_cost_its_size_and_little_more(set
 def test_media_that_is_taken_at_once_is_held_at_once(settings, monkeypatch):
     submit, held = Sandbox.submit, []
 
-    def submit_at_once(self: Sandbox, media: RecordMedia, plan: MediaPlan) -> Any:
+    def submit_at_once(self, media, plan):
         held.append(media())  # however quick the decoding is, as it would be of media that wait for it
         return submit(self, held[-1], plan)
 
@@ -301,7 +287,7 @@ def test_media_is_what_its_item_says_once_it_is_called_for(settings):
     assert (media.item.media_id, media.item.size_bytes) == ("7", FILE_BYTES)
 
 
-def records(settings: IngestSettings, name: str) -> list[InRecord]:
+def records(settings, name):
     assert settings.claim_check_dir is not None
     dataref = (settings.claim_check_dir / name).as_uri()
     event = {"specversion": "1.0", "id": "7", "source": "/c", "type": "m", "dataref": dataref}
@@ -309,10 +295,10 @@ def records(settings: IngestSettings, name: str) -> list[InRecord]:
     return [InRecord("media", 0, offset, 0, None, None, headers) for offset in range(RECORDS)]
 
 
-def peak_bytes(sandbox: Sandbox, settings: IngestSettings, batch: list[InRecord]) -> int:
+def peak_bytes(sandbox, settings, batch):
     """How far this process's memory rises while a batch is decoded."""
     manifest = types.SimpleNamespace(contract=types.SimpleNamespace(media_plan=MediaPlan()))
-    release: Any = types.SimpleNamespace(manifest=manifest)
+    release = types.SimpleNamespace(manifest=manifest)
     route = Route(release)
     ctypes.CDLL(None).malloc_trim(0)  # what earlier tests freed would be taken before any more is asked for
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
@@ -322,7 +308,7 @@ def peak_bytes(sandbox: Sandbox, settings: IngestSettings, batch: list[InRecord]
     return status_bytes("VmHWM") - before
 
 
-def status_bytes(name: str) -> int:
+def status_bytes(name):
     found = re.search(rf"^{name}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found
     return int(found[1]) * 1024

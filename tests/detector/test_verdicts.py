@@ -10,23 +10,20 @@ from safetensors.numpy import save
 from verdicts import make_decoded, make_item
 
 from detector.records import Rollout, Timings, Verdict
-from detector.release.artifact import Artifact
 from detector.release.contract import request_for
 from detector.release.manifest import SourceThresholds
-from detector.release.tensors import ModelOutput
 from detector.serving.session import open_session
 from detector.unknowns import UnknownMessageError, decode, encode
 from detector.verdicts import Origin, build, fake_probabilities
 from ingest.picture_hash import PICTURE_BYTES
-from ingest.records import Decoded
 
 
-def origin(offset: int) -> Origin:
+def origin(offset):
     item = make_item(offset)
     return Origin(f"media-0-{offset}", item, Timings(decode_s=0.1, model_s=0.2))
 
 
-def says(logits: list[list[float]], unknown_score: list[float]) -> ModelOutput:
+def says(logits, unknown_score):
     rows = len(logits)
     ones = np.ones(rows, np.float32)
     return {
@@ -39,7 +36,7 @@ def says(logits: list[list[float]], unknown_score: list[float]) -> ModelOutput:
     }
 
 
-def verdicts(artifact: Artifact, items: list[Decoded], output: ModelOutput) -> list[Verdict]:
+def verdicts(artifact, items, output):
     return build([origin(i) for i in range(len(items))], items, output, artifact)
 
 
@@ -147,9 +144,7 @@ def test_fake_probability_is_what_is_not_real():
     version=st.sampled_from([None, "2"]),
     shown=st.sampled_from([None, 32, 224, 518]),
 )
-def test_a_message_keeps_within_its_limit_and_says_what_it_left_out(
-    untrained_artifact, crops, size, limit, version, shown
-):
+def test_a_message_keeps_its_limit_and_says_so(untrained_artifact, crops, size, limit, version, shown):
     (verdict,) = verdicts(untrained_artifact, [make_decoded(1)], says([[0, 4, 0]], [9]))
     sent = np.random.default_rng(0).integers(0, 256, (crops, size, size, 3), dtype=np.uint8)
     features, embedding = np.arange(300, dtype=np.float32), np.ones(128, np.float32)

@@ -1,15 +1,13 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from verdicts import make_item, make_verdict
 
-from detector.batch import Batch, Judged, affordable
+from detector.batch import Judged, affordable
 from detector.records import SIGNATURE, Comparison, ReleaseVerdict, Verdict, sign
 from detector.second_look import LookBudget
 from detector.serving.rollout import Route
@@ -18,7 +16,7 @@ from detector.worker import InFlightBatch, Worker
 from ingest.envelope import EnvelopeError
 from ingest.kafka.sink import CommitError, RecordTooLargeError, record_bytes
 from ingest.process.health import Heartbeat
-from ingest.records import Decoded, InRecord, OutRecord
+from ingest.records import InRecord
 from ingest.settings import IngestSettings
 
 POLLS = 12
@@ -27,12 +25,12 @@ POLLS = 12
 class Stream:
     """An endless topic of null values; a batch takes `item_s` a record, by the clock below, to be judged."""
 
-    def __init__(self, item_s: float, stop: threading.Event, behind: bool = True) -> None:
+    def __init__(self, item_s, stop, behind=True):
         self.item_s, self.stop, self.now, self.behind = item_s, stop, 0.0, behind
-        self.asked: list[int] = []
+        self.asked = []
         self._taken = 0
 
-    def poll(self, most: int, timeout_s: float) -> list[InRecord]:
+    def poll(self, most, timeout_s):
         self.now += self._taken * self.item_s  # the batch before is judged once this one is taken
         self.asked.append(most)
         self._taken = most
@@ -41,24 +39,22 @@ class Stream:
         come = most if self.behind or len(self.asked) == 1 else most - 1
         return [InRecord("media", 0, offset, 0, None, None, ()) for offset in range(come)]
 
-    def is_member(self) -> bool:
+    def is_member(self):
         return True
 
-    def resume(self) -> None:
+    def resume(self):
         pass
 
-    def group_metadata(self) -> None:
+    def group_metadata(self):
         return None
 
-    def offsets_after(self, records: list[InRecord]) -> dict[tuple[str, int], int]:
+    def offsets_after(self, records):
         return {}
 
 
-def asked_for(
-    item_s: float, monkeypatch: pytest.MonkeyPatch, behind: bool = True, **settings: Any
-) -> list[int]:
+def asked_for(item_s, monkeypatch, behind=True, **settings):
     stop = threading.Event()
-    source: Any = Stream(item_s, stop, behind)
+    source = Stream(item_s, stop, behind)
     monkeypatch.setattr(
         "detector.worker.time", SimpleNamespace(monotonic=lambda: source.now, time_ns=time.time_ns)
     )
@@ -66,29 +62,22 @@ def asked_for(
     return source.asked
 
 
-def run(
-    source: Any,
-    stop: threading.Event,
-    decode: Any = None,
-    commit: Any = lambda *_: None,
-    heartbeat: Heartbeat | None = None,
-    **settings: Any,
-) -> None:
+def run(source, stop, decode=None, commit=lambda *_: None, heartbeat=None, **settings):
     no_plan = SimpleNamespace(media_plan=None)
-    no_release: Any = SimpleNamespace(
+    no_release = SimpleNamespace(
         digest="0" * 64, version="0" * 12, manifest=SimpleNamespace(contract=no_plan)
     )
-    serving: Any = SimpleNamespace(route=Route(no_release), tick=lambda: None)
-    sink: Any = SimpleNamespace(commit=commit, recover=lambda: None)
-    none: Any = None
-    sandbox: Any = SimpleNamespace(submit=decode or opened_at_once)
+    serving = SimpleNamespace(route=Route(no_release), tick=lambda: None)
+    sink = SimpleNamespace(commit=commit, recover=lambda: None)
+    none = None
+    sandbox = SimpleNamespace(submit=decode or opened_at_once)
     ingest, detector = IngestSettings(), DetectorSettings(**settings)
     beats = heartbeat or Heartbeat(60)
     Worker(source, sandbox, none, serving, sink, ingest, detector, stop, beats).run()
 
 
-def opened_at_once(media: Callable[[], bytes], plan: object) -> Future[Decoded]:
-    future: Future[Decoded] = Future()
+def opened_at_once(media, plan):
+    future = Future()
     with pytest.raises(EnvelopeError) as null:
         media()
     future.set_exception(null.value)
@@ -114,30 +103,30 @@ class Films(Stream):
 
     offset, paused = 0, False
 
-    def pause(self) -> None:
+    def pause(self):
         self.paused = True
 
-    def resume(self) -> None:
+    def resume(self):
         self.paused = False
 
-    def poll(self, most: int, timeout_s: float) -> list[InRecord]:
+    def poll(self, most, timeout_s):
         come = range(self.offset, self.offset if self.paused else min(200, self.offset + most))
         self.offset = come.stop
         return [InRecord("media", 0, offset, 0, None, None, ()) for offset in come]
 
 
 def test_a_batch_costs_no_more_than_it_may_whatever_the_ones_before_cost(monkeypatch):
-    batches: list[list[int]] = []
+    batches = []
     stop = threading.Event()
 
-    def judge_nothing(batch: Batch, *rest: Any) -> list[Judged]:
+    def judge_nothing(batch, *rest):
         batches.append([opened.record.offset for opened in batch])
         if batches[-1][-1] == 199:
             stop.set()
         return []
 
-    def decode(media: Any, plan: object) -> Future[Any]:
-        future: Future[Any] = Future()
+    def decode(media, plan):
+        future = Future()
         film = media._record.offset >= 100
         future.set_result(SimpleNamespace(kind="image", processor_s=0.9 if film else 0.001))
         return future
@@ -151,27 +140,27 @@ def test_a_batch_costs_no_more_than_it_may_whatever_the_ones_before_cost(monkeyp
 
 @pytest.mark.parametrize(("scanned", "together"), [(False, 4), (True, 1)])
 def test_a_film_that_is_scanned_costs_its_scan_too(scanned, together):
-    film: Future[Any] = Future()
+    film = Future()
     film.set_result(SimpleNamespace(kind="video", processor_s=0.45))
     artifact = SimpleNamespace(manifest=SimpleNamespace(scanner=scanned or None))
-    opened: Any = [SimpleNamespace(decoding=film, artifact=artifact)] * 9
+    opened = [SimpleNamespace(decoding=film, artifact=artifact)] * 9
     assert affordable(tuple(opened), 2.0, lambda: None) == together
 
 
 def test_a_worker_that_cannot_commit_says_so_until_it_can(monkeypatch):
     stop, told, beats = threading.Event(), list[str | None](), Heartbeat(60)
     refusals = [CommitError("the dead-letter topic takes no record")] * 3
-    source: Any = Films(0, stop)
+    source = Films(0, stop)
     source.rewind = lambda: setattr(source, "offset", 0)
 
-    def judge_nothing(batch: Batch, *rest: Any) -> list[Judged]:
+    def judge_nothing(batch, *rest):
         beats.beat()
         told.append(beats.hindrance())
         if len(told) == 9:
             stop.set()
         return []
 
-    def commit(*_: object) -> None:
+    def commit(*_):
         if refusals:
             raise refusals.pop()
 
@@ -185,9 +174,9 @@ def test_a_worker_that_cannot_commit_says_so_until_it_can(monkeypatch):
 
 @pytest.mark.parametrize("behind", [True, False])
 def test_second_looks_are_bounded_where_as_many_records_come_as_were_asked_for(monkeypatch, behind):
-    told: list[bool] = []
+    told = []
 
-    def judge_nothing(batch: Batch, *rest: Any) -> list[Judged]:
+    def judge_nothing(batch, *rest):
         told.append(rest[-1].keywords["waiting"])
         return []
 
@@ -200,19 +189,19 @@ def test_second_looks_are_bounded_where_as_many_records_come_as_were_asked_for(m
 class Patient(Stream):
     """Lets a batch be judged once it was polled three times, paused, by the worker's own thread."""
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop):
         super().__init__(0.0, stop)
         self.paused, self.resumed = False, False
         self.polled, self.owner = 0, threading.current_thread()
         self.judge = threading.Event()
 
-    def pause(self) -> None:
+    def pause(self):
         self.paused = True
 
-    def resume(self) -> None:
+    def resume(self):
         self.paused, self.resumed = False, self.resumed or self.paused
 
-    def poll(self, most: int, timeout_s: float) -> list[InRecord]:
+    def poll(self, most, timeout_s):
         assert threading.current_thread() is self.owner
         if not self.paused:
             return super().poll(most, timeout_s)
@@ -225,10 +214,10 @@ class Patient(Stream):
 @pytest.mark.parametrize("member", [True, False], ids=["polls", "control: waits for its batch alone"])
 def test_a_worker_polls_paused_in_its_own_thread_while_its_batch_is_judged(monkeypatch, member):
     stop = threading.Event()
-    source: Any = Patient(stop)
-    judged: list[bool] = []
+    source = Patient(stop)
+    judged = []
 
-    def judge_slowly(batch: Batch, *rest: Any) -> list[Judged]:
+    def judge_slowly(batch, *rest):
         judged.append(source.judge.wait(60 if member else 0.1))
         return []
 
@@ -264,26 +253,24 @@ def test_second_looks_take_as_long_as_all_else_and_a_minute_while_records_wait(m
 class Topics:
     """A sink that takes what the real one takes, and keeps what was committed."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.committed: list[OutRecord] = []
+    def __init__(self, limit_bytes):
+        self.committed = []
         self._limit = limit_bytes
 
-    def commit(self, records: Sequence[OutRecord], offsets: object, group_metadata: object) -> None:
+    def commit(self, records, offsets, group_metadata):
         for record in records:
             if (size := record_bytes(record.key, record.value, record.headers)) > self._limit:
                 raise RecordTooLargeError(record, size, self._limit)
         self.committed.extend(records)
 
 
-NO_ROUTE: Any = None
+NO_ROUTE = None
 
 
-def committed(
-    limit_bytes: int, verdicts: list[Verdict], comparison: Comparison | None = None, **given: Any
-) -> list[OutRecord]:
-    none: Any = None
-    sink: Any = Topics(limit_bytes)
-    stream: Any = Stream(0, threading.Event())
+def committed(limit_bytes, verdicts, comparison=None, **given):
+    none = None
+    sink = Topics(limit_bytes)
+    stream = Stream(0, threading.Event())
     ingest, settings = IngestSettings(), DetectorSettings(**given)
     worker = Worker(stream, none, none, none, sink, ingest, settings, threading.Event(), Heartbeat(60))
     records = [InRecord("media", 0, offset, 0, b"key", b"file", ()) for offset in range(len(verdicts))]
@@ -295,7 +282,7 @@ def committed(
     return sink.committed
 
 
-def verdict(media_id: str, traceparent: str | None = None) -> Verdict:
+def verdict(media_id, traceparent=None):
     state = traceparent and "vendor=1"
     item = make_item(media_id=media_id, traceparent=traceparent, tracestate=state)
     return make_verdict(item, id=f"of {media_id[:8]}")

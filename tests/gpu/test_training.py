@@ -6,13 +6,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import faiss
 import numpy as np
@@ -32,7 +30,6 @@ from memory.index.ivf_index import IvfIndex
 from updater.benchmark.forgerynet import training
 from updater.benchmark.forgerynet.training import (
     PAPER,
-    Example,
     Examples,
     TrainingJob,
     cross_entropy,
@@ -228,11 +225,11 @@ def test_torchserve_s_handler_scores_on_the_gpu_as_on_the_cpu(gpu, untrained_art
 
 
 # What only a GPU shows of ForgeryNet's tasks: an epoch by AMP, and whether training waits for its data.
-def clips() -> TrainingJob:
+def clips():
     recipe = replace(PAPER["video"], batch=16, steps=30)
     shown = np.random.default_rng(0).integers(0, 256, (8, 16, 224, 224, 3), dtype=np.uint8)
 
-    def load(row: int, rng: np.random.Generator) -> Example:
+    def load(row, rng):
         return shown[row], np.array(row % 2)
 
     return TrainingJob(
@@ -243,16 +240,16 @@ def clips() -> TrainingJob:
     )
 
 
-def pictures() -> TrainingJob:
+def pictures():
     recipe = replace(PAPER["image"], px=256, batch=16, steps=30)
     rng = np.random.default_rng(0)
     shown = rng.integers(0, 256, (16, 256, 256, 3), dtype=np.uint8)
     truth = (rng.random((16, 256, 256)) < 0.2).astype(np.float32)
 
-    def load(row: int, rng: np.random.Generator) -> Example:
+    def load(row, rng):
         return shown[row], truth[row]
 
-    def loss(said: torch.Tensor, true: torch.Tensor) -> torch.Tensor:
+    def loss(said, true):
         return F.binary_cross_entropy_with_logits(said[:, 2:], true.flatten(1))
 
     return TrainingJob(
@@ -270,11 +267,11 @@ def test_amp_trains_the_network_of_a_task(gpu, made):
     assert all(torch.isfinite(value).all() for value in network.state_dict().values())
 
 
-def seconds_of(what: TrainingJob, device: torch.device) -> float:
+def seconds_of(what, device):
     """Train for 30 steps, and return the time of all but the first six, whose batches were loaded ahead."""
-    read: list[float] = []
+    read = []
 
-    def step(done: int, total: int) -> None:
+    def step(done, total):
         if done in (6, total):
             torch.cuda.synchronize(device)
             read.append(time.perf_counter())
@@ -283,7 +280,7 @@ def seconds_of(what: TrainingJob, device: torch.device) -> float:
     return read[-1] - read[0]
 
 
-def on_one_batch(source: Examples, batch: int, steps: range, seed: int) -> Generator[Any, None, None]:
+def on_one_batch(source, batch, steps, seed):
     """Yield the first batch again and again, so that nothing is loaded."""
     with closing(draw_batches(source, batch, range(1), seed)) as batches:
         ready = next(batches)

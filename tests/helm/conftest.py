@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,15 +27,15 @@ class Manifests:
 
     objects: list[Object]
 
-    def of(self, kind: str) -> list[Object]:
+    def of(self, kind):
         return [each for each in self.objects if each["kind"] == kind]
 
-    def one(self, kind: str, component: str) -> Object:
+    def one(self, kind, component):
         """The one object of a kind that a component has."""
         (found,) = [each for each in self.of(kind) if component_of(each) == component]
         return found
 
-    def pods(self) -> dict[str, Object]:
+    def pods(self):
         """The pod's template of each component that has pods."""
         templates = {}
         for each in self.objects:
@@ -45,31 +44,28 @@ class Manifests:
                 templates[component_of(each)] = template
         return templates
 
-    def containers(self) -> Iterator[tuple[str, Object]]:
+    def containers(self):
         """COMPONENT/CONTAINER and the container, of each pod."""
         for component, template in self.pods().items():
             for each in [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]:
                 yield f"{component}/{each['name']}", each
 
-    def container(self, name: str) -> Object:
+    def container(self, name):
         """A container by COMPONENT/CONTAINER."""
         return dict(self.containers())[name]
 
 
-def component_of(each: Object) -> str:
+def component_of(each):
     return str(each["metadata"]["labels"]["app.kubernetes.io/component"])
 
 
-Render = Callable[..., Manifests]
-
-
-def find_tool(name: str) -> str | None:
+def find_tool(name):
     """Where a tool lies: on the path, or where `make chart-check` puts it."""
     return shutil.which(name) or shutil.which(name, path=str(TOOLS / "bin"))
 
 
 @pytest.fixture(scope="session")
-def tool() -> Callable[[str], str | None]:
+def tool():
     return find_tool
 
 
@@ -78,12 +74,10 @@ class Chart:
 
     path = Path(__file__).parents[2] / "helm" / "forgewatch"
 
-    def values(self, scenario: str) -> Path:
+    def values(self, scenario):
         return self.path / "ci" / f"{scenario}-values.yaml"
 
-    def run(
-        self, helm: str, *arguments: str, values: Object | None = None, kubernetes: str = KUBERNETES
-    ) -> "subprocess.CompletedProcess[str]":
+    def run(self, helm, *arguments, values=None, kubernetes=KUBERNETES):
         """Run helm for a cluster of a version, with more values over those of a file."""
         given = ["-f", "-"] if values is not None else []
         return subprocess.run(
@@ -94,14 +88,7 @@ class Chart:
             check=False,
         )
 
-    def template(
-        self,
-        scenario: str,
-        name: str = "watch",
-        apis: Sequence[str] = EVERY_API,
-        namespace: str = "media",
-        path: Path = path,
-    ) -> list[str]:
+    def template(self, scenario, name="watch", apis=EVERY_API, namespace="media", path=path):
         """The arguments of `helm template` for a scenario."""
         available = [word for api in apis for word in ("--api-versions", api)]
         place = [name, str(path), "--namespace", namespace]
@@ -109,12 +96,12 @@ class Chart:
 
 
 @pytest.fixture(scope="session")
-def chart() -> Chart:
+def chart():
     return Chart()
 
 
 @pytest.fixture(scope="session", params=["helm", "helm3"])
-def each_helm(request: pytest.FixtureRequest) -> str:
+def each_helm(request):
     """Each major of helm that is installed."""
     if (found := find_tool(request.param)) is None:
         pytest.skip(f"{request.param} is not installed; `make chart-check` brings it")
@@ -122,48 +109,42 @@ def each_helm(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def helm() -> str:
+def helm():
     if (found := find_tool("helm") or find_tool("helm3")) is None:
         pytest.skip("helm is not installed; `make chart-check` brings it")
     return found
 
 
 @pytest.fixture(scope="session")
-def render(helm: str, chart: Chart) -> Render:
+def render(helm, chart):
     """Give the objects of the chart, with some values over those of a scenario and every API at hand.
 
     The same are given again where the same is asked for: who changes one copies it first.
     """
 
     @cache
-    def rendered(scenario: str, over: str, name: str, apis: tuple[str, ...], namespace: str) -> Manifests:
+    def rendered(scenario, over, name, apis, namespace):
         done = chart.run(helm, *chart.template(scenario, name, apis, namespace), values=json.loads(over))
         assert done.returncode == 0, done.stderr
         return Manifests([found for found in yaml.load_all(done.stdout, yaml.CSafeLoader) if found])
 
-    def render(
-        scenario: str = "minimal",
-        over: Object | None = None,
-        name: str = "watch",
-        apis: tuple[str, ...] = EVERY_API,
-        namespace: str = "media",
-    ) -> Manifests:
+    def render(scenario="minimal", over=None, name="watch", apis=EVERY_API, namespace="media"):
         return rendered(scenario, json.dumps(over or {}), name, apis, namespace)
 
     return render
 
 
 @pytest.fixture(params=SCENARIOS)
-def scenario(request: pytest.FixtureRequest) -> str:
+def scenario(request):
     """Each of the scenarios below helm/forgewatch/ci."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def refusal(each_helm: str, chart: Chart) -> Callable[..., str]:
+def refusal(each_helm, chart):
     """Give what helm says of values that it must refuse, over those of a scenario."""
 
-    def refusal(over: Object, scenario: str = "minimal") -> str:
+    def refusal(over, scenario="minimal"):
         done = chart.run(each_helm, *chart.template(scenario), values=over)
         assert done.returncode != 0, f"taken: {over}"
         return done.stderr
@@ -172,13 +153,13 @@ def refusal(each_helm: str, chart: Chart) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def kubeconform() -> Callable[[list[Object]], str]:
+def kubeconform():
     """Give what kubeconform says of objects by the schemas of their kinds: nothing if all is well."""
     program, schemas = find_tool("kubeconform"), TOOLS / "schemas"
     if program is None or not schemas.is_dir():
         pytest.skip("kubeconform or its schemas are not there; `make chart-check` brings them")
 
-    def check(objects: list[Object]) -> str:
+    def check(objects):
         done = subprocess.run(
             [
                 program,
@@ -201,13 +182,13 @@ CHART = Path(__file__).parents[2] / "helm" / "forgewatch"
 
 
 @pytest.fixture(scope="session")
-def dashboards() -> dict[str, dict[str, Any]]:
+def dashboards():
     """Each dashboard as it lies in the chart, by its name."""
     return {path.stem: json.loads(path.read_text()) for path in sorted((CHART / "dashboards").glob("*.json"))}
 
 
 @pytest.fixture(scope="session")
-def rules() -> list[dict[str, Any]]:
+def rules():
     """Every rule of the chart: those that record, and the alerts."""
     texts = [path.read_text() for path in sorted((CHART / "rules").glob("*.yaml"))]
     return [rule for text in texts for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]

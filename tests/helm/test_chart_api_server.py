@@ -7,9 +7,7 @@ import secrets
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -18,7 +16,6 @@ from deploy.local.processes import free_port, start, stop, wait_until
 pytestmark = pytest.mark.slow
 
 CORE_APIS = ()  # none of those that come with an operator
-Create = Callable[[Sequence[Any]], str]
 
 
 @dataclass(frozen=True)
@@ -29,12 +26,12 @@ class Server:
     token: str
     kubectl: str
 
-    def ask(self, *arguments: str, stdin: str = "") -> str:
+    def ask(self, *arguments, stdin=""):
         """What kubectl says."""
         reach = [f"--server={self.url}", f"--token={self.token}", "--insecure-skip-tls-verify"]
         return _run([self.kubectl, *reach, *arguments], stdin)
 
-    def helm(self, program: str, *arguments: str, values: Any = None) -> str:
+    def helm(self, program, *arguments, values=None):
         """What a helm says, which begins with `Error` where it refuses."""
         reach = [
             f"--kube-apiserver={self.url}",
@@ -44,23 +41,23 @@ class Server:
         given = ["-f", "-"] if values is not None else []
         return _run([program, *arguments, *reach, *given], json.dumps(values))
 
-    def create(self, objects: Sequence[Any], *options: str) -> str:
+    def create(self, objects, *options):
         return self.ask("create", *options, "-f", "-", stdin=json.dumps(listed(objects)))
 
 
-def _run(command: list[str], stdin: str) -> str:
+def _run(command, stdin):
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
-def create(server: Server) -> Create:
+def create(server):
     """Give what the API server says of objects that it is asked to create, without doing so."""
     return lambda objects: server.create(objects, "--dry-run=server")
 
 
 @pytest.fixture(scope="module")
-def server(tool: Callable[[str], str | None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tool, tmp_path_factory):
     programs = [tool(name) for name in ("etcd", "kube-apiserver", "kubectl")]
     if not all(programs):
         pytest.skip("etcd, kube-apiserver or kubectl is not there; `make chart-e2e` builds them")
@@ -93,7 +90,7 @@ def server(tool: Callable[[str], str | None], tmp_path_factory: pytest.TempPathF
         "--disable-admission-plugins": "ServiceAccount",
     }
 
-    def begin(name: str, program: str, options: dict[str, str]) -> Any:
+    def begin(name, program, options):
         command = [program, *(f"{option}={value}" for option, value in options.items())]
         environment = {"PATH": os.environ["PATH"]}
         return start(name, command, log=folder / f"{name}.log", environment=environment, folder=folder)
@@ -111,11 +108,11 @@ def server(tool: Callable[[str], str | None], tmp_path_factory: pytest.TempPathF
             stop(each)
 
 
-def listed(objects: Sequence[Any]) -> Any:
+def listed(objects):
     return {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
-def an_object(kind: str, name: str, **rest: Any) -> Any:
+def an_object(kind, name, **rest):
     """An object of the namespace, or the namespace itself."""
     place = {} if kind == "Namespace" else {"namespace": "media"}
     about = {"name": name, "labels": rest.pop("labels", {}), **place}
@@ -147,11 +144,11 @@ def test_that_namespace_refuses_a_pod_that_asks_for_nothing(create):
     assert 'violates PodSecurity "restricted' in said
 
 
-def secret(name: str, *keys: str) -> Any:
+def secret(name, *keys):
     return an_object("Secret", name, stringData=dict.fromkeys(keys, "x"))
 
 
-def claim(name: str, size: str, **labels: str) -> Any:
+def claim(name, size, **labels):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     return an_object("PersistentVolumeClaim", name, labels=labels, spec=spec)
 
@@ -168,11 +165,11 @@ UNPROTECTED = '{"metadata": {"finalizers": null}}'
 
 
 @pytest.fixture
-def release(server: Server, each_helm: str, chart: Any) -> Iterator[Any]:
+def release(server, each_helm, chart):
     """Give helm's verb with a release of the chart in a namespace that has the Secrets, and remove it all."""
     server.create(NEEDED)
 
-    def act(verb: str, *options: str, values: Any = None, path: Any = chart.path) -> str:
+    def act(verb, *options, values=None, path=chart.path):
         if verb in ("rollback", "history"):
             return server.helm(each_helm, "-n", "media", verb, "watch", *options)
         file = ["-f", str(chart.values("minimal"))] if verb == "install" else []
@@ -187,7 +184,7 @@ def release(server: Server, each_helm: str, chart: Any) -> Iterator[Any]:
         server.ask("-n", "media", "patch", name, "-p", UNPROTECTED)
 
 
-def follow(server: Server, said: str) -> None:
+def follow(server, said):
     """Do what a refusal says."""
     for line in re.findall(r"^ +kubectl (.*)$", said, re.MULTILINE):
         answer = server.ask(*shlex.split(line), "--wait=false")
@@ -250,9 +247,7 @@ SASL = {"securityProtocol": "SASL_PLAINTEXT", "saslMechanism": "PLAIN", "saslSec
         (NEEDED, {"claimCheck": {"existingClaim": "media"}}, "claimCheck.existingClaim is media, but"),
     ],
 )
-def test_what_the_values_name_and_the_namespace_lacks_is_named_before_anything_is_installed(
-    server, release, there, asked, named
-):
+def test_what_the_values_name_and_the_namespace_lacks_is_named_first(server, release, there, asked, named):
     server.ask("-n", "media", "delete", "secrets", "--all")
     server.create(there)
     refused = release("install", values=asked)

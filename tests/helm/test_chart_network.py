@@ -1,7 +1,6 @@
 """The network policies let through what the processes need and nothing else, as Kubernetes reads policies."""
 
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 import pytest
 
@@ -11,21 +10,20 @@ KAFKA, DATABASE, STORE, COLLECTOR, NAMES, KUBERNETES = 9092, 5432, 443, 4317, 53
 PRIVATE, PUBLIC, LINK_LOCAL, RESOLVER = "10.96.0.7", "203.0.113.7", "169.254.169.254", "kube-system"
 """Where a connection may go to or come from that is no pod here: an address, or a namespace."""
 
-Other = dict[str, str] | str
 """The labels of a pod here, or one of those places."""
 
 
-def leaves(found: Any, component: str, port: int, to: Other) -> bool:
+def leaves(found, component, port, to):
     """Whether a component's pods may open a connection."""
     return _passes(found, component, "Egress", "egress", "to", port, to)
 
 
-def enters(found: Any, component: str, port: int, source: Other) -> bool:
+def enters(found, component, port, source):
     """Whether a component's pods take a connection."""
     return _passes(found, component, "Ingress", "ingress", "from", port, source)
 
 
-def _passes(found: Any, component: str, kind: str, rules: str, peers: str, port: int, other: Other) -> bool:
+def _passes(found, component, kind, rules, peers, port, other):
     labels = found.pods()[component]["metadata"]["labels"]
     policies = [
         each["spec"]
@@ -42,11 +40,11 @@ def _passes(found: Any, component: str, kind: str, rules: str, peers: str, port:
     )
 
 
-def _is_peer(peers: Any, other: Other) -> bool:
+def _is_peer(peers, other):
     return peers is None or any(_is(peer, other) for peer in peers)
 
 
-def _is(peer: Any, other: Other) -> bool:
+def _is(peer, other):
     if isinstance(other, dict):
         return set(peer) == {"podSelector"} and peer["podSelector"]["matchLabels"].items() <= other.items()
     if other == RESOLVER:
@@ -59,7 +57,7 @@ def _is(peer: Any, other: Other) -> bool:
     )
 
 
-def between(found: Any, one: str, other: str, port: int) -> bool:
+def between(found, one, other, port):
     pods = found.pods()
     ends = [pods[each]["metadata"]["labels"] for each in (one, other)]
     return leaves(found, one, port, ends[1]) and enters(found, other, port, ends[0])
@@ -108,9 +106,7 @@ def test_every_rule_out_names_whom_it_is_to(render, scenario):
     assert [rule for rule in rules for peer in rule["to"] if not any(peer.values())] == []
 
 
-def test_by_default_brokers_database_and_cluster_are_private_and_nobody_reaches_the_node_s_credentials(
-    render,
-):
+def test_by_default_brokers_database_and_cluster_are_private_and_node_credentials_unreachable(render):
     found = render(over={"settings": {"deploy": {"prometheus_url": "http://prometheus:9090"}}})
     for component in PROCESSES:
         for port in (KAFKA, DATABASE, KUBERNETES, COLLECTOR, NAMES, 9090):
@@ -191,7 +187,7 @@ def test_the_hook_is_closed_and_reaches_what_it_needs_before_any_other_policy_is
     assert weights["NetworkPolicy"] < weights["Job"]
     alone = type(found)(hooks)
     database = {"existing-secrets": 6432}.get(scenario, DATABASE)
-    peer: Other = "10.20.0.7" if scenario == "production" else PRIVATE
+    peer = "10.20.0.7" if scenario == "production" else PRIVATE
     assert leaves(alone, "setup", database, peer)
     assert leaves(alone, "setup", NAMES, RESOLVER)
     assert not leaves(alone, "setup", STORE, PRIVATE)

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import typer
@@ -14,14 +12,12 @@ import yaml
 
 from deploy.cli.main import app
 
-Notes = Callable[..., str]
-
 
 @pytest.fixture
-def notes(helm: str, chart: Any) -> Notes:
+def notes(helm, chart):
     """Give what helm says of a scenario, with some values set."""
 
-    def say(scenario: str, *values: str) -> str:
+    def say(scenario, *values):
         given = ["-f", str(chart.values(scenario)), *(word for each in values for word in ("--set", each))]
         done = subprocess.run(
             [helm, "install", "watch", chart.path, "-n", "media", "--dry-run=client", *given],
@@ -42,7 +38,7 @@ def test_each_command_of_forgewatch_is_one(notes):
     group = typer.main.get_command(app)
     said = re.findall(r"^ +forgewatch (\w+)", notes("minimal"), re.MULTILINE)
     assert len(said) > 3
-    assert set(said) <= set(group.list_commands(typer.Context(group)))  # type: ignore[attr-defined]
+    assert set(said) <= set(group.list_commands(typer.Context(group)))
 
 
 def test_they_name_the_service_its_port_and_the_secret(notes, render):
@@ -195,7 +191,7 @@ monitoring: {podMonitors: {interval: [often]}, serviceMonitors: [{}]}
 """Lists of values, each of which is refused where it stands."""
 
 
-def refused(part: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def refused(part, at=()):
     """The path of each value of the table, and the value."""
     for name, inner in part.items():
         if isinstance(inner, dict):
@@ -204,7 +200,7 @@ def refused(part: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ..
             yield from (((*at, name), value) for value in inner)
 
 
-def nested(path: tuple[str, ...], value: Any) -> Any:
+def nested(path, value):
     for name in reversed(path):
         value = {name: value}
     return value

@@ -3,7 +3,6 @@
 import copy
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ CHART = Path(__file__).parents[2] / "helm" / "forgewatch"
 LONG_RUNNING = ("detector", "memory", "updater", "deploy")
 
 
-def unrestricted(template: Any) -> list[str]:
+def unrestricted(template):
     """What the profile "restricted" of the Pod Security Standards (Kubernetes 1.34) has against a pod."""
     spec, found = template["spec"], []
     pod = spec.get("securityContext", {})
@@ -76,9 +75,7 @@ def test_what_is_not_restricted_is_seen(render, path, value, complaint):
     assert complaint in unrestricted(template)
 
 
-def test_each_container_has_an_unprivileged_user_a_root_that_is_read_only_and_a_temporary_folder(
-    render, scenario
-):
+def test_each_container_has_an_unprivileged_user_a_read_only_root_and_a_temporary_folder(render, scenario):
     found = render(scenario)
     for component, template in found.pods().items():
         security = template["spec"]["securityContext"]
@@ -252,7 +249,7 @@ def test_the_hook_migrates_and_creates_topics_before_any_new_pod_and_may_run_aga
     assert "setup" not in render(over={"setup": {"enabled": False}}).pods()
 
 
-def mounted(template: Any, path: str) -> Any:
+def mounted(template, path):
     """The volume that a pod's one container has at a path, and whether it may write to it."""
     spec = template["spec"]
     (mount,) = [m for m in spec["containers"][0]["volumeMounts"] if m["mountPath"] == path]

@@ -4,8 +4,6 @@ import copy
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import yaml
@@ -50,7 +48,7 @@ def test_names_fit_however_long_the_releases_name_is(render, name):
         assert all(len(value) <= 63 for value in each["metadata"]["labels"].values())
 
 
-def scalars(part: Any) -> Iterator[Any]:
+def scalars(part):
     """Every key and every value of an object."""
     for inner in [*part, *part.values()] if isinstance(part, dict) else part:
         yield from scalars(inner) if isinstance(inner, dict | list) else [inner]
@@ -87,7 +85,7 @@ def test_two_releases_in_one_namespace_share_no_name_and_select_no_pod_of_one_an
         assert not any(selector.items() <= each.items() for each in labels)
 
 
-def selectors(manifests: Any) -> list[dict[str, str]]:
+def selectors(manifests):
     found = [each["spec"]["selector"] for each in manifests.of("Service")]
     for kind in ("Deployment", "StatefulSet", "PodDisruptionBudget", "PodMonitor"):
         found += [each["spec"]["selector"]["matchLabels"] for each in manifests.of(kind)]
@@ -131,8 +129,6 @@ def test_uninstalling_leaves_what_was_learnt(render):
     assert not any("delete" in hook for hook in hooks)
 
 
-Tool = Callable[[str], str | None]
-
 WARNING = 5
 """The grade of kube-score above which nothing is critical."""
 NOT_KUBE_SCORE = {
@@ -141,7 +137,7 @@ NOT_KUBE_SCORE = {
 
 
 @pytest.fixture
-def kube_score(tool: Tool) -> Callable[[list[Any]], list[str]]:
+def kube_score(tool):
     """Give what kube-score calls critical in objects."""
     if (program := tool("kube-score")) is None:
         pytest.skip("kube-score is not installed; `make chart-check` brings it")
@@ -149,7 +145,7 @@ def kube_score(tool: Tool) -> Callable[[list[Any]], list[str]]:
     # No limit of processor time: it would throttle a batch while cores are idle.
     command = [program, "score", "--output-format", "json", "--ignore-container-cpu-limit", *ignored, "-"]
 
-    def score(objects: list[Any]) -> list[str]:
+    def score(objects):
         given = yaml.safe_dump_all(objects)
         said = subprocess.run(command, input=given, capture_output=True, text=True, check=False).stdout
         return [
@@ -182,7 +178,7 @@ LEFT_OUT = ("global", "settings")
 """The settings have a test of their own, which gives each of them."""
 
 
-def of_schema(part: dict[str, Any], root: dict[str, Any], defaults: bool = False) -> st.SearchStrategy[Any]:
+def of_schema(part, root, defaults=False):
     """Values that a part of the chart's schema takes; of an object, any of its members.
 
     defaults: whether what it requires has a default and so may be left out.
@@ -219,7 +215,7 @@ def of_schema(part: dict[str, Any], root: dict[str, Any], defaults: bool = False
     return st.just({})
 
 
-def text(part: dict[str, Any]) -> st.SearchStrategy[str]:
+def text(part):
     pattern = part.get("pattern", "^[ -~äß]*$")
     refused = part.get("not", {})
     return st.from_regex(pattern, fullmatch=True).filter(
@@ -234,7 +230,7 @@ def text(part: dict[str, Any]) -> st.SearchStrategy[str]:
 
 
 @pytest.fixture(scope="module")
-def schemas_say(tool: Callable[[str], str | None], request: pytest.FixtureRequest) -> Any:
+def schemas_say(tool, request):
     """What kubeconform says, where it is installed; without it the objects only have to be readable."""
     return request.getfixturevalue("kubeconform") if tool("kubeconform") else lambda objects: ""
 

@@ -2,11 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from pydantic_settings import BaseSettings
 
 from deploy.environment import SETTINGS
 from deploy.settings import DeploySettings
@@ -17,7 +15,7 @@ from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
-READ: dict[str, tuple[type[BaseSettings], ...]] = {
+READ = {
     "detector/torchserve": (IngestSettings, DetectorSettings),
     "detector/worker": (IngestSettings, DetectorSettings),
     "memory/memory": (IngestSettings, MemorySettings),
@@ -35,7 +33,7 @@ WEBHOOKS = {
 PROCESSORS = "3"
 
 
-def environment(container: Any) -> dict[str, str]:
+def environment(container):
     """What the container's variables are, with what a Secret may hold for those that come from one."""
     return {
         each["name"]: PROCESSORS
@@ -45,16 +43,16 @@ def environment(container: Any) -> dict[str, str]:
     }
 
 
-def is_resource(variable: Any) -> bool:
+def is_resource(variable):
     """Whether a variable is the container's own share of the node."""
     return "resourceFieldRef" in variable.get("valueFrom", {})
 
 
 @pytest.fixture
-def find(monkeypatch: pytest.MonkeyPatch) -> Any:
+def find(monkeypatch):
     """Give what a process has against its container's environment."""
 
-    def find(name: str, container: Any) -> list[str]:
+    def find(name, container):
         with monkeypatch.context() as patch:
             for variable, value in environment(container).items():
                 patch.setenv(variable, value)
@@ -89,7 +87,7 @@ def test_no_container_s_libraries_report_to_their_makers(render, scenario):
         assert NO_TELEMETRY.items() <= environment(each).items(), name
 
 
-def sample(name: str, field: dict[str, Any]) -> Any:
+def sample(name, field):
     """A value that a setting takes and that is not its default."""
     if "enum" in field:
         return field["enum"][-1]
@@ -131,9 +129,7 @@ def test_each_setting_can_be_given_and_arrives_as_it_was_given(render, chart, fi
                 assert (arrived if isinstance(value, str) else json.loads(arrived)) == value
 
 
-def test_the_hook_that_migrates_knows_the_databases_and_the_one_that_makes_topics_the_brokers(
-    render, scenario
-):
+def test_the_hook_that_migrates_has_the_databases_and_the_one_of_topics_the_brokers(render, scenario):
     found = render(scenario)
     names = {name: set(environment(found.container(f"setup/{name}"))) for name in ("migrate", "topics")}
     process = {name for name in environment(found.container("detector/worker")) if is_of_process(name)}
@@ -149,7 +145,7 @@ def test_the_hook_that_migrates_knows_the_databases_and_the_one_that_makes_topic
     assert mounts["topics"] <= {"/tmp", "/etc/forgewatch/kafka"}
 
 
-def is_of_process(name: str) -> bool:
+def is_of_process(name):
     """Whether a variable is every process's: its log and its metrics, and what `env` gives to all."""
     return not name.startswith(("FORGEWATCH_INGEST_", "FORGEWATCH_DETECTOR_", "AWS_", "POD_NAME"))
 
@@ -188,11 +184,9 @@ def test_torchserve_which_runs_what_an_artifact_brings_gets_no_secret(render, sc
         ({"requests": {"cpu": None}}, None),
     ],
 )
-def test_threads_are_the_containers_processors_unless_they_are_set(
-    render, container, place, setting, processors, expected
-):
+def test_threads_are_the_containers_processors(render, container, place, setting, processors, expected):
     name = "_".join(("FORGEWATCH", *setting)).upper()
-    over: Any = {place[0]: {place[1]: {"resources": processors}}}
+    over = {place[0]: {place[1]: {"resources": processors}}}
     variables = {each["name"]: each for each in render(over=over).container(container)["env"]}
     reference = {"resource": expected, "divisor": "1"}
     assert variables.get(name) == (
@@ -287,7 +281,7 @@ def test_who_speaks_to_the_store_trusts_the_authority_of_its_secret(render):
 
 def test_no_pod_of_a_model_holds_the_admin_s_token_and_each_holds_its_own(render, scenario, chart):
     keys = yaml.safe_load(chart.values(scenario).read_text())["deployToken"]
-    held: dict[str, set[str]] = {}
+    held = {}
     for name, each in render(scenario).containers():
         for variable in each["env"]:
             ref = variable.get("valueFrom", {}).get("secretKeyRef", {})

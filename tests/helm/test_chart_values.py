@@ -5,13 +5,10 @@ import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from pydantic_settings import BaseSettings
 
 from deploy.environment import SETTINGS
 from ingest.process.frame import ProcessSettings
@@ -35,20 +32,20 @@ DECIDED = {
 """Settings that another value decides, such as the name of a Secret: there is one place for each."""
 
 
-ROOMS: dict[str, type[BaseSettings]] = {
+ROOMS = {
     "process": ProcessSettings,
     **{str(kind.model_config["env_prefix"]).split("_")[1].lower(): kind for kind in SETTINGS},
 }
 
 
-def settings_schema(room: str) -> dict[str, Any]:
+def settings_schema(room):
     """The JSON schema of what a room's settings may be given as values."""
     fields = ROOMS[room].model_json_schema()["properties"]
     given = {name: _field(field) for name, field in fields.items() if name not in DECIDED.get(room, set())}
     return {"type": "object", "additionalProperties": False, "properties": given}
 
 
-def _field(field: dict[str, Any]) -> dict[str, Any]:
+def _field(field):
     (kind,) = [kind for kind in field.get("anyOf", [field]) if kind.get("type") != "null"]
     kept = {name: value for name, value in kind.items() if name not in ("title", "default", "format")}
     if kept["type"] == "integer" and "port" in field["title"].lower().split():
@@ -56,9 +53,9 @@ def _field(field: dict[str, Any]) -> dict[str, Any]:
     return {"description": field["description"], **kept}
 
 
-def schema() -> dict[str, Any]:
+def schema():
     """The chart's schema with what is made of the code and of the comments written anew."""
-    found: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+    found = json.loads((CHART / "values.schema.json").read_text())
     for room in ROOMS:
         found["properties"]["settings"]["properties"][room] = settings_schema(room)
     for path, comment, _ in values():
@@ -72,7 +69,7 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def _require(given: dict[str, Any], part: dict[str, Any]) -> None:
+def _require(given, part):
     """Name what may not be missing: `--reuse-values` brings an older chart's values without newer ones."""
     known = part["properties"]
     groups = {name for name, each in known.items() if each.get("type") == "object" and "properties" in each}
@@ -82,16 +79,16 @@ def _require(given: dict[str, Any], part: dict[str, Any]) -> None:
         _require(given[name], known[name])
 
 
-def values() -> Iterator[tuple[tuple[str, ...], str, Any]]:
+def values():
     """Path, comment and default of each value; of a group that has no comment, of what is in it."""
     text = (CHART / "values.yaml").read_text()
     yield from _values((), yaml.compose(text), text.splitlines())
 
 
-def _values(at: tuple[str, ...], node: Any, lines: list[str]) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+def _values(at, node, lines):
     for key, value in node.value:
         path, line = (*at, key.value), key.start_mark.line
-        comment: list[str] = []
+        comment = []
         while line and lines[line - 1].strip().startswith("# "):
             line -= 1
             comment.insert(0, lines[line].strip().removeprefix("# "))
@@ -104,21 +101,21 @@ def _values(at: tuple[str, ...], node: Any, lines: list[str]) -> Iterator[tuple[
             yield from _values(path, value, lines)
 
 
-def stamp() -> str:
+def stamp():
     """The chart's version and a digest of its values' names and defaults."""
     values = json.dumps(yaml.safe_load((CHART / "values.yaml").read_text()), sort_keys=True)
-    return f"{VERSION.search(_about())[1]} {hashlib.sha256(values.encode()).hexdigest()[:16]}"  # type: ignore[index]
+    return f"{VERSION.search(_about())[1]} {hashlib.sha256(values.encode()).hexdigest()[:16]}"
 
 
 VERSION = re.compile(r"^version: (\S+)$", re.MULTILINE)
 STAMP = re.compile(r"(?<=^  forgewatch/values: ).*$", re.MULTILINE)
 
 
-def _about() -> str:
+def _about():
     return (CHART / "Chart.yaml").read_text()
 
 
-def table() -> str:
+def table():
     """The README's table of values."""
     lines = ["| value | default | meaning |", "| --- | --- | --- |"]
     for path, comment, default in values():
@@ -143,7 +140,7 @@ def test_the_readme_has_each_value_with_its_default():
     assert (CHART / "README.md").read_text().split(BEGIN)[1].split(END)[0] == table(), "run `make readme`"
 
 
-def _objects(at: str, part: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(at, part):
     if isinstance(part, dict):
         if part.get("type") == "object":
             yield at, part
@@ -173,7 +170,7 @@ def test_each_value_is_in_the_schema_and_each_of_the_schema_is_a_value():
     assert sorted(_leaves(yaml.safe_load((CHART / "values.yaml").read_text()), described, described)) == []
 
 
-def _leaves(given: Any, part: dict[str, Any], root: dict[str, Any], at: str = "") -> Iterator[str]:
+def _leaves(given, part, root, at=""):
     part = root["definitions"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
     if not isinstance(given, dict) or "properties" not in part or at.endswith("resources."):
         return

@@ -1,32 +1,19 @@
 """Files that no encoder among the dependencies makes, built here by hand."""
 
 import struct
-from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import av
-import numpy as np
 import pytest
-from numpy.typing import NDArray
-
-Heif = Callable[..., bytes]
 
 
 @pytest.fixture
-def heif() -> Heif:
+def heif():
     """Make a HEIF of pictures, uint8 RGB of even sides, with the one that counts, its turn and its EXIF."""
     return _heif
 
 
-def _heif(
-    pictures: Sequence[NDArray[np.uint8]],
-    primary: int = 0,
-    quarter_turns: int = 0,
-    exif: bytes | None = None,
-    brand: bytes = b"heic",
-    bits: int = 8,
-) -> bytes:
+def _heif(pictures, primary=0, quarter_turns=0, exif=None, brand=b"heic", bits=8):
     coded = [_hevc(picture, bits) for picture in pictures]
     blobs = [slices for _, slices in coded]
     entries = [_item(number, b"hvc1") for number in range(1, len(coded) + 1)]
@@ -43,7 +30,7 @@ def _heif(
         blobs.append(struct.pack(">I", 0) + exif)
         links = _full_box(b"iref", 0, _box(b"cdsc", struct.pack(">HHH", number, 1, primary + 1)))
 
-    def meta(first: int) -> bytes:
+    def meta(first):
         places = b""
         for number, blob in enumerate(blobs, 1):
             places += struct.pack(">HHHII", number, 0, 1, first, len(blob))
@@ -67,9 +54,9 @@ def _heif(
     return head + meta(len(head) + len(meta(0)) + 8) + _box(b"mdat", *blobs)
 
 
-def _hevc(picture: NDArray[np.uint8], bits: int) -> tuple[bytes, bytes]:
+def _hevc(picture, bits):
     """Encode one picture: its hvcC box, and its slices, each behind its length."""
-    encoder: Any = av.CodecContext.create("libx265", "w")
+    encoder = av.CodecContext.create("libx265", "w")
     encoder.height, encoder.width = picture.shape[:2]
     encoder.pix_fmt, encoder.time_base = "yuv420p10le" if bits == 10 else "yuv420p", Fraction(1, 1)
     encoder.options = {"crf": "4", "x265-params": "log-level=none:pools=none:frame-threads=1:info=0"}
@@ -91,14 +78,14 @@ def _hevc(picture: NDArray[np.uint8], bits: int) -> tuple[bytes, bytes]:
     return _box(b"hvcC", fixed, *kinds.values()), slices
 
 
-def _item(number: int, kind: bytes) -> bytes:
+def _item(number, kind):
     return _full_box(b"infe", 2, struct.pack(">HH4s", number, 0, kind), b"\0")
 
 
-def _box(kind: bytes, *parts: bytes) -> bytes:
+def _box(kind, *parts):
     body = b"".join(parts)
     return struct.pack(">I4s", 8 + len(body), kind) + body
 
 
-def _full_box(kind: bytes, version: int, *parts: bytes) -> bytes:
+def _full_box(kind, version, *parts):
     return _box(kind, struct.pack(">I", version << 24), *parts)

@@ -2,7 +2,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from ingest.settings import IngestSettings
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     folder = tmp_path / "root"
     (folder / "sub").mkdir(parents=True)
     (folder / "sub" / "a photo.jpg").write_bytes(b"media")
@@ -27,7 +26,7 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def reason(dataref: str, root: Path | None, limit: int = 100) -> str:
+def reason(dataref, root, limit=100):
     with pytest.raises(EnvelopeError) as error:
         fetch_claim(dataref, root, limit)
     return error.value.reason
@@ -113,7 +112,7 @@ def test_a_file_that_grows_while_it_is_read_ends_at_the_limit(root, monkeypatch)
     growing.write_bytes(b"1234")
     real = os.fstat
 
-    def grow_after(descriptor: int) -> os.stat_result:
+    def grow_after(descriptor):
         status = real(descriptor)
         growing.write_bytes(b"x" * 1_000_000)
         return status
@@ -135,7 +134,7 @@ while True:
 
 
 @pytest.fixture
-def swapping(tmp_path: Path) -> Iterator[Path]:
+def swapping(tmp_path):
     """A root whose folder `sub` becomes a link out of the root and a folder again, all the time."""
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder, text in ((root / "sub", "inside"), (outside, "secret")):
@@ -158,16 +157,16 @@ def test_no_race_leads_out_of_the_root(swapping):
 
 
 def test_without_the_walk_the_race_is_won(swapping, monkeypatch):
-    def open_by_path(top: Path, parts: tuple[str, ...]) -> int:
+    def open_by_path(top, parts):
         return os.open(top.joinpath(*parts), os.O_RDONLY | os.O_NOFOLLOW)
 
     monkeypatch.setattr(envelope, "_open_below", open_by_path)
     assert "secret" in fetched(swapping, lambda said: "secret" in said)
 
 
-def fetched(root: Path, enough: Callable[[list[str]], bool]) -> set[str]:
+def fetched(root, enough):
     """What fetching the file again and again gives or is refused for, until that is enough."""
-    said: list[str] = []
+    said = []
     deadline = time.monotonic() + 180
     while not enough(said):
         assert time.monotonic() < deadline, f"{len(said)} tries gave {set(said)}"
@@ -180,10 +179,9 @@ def fetched(root: Path, enough: Callable[[list[str]], bool]) -> set[str]:
 
 
 SETTINGS = IngestSettings()
-Headers = list[tuple[str, bytes]]
 
 
-def letter_of(key: bytes | None, value: bytes | None, headers: Headers, offset: int = 5) -> InRecord:
+def letter_of(key, value, headers, offset=5):
     """A dead letter as it is read again."""
     record = InRecord("media", 3, 14, 0, key, value, tuple(headers))
     letter = dead_letter(record, "decode", MediaError("damaged", "no picture"), SETTINGS)

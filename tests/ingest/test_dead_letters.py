@@ -1,5 +1,4 @@
 import json
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -16,7 +15,7 @@ SETTINGS = IngestSettings()
 optional = st.none() | st.binary(max_size=50)
 
 
-def record(key: bytes | None, value: bytes | None, *headers: tuple[str, bytes | None]) -> InRecord:
+def record(key, value, *headers):
     return InRecord("media", 3, 14, 0, key, value, headers)
 
 
@@ -96,8 +95,6 @@ def test_a_record_that_a_compressed_batch_made_too_large_is_still_answered():
     assert letters[0].key == b"k"
 
 
-Headers = list[tuple[str, bytes | None]]
-
 ATTRIBUTES = ["specversion", "id", "source", "type", "time", "subject", "datacontenttype", "dataref"]
 ATTRIBUTES += ["data", "data_base64", "datacontentencoding", "dataschema", "traceparent"]
 
@@ -133,15 +130,15 @@ headers_of = st.lists(
 
 
 @pytest.fixture(scope="module")
-def ingest(tmp_path_factory: pytest.TempPathFactory) -> IngestSettings:
+def ingest(tmp_path_factory):
     return IngestSettings(claim_check_dir=tmp_path_factory.mktemp("claims"))
 
 
-def nested(depth: int) -> bytes:
+def nested(depth):
     return json.dumps(sound | {"subject": None})[:-1].encode() + b',"y":' + b"[" * depth + b"]" * depth + b"}"
 
 
-def answer(ingest: IngestSettings, headers: Headers, value: bytes | None) -> MediaItem | EnvelopeError:
+def answer(ingest, headers, value):
     try:
         item, media = open_envelope(InRecord("t", 1, 2, 3, None, value, tuple(headers)), ingest)
     except EnvelopeError as error:
@@ -187,7 +184,7 @@ parts = st.sampled_from([0, 1, 900, 1_000_000, 1_200_000, 3_000_000])
 @given(parts, parts, parts, st.sampled_from([0, 1, 300_000]))
 def test_a_dead_letter_always_fits_and_leaves_out_no_more_than_it_must(key, value, header, count):
     ingest = IngestSettings()
-    headers: Any = (("h", b"x" * header), *((("a", b""),) * count))
+    headers = (("h", b"x" * header), *((("a", b""),) * count))
     record = InRecord("t", 1, 2, 3, b"k" * key, b"v" * value, headers)
     letter = dead_letter(record, "envelope", ValueError("x" * 5000), ingest)
     assert record_bytes(letter.key, letter.value, letter.headers) <= ingest.max_record_bytes

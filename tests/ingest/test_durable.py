@@ -5,7 +5,6 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,17 +20,17 @@ class Disk:
     sync at the least, and those of this moment at the most.
     """
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root, monkeypatch):
         self.root = root
-        self.after_each: list[dict[str, bytes]] = []
-        self._contents: dict[int, bytes] = {}
-        self._names: dict[int, dict[str, int]] = {}
-        self._folders: set[int] = set()
+        self.after_each = []
+        self._contents = {}
+        self._names = {}
+        self._folders = set()
         for path in (root, *root.rglob("*")):
             self._synced(path)
         fsync = os.fsync
 
-        def watched_sync(handle: int) -> None:
+        def watched_sync(handle):
             fsync(handle)
             self._synced(Path(f"/proc/self/fd/{handle}").resolve())
             self._step()
@@ -40,19 +39,19 @@ class Disk:
         for name in ("replace", "rename", "mkdir"):
             self._watch(monkeypatch, name)
 
-    def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        function: Callable[..., None] = getattr(os, name)
+    def _watch(self, monkeypatch, name):
+        function = getattr(os, name)
 
-        def watched(*args: object, **options: object) -> None:
+        def watched(*args, **options):
             function(*args, **options)
             self._step()
 
         monkeypatch.setattr(os, name, watched)
 
-    def _step(self) -> None:
+    def _step(self):
         self.after_each += [self.least(), self.most()]
 
-    def _synced(self, path: Path) -> None:
+    def _synced(self, path):
         number = path.stat().st_ino
         if path.is_dir():
             self._names[number] = {child.name: child.stat().st_ino for child in path.iterdir()}
@@ -60,12 +59,12 @@ class Disk:
         else:
             self._contents[number] = path.read_bytes()
 
-    def least(self) -> dict[str, bytes]:
+    def least(self):
         """The files after a cut that lost every name which was not synced."""
         return self._below(self.root.stat().st_ino, "")
 
-    def _below(self, number: int, at: str) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+    def _below(self, number, at):
+        found = {}
         for name, child in self._names.get(number, {}).items():
             if child in self._folders:
                 found |= self._below(child, f"{at}{name}/")
@@ -73,7 +72,7 @@ class Disk:
                 found[f"{at}{name}"] = self._contents.get(child, b"")
         return {name: value for name, value in found.items() if ASIDE not in name}
 
-    def most(self) -> dict[str, bytes]:
+    def most(self):
         """The files after a cut that kept every name as it is."""
         files = (path for path in self.root.rglob("*") if path.is_file())
         return {
@@ -83,7 +82,7 @@ class Disk:
         }
 
 
-def writes_by_file(path: Path) -> None:
+def writes_by_file(path):
     with file_aside(path) as aside:
         aside.write_bytes(b"ne")
         with aside.open("ab") as file:
@@ -128,14 +127,14 @@ def test_a_power_cut_finds_a_folder_of_elsewhere_under_one_name_in_whole(tmp_pat
     assert all(found.get("kept/one/one") in (None, b"1") for found in disk.after_each)
 
 
-def fail_at(monkeypatch: pytest.MonkeyPatch, step: int, number: int) -> list[str]:
+def fail_at(monkeypatch, step, number):
     """Have the so-manieth call that a disk may refuse end with this error; returns the calls as they come."""
-    calls: list[str] = []
+    calls = []
 
-    def watch(name: str) -> None:
-        function: Callable[..., object] = getattr(os, name)
+    def watch(name):
+        function = getattr(os, name)
 
-        def failing(*args: object, **options: object) -> object:
+        def failing(*args, **options):
             calls.append(name)
             if len(calls) == step:
                 raise OSError(number, os.strerror(number))
@@ -193,7 +192,7 @@ def test_a_disk_that_is_full_keeps_the_old_file(tmp_path):
     assert done.stdout == f"{errno.ENOSPC} b'old' ['file']\n", done.stderr
 
 
-def without_sync_of_the_file(path: Path) -> None:
+def without_sync_of_the_file(path):
     aside = path.with_name(f"x{ASIDE}")
     aside.write_bytes(b"new")
     aside.replace(path)
@@ -202,7 +201,7 @@ def without_sync_of_the_file(path: Path) -> None:
     os.close(handle)
 
 
-def without_sync_of_the_folder(path: Path) -> None:
+def without_sync_of_the_folder(path):
     aside = path.with_name(f"x{ASIDE}")
     with aside.open("wb") as file:
         file.write(b"new")
@@ -211,7 +210,7 @@ def without_sync_of_the_folder(path: Path) -> None:
     aside.replace(path)
 
 
-def in_a_new_folder_that_no_one_synced(path: Path) -> None:
+def in_a_new_folder_that_no_one_synced(path):
     (path.parent / "new").mkdir()
     write_durably(path.parent / "new" / path.name, b"new")
 

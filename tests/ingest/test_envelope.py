@@ -1,7 +1,6 @@
 import base64
 import hashlib
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,35 +20,27 @@ from ingest.sandbox.extract import extract
 from ingest.settings import IngestSettings
 
 MEDIA = b"\xff\xd8\xff media"
-Headers = list[tuple[str, bytes | None]]
 EVENT = {"id": "7", "source": "/camera", "type": "media", "datacontenttype": "image/jpeg"}
-STRUCTURED: Headers = [("content-type", b"application/cloudevents+json; charset=utf-8")]
+STRUCTURED = [("content-type", b"application/cloudevents+json; charset=utf-8")]
 
 
-def opened(
-    headers: Headers, value: bytes | None, settings: IngestSettings | None = None
-) -> tuple[MediaItem, bytes]:
+def opened(headers, value, settings=None):
     return open_envelope(InRecord("t", 1, 2, 3, None, value, tuple(headers)), settings or IngestSettings())
 
 
-def reason(headers: Headers, value: bytes | None, settings: IngestSettings | None = None) -> str:
+def reason(headers, value, settings=None):
     with pytest.raises(EnvelopeError) as error:
         opened(headers, value, settings)
     assert "\n" not in str(error.value)
     return error.value.reason
 
 
-def binary(**changes: bytes | None) -> Headers:
-    headers: dict[str, bytes | None] = {
-        "ce_specversion": b"1.0",
-        "ce_id": b"7",
-        "ce_source": b"/c",
-        "ce_type": b"m",
-    }
+def binary(**changes):
+    headers = {"ce_specversion": b"1.0", "ce_id": b"7", "ce_source": b"/c", "ce_type": b"m"}
     return [(name, raw) for name, raw in (headers | changes).items() if raw != b"-"]
 
 
-def document(**changes: Any) -> bytes:
+def document(**changes):
     event = {
         "specversion": "1.0",
         "id": "7",
@@ -97,7 +88,7 @@ def test_a_source_is_the_events_or_a_header_or_a_key_that_came_before_or_the_top
 def test_a_key_of_its_own_for_each_record_names_no_source(monkeypatch):
     monkeypatch.setattr("ingest.envelope._MOST_KEYS", 9)
 
-    def source(offset: int, key: bytes) -> str:
+    def source(offset, key):
         return open_envelope(InRecord("t", 1, offset, 3, key, MEDIA, ()), IngestSettings())[0].source
 
     for offset in range(30):
@@ -116,7 +107,7 @@ def test_what_the_stock_client_sends_is_understood_in_both_modes(write):
 
 def test_a_null_header_is_an_attribute_that_is_not_set():
     # The JavaScript client makes a header of every attribute that it knows, with or without a value.
-    unset: Headers = [("content-type", None), ("ce_subject", None), ("ce_dataschema", None)]
+    unset = [("content-type", None), ("ce_subject", None), ("ce_dataschema", None)]
     item, media = opened(binary(ce_datacontenttype=b"image/png") + unset, MEDIA)
     assert (item.media_id, item.declared_type, media) == ("7", "image/png", MEDIA)
     assert opened([("content-type", None)], MEDIA)[1] == MEDIA
@@ -264,14 +255,14 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OTHER = "00-11111111111111111111111111111111-2222222222222222-00"
 
 
-def traced(headers: Headers, value: bytes | None) -> tuple[str | None, str | None]:
+def traced(headers, value):
     item, _ = opened(headers, value)
     return item.traceparent, item.tracestate
 
 
 def test_the_place_in_a_trace_is_kept_from_every_form_that_media_comes_in():
     state = b"vendor=1"
-    plain: Headers = [("traceparent", PARENT.encode()), ("tracestate", state)]
+    plain = [("traceparent", PARENT.encode()), ("tracestate", state)]
     assert traced(plain, MEDIA) == (PARENT, "vendor=1")
     event = binary(ce_traceparent=PARENT.encode(), ce_tracestate=state)
     assert traced(event, MEDIA) == (PARENT, "vendor=1")
@@ -279,7 +270,7 @@ def test_the_place_in_a_trace_is_kept_from_every_form_that_media_comes_in():
 
 
 def test_an_events_own_place_goes_before_that_of_the_hop_and_the_hops_serves_where_it_has_none():
-    hop: Headers = [("traceparent", OTHER.encode())]
+    hop = [("traceparent", OTHER.encode())]
     assert traced(hop + binary(ce_traceparent=PARENT.encode()), MEDIA) == (PARENT, None)
     assert traced(hop + STRUCTURED, document(traceparent=PARENT)) == (PARENT, None)
     for headers, value in ((hop + binary(), MEDIA), (hop + STRUCTURED, document())):
@@ -311,11 +302,11 @@ def test_an_item_of_before_the_fields_is_still_read():
 seeds = st.integers(0, 2**32 - 1)
 
 
-def codes(hashes: bytes) -> np.ndarray:
+def codes(hashes):
     return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)
 
 
-def bits(a: np.ndarray, b: np.ndarray) -> int:
+def bits(a, b):
     return int(np.bitwise_count(a ^ b).sum())
 
 
@@ -351,7 +342,7 @@ def test_pictures_of_any_size_are_hashed_or_found_flat(size):
     assert len(hashes) in (0, PICTURE_BYTES)
 
 
-def png(picture: Image.Image, **options) -> bytes:
+def png(picture, **options):
     import io
 
     file = io.BytesIO()

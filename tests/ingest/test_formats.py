@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from media import encode, rejected
-from numpy.typing import NDArray
 from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
@@ -25,7 +24,7 @@ QUARTERS = np.zeros((64, 96, 3), np.uint8)
 QUARTERS[:32, :48], QUARTERS[32:, 48:] = (200, 40, 40), (30, 60, 220)
 
 
-def shown(data: bytes, limit: int = LIMIT) -> NDArray[np.uint8]:
+def shown(data, limit=LIMIT):
     (frame,) = image_frames(data, 8, limit)
     assert frame.time_s is None
     return frame.pixels
@@ -92,7 +91,7 @@ def test_of_a_tiff_whose_first_page_is_a_smaller_copy_the_whole_picture_is_judge
     """The whole one lies in a directory below the first, or behind it."""
     grey, small = bytes(range(0, 200, 2)) * 100, bytes(16)
 
-    def directory(side: int, at: int, following: int, *more: tuple[int, int]) -> bytes:
+    def directory(side, at, following, *more):
         tags = [
             (256, side),
             (257, side),
@@ -197,7 +196,7 @@ def test_of_an_icon_the_largest_picture_is_shown():
 
 
 def test_an_icon_that_hides_a_bomb_is_refused():
-    def chunk(kind: bytes, body: bytes) -> bytes:
+    def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
     side = 4000

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -12,26 +10,26 @@ A, B = ("media", 0), ("media", 1)
 class Clock:
     now = 1_000.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock():
     return Clock()
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
+def registry():
     return CollectorRegistry()
 
 
 @pytest.fixture
-def lag(clock: Clock, registry: CollectorRegistry) -> Iterator[Lag]:
+def lag(clock, registry):
     return Lag("waiting_seconds", "Age.", registry, clock)
 
 
-def record(offset: int, at_s: float, place: tuple[str, int] = A) -> InRecord:
+def record(offset, at_s, place=A):
     return InRecord(*place, offset, int(at_s * 1000), None, b"", ())
 
 

@@ -7,8 +7,6 @@ import socket
 import string
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -25,19 +23,19 @@ REFUSED = {"dataref_refused", "dataref_missing", "too_large"}
 class Audit:
     """What this thread asked the kernel to look up, connect to or start, by Python's own audit events."""
 
-    def __init__(self) -> None:
-        self.reached: list[str] = []
-        self._thread: int | None = None
+    def __init__(self):
+        self.reached = []
+        self._thread = None
         sys.addaudithook(self._hear)  # for good: there is no way to take one back
 
-    def __enter__(self) -> "Audit":
+    def __enter__(self):
         self._thread = threading.get_ident()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._thread = None
 
-    def _hear(self, event: str, _: object) -> None:
+    def _hear(self, event, _):
         if threading.get_ident() == self._thread and event.startswith(("socket.", "subprocess.", "os.exec")):
             self.reached.append(event)
 
@@ -46,7 +44,7 @@ AUDIT = Audit()
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     """A root with a file, and all that may lie in it by which somebody would get out."""
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder in (root / "sub", outside):
@@ -66,14 +64,14 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def listening() -> Iterator[socket.socket]:
+def listening():
     """A server to whom nobody may come."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server
 
 
-def addresses(root: Path, port: int, count: int) -> list[str]:
+def addresses(root, port, count):
     """So many datarefs of five forms: file with a host, http, s3, data, and paths in another writing."""
     draw = random.Random(3)
     outside = root.parent / "outside" / "secret"
@@ -119,7 +117,7 @@ def addresses(root: Path, port: int, count: int) -> list[str]:
     return draw.sample(made, count)
 
 
-def given(dataref: str, root: Path) -> bytes | str:
+def given(dataref, root):
     """What comes of a dataref: bytes, or the reason for none. Anything else is raised."""
     try:
         return fetch_claim(dataref, root, 1000)
@@ -153,7 +151,7 @@ def test_control_a_server_that_is_reached_and_a_link_that_is_followed_are_seen(b
     listening.accept()[0].close()
 
 
-def swap(folder: Path, link: Path, over: threading.Event) -> None:
+def swap(folder, link, over):
     """Make of a folder a link out of the root, and a folder again, until it is over."""
     kept = folder.with_name("kept")
     while not over.is_set():
@@ -163,7 +161,7 @@ def swap(folder: Path, link: Path, over: threading.Event) -> None:
         kept.rename(folder)
 
 
-def raced(root: Path, tries: int, *, until_secret: bool = False) -> set[bytes | str]:
+def raced(root, tries, *, until_secret=False):
     """What a file below a folder that is exchanged all the time gives."""
     (root.parent / "outside" / "file").write_bytes(SECRET)
     over = threading.Event()
@@ -171,7 +169,7 @@ def raced(root: Path, tries: int, *, until_secret: bool = False) -> set[bytes | 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     thread.start()
-    said: set[bytes | str] = set()
+    said = set()
     try:
         for _ in range(tries):
             said.add(given(f"file://{root}/sub/file", root))
@@ -192,7 +190,7 @@ def test_no_race_between_the_check_and_the_opening_leads_out_of_the_root(bar, ro
 
 
 def test_control_opened_by_its_path_the_race_is_won(bar, root, monkeypatch):
-    def open_by_path(top: Path, parts: tuple[str, ...]) -> int:
+    def open_by_path(top, parts):
         return os.open(top.joinpath(*parts), os.O_RDONLY | os.O_NOFOLLOW)
 
     monkeypatch.setattr(envelope, "_open_below", open_by_path)

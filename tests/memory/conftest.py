@@ -1,7 +1,5 @@
 import sys
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,53 +7,53 @@ import pytest
 from detector.release.manifest import FEATURE_VERSION
 from memory.crops.crop_store import CropStore
 from memory.index.index import Index
-from memory.intake import Arrival, Remembered, remember
+from memory.intake import Arrival, remember
 from memory.settings import MemorySettings
 from memory.store import Store
 
 WIDTH = 24
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+def pytest_generate_tests(metafunc):
     """Run a module's tests on each of its DATABASES."""
     if "database_url" in metafunc.fixturenames and hasattr(metafunc.module, "DATABASES"):
         metafunc.parametrize("database_url", metafunc.module.DATABASES, indirect=True)
 
 
 @pytest.fixture
-def database_url(request: pytest.FixtureRequest) -> str:
+def database_url(request):
     """Where the store lies: SQLite, unless a module names DATABASES."""
     return str(request.getfixturevalue(getattr(request, "param", "sqlite_url")))
 
 
 @pytest.fixture
-def settings(tmp_path: Path, database_url: str) -> MemorySettings:
+def settings(tmp_path, database_url):
     return MemorySettings(
         database_url=database_url, crops_url=str(tmp_path / "crops"), index_path=tmp_path / "index"
     )
 
 
 @pytest.fixture
-def store(settings: MemorySettings) -> Iterator[Store]:
+def store(settings):
     opened = Store(settings.database_url)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def crops(settings: MemorySettings) -> CropStore:
+def crops(settings):
     return CropStore(settings.crops_url)
 
 
 @pytest.fixture
-def index() -> Index:
+def index():
     return Index(FEATURE_VERSION, WIDTH)
 
 
-def arrival(number: int, **changes: object) -> Arrival:
+def arrival(number, **changes):
     """The same number always makes the same item; other numbers make quite other ones."""
     rng = np.random.default_rng(number)
-    values: dict[str, object] = {
+    values = {
         "id": f"media-0-{number}",
         "media_digest": f"{number:064x}",
         "source": "camera",
@@ -71,12 +69,9 @@ def arrival(number: int, **changes: object) -> Arrival:
     return Arrival(**(values | changes))
 
 
-Fill = Callable[..., Remembered]
-
-
 @pytest.fixture
-def fill(store: Store, crops: CropStore, index: Index) -> Fill:
-    def put(arrivals: list[Arrival], near: float = 0.1, most_alike: int = sys.maxsize) -> Remembered:
+def fill(store, crops, index):
+    def put(arrivals, near=0.1, most_alike=sys.maxsize):
         digests = [crops.put(a.crops) for a in arrivals]
         with store.write() as connection:
             return remember(connection, crops, index, arrivals, digests, near, most_alike)
@@ -85,5 +80,5 @@ def fill(store: Store, crops: CropStore, index: Index) -> Fill:
 
 
 @pytest.fixture
-def make() -> Callable[..., Arrival]:
+def make():
     return arrival

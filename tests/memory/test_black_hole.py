@@ -2,12 +2,10 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from black_hole import Proxy
-from sqlalchemy import Engine, NullPool, create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from memory import postgresql
@@ -18,19 +16,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def short(monkeypatch):
     """Bounds that a test can wait for, in the same order."""
     for name, value in {"SILENT_S": 2.0, "IDLE_S": 1.0, "LOCK_WAIT_S": 10.0, "CONNECT_S": 2}.items():
         monkeypatch.setattr(postgresql, name, value)
     return monkeypatch
 
 
-def write(store: Store, offset: int) -> None:
+def write(store, offset):
     with store.write() as connection:
         save_offsets(connection, {("t", 0): offset})
 
 
-def read(store: Store) -> dict[tuple[str, int], int]:
+def read(store):
     with store.read() as connection:
         return load_offsets(connection)
 
@@ -63,7 +61,7 @@ def test_without_the_bound_it_is_waited_for_as_long_as_it_is_silent(proxy, throu
     proxy.swallows.set()
     done = threading.Event()
 
-    def wait() -> None:
+    def wait():
         with contextlib.suppress(StoreUnavailableError):
             read(patient)
         done.set()
@@ -80,7 +78,7 @@ def test_without_the_bound_it_is_waited_for_as_long_as_it_is_silent(proxy, throu
 
 
 @pytest.fixture
-def lost(proxy: Proxy, through: str, short: pytest.MonkeyPatch) -> Iterator[Store]:
+def lost(proxy, through, short):
     """A client that holds the writers' lock, and whose network is gone."""
     store = Store(through)
     with contextlib.suppress(StoreUnavailableError), store.write() as connection:
@@ -98,7 +96,7 @@ def test_a_client_that_is_lost_in_its_transaction_holds_nobody_up(lost, postgres
 
 
 @pytest.fixture
-def endless(short: pytest.MonkeyPatch) -> None:
+def endless(short):
     short.setattr(postgresql, "IDLE_S", 0)  # to PostgreSQL: never
     short.setattr(postgresql, "LOCK_WAIT_S", 2.0)
 
@@ -117,7 +115,7 @@ def test_a_server_that_takes_a_connection_and_says_nothing_is_given_up(proxy, th
         Store(through)
 
 
-def compute_and_write(store: Store, other: Engine) -> None:
+def compute_and_write(store, other):
     with store.write() as connection:
         with other.connect() as clock:
             clock.execute(text("SELECT pg_sleep(1.5)"))
@@ -155,7 +153,7 @@ def test_who_is_lost_holds_nobody_for_over_a_minute(postgresql_url):
     engine = open_engine(postgresql_url)
     with engine.connect() as connection:
 
-        def seconds(name: str) -> float:
+        def seconds(name):
             query = text("SELECT setting::float * CASE unit WHEN 'ms' THEN 0.001 ELSE 1 END FROM pg_settings")
             found = connection.scalar(text(f"{query} WHERE name = '{name}'"))
             return float(found or 0)
@@ -173,13 +171,13 @@ def test_who_is_lost_holds_nobody_for_over_a_minute(postgresql_url):
 TRANSACTIONS = 200
 
 
-def write_many(engine: Engine) -> tuple[int, int]:
+def write_many(engine):
     """Transactions of four threads by a statement that psycopg would prepare: how many are kept, and fail."""
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS pooled (number integer)")
         connection.exec_driver_sql("TRUNCATE pooled")
 
-    def write(number: int) -> bool:
+    def write(number):
         try:
             with engine.begin() as connection:
                 connection.execute(text("INSERT INTO pooled VALUES (:number)"), {"number": number})
@@ -195,7 +193,7 @@ def write_many(engine: Engine) -> tuple[int, int]:
     return int(kept), TRANSACTIONS - written
 
 
-def bounds_of_others(pooler: str) -> set[str]:
+def bounds_of_others(pooler):
     """The statement timeouts that a client without settings of its own meets on the pooler's connections."""
     engine = create_engine(pooler, poolclass=NullPool)
     with engine.connect() as first, engine.connect() as second:

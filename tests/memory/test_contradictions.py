@@ -1,6 +1,5 @@
 """Labels that contradict an earlier one are told in one line, and nothing is half done."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -8,13 +7,12 @@ import pytest
 from memory import rows
 from memory.contradictions import near_duplicates
 from memory.labels import LabelError, history, label, undo
-from memory.store import Store
 
 DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture(autouse=True)
-def _filled(fill: Callable[..., object], make: Callable[..., object]) -> None:
+def _filled(fill, make):
     """Items 0 and 1 are the same bytes, 2 resembles 0, and 8 and 9 are in a folder's group."""
     items = [make(i) for i in range(8)]
     items[1] = replace(items[0], id="media-0-1")
@@ -22,12 +20,12 @@ def _filled(fill: Callable[..., object], make: Callable[..., object]) -> None:
     fill([*items, make(8, group="photo"), make(9, group="photo")])
 
 
-def families(store: Store) -> dict[str, str | None]:
+def families(store):
     with store.read() as connection:
         return {e.id: e.family for e in rows.select_exemplars(connection)}
 
 
-def near(store: Store, ids: list[str], what: str) -> list[str]:
+def near(store, ids, what):
     with store.read() as connection:
         return near_duplicates(connection, ids, what)
 

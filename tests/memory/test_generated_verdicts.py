@@ -1,8 +1,6 @@
 """Whatever a record of the verdicts topic says, each reader of it goes on, and nothing else is lost by it."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -63,28 +61,28 @@ item_changes = st.fixed_dictionaries(
 
 
 @pytest.fixture
-def memory(either_database: str) -> MemorySettings:
+def memory(either_database):
     return MemorySettings(database_url=either_database, min_reference=20, audit_items=10)
 
 
 @pytest.fixture
-def watcher(memory: MemorySettings) -> Iterator[ShiftWatch]:
+def watcher(memory):
     opened = ShiftWatch(memory)
     yield opened
     opened.close()
 
 
-def body(offset: int, item: dict[str, Any], **changes: Any) -> bytes:
+def body(offset, item, **changes):
     """What a record says that somebody forged: fields of a verdict, each replaced by whatever it is."""
     found = make_verdict(make_item(offset), label="real").model_dump(mode="json")
     return json.dumps(found | changes | {"item": found["item"] | item}).encode()
 
 
-def record(offset: int, value: bytes, timestamp_ms: int = 0) -> InRecord:
+def record(offset, value, timestamp_ms=0):
     return InRecord("verdicts", 0, offset, timestamp_ms, None, value, ())
 
 
-def take(watcher: ShiftWatch, first: int, value: bytes, timestamp_ms: int = 0) -> list[bool]:
+def take(watcher, first, value, timestamp_ms=0):
     """Put a forged record between two that are well; say which of the three is in the index."""
     records = [
         record(first, body(first, {})),
@@ -183,9 +181,7 @@ def test_any_source_is_blocked_and_let_in_again_or_refused(watcher, source):
 
 
 @pytest.mark.parametrize("length", [1000, 1001, 1024])
-def test_a_source_of_as_many_characters_as_an_event_may_have_is_remembered(
-    watcher, crops, index, make, length
-):
+def test_a_source_as_long_as_an_event_may_have_is_remembered(watcher, crops, index, make, length):
     store = watcher.store
     one = make(1, source="\u4e2d" * length)
     with store.write() as connection:
@@ -200,9 +196,7 @@ def test_a_source_of_as_many_characters_as_an_event_may_have_is_remembered(
 @example("id", NUL, None, 0.0)
 @example("id", "camera", "a" * 65, 0.0)
 @example("id", "\ud800", None, 0.0)
-def test_an_item_that_the_shelf_cannot_take_is_refused_alone(
-    watcher, crops, index, make, id_, source, release, score
-):
+def test_an_item_that_the_shelf_refuses_is_alone(watcher, crops, index, make, id_, source, release, score):
     one = make(1, id=id_, source=source, release=release, unknown_score=score)
     try:
         with watcher.store.write() as connection:

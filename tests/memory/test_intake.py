@@ -1,6 +1,5 @@
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +12,13 @@ from verdicts import make_item, make_verdict
 from detector.unknowns import encode
 from ingest.records import InRecord
 from memory import rows
-from memory.crops.crop_store import CropStore
 from memory.features import FEATURE_VERSION
 from memory.index.index import Index
-from memory.intake import Arrival, UnfitItemError, check, remember
+from memory.intake import UnfitItemError, check, remember
 from memory.labels import label
 from memory.records import split_of
 from memory.retention import sweep
-from memory.store import Store, load_offsets, save_offsets
+from memory.store import load_offsets, save_offsets
 from memory.worker import arrival_of
 
 TOPIC = ("unknowns", 0)
@@ -28,7 +26,7 @@ TOPIC = ("unknowns", 0)
 DATABASES = ("sqlite_url", "postgresql_url")
 
 
-def groups(store: Store) -> dict[str, str]:
+def groups(store):
     with store.read() as connection:
         return {e.id: e.group for e in rows.select_exemplars(connection)}
 
@@ -140,9 +138,7 @@ class Crash(Exception):  # noqa: N818
     pass
 
 
-def consume(
-    store: Store, crops: CropStore, log: list[Arrival], *, crash_at: str | None = None, together: bool = True
-) -> None:
+def consume(store, crops, log, *, crash_at=None, together=True):
     """Read the log from the stored offset on; together says whether offset and row are one transaction."""
     index = Index(FEATURE_VERSION, 24)
     with store.read() as connection:
@@ -170,9 +166,7 @@ CRASHES = ["between crops and row", "after the row", "before the commit"]
 @pytest.mark.bar("C1")
 @pytest.mark.slow
 @pytest.mark.parametrize("crash_at", CRASHES)
-def test_wherever_it_crashes_every_item_is_remembered_once_and_no_crops_are_left_over(
-    store, crops, make, crash_at
-):
+def test_wherever_it_crashes_every_item_is_remembered_once_without_crops_left(store, crops, make, crash_at):
     log = [make(i) for i in range(4)]
     consume(store, crops, log[:2])
     with pytest.raises(Crash):
@@ -213,9 +207,7 @@ def test_the_topic_read_again_from_its_beginning_leaves_the_same_rows(store, cro
 
 
 @pytest.mark.bar("C4")
-def test_control_where_each_reading_gives_an_item_a_new_id_the_topic_read_again_doubles(
-    store, crops, make, bar
-):
+def test_control_where_each_reading_has_new_ids_the_topic_read_again_doubles(store, crops, make, bar):
     for reading in range(2):
         consume(store, crops, [replace(make(i), id=f"{reading}-{i}") for i in range(5)])
         with store.write() as connection:
@@ -246,9 +238,9 @@ ROW = np.ones(3, np.float32)
 MESSAGE = encode(VERDICT, np.zeros((2, 8, 8, 3), np.uint8), ROW, ROW, FEATURE_VERSION)
 
 
-def with_shape(shape: list[int]) -> bytes:
+def with_shape(shape):
     """A message whose crops have that shape and no bytes."""
-    arrays: dict[str, Any] = {"crops": {"dtype": "U8", "shape": shape, "data_offsets": [0, 0]}}
+    arrays = {"crops": {"dtype": "U8", "shape": shape, "data_offsets": [0, 0]}}
     for place, name in enumerate(("features", "embedding")):
         at = [place * ROW.nbytes, (place + 1) * ROW.nbytes]
         arrays[name] = {"dtype": "F32", "shape": [3], "data_offsets": at}

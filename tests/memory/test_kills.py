@@ -13,7 +13,6 @@ from memory import rows
 from memory.index.index import Index
 from memory.labels import labelled_counts
 from memory.retention import sweep
-from memory.settings import MemorySettings
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +54,7 @@ for number in range(held, held + 1000):
 DATABASES = ("sqlite_url", "postgresql_url")
 
 
-def killed(what: str, settings: MemorySettings, chance: random.Random, *, apart: str = "") -> list[str]:
+def killed(what, settings, chance, *, apart=""):
     """Let a process work until it is killed; return what it acknowledged."""
     folder = str(Path(settings.crops_url).parent)
     command = [sys.executable, "-c", DOES, what, settings.database_url, folder, apart]
@@ -72,9 +71,7 @@ def killed(what: str, settings: MemorySettings, chance: random.Random, *, apart:
 
 @pytest.mark.bar("C1")
 @pytest.mark.parametrize("what", ["add", "label", "snapshot", "rebuild"])
-def test_killed_at_any_moment_it_has_kept_what_it_acknowledged_and_has_no_phantom(
-    settings, store, crops, what, bar
-):
+def test_killed_at_any_moment_it_has_what_it_acknowledged_and_no_phantom(settings, store, crops, what, bar):
     chance, times = random.Random(0), bar.times(2, 20)
     acknowledged = set[str]()
     for _ in range(times):

@@ -1,24 +1,21 @@
-from collections.abc import Callable
-
 import pytest
 
 from memory import rows
 from memory.acts import acts_after, as_fields
 from memory.labels import LabelError, history, label, labelled_counts, undo
-from memory.records import Exemplar, split_of
+from memory.records import split_of
 from memory.rows import UnknownExemplarError
-from memory.store import Store
 
 IDS = [f"media-0-{i}" for i in range(30)]
 DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture(autouse=True)
-def _filled(fill: Callable[..., object], make: Callable[..., object]) -> None:
+def _filled(fill, make):
     fill([make(i, group=f"photo-{i // 3}") for i in range(30)])
 
 
-def by_id(store: Store) -> dict[str, Exemplar]:
+def by_id(store):
     with store.read() as connection:
         return {e.id: e for e in rows.select_exemplars(connection)}
 

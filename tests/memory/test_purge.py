@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from datetime import UTC, datetime
 from unittest.mock import Mock
 
@@ -8,7 +7,7 @@ from sqlalchemy import func, select
 from verdicts import make_item, make_verdict
 
 from detector.reading import WITHDRAWAL_TYPE
-from detector.records import Verdict, Withdrawal
+from detector.records import Withdrawal
 from ingest.records import InRecord
 from memory import metrics, rows
 from memory import purge as module
@@ -22,11 +21,9 @@ from memory.records import Raised
 from memory.retention import sweep
 from memory.rows import exemplars_of, select_exemplars
 from memory.schema import alarms, audits, estimate_sums, exemplars
-from memory.settings import MemorySettings
 from memory.shift.alarms import put_raised, to_shelve
 from memory.shift.watch import ShiftWatch
 from memory.sources import SourceBlockedError, block, list_blocked, unblock
-from memory.store import Store
 from memory.verdict_index import ignore_retracted
 
 HOSTILE = "cam\u202e'; DROP TABLE exemplars; --" + "猫" * 900
@@ -78,9 +75,7 @@ def test_what_is_held_is_told_and_goes_but_for_what_others_share_and_labels(stor
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_message_that_is_read_again_brings_nothing_back_and_a_new_one_does_unless_it_is_blocked(
-    store, crops, fill, make
-):
+def test_a_message_read_again_brings_nothing_back_and_a_new_one_unless_blocked(store, crops, fill, make):
     purge(store, crops)
     again = fill([make(1, source=HOSTILE), make(30, source=HOSTILE)])
     assert (again.new, again.known) == (("media-0-30",), 1)
@@ -100,9 +95,7 @@ def test_a_message_that_is_read_again_brings_nothing_back_and_a_new_one_does_unl
 @pytest.mark.bar("C1")
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("killed", ["drop", "delete_unused"])
-def test_killed_anywhere_the_next_call_ends_it_and_twice_is_once(
-    store, crops, monkeypatch, killed, database_url
-):
+def test_killed_anywhere_the_next_call_ends_it_once(store, crops, monkeypatch, killed, database_url):
     """With the control: what was killed had not done all of it."""
     monkeypatch.setattr(rows, "_IDS_PER_STATEMENT", 4)
     calls = []
@@ -168,12 +161,12 @@ BAD, GOOD = "a" * 64, "b" * 64
 
 
 @pytest.fixture
-def take(settings: MemorySettings) -> Callable[..., None]:
+def take(settings):
     """Has the watch read records, from offset `first` on."""
     watch = ShiftWatch(settings)
-    watch.shelve_and_announce = watch.forget = Mock()  # type: ignore[method-assign]
+    watch.shelve_and_announce = watch.forget = Mock()
 
-    def take(first: int, *said: Verdict | Withdrawal) -> None:
+    def take(first, *said):
         kind = {Withdrawal: (("ce_type", WITHDRAWAL_TYPE.encode()),)}
         watch.take(
             [
@@ -186,22 +179,20 @@ def take(settings: MemorySettings) -> Callable[..., None]:
     watch.close()
 
 
-def unknown(number: int) -> Verdict:
+def unknown(number):
     return make_verdict(make_item(number), release=BAD)
 
 
-def corrected(number: int, **changes: object) -> Verdict:
+def corrected(number, **changes):
     return make_verdict(make_item(number), **{"release": GOOD, "supersedes": BAD, "label": "real"} | changes)
 
 
-def shelves(store: Store, *ids: str) -> list[str]:
+def shelves(store, *ids):
     with store.read() as connection:
         return [each.shelf for each in exemplars_of(connection, list(ids))]
 
 
-def test_an_unknown_that_is_corrected_or_withdrawn_leaves_what_waits_and_one_that_is_labelled_stays(
-    take, fill, make, store
-):
+def test_an_unknown_corrected_or_withdrawn_no_longer_waits_and_a_labelled_one_stays(take, fill, make, store):
     fill([make(number, release=BAD) for number in (1, 2, 3, 4)])
     label(store, ["media-0-3"], "blend", "ada")
     before = metrics.UNREADABLE._value.get()

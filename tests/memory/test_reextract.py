@@ -1,31 +1,25 @@
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from ingest.process.health import Heartbeat
 from memory import reextract as module
 from memory import rows
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index
-from memory.intake import Arrival
 from memory.labels import label
 from memory.reextract import Reextracted, reextract
-from memory.store import Store
 
 pytestmark = pytest.mark.slow
 
 COUNT = 7
 OLD = "of old"
 beat = Heartbeat(max_age_s=60).beat
-Make = Callable[..., Arrival]
-Fill = Callable[..., object]
 
 
-def crops_of(number: int) -> NDArray[np.uint8]:
+def crops_of(number):
     """As many crops as the number has left when divided by three, and one."""
     rng = np.random.default_rng(number)
     return rng.integers(0, 256, (1 + number % 3, 32, 32, 3), dtype=np.uint8)
@@ -35,9 +29,7 @@ DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture(autouse=True)
-def _seven_items_of_an_older_version(
-    store: Store, fill: Fill, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _seven_items_of_an_older_version(store, fill, make, monkeypatch):
     """In the order of their numbers; a batch is two items."""
     monkeypatch.setattr(module, "_BATCH_ITEMS", 2)
     for number in range(COUNT):
@@ -46,19 +38,19 @@ def _seven_items_of_an_older_version(
         connection.exec_driver_sql(f"UPDATE exemplars SET feature_version = '{OLD}'")
 
 
-def held(store: Store, version: str) -> dict[str, NDArray[np.float32]]:
+def held(store, version):
     with store.read() as connection:
         ids = [exemplar.id for exemplar in rows.select_exemplars(connection, feature_version=version)]
         found = rows.select_features(connection, version, ids)
     return dict(zip(found.ids, found.matrix, strict=True))
 
 
-def stop_after(batches: int, monkeypatch: pytest.MonkeyPatch) -> Event:
+def stop_after(batches, monkeypatch):
     """An event that the given batch sets once it is written."""
     stop, written = Event(), []
     real = module.renew_features
 
-    def renew(*arguments: object) -> int:
+    def renew(*arguments):
         written.append(None)
         if len(written) == batches:
             stop.set()
@@ -88,7 +80,7 @@ def test_stopped_half_way_it_goes_on_with_the_rows_that_are_left(store, crops, m
 def test_a_batch_that_fails_leaves_its_rows_as_they_were(store, crops, monkeypatch):
     real, calls = module.renew_features, []
 
-    def fail_late(*arguments: object) -> int:
+    def fail_late(*arguments):
         calls.append(None)
         real(*arguments)
         if len(calls) == 2:

@@ -1,5 +1,4 @@
 from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import numpy as np
@@ -8,26 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from memory.intake import Arrival
 from memory.labels import label, undo
 from memory.records import Exemplar, split_of
 from memory.rehearsal import choose_rehearsal, choose_resting, herd, ids_to_measure, shares
 from memory.rows import select_exemplars
-from memory.store import Store
 
-Make = Callable[..., Arrival]
-Fill = Callable[..., object]
 CLASSES = ("real", "gan")
 TRAINED = "b"
 """A group whose items all go to the train split."""
 
 
 @pytest.fixture
-def taught(store: Store, fill: Fill, make: Make) -> Callable[..., list[str]]:
+def taught(store, fill, make):
     """Remembers and labels items of the train split; returns their ids."""
     made = 0
 
-    def teach(family: str, count: int, **changes: object) -> list[str]:
+    def teach(family, count, **changes):
         nonlocal made
         arrivals = [make(made + i, group=TRAINED, **changes) for i in range(count)]
         made += count
@@ -38,7 +33,7 @@ def taught(store: Store, fill: Fill, make: Make) -> Callable[..., list[str]]:
     return teach
 
 
-def newest(store: Store) -> int:
+def newest(store):
     with store.read() as connection:
         return int(connection.exec_driver_sql("SELECT max(id) FROM labels").scalar_one())
 
@@ -162,7 +157,7 @@ def test_a_herd_stands_for_the_mean_better_than_chance():
     features = rng.normal(size=(200, 8)).astype(np.float32) + 1
     phi = features / np.linalg.norm(features, axis=1, keepdims=True)
 
-    def error(rows: np.ndarray) -> float:
+    def error(rows):
         return float(np.linalg.norm(phi[rows].mean(0) - phi.mean(0)))
 
     assert error(herd(features, 10)) < min(error(rng.permutation(200)[:10]) for _ in range(20))
@@ -223,7 +218,7 @@ def test_the_split_of_a_name_is_fixed_for_ever():
     assert [split_of(name) for name in "bai"] == ["train", "calibration", "test"]
 
 
-def exemplar(number: int, family: str, source: str, group: int) -> Exemplar:
+def exemplar(number, family, source, group):
     return Exemplar(
         id=f"import-{number}",
         media_digest="",

@@ -3,13 +3,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import ArgumentError, OperationalError
 from sqlalchemy.schema import CreateTable
@@ -60,7 +58,7 @@ def test_the_database_survives_a_power_cut_and_lets_readers_through(store):
 def test_all_that_open_a_new_database_at_once_are_let_in(tmp_path):
     at_once = Barrier(4, timeout=60)
 
-    def first_look(url: str) -> int:
+    def first_look(url):
         engine = open_engine(url)
         at_once.wait()
         with engine.connect() as connection:
@@ -104,7 +102,7 @@ def test_a_killed_writer_leaves_all_of_its_transaction_or_nothing(tmp_path, wher
 def test_a_write_that_raises_changes_nothing_not_even_the_revision(store):
     before = store.revision()
 
-    def fail() -> None:
+    def fail():
         with store.write() as connection:
             save_offsets(connection, {("t", 0): 1})
             raise ZeroDivisionError
@@ -163,7 +161,7 @@ def test_an_empty_shelf_of_unknowns_is_shown_as_empty(sqlite_url):
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def engine(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "_LOCK_WAIT_S", 0.1)
     opened = open_engine(f"sqlite:///{tmp_path}/deep/rows.sqlite")
     with opened.begin() as connection:

@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,11 +27,11 @@ BIG = np.zeros((1, 600, 600, 3), np.uint8)  # does not fit the message
 VERDICT = make_verdict(make_item(7, partition=1, digest="d" * 64), release="r" * 64)
 
 
-def message(crops: np.ndarray, features: np.ndarray, version: str | None) -> bytes:
+def message(crops, features, version):
     return encode(VERDICT, crops, features.astype(np.float32), np.ones(4, np.float32), version)
 
 
-def record(value: bytes | None) -> InRecord:
+def record(value):
     return InRecord("unknowns", 0, 3, 0, None, value, ())
 
 
@@ -84,7 +83,7 @@ def test_the_fill_of_the_memory_is_counted_by_shelf_and_family(store, fill, make
     assert "forgewatch_memory_clusters_waiting 0.0" in text
 
 
-def worker(tmp_path: Path, **environment: str) -> "subprocess.Popen[str]":
+def worker(tmp_path, **environment):
     defaults = {
         "FORGEWATCH_MEMORY_DATABASE_URL": f"sqlite:///{tmp_path}/memory.sqlite",
         "FORGEWATCH_MEMORY_CROPS_URL": str(tmp_path / "crops"),
@@ -144,7 +143,7 @@ print(int(held.split()[1]) // 1024)
 """
 
 
-def left_mib(how: str) -> int:
+def left_mib(how):
     done = subprocess.run([sys.executable, "-c", _LISTS, how], capture_output=True, text=True, check=True)
     return int(done.stdout)
 

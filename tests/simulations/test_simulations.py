@@ -19,7 +19,7 @@ from rollout_bets import ITEM, RULES, Group
 from rollout_items import FAMILIES, Challenger, Stream
 from rollout_power import Setting, rollout_json, row_of, simulate, summed
 from simulate import app
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 from verdicts import make_item, make_verdict
 
 from deploy.rollouts.evidence import RolloutEvidence
@@ -30,7 +30,7 @@ from detector.release.manifest import FEATURE_WIDTH
 @pytest.mark.slow
 def test_both_kinds_of_data_are_measured_at_each_size_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    said: list[tuple[str, int, int]] = []
+    said = []
     found = list(measure_all([300, 600], 0, lambda *at: said.append(at)))
     assert [(one.items, one.kind) for one in found] == [
         (300, "clustered"),
@@ -53,7 +53,7 @@ def test_generated_features_follow_from_the_seed_and_kinds_stand_apart():
     assert _nearest(clustered) < 0.8 * _nearest(spread) * clustered.std() / spread.std()
 
 
-def _nearest(rows: np.ndarray) -> float:
+def _nearest(rows):
     between = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     np.fill_diagonal(between, np.inf)
     return float(np.median(between.min(1)))
@@ -124,7 +124,7 @@ BAD = Challenger("bad", reals_lost=0.21, families_lost=0.1)
 GOOD = Challenger("good")
 
 
-def silent(*_: object) -> None: ...
+def silent(*_): ...
 
 
 @pytest.mark.parametrize("challenger", [BAD, GOOD])
@@ -191,7 +191,7 @@ def test_one_that_turns_bad_where_it_answers_first_is_rolled_back_there():
     assert np.median([each.items for each in ended]) < 300
 
 
-def quiet(*_: object) -> None:
+def quiet(*_):
     pass
 
 
@@ -241,7 +241,7 @@ def test_a_file_that_has_no_verdicts_is_refused_in_one_line(tmp_path, text):
 
 
 # The commands of simulate.py.
-def run(*words: object) -> Result:
+def run(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 

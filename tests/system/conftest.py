@@ -4,14 +4,12 @@ import gc
 import signal
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.local.broker import start_broker
-from deploy.local.torchserve import LocalTorchServe, start_torchserve
-from detector.release.artifact import Artifact
+from deploy.local.torchserve import start_torchserve
 from detector.serving.loading import pack
 from detector.serving.torchserve import TorchServe as Client
 from detector.settings import DetectorSettings
@@ -19,7 +17,7 @@ from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
 
 
-def pytest_runtest_logfinish(nodeid: str) -> None:
+def pytest_runtest_logfinish(nodeid):
     """Collect what kafka-python leaves of refused connections, lest a later test is blamed."""
     if "test_broker_kills" in nodeid:
         with warnings.catch_warnings(action="ignore", category=ResourceWarning):
@@ -27,7 +25,7 @@ def pytest_runtest_logfinish(nodeid: str) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _servers_end_with_a_terminated_run() -> Iterator[None]:
+def _servers_end_with_a_terminated_run():
     """SIGTERM (a time limit's) unwinds as Ctrl-C does; else it would leave every server running."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield
@@ -35,7 +33,7 @@ def _servers_end_with_a_terminated_run() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kafka_cache() -> Path:
+def kafka_cache():
     """Where the broker's jars lie: those that the demo fetched serve the tests, and the other way round."""
     return Path(__file__).parents[2] / ".forgewatch" / "cache"
 
@@ -45,13 +43,13 @@ ODD = "Jürgen, 50% of 'Ω' & ${co}"
 
 
 @pytest.fixture(scope="session")
-def broker_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def broker_folder(tmp_path_factory):
     """Where the broker's state lies."""
     return tmp_path_factory.mktemp(f"broker {ODD}")
 
 
 @pytest.fixture(scope="session")
-def broker(broker_folder: Path, kafka_cache: Path) -> Iterator[str]:
+def broker(broker_folder, kafka_cache):
     """The `host:port` of a real Kafka broker without any topic; a test makes topics of its own."""
     server = start_broker(broker_folder, cache=kafka_cache)
     yield server.bootstrap
@@ -59,7 +57,7 @@ def broker(broker_folder: Path, kafka_cache: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTorchServe]:
+def torchserve(tmp_path_factory):
     """A real TorchServe with an empty model store; a test registers models by names of its own."""
     server = start_torchserve(tmp_path_factory.mktemp(f"torchserve {ODD}"))
     yield server
@@ -67,7 +65,7 @@ def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTorchS
 
 
 @pytest.fixture
-def settings(broker: str, tmp_path: Path) -> IngestSettings:
+def settings(broker, tmp_path):
     """Settings with topics and a claim check root of the test's own; no topic is made."""
     root = tmp_path / "claims"
     root.mkdir()
@@ -75,10 +73,10 @@ def settings(broker: str, tmp_path: Path) -> IngestSettings:
 
 
 @pytest.fixture
-def make_topic(settings: IngestSettings) -> Callable[..., str]:
+def make_topic(settings):
     """Makes a topic, under a new name unless one is given; returns the name."""
 
-    def make(partitions: int = 1, *, compacted: bool = False, name: str | None = None) -> str:
+    def make(partitions=1, *, compacted=False, name=None):
         topic = Topic(
             name or f"t-{uuid.uuid4().hex}", settings.max_record_bytes, partitions, compacted=compacted
         )
@@ -89,7 +87,7 @@ def make_topic(settings: IngestSettings) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="module")
-def client(torchserve: LocalTorchServe, artifact: Artifact) -> Iterator[Client]:
+def client(torchserve, artifact):
     """Of a TorchServe that serves the module's `artifact`."""
     settings = DetectorSettings(
         torchserve_url=torchserve.inference_url,

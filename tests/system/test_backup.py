@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ TOPIC = "unknowns"
 _PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # its python is this one
 
 
-def commands(program: str) -> list[str]:
+def commands(program):
     """The page's commands that begin with this program."""
     return re.findall(rf"^ +({program} .*)$", PAGE.read_text(), re.MULTILINE)
 
@@ -54,10 +53,10 @@ class Stack:
     crops_url: str
 
     @property
-    def url(self) -> str:
+    def url(self):
         return self.environment["FORGEWATCH_MEMORY_DATABASE_URL"]
 
-    def run(self, command: str) -> None:
+    def run(self, command):
         done = subprocess.run(
             ["bash", "-ec", command],
             env=os.environ | self.environment | {"PATH": _PATH},
@@ -67,7 +66,7 @@ class Stack:
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
-    def remember(self, numbers: range) -> None:
+    def remember(self, numbers):
         """These unknowns come from the topic, with all that the memory's process does to them."""
         settings = MemorySettings(
             database_url=self.url, crops_url=self.crops_url, index_path=self.folder / "index"
@@ -78,12 +77,12 @@ class Stack:
                 [InRecord(TOPIC, 0, n, 0, None, unknown_message(n), ()) for n in numbers], topic_id="id"
             )
 
-    def label(self, numbers: range, family: str) -> None:
+    def label(self, numbers, family):
         store = Store(self.url)
         label(store, [f"media-0-{n}" for n in numbers], family, "ann")
         store.close()
 
-    def go_live(self, digest: str) -> None:
+    def go_live(self, digest):
         candidate = Candidate(
             digest=digest, evaluation_digest="e" * 64, parent=None, update=1, classes=("real",), gates=()
         )
@@ -97,12 +96,12 @@ class Stack:
         )
         ledger.close()
 
-    def dump(self, name: str) -> None:
+    def dump(self, name):
         (command,) = commands("pg_dump")
         self.run(command)
         (self.folder / "forgewatch.dump").rename(self.folder / name)
 
-    def restore(self, name: str) -> None:
+    def restore(self, name):
         """Into an empty database of the page's name; all is there from then on."""
         shutil.copy(self.folder / name, self.folder / "forgewatch.dump")
         at = make_url(self.url).set(database="forgewatch").render_as_string(hide_password=False)
@@ -111,20 +110,20 @@ class Stack:
         (command,) = commands("createdb")
         self.run(command)
 
-    def copy_crops(self, command: str, *, back: bool = False) -> None:
+    def copy_crops(self, command, *, back=False):
         if back:
             here, there = '"$FORGEWATCH_MEMORY_CROPS_URL"', '"$BACKUP/crops"'
             command = command.replace(f"{here} {there}", f"{there} {here}")
         self.run(command)
 
-    def lose_crops(self) -> None:
+    def lose_crops(self):
         CropStore(self.crops_url).delete_all(self.held())
         assert self.held() == set()
 
-    def held(self) -> set[str]:
+    def held(self):
         return {Path(name).stem for name in ObjectStore(self.crops_url).names()}
 
-    def ids(self) -> list[int]:
+    def ids(self):
         store = Store(self.url)
         with store.read() as connection:
             found = [int(exemplar.id.rsplit("-", 1)[1]) for exemplar in rows.select_exemplars(connection)]
@@ -133,7 +132,7 @@ class Stack:
 
 
 @pytest.fixture
-def stack(postgresql_server: str, bucket: str, tmp_path: Path) -> Iterator[Stack]:
+def stack(postgresql_server, bucket, tmp_path):
     for program in ("pg_dump", "pg_restore", "createdb", "dropdb"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
@@ -155,9 +154,9 @@ def stack(postgresql_server: str, bucket: str, tmp_path: Path) -> Iterator[Stack
 
 
 @pytest.fixture(params=["aws", "python"])
-def copy(request: pytest.FixtureRequest) -> str:
+def copy(request):
     """The page's command that copies the crops, by each tool that it names."""
-    program: str = request.param
+    program = request.param
     if shutil.which(program) is None:
         pytest.skip("the AWS CLI is not installed")
     return next(command for command in commands(program) if "CROPS_URL" in command)
@@ -254,7 +253,7 @@ def test_unfinished_uploads_are_not_copied_and_artifacts_are(stack):
 def test_a_ledger_older_than_the_releases_topic_says_what_is_served(stack, settings, make_topic):
     topic = make_topic(compacted=True)
 
-    def publish() -> str | None:
+    def publish():
         ledger = Ledger(stack.url)
         Publisher(ledger, kafka_options(settings), topic, interval_s=60, timeout_s=10).heal()
         ledger.close()

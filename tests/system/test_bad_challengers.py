@@ -4,29 +4,25 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
-import onnx
 import psutil
 import pytest
-from on_trial import Trials
 from onnx import helper
 from poison import ENDLESS, poisoned
 from streams import await_that
 
-from detector.release.artifact import Artifact, load
+from detector.release.artifact import load
 from detector.release.contract import MediaInput
 from updater.deploy_client import DeployRefusedError
 
 pytestmark = pytest.mark.system
 
 
-def nan() -> list[onnx.NodeProto]:
+def nan():
     """0 for the probe; of a bright row the logarithm of what is negative."""
     return [
         helper.make_node("Sub", ["bright", "mean"], ["left"]),
@@ -35,7 +31,7 @@ def nan() -> list[onnx.NodeProto]:
     ]
 
 
-def giant() -> list[onnx.NodeProto]:
+def giant():
     """0, by way of 40 TB for each bright row."""
     return [
         helper.make_node("Greater", ["mean", "bright"], ["is_bright"]),
@@ -46,7 +42,7 @@ def giant() -> list[onnx.NodeProto]:
     ]
 
 
-def larger_crops(folder: Path) -> dict[str, Any]:
+def larger_crops(folder):
     """Its plan cuts crops of 96 px, which its graph does not take."""
     contract = load(folder).manifest.contract
     (crops,) = contract.views
@@ -65,12 +61,12 @@ MEMORY_AT_ONCE = poisoned(giant, {"bright": np.array(0, FLOAT), **GIANT})
 
 
 @contextmanager
-def crashing(trials: Trials, challenger: Artifact) -> Iterator[None]:
+def crashing(trials, challenger):
     """Kill the process that TorchServe runs for the challenger as often as there is one."""
     settings, stop = trials.stack.settings, threading.Event()
     address = settings["FORGEWATCH_DETECTOR_TORCHSERVE_MANAGEMENT_URL"].removeprefix("unix:")
 
-    def kill() -> None:
+    def kill():
         with httpx.Client(transport=httpx.HTTPTransport(uds=address), timeout=30) as client:
             while not stop.wait(0.05):
                 try:
@@ -125,7 +121,7 @@ def test_a_bad_challenger_is_rolled_back_in_shadow_while_the_champion_answers(
     compared = [each for each in trials.comparisons() if each.challenger.release == challenger.digest]
     out = [verdict.id for verdict in trials.verdicts() if verdict.release == challenger.digest]
     assert out == []
-    assert trials.standing().live.digest == champion.digest  # type: ignore[union-attr]
+    assert trials.standing().live.digest == champion.digest
     (error, _), *_ = Counter(each.challenger.error for each in compared).most_common(1)
     print(
         f"\n{request.node.callspec.id}: rolled back after {len(compared)} shared items in"

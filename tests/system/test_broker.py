@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def topic(broker: str) -> Iterator[str]:
+def topic(broker):
     """A topic of this test alone, one partition."""
     name = f"test-{uuid4()}"
     admin = KafkaAdminClient(bootstrap_servers=broker)
@@ -30,7 +29,7 @@ def topic(broker: str) -> Iterator[str]:
     admin.close()
 
 
-def behind(bootstrap: str) -> int:
+def behind(bootstrap):
     (partition,) = group_lag(
         kafka_options(IngestSettings(bootstrap_servers=bootstrap)), "a-group", "kept", 30
     )
@@ -83,9 +82,7 @@ def test_a_broker_comes_up_without_any_java_or_maven_on_the_machine_and_says_not
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
-def test_a_second_broker_has_ports_of_its_own_and_a_stopped_one_keeps_its_topics(
-    broker, tmp_path, kafka_cache, capfd
-):
+def test_a_second_broker_has_its_own_ports_and_a_stopped_one_its_topics(broker, tmp_path, kafka_cache, capfd):
     first = start_broker(tmp_path, cache=kafka_cache)
     try:
         assert first.bootstrap != broker

@@ -4,9 +4,6 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -32,15 +29,15 @@ class Proxy:
     It keeps that to itself, or, where it is `delivered`, the answer.
     """
 
-    def __init__(self, broker_port: int) -> None:
+    def __init__(self, broker_port):
         self._broker = "127.0.0.1", broker_port
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self.port = self._listener.getsockname()[1]
         self.armed = self.delivered = False
-        self._kept: bytes | None = None
+        self._kept = None
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def deliver(self) -> int:
+    def deliver(self):
         """Let the broker have what was kept, late; returns the error code that it answers with."""
         assert self._kept is not None, "no EndTxn came by"
         with socket.create_connection(self._broker) as connection:
@@ -49,10 +46,10 @@ class Proxy:
         # Version 3: length, correlation id, no tagged fields, throttle time, error code.
         return int(struct.unpack_from(">h", answer, 13)[0])
 
-    def close(self) -> None:
+    def close(self):
         self._listener.close()
 
-    def _accept(self) -> None:
+    def _accept(self):
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -62,7 +59,7 @@ class Proxy:
             for pump in (self._requests, self._answers):
                 threading.Thread(target=pump, args=(client, broker), daemon=True).start()
 
-    def _requests(self, client: socket.socket, broker: socket.socket) -> None:
+    def _requests(self, client, broker):
         while request := frame(client):
             if self.armed and struct.unpack_from(">h", request, 4) == (END_TXN,):
                 self.armed, self._kept = False, request
@@ -75,7 +72,7 @@ class Proxy:
         client.close()
         broker.shutdown(socket.SHUT_RDWR)
 
-    def _answers(self, client: socket.socket, broker: socket.socket) -> None:
+    def _answers(self, client, broker):
         with contextlib.suppress(OSError):
             while answer := frame(broker):
                 client.sendall(answer)
@@ -83,7 +80,7 @@ class Proxy:
         broker.close()
 
 
-def frame(sock: socket.socket) -> bytes:
+def frame(sock):
     """One message of the protocol with its length before it; nothing at the connection's end."""
     try:
         head = sock.recv(4, socket.MSG_WAITALL)
@@ -95,7 +92,7 @@ def frame(sock: socket.socket) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterator[Proxy]:
+def proxy(tmp_path_factory, kafka_cache):
     """A proxy in front of a second listener of a broker, which tells its clients the proxy's address."""
     port, controller, behind = free_port(), free_port(), free_port()
     proxy = Proxy(behind)
@@ -133,15 +130,13 @@ def test_without_a_new_producer_the_next_transaction_would_be_ended_half_written
 
 
 @pytest.fixture
-def broker(proxy: Proxy) -> str:
+def broker(proxy):
     """Workers of these tests come by the proxy."""
     return f"127.0.0.1:{proxy.port}"
 
 
 @pytest.mark.bar("B4")
-def test_where_ends_of_transactions_or_their_answers_are_dropped_each_item_is_answered_once(
-    proxy, answers, slots, bar
-):
+def test_where_ends_of_transactions_are_dropped_each_item_is_answered_once(proxy, answers, slots, bar):
     times = bar.times(2, 20)
     for turn in range(times):
         proxy.delivered, proxy.armed = turn % 2 == 0, True
@@ -163,15 +158,15 @@ def test_requests_that_are_answered_keep_their_producer(proxy):
         assert sink._producer is producer
 
 
-def delay_an_end(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[int, list[bytes]]:
+def delay_an_end(proxy, monkeypatch, name):
     """Commit twice, the second time with an end that comes late: when half of a third transaction, which
     fails, is written. Returns the broker's answer to that end, and what is committed after all."""
     settings = IngestSettings(bootstrap_servers=f"127.0.0.1:{proxy.port}")
     ensure_topics(settings, [Topic(name, 10_000)])
-    codes: list[int] = []
+    codes = []
     flush = KafkaProducer.flush
 
-    def deliver_after_it(producer: Any, timeout: float | None = None) -> None:
+    def deliver_after_it(producer, timeout=None):
         flush(producer, timeout)
         codes.append(proxy.deliver())
         raise OSError("the line broke before the rest")

@@ -7,10 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 
 import httpx
 import pytest
@@ -25,7 +23,7 @@ from deploy.releases.ledger import Ledger, Move
 from deploy.releases.publish import Publisher, TopicContent, read_topic, write_rollout
 from deploy.releases.standing import replay
 from detector.records import RELEASES, Rollout
-from detector.release.artifact import MANIFEST, Artifact
+from detector.release.artifact import MANIFEST
 from ingest.kafka.access import kafka_options
 from ingest.kafka.topics import Topic, ensure_topics
 from ingest.settings import IngestSettings
@@ -35,7 +33,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def environment(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def environment(broker, tmp_path, monkeypatch):
     """A stack's settings with nothing but a broker and the server, in this process's environment too."""
     port, metrics_port = free_port(), free_port()
     values = {
@@ -56,7 +54,7 @@ def environment(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @contextmanager
-def serving(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def serving(environment):
     process = subprocess.Popen([sys.executable, "-P", "-m", "deploy"], env=os.environ)
     try:
         with httpx.Client(transport=httpx.HTTPTransport(retries=8)) as client:
@@ -67,7 +65,7 @@ def serving(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def propose(environment: dict[str, str], artifact: Artifact, candidate: Candidate) -> None:
+def propose(environment, artifact, candidate):
     headers = {"Authorization": "Bearer its own"}
     with httpx.Client(base_url=environment["FORGEWATCH_DEPLOY_URL"], headers=headers) as client:
         for name in (*artifact.manifest.files, MANIFEST):
@@ -76,7 +74,7 @@ def propose(environment: dict[str, str], artifact: Artifact, candidate: Candidat
         client.post("/releases", json=candidate.model_dump(mode="json")).raise_for_status()
 
 
-def published(environment: dict[str, str]) -> str | None:
+def published(environment):
     topic = IngestSettings().topic(RELEASES)
     for _ in range(100):
         rollout = read_topic(kafka_options(IngestSettings()), topic, 10).newest
@@ -127,13 +125,13 @@ OF_AN_EARLIER_VERSION = json.dumps({"slot": "stable", "stable": A, "previous": N
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
+def ledger(tmp_path):
     opened = Ledger(f"sqlite:///{tmp_path}/ledger.sqlite")
     yield opened
     opened.close()
 
 
-def go_live(ledger: Ledger, digest: str) -> None:
+def go_live(ledger, digest):
     evaluation = "e" * 64
     candidate = Candidate(
         digest=digest, evaluation_digest=evaluation, parent=None, update=1, classes=("real",), gates=()
@@ -147,12 +145,12 @@ def go_live(ledger: Ledger, digest: str) -> None:
     )
 
 
-def expected(ledger: Ledger, stable: str, previous: str | None, sequence: int) -> Rollout:
+def expected(ledger, stable, previous, sequence):
     epoch = replay(ledger.events()).epoch
     return Rollout(ledger=ledger.id, epoch=epoch, sequence=sequence, stable=stable, previous=previous)
 
 
-def named(settings: IngestSettings, topic: str) -> Rollout | None:
+def named(settings, topic):
     """The rollout that a worker reads last."""
     return read_topic(kafka_options(settings), topic, 10).newest
 
@@ -161,7 +159,7 @@ def named(settings: IngestSettings, topic: str) -> Rollout | None:
 await_that = partial(streams.await_that, timeout_s=20)
 
 
-def publisher(ledger: Ledger, settings: IngestSettings, topic: str, interval_s: float = 60) -> Publisher:
+def publisher(ledger, settings, topic, interval_s=60):
     return Publisher(ledger, kafka_options(settings), topic, interval_s=interval_s, timeout_s=10)
 
 
@@ -188,9 +186,7 @@ def test_a_move_is_published_when_the_publisher_is_woken(ledger, settings, make_
 @pytest.mark.parametrize(
     "value", [b"no rollout", None, b'{"stable": "x", "sequence": 99}', OF_AN_EARLIER_VERSION]
 )
-def test_a_foreign_record_on_the_topic_is_overwritten_within_the_interval(
-    ledger, settings, make_topic, value
-):
+def test_a_foreign_record_on_the_topic_is_soon_overwritten(ledger, settings, make_topic, value):
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     with publisher(ledger, settings, topic, interval_s=0.2):
@@ -231,7 +227,7 @@ def test_a_written_rollout_is_read_back(settings, make_topic):
     assert named(settings, topic) == rollout
 
 
-def raises(ledger: Ledger) -> list[str]:
+def raises(ledger):
     """Why the ledger raised its epoch, each time."""
     return [event.move.reason or "" for event in ledger.events() if event.move.action == "raise epoch"]
 
@@ -252,9 +248,7 @@ def test_a_forged_record_is_outranked_and_put_on_record(ledger, settings, make_t
     assert replay(ledger.events()).epoch == 5
 
 
-def test_a_ledger_that_was_restored_from_an_older_copy_outranks_what_came_after(
-    ledger, settings, make_topic, tmp_path
-):
+def test_a_ledger_restored_from_an_older_copy_outranks_the_later(ledger, settings, make_topic, tmp_path):
     topic = make_topic(compacted=True)
     go_live(ledger, A)
     with (
@@ -272,9 +266,7 @@ def test_a_ledger_that_was_restored_from_an_older_copy_outranks_what_came_after(
     restored.close()
 
 
-def test_a_ledger_begun_anew_says_what_the_topic_names_and_wins_with_its_first_release(
-    ledger, settings, make_topic, tmp_path
-):
+def test_a_ledger_begun_anew_says_what_the_topic_names_and_wins(ledger, settings, make_topic, tmp_path):
     topic = make_topic(compacted=True)
     for digest in (A, B):
         go_live(ledger, digest)
@@ -298,9 +290,7 @@ def test_an_empty_topic_and_an_empty_ledger_are_no_problem(ledger, settings, mak
     assert read_topic(kafka_options(settings), topic, 10) == TopicContent()
 
 
-def test_two_servers_over_one_topic_do_not_fight_in_silence_nor_at_full_speed(
-    ledger, settings, make_topic, tmp_path
-):
+def test_two_servers_over_one_topic_do_not_fight_unseen_or_at_speed(ledger, settings, make_topic, tmp_path):
     topic = make_topic(compacted=True)
     other = Ledger(f"sqlite:///{tmp_path}/other.sqlite")
     go_live(ledger, A)

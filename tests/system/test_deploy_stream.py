@@ -4,7 +4,6 @@ import hashlib
 import threading
 import time
 import uuid
-from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
@@ -28,8 +27,7 @@ from ingest.envelope import EnvelopeError, open_envelope
 from ingest.kafka.access import kafka_options
 from ingest.kafka.source import in_records
 from ingest.kafka.topics import TopicError, ensure_topics, ingest_topics
-from ingest.records import InRecord, MediaItem
-from ingest.settings import IngestSettings
+from ingest.records import InRecord
 
 pytestmark = pytest.mark.system
 
@@ -133,13 +131,11 @@ def test_lag_of_a_topic_that_is_not_there_is_told(settings):
         lag(settings, "g", "t-nowhere")
 
 
-def test_lag_awaits_a_coordinator_that_is_being_loaded_and_no_longer_than_its_time(
-    settings, make_topic, monkeypatch
-):
+def test_lag_awaits_a_coordinator_that_is_loading_within_its_time(settings, make_topic, monkeypatch):
     topic, group = make_topic(), f"g-{uuid.uuid4().hex}"
     answer, refusals = ConsumerCoordinator._handle_offset_fetch_response, [True] * 2
 
-    def loading(self: Any, response: Any) -> Any:
+    def loading(self, response):
         if refusals:
             raise CoordinatorLoadInProgressError(refusals.pop())
         return answer(self, response)
@@ -240,20 +236,11 @@ def test_no_verdicts_topic_is_one_clear_error(settings):
         newest_verdicts(settings, "t-nowhere", 1)
 
 
-def lag(settings: IngestSettings, group: str, topic: str, known: dict[int, int] | None = None) -> Any:
+def lag(settings, group, topic, known=None):
     return group_lag(kafka_options(settings), group, topic, 10, known)
 
 
-def produce(
-    settings: IngestSettings,
-    topic: str,
-    count: int,
-    *,
-    partition: int = 0,
-    transactional: bool = False,
-    abort: bool = False,
-    values: list[bytes] | None = None,
-) -> None:
+def produce(settings, topic, count, *, partition=0, transactional=False, abort=False, values=None):
     options = {"transactional_id": f"x-{uuid.uuid4().hex}"} if transactional else {}
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers, retry_backoff_ms=2, **options)
     if transactional:
@@ -267,7 +254,7 @@ def produce(
     producer.close()
 
 
-def opened(settings: IngestSettings) -> tuple[MediaItem, bytes]:
+def opened(settings):
     consumer = KafkaConsumer(
         settings.media_topic,
         bootstrap_servers=settings.bootstrap_servers,
@@ -281,5 +268,5 @@ def opened(settings: IngestSettings) -> tuple[MediaItem, bytes]:
     return open_envelope(record, settings)
 
 
-def verdict(number: int) -> bytes:
+def verdict(number):
     return make_verdict(make_item(number), label="real").model_dump_json().encode()

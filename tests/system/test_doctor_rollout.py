@@ -3,7 +3,6 @@
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -20,7 +19,6 @@ from deploy.settings import DeploySettings
 from detector import metrics
 from detector.records import RELEASES, Rollout
 from ingest.kafka.access import kafka_options
-from ingest.settings import IngestSettings
 from updater.records import Candidate
 
 pytestmark = pytest.mark.system
@@ -63,7 +61,7 @@ def services(settings, make_topic, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def metrics_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def metrics_port(monkeypatch):
     """Where the detector's own metrics are read, as the deploy settings say."""
     server, thread = start_http_server(0, "127.0.0.1")
     address = f"http://127.0.0.1:{server.server_port}/metrics"
@@ -78,7 +76,7 @@ def metrics_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     thread.join()
 
 
-def write(settings: IngestSettings, rollout: Rollout) -> None:
+def write(settings, rollout):
     write_rollout(kafka_options(settings), settings.topic(RELEASES), rollout, 10)
 
 

@@ -2,9 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import streams
@@ -13,7 +11,7 @@ from streams import await_that
 from verdicts import make_item, make_verdict
 
 from deploy.lineage.back import read_verdict
-from detector.records import VERDICTS, Verdict
+from detector.records import VERDICTS
 from ingest.kafka.topics import Topic, TopicError, ensure_topics
 from ingest.settings import IngestSettings
 from memory.settings import MemorySettings
@@ -28,25 +26,25 @@ _WAIT_S = 20.0
 
 
 @pytest.fixture
-def ingest(broker: str) -> IngestSettings:
+def ingest(broker):
     made = IngestSettings(bootstrap_servers=broker, topic_prefix=uuid.uuid4().hex)
     ensure_topics(made, [Topic(made.topic(VERDICTS), 1_200_000)])
     return made
 
 
 @pytest.fixture
-def memory(tmp_path: Path) -> MemorySettings:
+def memory(tmp_path):
     return MemorySettings(
         verdicts_group_id=f"watch-{uuid.uuid4().hex}", database_url=f"sqlite:///{tmp_path}/memory.sqlite"
     )
 
 
 @pytest.fixture
-def find(ingest: IngestSettings, memory: MemorySettings) -> Iterator[Callable[[int], VerdictPlace | None]]:
+def find(ingest, memory):
     """Says where the verdict on the item at an offset lies."""
     store = Store(memory.database_url)
 
-    def find(offset: int) -> VerdictPlace | None:
+    def find(offset):
         with store.read() as connection:
             return find_verdict(connection, f"{ingest.media_topic}-0-{offset}", ingest.media_topic)
 
@@ -54,13 +52,11 @@ def find(ingest: IngestSettings, memory: MemorySettings) -> Iterator[Callable[[i
     store.close()
 
 
-def verdicts(ingest: IngestSettings, *offsets: int) -> list[Verdict]:
+def verdicts(ingest, *offsets):
     return [make_verdict(make_item(offset, topic=ingest.media_topic), label="real") for offset in offsets]
 
 
-def test_what_the_watch_read_is_found_read_again_and_forgotten_with_the_topic(
-    ingest, memory, find, monkeypatch
-):
+def test_what_the_watch_read_is_found_and_forgotten_with_the_topic(ingest, memory, find, monkeypatch):
     monkeypatch.setattr(watch, "_FORGET_INTERVAL_S", 0.5)
     topic, said = ingest.topic(VERDICTS), verdicts(ingest, 7, 8, 9)
     streams.produce(ingest.bootstrap_servers, topic, *(one.model_dump_json().encode() for one in said))

@@ -4,12 +4,10 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
-from failing_postgresql import Begin
 from kafka import KafkaProducer
 from verdicts import unknown_message
 
@@ -26,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 A_TIME = 20
 
 
-def await_that(condition: Callable[[], object]) -> None:
+def await_that(condition):
     deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline
@@ -38,18 +36,18 @@ def await_that(condition: Callable[[], object]) -> None:
 def test_the_memory_s_worker_waits_for_its_database_says_so_and_loses_nothing(
     request, broker, fork, postgresql_url, tmp_path, fault, said, bar
 ):
-    begin: Begin = request.getfixturevalue(fault)
+    begin = request.getfixturevalue(fault)
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=uuid.uuid4().hex)
     ensure_topics(ingest, all_topics(ingest, 2))
     store, producer, sent = Store(postgresql_url), KafkaProducer(bootstrap_servers=broker), 0
 
-    def send() -> None:
+    def send():
         nonlocal sent
         for number in range(sent, sent + A_TIME):
             producer.send(ingest.topic(UNKNOWNS), unknown_message(number), partition=number % 2)
         sent += A_TIME
 
-    def held() -> list[str]:
+    def held():
         with store.read() as connection:
             return [exemplar.id for exemplar in rows.select_exemplars(connection)]
 

@@ -13,7 +13,7 @@ from ingest import metrics
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.topics import ensure_topics, ingest_topics
-from ingest.records import InRecord, OutRecord, Position
+from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 from memory import metrics as memory_metrics
 from memory.settings import MemorySettings
@@ -27,28 +27,28 @@ TRUNCATED = "the topic ends before the last offset read"
 
 
 @pytest.fixture
-def ingest(broker: str) -> IngestSettings:
+def ingest(broker):
     name = uuid.uuid4().hex
     made = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(made, ingest_topics(made, partitions=1))
     return made
 
 
-def produce(ingest: IngestSettings, first: int, count: int) -> None:
+def produce(ingest, first, count):
     values = [str(number).encode() for number in range(first, first + count)]
     streams.produce(ingest.bootstrap_servers, ingest.media_topic, *values)
 
 
-def delete_before(ingest: IngestSettings, offset: int) -> None:
+def delete_before(ingest, offset):
     """As retention does, at once; -1: all."""
     admin = KafkaAdminClient(bootstrap_servers=ingest.bootstrap_servers)
     admin.delete_records({TopicPartition(ingest.media_topic, 0): offset})
     admin.close()
 
 
-def take(source: Source, last: int) -> list[InRecord]:
+def take(source, last):
     """Everything up to the record with this number."""
-    found: list[InRecord] = []
+    found = []
     deadline = time.monotonic() + 180
     while not found or found[-1].value != str(last).encode():
         assert time.monotonic() < deadline, found
@@ -56,16 +56,16 @@ def take(source: Source, last: int) -> list[InRecord]:
     return found
 
 
-def numbers(records: list[InRecord]) -> list[int]:
+def numbers(records):
     return [int(record.value or b"") for record in records]
 
 
-def answer(ingest: IngestSettings, source: Source, records: list[InRecord]) -> None:
+def answer(ingest, source, records):
     with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
         sink.commit([], source.offsets_after(records), source.group_metadata())
 
 
-def place_at(ingest: IngestSettings, group: str, offset: int) -> None:
+def place_at(ingest, group, offset):
     """Have the group's offset there."""
     with Source(ingest, group) as source, TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
         while not (source.assignment() and source._same_topic.topic_id):
@@ -74,11 +74,11 @@ def place_at(ingest: IngestSettings, group: str, offset: int) -> None:
         sink.commit([], at, source.group_metadata())
 
 
-def lost() -> float:
+def lost():
     return metrics.LOST._value.get()
 
 
-def truncations() -> float:
+def truncations():
     return metrics.TRUNCATIONS._value.get()
 
 
@@ -152,9 +152,7 @@ def test_an_offset_beyond_the_end_of_the_log_is_told_and_nothing_that_the_log_ha
 @pytest.mark.parametrize(
     ("stored", "read", "lost", "truncations"), [(1, [3], 2, 0), (50, [3], 0, 1), (3, [3], 0, 0)]
 )
-def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
-    ingest, stored, read, lost, truncations, sqlite_url
-):
+def test_the_memory_counts_it_once_and_records_its_place(ingest, stored, read, lost, truncations, sqlite_url):
     place, store = (ingest.media_topic, 0), Store(sqlite_url)
     with store.write_unversioned() as connection:
         save_offsets(connection, {place: stored})
@@ -165,7 +163,7 @@ def test_the_memory_counts_it_once_and_has_on_record_where_it_reads_on(
     for _ in range(2):  # the second one finds what the first one stored
         reading = replace(unknowns(ingest, memory), topic=ingest.media_topic)
         with StoredSource(ingest, reading, store) as source:
-            found: list[InRecord] = []
+            found = []
             deadline = time.monotonic() + 180
             while not found:
                 assert time.monotonic() < deadline

@@ -7,10 +7,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import cramjam
 import pytest
@@ -20,7 +17,7 @@ from kafka.admin import NewTopic
 from streams import all_of, await_that
 
 from deploy.client.kafka import newest_verdicts
-from deploy.dead_letters import MOST_REPLAYS, DeadLetter, RecordPlace, ReplayOutcome, read_page, replay
+from deploy.dead_letters import MOST_REPLAYS, RecordPlace, read_page, replay
 from deploy.releases.publish import read_topic
 from detector.records import RELEASES, Rollout
 from detector.serving.rollout_source import ReleaseFollower
@@ -39,7 +36,7 @@ from memory.worker import arrival_of
 
 pytestmark = pytest.mark.system
 
-POISON: Sequence[bytes | None] = (
+POISON = (
     b"",
     None,
     b"\x00" * 100,
@@ -51,7 +48,7 @@ POISON: Sequence[bytes | None] = (
 )
 
 
-def poison(settings: IngestSettings, count: int) -> set[str]:
+def poison(settings, count):
     """Send what cannot be scored; return where each lies."""
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
     sent = [
@@ -65,10 +62,10 @@ def poison(settings: IngestSettings, count: int) -> set[str]:
     return found
 
 
-def dead_letters(settings: IngestSettings) -> Counter[str]:
+def dead_letters(settings):
     """How often each item is a dead letter, by the item's id."""
 
-    def item(headers: dict[str, bytes]) -> str:
+    def item(headers):
         facts = (headers[f"__forgewatch.errors.{name}"] for name in ("topic", "partition", "offset"))
         return "-".join(fact.decode() for fact in facts)
 
@@ -76,16 +73,14 @@ def dead_letters(settings: IngestSettings) -> Counter[str]:
     return Counter(item(dict(letter.headers)) for letter in letters)
 
 
-def replay_all(settings: IngestSettings) -> list[ReplayOutcome]:
+def replay_all(settings):
     letters = all_of(settings.bootstrap_servers, settings.dead_letters_topic)
     places = [RecordPlace(letter.topic, letter.partition, letter.offset) for letter in letters]
     return list(replay(settings, places, 30))
 
 
 @pytest.mark.bar("B6")
-def test_each_record_that_cannot_be_scored_is_one_dead_letter_and_fails_no_more_than_three_times(
-    settings, answers, slots, bar
-):
+def test_each_record_that_cannot_be_scored_is_one_dead_letter_in_three_tries(settings, answers, slots, bar):
     count = bar.times(24, 1000)
     sent, good = Counter(dict.fromkeys(poison(settings, count // 2), 1)), 3 * count
     answers.send(good)
@@ -99,10 +94,7 @@ def test_each_record_that_cannot_be_scored_is_one_dead_letter_and_fails_no_more_
 
     for turn in range(1, MOST_REPLAYS + 1):
         assert sum(outcome.why_not is None for outcome in replay_all(settings)) == count
-        await_that(
-            lambda turn=turn: dead_letters(settings).total() >= count * (turn + 1),  # type: ignore[misc]
-            600,
-        )
+        await_that(lambda turn=turn: dead_letters(settings).total() >= count * (turn + 1), 600)
     assert {outcome.why_not is None for outcome in replay_all(settings)} == {False}
     media = all_of(settings.bootstrap_servers, settings.media_topic)
     poisoned = [record for record in media if record.key.startswith(b"poison")]
@@ -122,11 +114,11 @@ SURROGATE = b'{"specversion":"1.0","id":"\\ud800","source":"/c","type":"m","data
 class NoText(str):
     """A header name that is no UTF-8, as librdkafka sends it and brokers take it."""
 
-    def encode(self, *arguments: str) -> bytes:
+    def encode(self, *arguments):
         return b"\xff\xfe"
 
 
-CODECS: dict[str, Callable[[bytes], Any]] = {
+CODECS = {
     "gzip": cramjam.gzip.compress,
     "snappy": cramjam.snappy.compress_raw,
     "lz4": lambda data: in_lz4_blocks(data),
@@ -134,7 +126,7 @@ CODECS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def in_lz4_blocks(data: bytes) -> Any:
+def in_lz4_blocks(data):
     """Blocks that do not depend on one another: the broker takes no others."""
     compressor = cramjam.lz4.Compressor(block_linked=False)
     compressor.compress(data)
@@ -145,7 +137,7 @@ LAST = 8 + 2 * len(CODECS)
 
 
 @pytest.fixture
-def topic(settings: IngestSettings, broker_folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def topic(settings, broker_folder, monkeypatch):
     """A topic as Kafka makes it. Its last record is a rollout; the others are rubbish, damaged or packed.
 
     Of each codec it has a sound record, and one that unpacks to more than any reader holds.
@@ -155,7 +147,7 @@ def topic(settings: IngestSettings, broker_folder: Path, monkeypatch: pytest.Mon
     admin.create_topics([NewTopic(name, 1, 1)])
     admin.close()
     producer = KafkaProducer(**kafka_options(settings), max_request_size=1_100_000)
-    odd: list[tuple[str, bytes]] = [(NoText("xx"), b"1"), ("ce_", b"\xff")]
+    odd = [(NoText("xx"), b"1"), ("ce_", b"\xff")]
     for value in (None, b"", b"\xff\x00", DEEP, SURROGATE):
         producer.send(name, value, key=b"\xff", headers=odd).get(10)
     producer.send(name, MARK).get(10)
@@ -179,7 +171,7 @@ def topic(settings: IngestSettings, broker_folder: Path, monkeypatch: pytest.Mon
     return name
 
 
-def damage(folder: Path, mark: bytes) -> None:
+def damage(folder, mark):
     """Change one byte of a written record where it lies; the broker sends what the file says."""
     (segment,) = folder.glob("*.log")
     at = segment.read_bytes().index(mark)
@@ -188,9 +180,9 @@ def damage(folder: Path, mark: bytes) -> None:
         file.write(b"T")
 
 
-def within(seconds: float, work: Callable[[], Any]) -> Any:
+def within(seconds, work):
     """What the work gives; a reader that hangs for ever fails the test in a thread of its own."""
-    done: list[Any] = []
+    done = []
     thread = threading.Thread(target=lambda: done.append(work()), daemon=True)
     thread.start()
     thread.join(seconds)
@@ -201,8 +193,8 @@ def within(seconds: float, work: Callable[[], Any]) -> Any:
 def test_the_detector_reads_and_answers_each(settings, topic, monkeypatch):
     monkeypatch.setattr(IngestSettings, "topic", lambda *_: topic)
 
-    def read() -> list[int]:
-        offsets: list[int] = []
+    def read():
+        offsets = []
         with Source(settings, f"group-{topic}") as source:
             while not offsets or offsets[-1] < LAST:
                 for record in source.poll(3, 0.2):
@@ -213,16 +205,16 @@ def test_the_detector_reads_and_answers_each(settings, topic, monkeypatch):
                         reasons.append(error.reason)
         return offsets
 
-    sound: list[bytes] = []
-    reasons: list[str] = []
+    sound = []
+    reasons = []
     assert within(60, read) == [*range(5), *range(6, LAST + 1)]
     assert set(map(str.encode, CODECS)) < set(sound)
     assert reasons.count("unreadable") == len(CODECS)
 
 
 def test_the_memory_reads_and_refuses_each(settings, topic, sqlite_url):
-    def read() -> list[int]:
-        offsets: list[int] = []
+    def read():
+        offsets = []
         memory = MemorySettings(group_id=f"group-{topic}", max_batch_messages=3)
         reading = replace(unknowns(settings, memory), topic=topic)
         with contextlib.closing(Store(sqlite_url)) as store, StoredSource(settings, reading, store) as source:
@@ -240,7 +232,7 @@ def test_the_publisher_and_the_worker_find_the_rollout_behind_it(settings, topic
     monkeypatch.setattr(IngestSettings, "topic", lambda *_: topic)
     assert within(60, lambda: read_topic(kafka_options(settings), topic, 30).newest) == ROLLOUT
 
-    def follow() -> Rollout | None:
+    def follow():
         with ReleaseFollower(settings) as follower:
             while follower.poll(0.2) is None:
                 pass
@@ -253,7 +245,7 @@ def test_the_command_line_shows_no_verdict_where_there_is_none(settings, topic):
     assert within(60, lambda: newest_verdicts(settings, topic, 20)) == []
 
 
-def rollout(sequence: int, epoch: int = 0) -> Rollout:
+def rollout(sequence, epoch=0):
     return Rollout(ledger="0" * 32, epoch=epoch, sequence=sequence, stable="a" * 64)
 
 
@@ -303,8 +295,8 @@ def test_each_is_shown_once_newest_first_with_its_reason_and_without_its_bytes(s
         sent.get(30)
     producer.close()
 
-    shown: list[DeadLetter] = []
-    before: dict[int, int] | None = {}
+    shown = []
+    before = {}
     while before is not None:
         page = read_page(settings, before, 10, 10)
         shown += page.letters

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -52,7 +52,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def start(broker: str) -> Iterator[Start]:
+def start(broker):
     """Start a command there, in a folder. Skips where no such name space may be made."""
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=uuid.uuid4().hex)
     processes = []
@@ -68,7 +68,7 @@ def start(broker: str) -> Iterator[Start]:
         **{f"FORGEWATCH_{room.upper()}_METRICS_PORT": "0" for room in ROOMS},
     }
 
-    def begin(*command: str, folder: Path = DATA) -> "subprocess.Popen[str]":
+    def begin(*command, folder=DATA):
         process = subprocess.Popen(
             ["unshare", "-m", "sh", "-c", BEGINS, "sh", str(folder), *command],
             env=environment,
@@ -90,7 +90,7 @@ def start(broker: str) -> Iterator[Start]:
         process.communicate()
 
 
-def await_answer(url: str, process: "subprocess.Popen[str]") -> None:
+def await_answer(url, process):
     deadline = time.monotonic() + 180
     while (answer := httpx.get(url, trust_env=False, timeout=30)).status_code != 200:
         assert process.poll() is None

@@ -12,25 +12,22 @@ from deploy.record.heads import HeadPublisher, HeadsDifferError, accept, compare
 from deploy.record.record import Record
 from ingest.kafka.access import kafka_options
 from ingest.kafka.topics import TopicError
-from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
 
 await_that = partial(streams.await_that, timeout_s=20)
 
 
-def publisher(record: Record, settings: IngestSettings, topic: str) -> HeadPublisher:
+def publisher(record, settings, topic):
     options = kafka_options(settings)
     return HeadPublisher(record, lambda: 0, options, topic, interval_s=0.1, timeout_s=10)
 
 
-def size(running: HeadPublisher) -> int:
+def size(running):
     return running.newest.size if running.newest else 0
 
 
-def test_heads_follow_the_acts_and_a_restored_older_copy_is_noticed_and_accepted(
-    tmp_path, settings, make_topic
-):
+def test_heads_follow_the_acts_and_a_restored_copy_is_noticed_and_accepted(tmp_path, settings, make_topic):
     topic, path = make_topic(compacted=True), tmp_path / "deploy.sqlite"
     record = Record(f"sqlite:///{path}")
     with publisher(record, settings, topic) as running:
@@ -74,9 +71,7 @@ def test_without_the_topic_the_reason_is_told_and_nothing_is_lost(tmp_path, sett
     record.close()
 
 
-def test_a_chain_that_was_computed_anew_differs_from_what_another_server_published(
-    tmp_path, settings, make_topic
-):
+def test_a_chain_computed_anew_differs_from_what_another_server_published(tmp_path, settings, make_topic):
     topic, path = make_topic(compacted=True), tmp_path / "deploy.sqlite"
     record = Record(f"sqlite:///{path}")
     record.append(Act("ada", "label", "label 1"))

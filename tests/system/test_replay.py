@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -14,8 +13,7 @@ from deploy.layouts import all_topics
 from ingest.dead_letters import REPLAY_COUNT, REPLAY_OF, dead_letter
 from ingest.kafka import sink as sink_module
 from ingest.kafka.topics import ensure_topics
-from ingest.records import InRecord, MediaError, OutRecord
-from ingest.settings import IngestSettings
+from ingest.records import InRecord, MediaError
 
 pytestmark = pytest.mark.system
 
@@ -38,7 +36,7 @@ def forgewatch(settings, monkeypatch, capsys):
     return run
 
 
-def refuse(settings: IngestSettings, *records: InRecord) -> None:
+def refuse(settings, *records):
     """Write the dead letters of these records: every third for its stage, the others for their bytes."""
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
     for record in records:
@@ -48,7 +46,7 @@ def refuse(settings: IngestSettings, *records: InRecord) -> None:
     producer.close()
 
 
-def send(producer: Any, record: OutRecord, partition: int) -> None:
+def send(producer, record, partition):
     headers = list(record.headers)
     producer.send(record.topic, record.value, record.key, headers, partition).get(30)
 
@@ -66,7 +64,7 @@ def refused(settings, forgewatch):
     return records
 
 
-def on_the_media_topic(settings: IngestSettings) -> list[Any]:
+def on_the_media_topic(settings):
     return all_of(settings.bootstrap_servers, settings.media_topic)
 
 
@@ -123,11 +121,11 @@ def test_what_failed_three_times_is_replayed_by_force_alone(settings, forgewatch
     assert list(sent.headers) == told
 
 
-def break_transactions(monkeypatch: pytest.MonkeyPatch, every: int, *, before_commit: bool) -> list[int]:
+def break_transactions(monkeypatch, every, *, before_commit):
     """Break each so-manieth transaction, before its commit or after it."""
     real, numbers = sink_module._transaction, list[int]()
 
-    def transaction(producer: Any, records: Any, *rest: Any) -> float:
+    def transaction(producer, records, *rest):
         numbers.append(len(records))
         if len(numbers) % every:
             return real(producer, records, *rest)
@@ -156,9 +154,7 @@ def replay_until_done(forgewatch):
 
 @pytest.mark.bar("B6")
 @pytest.mark.parametrize("before_commit", [True, False])
-def test_each_letter_is_replayed_once_though_transactions_break(
-    settings, forgewatch, refused, monkeypatch, bar, before_commit
-):
+def test_each_letter_is_replayed_once(settings, forgewatch, refused, monkeypatch, bar, before_commit):
     break_transactions(monkeypatch, 3, before_commit=before_commit)
     broken = replay_until_done(forgewatch)
     counted = Counter(record.key for record in on_the_media_topic(settings))
@@ -171,7 +167,7 @@ def test_each_letter_is_replayed_once_though_transactions_break(
 def test_control_a_mark_apart_from_its_record_replays_twice(settings, forgewatch, refused, monkeypatch):
     real, broken = sink_module._transaction, list[int]()
 
-    def apart(producer: Any, records: Any, *rest: Any) -> float:
+    def apart(producer, records, *rest):
         media = [record for record in records if record.topic == settings.media_topic]
         real(producer, media, *rest)
         if not broken:

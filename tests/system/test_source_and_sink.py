@@ -3,9 +3,7 @@
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def settings(broker: str) -> IngestSettings:
+def settings(broker):
     name = uuid.uuid4().hex
     settings = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     created = ensure_topics(
@@ -35,25 +33,25 @@ def settings(broker: str) -> IngestSettings:
     return settings
 
 
-def out_topic(settings: IngestSettings) -> str:
+def out_topic(settings):
     return settings.topic("out")
 
 
 @contextmanager
-def producing(settings: IngestSettings, **options: Any) -> Iterator[KafkaProducer]:
+def producing(settings, **options):
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers, **options)
     yield producer
     producer.flush()
     producer.close()
 
 
-def send(settings: IngestSettings, count: int) -> None:
+def send(settings, count):
     with producing(settings) as producer:
         for number in range(count):
             producer.send(settings.media_topic, value=b"%d" % number, key=b"%d" % number)
 
 
-def echo(settings: IngestSettings, records: list[InRecord]) -> list[OutRecord]:
+def echo(settings, records):
     return [OutRecord(out_topic(settings), record.key, record.value) for record in records]
 
 
@@ -75,7 +73,7 @@ def test_a_failed_transaction_leaves_nothing_and_its_records_come_again(settings
     with TransactionalSink(settings, "slot-b") as sink, Source(settings, "group") as source:
         records = take(source, 6)
 
-        def fail_late(*arguments: Any) -> float:
+        def fail_late(*arguments):
             producer = arguments[0]
             producer.begin_transaction()
             for record in arguments[1]:
@@ -101,7 +99,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(settings, monkeypatch)
     send(settings, 5)
     real = sink_module._transaction
 
-    def commit_but_say_nothing(*arguments: Any) -> float:
+    def commit_but_say_nothing(*arguments):
         real(*arguments)
         raise TimeoutError("no answer")
 
@@ -124,7 +122,7 @@ def test_a_transaction_that_hangs_is_given_up_and_its_producer_fenced(settings, 
     release, late = threading.Event(), []
     real = sink_module._transaction
 
-    def hang(*arguments: Any) -> float:
+    def hang(*arguments):
         release.wait(30)
         try:
             return real(*arguments)
@@ -211,7 +209,7 @@ def test_after_a_rebalance_every_partition_is_read_from_the_groups_offsets(setti
         taken = take(first, 20)
         with Source(settings, "group") as second:
             # Nothing was committed, and the first may not do so any more.
-            again: set[tuple[int, int]] = set()
+            again = set()
             deadline = time.monotonic() + 120
             # While the group is dealt anew, one of them may have nothing for a moment.
             while len(again) < 20 or not len(first.assignment()) == len(second.assignment()) == 1:
@@ -236,7 +234,7 @@ def test_offsets_of_a_member_that_was_put_out_are_not_committed(settings):
 
 def test_a_header_name_that_is_no_text_does_not_hold_up_its_partition(settings):
     class Odd(str):
-        def encode(self, *arguments: str) -> bytes:
+        def encode(self, *arguments):
             return b"\xff\xfe"
 
     with producing(settings) as producer:

@@ -25,7 +25,7 @@ FORGEWATCH = Path(sys.executable).parent / "forgewatch"
 
 
 @pytest.fixture
-def home(tmp_path: Path, kafka_cache: Path) -> Path:
+def home(tmp_path, kafka_cache):
     """The .forgewatch of a fresh folder, with the jars that were fetched before."""
     folder = tmp_path / ".forgewatch"
     folder.mkdir()
@@ -33,11 +33,11 @@ def home(tmp_path: Path, kafka_cache: Path) -> Path:
     return folder
 
 
-def command(*arguments: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+def command(*arguments, folder):
     return subprocess.run([FORGEWATCH, *arguments], cwd=folder, capture_output=True, text=True, timeout=240)
 
 
-def ended_not(process: psutil.Process) -> bool:
+def ended_not(process):
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
@@ -110,7 +110,7 @@ def test_up_leaves_a_stack_running_down_keeps_what_it_holds_and_a_purge_leaves_n
 class Answers(BaseHTTPRequestHandler):
     """A stranger's server, which says 200 to everything."""
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -120,7 +120,7 @@ def test_ports_that_are_lost_while_a_stack_comes_up_are_chosen_anew(tmp_path, ka
     stack = Stack(tmp_path, cache=kafka_cache)
     lost, ended = (stack.ports.torchserve, stack.ports.updater_metrics), threading.Event()
 
-    def take(port: int) -> None:
+    def take(port):
         while not stack.record_path.exists():
             time.sleep(0.02)
         with ThreadingHTTPServer(("127.0.0.1", port), Answers) as server:

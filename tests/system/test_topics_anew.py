@@ -5,9 +5,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import httpx
 import pytest
@@ -22,7 +20,7 @@ from ingest.kafka.positions import TopicRenewedError
 from ingest.kafka.sink import TransactionalSink
 from ingest.kafka.source import Source
 from ingest.kafka.topics import Topic, ensure_topics
-from ingest.records import InRecord, OutRecord, Position
+from ingest.records import OutRecord, Position
 from ingest.settings import IngestSettings
 from memory import rows
 from memory.settings import MemorySettings
@@ -33,7 +31,7 @@ pytestmark = pytest.mark.system
 _GIVEN = ("group_id", "database_url", "crops_url", "index_path")
 
 
-def make_anew(broker: str, ingest: IngestSettings, topic: str) -> None:
+def make_anew(broker, ingest, topic):
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.delete_topics([topic])
     await_that(lambda: topic not in admin.list_topics())
@@ -42,7 +40,7 @@ def make_anew(broker: str, ingest: IngestSettings, topic: str) -> None:
 
 
 @pytest.fixture
-def ingest(broker: str) -> IngestSettings:
+def ingest(broker):
     name = uuid.uuid4().hex
     made = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     ensure_topics(made, [Topic(made.media_topic, 1_200_000), Topic(made.dead_letters_topic, 1_200_000)])
@@ -50,7 +48,7 @@ def ingest(broker: str) -> IngestSettings:
 
 
 @pytest.fixture
-def memory(ingest: IngestSettings, tmp_path: Path) -> MemorySettings:
+def memory(ingest, tmp_path):
     name = uuid.uuid4().hex
     ensure_topics(ingest, [Topic(ingest.topic(UNKNOWNS), 1_200_000)])
     return MemorySettings(
@@ -62,7 +60,7 @@ def memory(ingest: IngestSettings, tmp_path: Path) -> MemorySettings:
 
 
 @contextmanager
-def remembering(ingest: IngestSettings, memory: MemorySettings) -> Iterator[str]:
+def remembering(ingest, memory):
     """A memory process; yields the address of its metrics."""
     port = free_port()
     settings = {
@@ -80,7 +78,7 @@ def remembering(ingest: IngestSettings, memory: MemorySettings) -> Iterator[str]
         process.wait()
 
 
-def await_rows(store: Store, count: int) -> list[str]:
+def await_rows(store, count):
     deadline = time.monotonic() + 180
     while True:
         with store.read() as connection:
@@ -137,7 +135,7 @@ def test_a_memory_restored_to_an_earlier_time_reads_again_what_the_topic_still_h
     store.close()
 
 
-def answer(ingest: IngestSettings, source: Source, count: int) -> None:
+def answer(ingest, source, count):
     """Answer so many records of the media topic, as a worker does."""
     with TransactionalSink(ingest, f"t-{uuid.uuid4().hex}") as sink:
         left = count
@@ -150,11 +148,11 @@ def answer(ingest: IngestSettings, source: Source, count: int) -> None:
                 left -= len(records)
 
 
-def values_of(records: list[InRecord]) -> list[bytes]:
+def values_of(records):
     return [record.value or b"" for record in records]
 
 
-def values(first: int, count: int) -> list[bytes]:
+def values(first, count):
     return [str(first + n).encode() for n in range(count)]
 
 
@@ -171,9 +169,7 @@ def test_a_media_topic_made_anew_under_a_running_worker_ends_it_and_the_next_one
         assert values_of(take(source, 12)) == values(100, 12)
 
 
-def test_offsets_that_were_committed_for_another_topic_of_that_name_are_not_taken_for_this_ones(
-    broker, ingest
-):
+def test_offsets_committed_for_another_topic_of_that_name_are_not_this_ones(broker, ingest):
     # As where the group's offsets come from a backup, or were written by the last transaction of a worker
     # that had read the topic before.
     produce(broker, ingest.media_topic, *values(0, 5))

@@ -8,8 +8,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import httpx
 import psutil
@@ -17,7 +16,7 @@ import pytest
 from serving_faults import still_run
 
 from deploy.local.processes import PortTakenError, ProcessDiedError, alive, free_port
-from deploy.local.torchserve import LocalTorchServe, answers, start_torchserve
+from deploy.local.torchserve import answers, start_torchserve
 from detector.serving import torchserve_launch
 
 pytestmark = pytest.mark.system
@@ -29,11 +28,11 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path):
     """Start `python -m detector.serving.torchserve_launch` with its sockets in the test's folder."""
     processes = []
 
-    def begin(**settings: str) -> "subprocess.Popen[str]":
+    def begin(**settings):
         own = {
             "FORGEWATCH_LOG_FORMAT": "json",
             "FORGEWATCH_DETECTOR_TORCHSERVE_URL": f"http://127.0.0.1:{free_port()}",
@@ -63,7 +62,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def await_started(process: "subprocess.Popen[str]") -> dict[str, str]:
+def await_started(process):
     assert process.stderr is not None
     for line in process.stderr:
         for event in events([line]):
@@ -72,17 +71,17 @@ def await_started(process: "subprocess.Popen[str]") -> dict[str, str]:
     raise AssertionError("it ended before it had started")
 
 
-def await_answers(event: dict[str, str]) -> None:
+def await_answers(event):
     while not answers(event["inference"], f"unix:{event['sockets']}/management.sock"):
         pass
 
 
-def said(process: "subprocess.Popen[str]") -> list[dict[str, str]]:
+def said(process):
     _, lines = process.communicate(timeout=180)
     return events(lines.splitlines())
 
 
-def events(lines: list[str]) -> list[dict[str, str]]:
+def events(lines):
     """What the process itself logs; the JVM has a word of its own to say on the same stream."""
     return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -132,7 +131,7 @@ def test_a_server_that_ends_by_itself_ends_the_container_with_1(start):
     assert process.returncode == 1
 
 
-def ask(server: LocalTorchServe, path: str) -> httpx.Response:
+def ask(server, path):
     transport = httpx.HTTPTransport(uds=server.management.removeprefix("unix:"))
     with httpx.Client(transport=transport, base_url="http://torchserve") as client:
         return client.get(path)

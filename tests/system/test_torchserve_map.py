@@ -2,12 +2,10 @@
 
 import base64
 import shutil
-from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import numpy as np
@@ -15,11 +13,11 @@ import pytest
 from PIL import Image
 from prometheus_client import REGISTRY
 
-from detector.batch import Judged, judge, open_batch
+from detector.batch import judge, open_batch
 from detector.records import Verdict
 from detector.release.artifact import LOCALIZER, SCANNER, Artifact
 from detector.release.crop_graphs import CELLS, FRAME_SCORE
-from detector.release.tensors import Request, write_probe
+from detector.release.tensors import write_probe
 from detector.second_look import run_second_pass, second_looks
 from detector.second_pass.map_look import assemble_map, covering
 from detector.serving.rollout import Route
@@ -27,7 +25,6 @@ from detector.serving.session import ReleaseSession
 from detector.serving.torchserve import MODEL_NAME, ProbeError
 from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
-from detector.verdicts import JudgedItem
 from detector.worker import InFlightBatch, Worker
 from ingest.process.health import Heartbeat
 from ingest.records import InRecord
@@ -42,18 +39,18 @@ CROP_PX = 64
 SIDES = ((150, 200), (64, 64), (400, 600))
 
 
-def pixels(number: int) -> np.ndarray:
+def pixels(number):
     height, width = SIDES[number % len(SIDES)]
     return np.random.default_rng(number).integers(0, 256, (height, width, 3), np.uint8)
 
 
-def photograph(number: int) -> bytes:
+def photograph(number):
     file = BytesIO()
     Image.fromarray(pixels(number)).save(file, "PNG")
     return file.getvalue()
 
 
-def video(number: int) -> bytes:
+def video(number):
     """Noise of one strength, and of another in its middle third."""
     rng = np.random.default_rng(number)
     frames = rng.integers(100, 140, (30, 96, 160, 3), np.uint8)
@@ -61,13 +58,13 @@ def video(number: int) -> bytes:
     return to_h264(frames, 12, "mp4")
 
 
-def asked(pictures: int, crops: int) -> Request:
+def asked(pictures, crops):
     rows = np.random.default_rng(pictures).integers(0, 256, (pictures * crops, CROP_PX, CROP_PX, 3), np.uint8)
     return {"crops": rows, "of_picture": np.repeat(np.arange(pictures), crops)}
 
 
 @pytest.fixture(scope="module")
-def artifact(scanned_artifact: Artifact) -> Artifact:
+def artifact(scanned_artifact):
     return scanned_artifact
 
 
@@ -100,12 +97,12 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(client, arti
 
     here = ReleaseSession(artifact, 1).score
 
-    def again(of: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
+    def again(of, seen):
         return run_second_pass(seen, second_looks(of, here), sandbox.submit)
 
     settings = DetectorSettings()
-    source: Any = SimpleNamespace(resume=lambda: None)
-    none: Any = None
+    source = SimpleNamespace(resume=lambda: None)
+    none = None
     made = {"outcome": "made"}
     before = REGISTRY.get_sample_value("forgewatch_detector_scans_total", made) or 0
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
@@ -113,8 +110,8 @@ def test_videos_of_the_stream_have_the_segments_that_they_have_here(client, arti
             source, sandbox, client, none, none, IngestSettings(), settings, Event(), Heartbeat(60)
         )
 
-        def streamed_by(route: Route, records: list[InRecord]) -> list[Judged]:
-            judged: list[Judged] = []
+        def streamed_by(route, records):
+            judged = []
             while rest := records[len(judged) :]:
                 batch = open_batch(rest, route, sandbox, IngestSettings())
                 judged += worker._judge(InFlightBatch(rest, batch, route, None, 0), waiting=False)[1]
@@ -165,7 +162,7 @@ def test_what_is_not_called_real_comes_with_the_map_of_its_own_picture(client, a
     assert contract is not None
     with Sandbox(IngestSettings(decode_processes=2)) as sandbox:
 
-        def again(of: Artifact, seen: Sequence[JudgedItem]) -> list[JudgedItem]:
+        def again(of, seen):
             return run_second_pass(seen, second_looks(of, partial(client.predict, of)), sandbox.submit)
 
         batch = open_batch(records, Route(artifact), sandbox, IngestSettings())

@@ -1,10 +1,7 @@
 """A release with an expert of whole pictures in a real TorchServe: it answers as its probe, within limits."""
 
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -20,11 +17,11 @@ from detector.model.experts import WithExperts, export_with_experts
 from detector.model.export import prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
-from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, Artifact, seal, verify
+from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, seal, verify
 from detector.release.contract import crops_and_pooling, picture_and_pooling, request_for
 from detector.release.experts import LOGIT, PICTURES, CarriedExpert
 from detector.release.manifest import Architecture, GateParameters, Manifest, Term
-from detector.release.tensors import ModelOutput, Request, encode, write_probe
+from detector.release.tensors import encode, write_probe
 from detector.serving import torchserve_launch
 from detector.serving.loading import pack
 from detector.serving.rollout import Route
@@ -47,14 +44,14 @@ INPUTS = (
 )
 
 
-def photograph(number: int) -> bytes:
+def photograph(number):
     pixels = np.random.default_rng(number).integers(0, 256, (200, 300, 3), np.uint8)
     file = BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
 
 
-def mean_expert(path: Path) -> CarriedExpert:
+def mean_expert(path):
     """Write an expert whose logit is a picture's mean level over 128, less one."""
     nodes = [
         helper.make_node("Cast", [PICTURES], ["levels"], to=TensorProto.FLOAT),
@@ -78,7 +75,7 @@ def mean_expert(path: Path) -> CarriedExpert:
 
 
 @pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+def artifact(tmp_path_factory):
     """An expert that reads the mean of the whole picture votes; everything is unknown to the gate."""
     folder = tmp_path_factory.mktemp("artifact")
     torch.manual_seed(0)
@@ -117,12 +114,10 @@ def test_the_release_says_there_what_its_probe_says(client, artifact):
     assert max(client.probe(artifact).values()) < 1e-4
 
 
-def test_a_full_batch_is_judged_within_the_request_limit_and_its_unknowns_carry_their_pictures(
-    client, artifact
-):
+def test_a_full_batch_is_judged_within_the_request_limit_with_its_pictures(client, artifact):
     settings, sent = DetectorSettings(), []
 
-    def score(to: Artifact, request: Request) -> ModelOutput:
+    def score(to, request):
         sent.append(len(encode(request)))
         return client.predict(to, request)
 
@@ -150,7 +145,7 @@ CROPS = 9
 
 
 @pytest.fixture(scope="module")
-def stock_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetectorSettings]:
+def stock_settings(tmp_path_factory):
     lines = torchserve_launch._PROPERTIES.splitlines(keepends=True)
     stock = "".join(line for line in lines if not line.startswith("max_request_size"))
     assert stock != torchserve_launch._PROPERTIES
@@ -166,7 +161,7 @@ def stock_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detecto
 
 
 @pytest.fixture(scope="module")
-def stock_client(stock_settings: DetectorSettings, untrained_artifact: Artifact) -> Iterator[TorchServe]:
+def stock_client(stock_settings, untrained_artifact):
     with TorchServe(stock_settings) as opened:
         opened._shared = SharedRequests(None)  # as where TorchServe is on another host
         pack(untrained_artifact, stock_settings.model_store_dir)
@@ -177,16 +172,14 @@ def stock_client(stock_settings: DetectorSettings, untrained_artifact: Artifact)
 class Decoding:
     """Crops of noise at once, in the place of the sandbox."""
 
-    def submit(self, media: Callable[[], bytes], plan: object) -> Future[Decoded]:
+    def submit(self, media, plan):
         crops = np.random.default_rng(list(media())).integers(0, 256, (CROPS, 64, 64, 3), dtype=np.uint8)
-        future: Future[Decoded] = Future()
+        future = Future()
         future.set_result(Decoded("image", "PNG", 64, 64, 1, crops, ()))
         return future
 
 
-def test_a_request_beyond_the_limit_is_told_apart_and_the_connection_goes_on(
-    stock_client, untrained_artifact
-):
+def test_a_request_beyond_the_limit_is_told_and_the_connection_stays(stock_client, untrained_artifact):
     for crops, fits in ((540, False), (500, True), (540, False), (500, True)):
         request = {
             "crops": np.zeros((crops, 64, 64, 3), np.uint8),
@@ -204,10 +197,10 @@ def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
     stock_client, stock_settings, untrained_artifact, max_request_bytes, monkeypatch
 ):
     monkeypatch.setattr("detector.batch.MOST_CROPS", 10_000)
-    sandbox: Any = Decoding()
+    sandbox = Decoding()
     refused = 0
 
-    def score(artifact: Artifact, request: Request) -> ModelOutput:
+    def score(artifact, request):
         nonlocal refused
         try:
             return stock_client.predict(artifact, request)
@@ -223,10 +216,10 @@ def test_a_full_batch_is_scored_whatever_the_limit_was_set_to(
     assert (refused > 0) == (max_request_bytes > 6_553_500)
 
 
-def test_an_item_that_never_fits_is_the_only_one_without_a_verdict(
+def test_an_item_that_never_fits_has_no_verdict(
     stock_client, stock_settings, untrained_artifact, monkeypatch
 ):
-    sandbox: Any = Decoding()
+    sandbox = Decoding()
     records = [InRecord("media", 0, i, 0, None, b"\x89PNG" + bytes([i]), ()) for i in range(2)]
     few = open_batch(records, Route(untrained_artifact), sandbox, IngestSettings())
     monkeypatch.setattr(f"{__name__}.CROPS", 600)

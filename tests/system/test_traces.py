@@ -7,9 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer
@@ -17,7 +15,7 @@ from streams import first_of
 from taken_back import picture_of
 
 from detector.records import UNKNOWNS, VERDICTS, Verdict
-from detector.release.artifact import Artifact, load, seal
+from detector.release.artifact import load, seal
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
@@ -36,18 +34,13 @@ GOOD, BAD = "4bf92f3577b34da6a3ce929d0e0e4736", "1111111111111111111111111111111
 PRODUCER = "00f067aa0ba902b7"
 
 
-@pytest.fixture
-def all_unknown(untrained_artifact: Artifact, tmp_path: Path) -> Artifact:
-    """A release that calls everything unknown."""
+def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_letter(
+    broker, untrained_artifact, tmp_path, collector, monkeypatch
+):
     shutil.copytree(untrained_artifact.folder, tmp_path / "release")
     manifest = load(tmp_path / "release").manifest
     gate = manifest.gate.model_copy(update={"unknown_threshold": -1e9})
-    return seal(tmp_path / "release", manifest.model_copy(update={"gate": gate}))
-
-
-def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_letter(
-    broker, all_unknown, tmp_path, collector, monkeypatch
-):
+    all_unknown = seal(tmp_path / "release", manifest.model_copy(update={"gate": gate}))
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
     name = uuid.uuid4().hex
@@ -64,8 +57,8 @@ def test_a_trace_goes_from_the_producer_to_the_verdict_the_memory_and_the_dead_l
     producer.send(ingest.media_topic, b"no media", headers=[own])
     producer.close()
     session = open_session(all_unknown, threads=1)
-    model: Any = SimpleNamespace(predict=lambda artifact, request: session.score(request))
-    serving: Any = SimpleNamespace(route=Route(all_unknown), tick=lambda: None)
+    model = SimpleNamespace(predict=lambda artifact, request: session.score(request))
+    serving = SimpleNamespace(route=Route(all_unknown), tick=lambda: None)
     stop, heartbeat = threading.Event(), Heartbeat(max_age_s=60)
     with (
         exporting("detector", "workers") as spans,
@@ -120,7 +113,7 @@ def memory_remembers(broker, ingest, settings, tmp_path, name):
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            found: dict[str, Any] = json.loads(line)
+            found = json.loads(line)
             if found["event"] == "unknown remembered":
                 process.terminate()
                 assert process.wait(30) == 0

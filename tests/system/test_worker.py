@@ -6,11 +6,9 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +19,8 @@ from kafka.errors import KafkaConnectionError
 from PIL import Image
 
 from detector.records import COMPARISONS, UNKNOWNS, VERDICTS, Verdict, in_share
-from detector.release.artifact import Artifact, load, seal
-from detector.release.tensors import CROPS, ModelOutput, Request
+from detector.release.artifact import load, seal
+from detector.release.tensors import CROPS
 from detector.serving.rollout import Route
 from detector.serving.session import open_session
 from detector.settings import DetectorSettings
@@ -44,26 +42,26 @@ ITEMS, BATCH = 40, 8
 class Model:
     """TorchServe's place; `scored` is released once for each request that it answered."""
 
-    def __init__(self, artifact: Artifact) -> None:
+    def __init__(self, artifact):
         self._session = open_session(artifact, threads=1)
         self.scored = threading.Semaphore(0)
 
-    def predict(self, artifact: Artifact, request: Request) -> ModelOutput:
+    def predict(self, artifact, request):
         output = self._session.score(request)
         self.scored.release()
         return output
 
 
 @contextmanager
-def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
+def working(broker, artifact):
     name = uuid.uuid4().hex
     ingest = IngestSettings(bootstrap_servers=broker, topic_prefix=name)
     settings = DetectorSettings(max_batch_items=BATCH)
     kinds = (VERDICTS, UNKNOWNS, COMPARISONS)
     topics = [Topic(ingest.topic(kind), 1_200_000) for kind in kinds]
     ensure_topics(ingest, [*ingest_topics(ingest, partitions=2), *topics])
-    serving: Any = SimpleNamespace(route=Route(artifact), tick=lambda: None)
-    model: Any = Model(artifact)
+    serving = SimpleNamespace(route=Route(artifact), tick=lambda: None)
+    model = Model(artifact)
     with (
         Sandbox(ingest) as sandbox,
         TransactionalSink(ingest, f"slot-{name}") as sink,
@@ -74,7 +72,7 @@ def working(broker: str, artifact: Artifact) -> Iterator[tuple[Worker, Model]]:
 
 
 @contextmanager
-def running(worker: Worker) -> Iterator[None]:
+def running(worker):
     """The worker's loop in a thread, until the block is left."""
     thread = threading.Thread(target=worker.run)
     thread.start()
@@ -83,7 +81,7 @@ def running(worker: Worker) -> Iterator[None]:
     thread.join(30)
 
 
-def send_pictures(settings: IngestSettings) -> set[str]:
+def send_pictures(settings):
     producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
     sent = []
     for seed in range(ITEMS):
@@ -96,19 +94,19 @@ def send_pictures(settings: IngestSettings) -> set[str]:
     return {f"{at.topic}-{at.partition}-{at.offset}" for at in positions}
 
 
-def answers(worker: Worker, count: int, quiet_ms: int, most_s: int = 20) -> Counter[str]:
+def answers(worker, count, quiet_ms, most_s=20):
     """The committed verdicts' ids: until there are `count` and none comes in quiet_ms, or most_s are over."""
     return Counter(verdict.id for verdict in verdicts(worker, count, quiet_ms, most_s))
 
 
-def verdicts(worker: Worker, count: int, quiet_ms: int, most_s: int = 20) -> list[Verdict]:
+def verdicts(worker, count, quiet_ms, most_s=20):
     consumer = KafkaConsumer(
         worker.ingest.topic(VERDICTS),
         bootstrap_servers=worker.ingest.bootstrap_servers,
         auto_offset_reset="earliest",
         isolation_level="read_committed",
     )
-    found: list[Verdict] = []
+    found = []
     for _ in range(1000 * most_s // quiet_ms):
         polled = consumer.poll(timeout_ms=quiet_ms)
         found += [
@@ -120,11 +118,11 @@ def verdicts(worker: Worker, count: int, quiet_ms: int, most_s: int = 20) -> lis
     return found
 
 
-def hold_back(monkeypatch: pytest.MonkeyPatch, model: Model, until: Callable[[], object]) -> list[int]:
+def hold_back(monkeypatch, model, until):
     """Let the first request be answered only then; gives the crops of each request, as it comes."""
     real, asked = model.predict, []
 
-    def predict(artifact: Artifact, request: Request) -> ModelOutput:
+    def predict(artifact, request):
         asked.append(len(request[CROPS]))
         if len(asked) == 1:
             until()
@@ -134,25 +132,18 @@ def hold_back(monkeypatch: pytest.MonkeyPatch, model: Model, until: Callable[[],
     return asked
 
 
-@pytest.fixture
-def poll_interval_s(monkeypatch: pytest.MonkeyPatch) -> float:
-    """A consumer that does not poll for so long is put out of its group."""
+@pytest.mark.parametrize("polls", [True, False], ids=["polls", "control: waits for its batch alone"])
+def test_a_batch_that_outlasts_the_poll_interval_is_done_once(broker, untrained_artifact, monkeypatch, polls):
     options = source_module.kafka_options
     monkeypatch.setattr(
         source_module, "kafka_options", lambda given: {**options(given), "max_poll_interval_ms": 10_000}
     )
-    return 10.0
-
-
-@pytest.mark.parametrize("polls", [True, False], ids=["polls", "control: waits for its batch alone"])
-def test_a_batch_that_outlasts_the_poll_interval_is_done_once(
-    broker, untrained_artifact, monkeypatch, poll_interval_s, polls
-):
+    poll_interval_s = 10.0
     if not polls:
         monkeypatch.setattr(Worker, "_stay_a_member", lambda _: None)
     with working(broker, untrained_artifact) as (worker, model):
 
-        def outlasted() -> None:
+        def outlasted():
             began, over = time.monotonic(), 2 * poll_interval_s if polls else 60.0
             while worker.source.is_member() and time.monotonic() < began + over:
                 worker.stop.wait(0.2)
@@ -174,14 +165,14 @@ def test_a_batch_is_judged_while_another_member_comes_and_goes_and_nothing_is_lo
     with working(broker, untrained_artifact) as (worker, model):
         group = worker.source.group_metadata().group_id
 
-        def shared() -> None:
+        def shared():
             with Source(worker.ingest, group) as other:
                 until = time.monotonic() + 60
                 while not other.assignment() and time.monotonic() < until:
                     other.poll(1, 0.1)
                 shared_with.append(other.assignment())
 
-        shared_with: list[set[tuple[str, int]]] = []
+        shared_with = []
         asked = hold_back(monkeypatch, model, shared)
         sent = send_pictures(worker.ingest)
         thread = threading.Thread(target=worker.run)
@@ -194,11 +185,11 @@ def test_a_batch_is_judged_while_another_member_comes_and_goes_and_nothing_is_lo
     assert len(asked) > 1  # the batch of the member's round before it was refused, and done again
 
 
-def break_a_commit(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
+def break_a_commit(monkeypatch, model):
     """Break the second transaction once its records are written and the batch after it is scored."""
     real, sizes = sink_module._transaction, []
 
-    def transaction(producer: Any, records: Any, *rest: Any) -> float:
+    def transaction(producer, records, *rest):
         sizes.append(len(records))
         if len(sizes) != 2:
             return real(producer, records, *rest)
@@ -221,7 +212,7 @@ def test_a_commit_that_fails_while_the_next_batch_is_scored_loses_and_doubles_no
 ):
     real, refused = Source.rewind, []
 
-    def rewind(source: Source) -> None:
+    def rewind(source):
         if len(refused) < refusals:
             refused.append(source)
             raise KafkaConnectionError("ECONNREFUSED")
@@ -249,12 +240,10 @@ def test_without_the_rewind_the_broken_batch_would_be_missed(broker, untrained_a
 
 
 @pytest.mark.bar("B2")
-def test_a_line_that_breaks_while_the_coordinator_is_looked_for_ends_no_worker(
-    broker, untrained_artifact, monkeypatch
-):
+def test_a_line_that_breaks_amid_finding_a_coordinator_is_survived(broker, untrained_artifact, monkeypatch):
     real, breaks = ConsumerCoordinator.ensure_coordinator_ready, iter([False, True, True, False, True])
 
-    def ready(*arguments: Any, **named: Any) -> Any:
+    def ready(*arguments, **named):
         if next(breaks, False):
             raise KafkaConnectionError("ECONNREFUSED")
         return real(*arguments, **named)
@@ -271,11 +260,11 @@ def test_a_worker_whose_dead_letters_are_not_taken_is_not_ready_until_they_are(b
     with working(broker, untrained_artifact) as (worker, _):
         letters, admin = worker.ingest.dead_letters_topic, KafkaAdminClient(bootstrap_servers=broker)
 
-        def widen(limit_bytes: int) -> None:
+        def widen(limit_bytes):
             configs = {"max.message.bytes": str(limit_bytes)}
             admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, letters, configs)])
 
-        def await_that(told: Callable[[str], bool]) -> None:
+        def await_that(told):
             deadline = time.monotonic() + 120
             while not told(worker.heartbeat.hindrance() or "ready"):
                 assert time.monotonic() < deadline
@@ -295,14 +284,12 @@ def test_a_worker_whose_dead_letters_are_not_taken_is_not_ready_until_they_are(b
         admin.close()
 
 
-def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_one_verdict(
-    broker, untrained_artifact, tmp_path
-):
+def test_a_canary_scores_its_share_in_the_same_transactions_once(broker, untrained_artifact, tmp_path):
     shutil.copytree(untrained_artifact.folder, tmp_path / "canary")
     manifest = load(tmp_path / "canary").manifest
     canary = seal(tmp_path / "canary", manifest.model_copy(update={"parent": untrained_artifact.digest}))
     with working(broker, untrained_artifact) as (worker, _):
-        serving: Any = worker.serving
+        serving = worker.serving
         serving.route = Route(untrained_artifact, canary, 0.4, 0.4)
         sent = send_pictures(worker.ingest)
         with running(worker):
@@ -314,13 +301,11 @@ def test_a_canary_scores_its_share_in_the_same_transactions_and_every_item_gets_
 
 
 @pytest.mark.bar("B1")
-def test_an_error_of_the_process_ends_it_and_the_next_one_loses_and_doubles_nothing(
-    broker, untrained_artifact, monkeypatch
-):
+def test_an_error_of_the_process_ends_it_and_the_next_loses_nothing(broker, untrained_artifact, monkeypatch):
     with working(broker, untrained_artifact) as (worker, _):
         real, times = sink_module._transaction, []
 
-        def transaction(*arguments: Any) -> float:
+        def transaction(*arguments):
             times.append(arguments)
             if len(times) == 2:
                 raise ZeroDivisionError("nobody foresaw this")

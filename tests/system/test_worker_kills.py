@@ -17,9 +17,7 @@ MOST_STILL_S = 75.0
 
 
 @pytest.mark.bar("B1")
-def test_killed_at_each_point_and_at_random_workers_answer_each_item_once_in_its_keys_order(
-    answers, slots, bar
-):
+def test_killed_at_each_point_workers_answer_each_item_once_in_its_keys_order(answers, slots, bar):
     count, kills = bar.times(360, 10_000), bar.times(6, 30)
     chance, points = random.Random(0), (*POINTS, None)
     for kill in range(kills):
@@ -29,7 +27,7 @@ def test_killed_at_each_point_and_at_random_workers_answer_each_item_once_in_its
             await_that(partial(answers.reach, chance.randrange(answers.sent)), 600)
         else:
             slot.arm(point)
-            await_that(lambda slot=slot: answers.go_on() and not slot.process.is_alive(), 600)  # type: ignore[misc]
+            await_that(lambda slot=slot: answers.go_on() and not slot.process.is_alive(), 600)
         slot.kill()
         slot.start()
     answers.send(max(0, count - answers.sent))
@@ -61,7 +59,7 @@ def test_a_worker_that_stood_still_past_its_session_commits_nothing_any_more(ans
     for turn in range(times):
         zombie = slots[turn % 2]
         zombie.arm("after poll" if turn % 2 == 0 else "before commit", signal.SIGSTOP)
-        await_that(lambda zombie=zombie: answers.go_on() and zombie.came_to_it, 300)  # type: ignore[misc]
+        await_that(lambda zombie=zombie: answers.go_on() and zombie.came_to_it, 300)
         answers.send(KEYS)
         await_that(answers.reach, 300)  # by the other one
         os.kill(zombie.process.pid, signal.SIGCONT)
@@ -94,7 +92,7 @@ def test_while_workers_come_and_go_no_partition_stands_still_for_long(answers, s
         if turn % 3 == 2:
             slot.kill()
         else:
-            await_that(lambda slot=slot: slot.ready, 300)  # type: ignore[misc]
+            await_that(lambda slot=slot: slot.ready, 300)
             slot.process.terminate()
             slot.process.join(60)
             assert slot.process.exitcode == 0

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,7 +33,7 @@ COUNT = 60
 
 
 @contextmanager
-def running(environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+def running(environment):
     process = subprocess.Popen(
         [sys.executable, "-m", "memory"], env=os.environ | environment, stderr=subprocess.DEVNULL
     )
@@ -44,7 +44,7 @@ def running(environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
         process.wait()
 
 
-def await_rows(store: Store, count: int) -> None:
+def await_rows(store, count):
     deadline = time.monotonic() + 180
     held = -1
     while held < count:
@@ -54,7 +54,7 @@ def await_rows(store: Store, count: int) -> None:
         time.sleep(0.05)
 
 
-def await_clustered(store: Store) -> None:
+def await_clustered(store):
     deadline = time.monotonic() + 180
     while (fresh := freshness(store)).newer or fresh.computed_at is None:
         assert time.monotonic() < deadline, fresh
@@ -85,7 +85,7 @@ def test_killed_and_fed_with_rubbish_the_worker_remembers_every_item_once(broker
     store, crops = Store(url), CropStore(str(tmp_path / "crops"))
     producer = KafkaProducer(bootstrap_servers=broker)
 
-    def send(numbers: range) -> None:
+    def send(numbers):
         for number in numbers:
             producer.send(ingest.topic(UNKNOWNS), unknown_message(number), partition=number % 2)
         producer.flush()
@@ -137,12 +137,12 @@ Start = Callable[[], tuple["subprocess.Popen[str]", dict[str, Any]]]
 
 
 @pytest.fixture
-def group() -> str:
+def group():
     return f"group-{uuid.uuid4().hex}"
 
 
 @pytest.fixture
-def start(broker: str, tmp_path: Any, group: str) -> Iterator[Start]:
+def start(broker, tmp_path, group):
     """Start a detector and wait until it says that it has started; gives it, and what it said."""
     ingest = IngestSettings(bootstrap_servers=broker)
     ensure_topics(ingest, all_topics(ingest, 2))
@@ -155,7 +155,7 @@ def start(broker: str, tmp_path: Any, group: str) -> Iterator[Start]:
     }
     processes = []
 
-    def begin() -> tuple["subprocess.Popen[str]", dict[str, Any]]:
+    def begin():
         process = subprocess.Popen(
             [sys.executable, "-m", "detector"],
             env=os.environ | environment,

@@ -99,13 +99,13 @@ def test_the_groups_of_a_name_share_its_weight():
 FAMILIES = np.array(["real"] * 4000 + ["blended"] * 2000)
 
 
-def rows() -> np.ndarray:
+def rows():
     rng = np.random.default_rng(0)
     mixing = np.eye(6) + 0.3 * rng.normal(size=(6, 6))
     return (rng.normal(size=(6000, 6)) @ mixing + np.where(FAMILIES == "real", 0, 5)[:, None]).astype("f")
 
 
-def within(values: np.ndarray) -> np.ndarray:
+def within(values):
     """Return the covariance about each family's own mean."""
     centred = values.astype(np.float64)
     for family in set(FAMILIES):

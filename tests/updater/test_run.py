@@ -24,12 +24,6 @@ def start(fork):
     return lambda environment: fork(SHORT, environment)
 
 
-@pytest.fixture
-def start_together(fork_together):
-    """Starts a run of so many processes, whose training is short; none of them is torchrun."""
-    return lambda count, environment: fork_together(count, SHORT, environment)
-
-
 def media(remember):
     remember("real", 40)
     remember("blocky", 40)
@@ -39,9 +33,7 @@ def proposals(url):
     return [one["digest"] for one in httpx.get(f"{url}/releases").json()]
 
 
-def test_it_carries_the_oldest_update_out_and_only_that_one(
-    environment, table_of, start, remember, deploy_server
-):
+def test_it_carries_out_the_oldest_update_alone(environment, table_of, start, remember, deploy_server):
     media(remember)
     with deploy_server() as (url, _):
         settings = environment(url, LEARNER="lda", BACKBONE="none")
@@ -90,9 +82,7 @@ def test_while_another_runner_lives_it_ends_with_1_and_takes_nothing(environment
     assert table.get(lease.run).runner == "another"
 
 
-def test_told_to_stop_it_gives_the_update_back_and_the_next_goes_on_there(
-    environment, table_of, start, remember, deploy_server
-):
+def test_told_to_stop_it_gives_the_update_to_the_next(environment, table_of, start, remember, deploy_server):
     media(remember)
     with deploy_server() as (url, _):
         # So many that the stage is seen before it is over, however rarely a busy machine looks.
@@ -132,8 +122,11 @@ def test_a_signal_before_anything_was_done_is_no_success(environment, table_of, 
 @pytest.mark.bar("A2")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_killed_at_random_moments_it_ends_with_what_an_unbroken_run_makes(
-    environment, table_of, start_together, remember, deploy_server, processes, bar
+    environment, table_of, fork_together, remember, deploy_server, processes, bar
 ):
+    def start_together(count, environment):
+        return fork_together(count, SHORT, environment)
+
     media(remember)
     seed = random.randrange(10**6)
     print(f"seed {seed}")

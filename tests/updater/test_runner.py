@@ -190,9 +190,7 @@ def test_a_candidate_that_misses_a_gate_is_proposed_with_its_finding_which_a_per
             approve(url, candidate.model_copy(update={"gates": ()}))
 
 
-def test_while_deploy_is_down_the_run_waits_in_the_queue_and_says_so(
-    make_settings, remember, memory_settings
-):
+def test_while_deploy_is_down_the_run_waits_queued_and_says_so(make_settings, remember, memory_settings):
     remember("real", 20)
     with socket.socket() as taken:  # bound and not listening: connections are refused
         taken.bind(("127.0.0.1", 0))
@@ -201,9 +199,7 @@ def test_while_deploy_is_down_the_run_waits_in_the_queue_and_says_so(
     assert "deploy does not answer" in run.error
 
 
-def test_a_key_that_cannot_sign_fails_the_run_before_it_trains(
-    make_settings, remember, memory_settings, deploy_server, signer
-):
+def test_a_key_that_cannot_sign_fails_early(make_settings, remember, memory_settings, deploy_server, signer):
     remember("real", 60)
     with deploy_server() as (url, _):
         run = run_once(make_settings(url, signing_key=signer.certificate), memory_settings)
@@ -238,9 +234,7 @@ def test_what_is_set_of_training_reaches_it_and_a_gpu_with_too_little_memory_is_
     assert "\n" not in run.error
 
 
-def test_too_few_exemplars_are_a_refusal_that_counts_them(
-    make_settings, remember, memory_settings, deploy_server
-):
+def test_too_few_exemplars_are_refused_with_a_count(make_settings, remember, memory_settings, deploy_server):
     remember("real", 60)
     remember("blocky", 5)
     with deploy_server() as (url, _):

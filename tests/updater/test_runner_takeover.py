@@ -102,7 +102,7 @@ def test_the_successor_of_a_killed_runner_goes_on_and_makes_the_very_same_artifa
         assert ended.candidate == unbroken.candidate
 
 
-def test_a_runner_that_lost_its_lease_proposes_nothing(
+def test_a_runner_without_its_lease_proposes_nothing(
     scant_recipes, make_settings, remember, memory_settings, deploy_server
 ):
     remember("real", 40)

@@ -1,7 +1,6 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -139,9 +138,7 @@ def test_a_released_run_is_claimed_again_at_once_and_does_not_count_as_a_death(t
         table.heartbeat(lease, "learn", 1, 2)
 
 
-def test_a_claim_that_was_overtaken_between_its_look_and_its_write_gets_nothing(
-    table, other_host, monkeypatch
-):
+def test_a_claim_overtaken_between_its_look_and_its_write_gets_nothing(table, other_host, monkeypatch):
     table.request("manual/1", "manual", "ann")
     look = table._claimable
 
@@ -309,7 +306,7 @@ _PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY
 
 
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+def proxy(monkeypatch):
     """Listens where every proxy variable points to."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
@@ -321,19 +318,19 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-def deploy(proxy: socket.socket) -> Iterator[tuple[str, list[str | None]]]:
+def deploy(proxy):
     """Answers that nothing is live; gives its address and the tokens that it was sent."""
-    tokens: list[str | None] = []
+    tokens = []
 
     class Nothing(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             tokens.append(self.headers["Authorization"])
             self.send_response(200)
             self.send_header("Content-Length", "4")
             self.end_headers()
             self.wfile.write(b"null")
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:

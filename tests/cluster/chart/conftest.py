@@ -6,18 +6,15 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from deploy.demo.claims import Sent
 from deploy.demo.operator import Operator
 from deploy.demo.plan import HOSTILE
 from deploy.demo.traffic import Traffic
@@ -36,36 +33,36 @@ class Chart:
 
     path = CHART
 
-    def __init__(self, kubectl: Any, values: Path) -> None:
+    def __init__(self, kubectl, values):
         self.kubectl = kubectl
         self.name = kubectl.namespace
         self._values = values
 
-    def install(self, values: Mapping[str, Any], secrets: Mapping[str, Mapping[str, str]]) -> None:
+    def install(self, values, secrets):
         self.bring(secrets)
         self._values.write_text(json.dumps({**values, "fullnameOverride": self.name}))
         self.kubectl.helm("install", self.name, str(CHART), "-f", str(self._values), *_WAIT)
 
-    def bring(self, secrets: Mapping[str, Mapping[str, str]]) -> None:
+    def bring(self, secrets):
         for name, data in secrets.items():
             secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
             self.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
 
-    def upgrade(self, setting: str, *, wait: bool = True) -> None:
+    def upgrade(self, setting, *, wait=True):
         changes = ("--reset-then-reuse-values", "--set", setting)
         self.kubectl.helm("upgrade", self.name, str(CHART), *changes, *(_WAIT if wait else ()))
 
-    def rollback(self) -> None:
+    def rollback(self):
         self.kubectl.helm("rollback", self.name, *_WAIT)
 
-    def uninstall(self) -> None:
+    def uninstall(self):
         self.kubectl.helm("uninstall", self.name, *_WAIT)
 
-    def scale(self, replicas: int) -> None:
+    def scale(self, replicas):
         self.kubectl("scale", f"deployment/{self.name}-detector", f"--replicas={replicas}")
         self.rolled_out("deployment/detector")
 
-    def still(self) -> None:
+    def still(self):
         """End the detector and the memory; return once none of their pods is there, so nothing is written."""
         for workload in ("deployment/detector", "statefulset/memory"):
             kind, component = workload.split("/")
@@ -75,35 +72,35 @@ class Chart:
                 f"no {component}", lambda select=select: not self.kubectl.get("pods", *select)["items"]
             )
 
-    def rolled_out(self, *workloads: str) -> None:
+    def rolled_out(self, *workloads):
         """Return once each workload, KIND/COMPONENT, has all its pods ready."""
         for workload in workloads:
             kind, component = workload.split("/")
             self.kubectl("rollout", "status", f"{kind}/{self.name}-{component}", "--timeout=10m")
 
-    def pods(self, component: str) -> list[Any]:
+    def pods(self, component):
         """The pods of a component that are not on their way out, as the API has them."""
         found = self.kubectl.get("pods", "-l", f"app.kubernetes.io/component={component}")["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
-    def renew(self, component: str) -> None:
+    def renew(self, component):
         """Take a component's pods away; others come in their place."""
         self.kubectl("delete", "pods", "-l", f"app.kubernetes.io/component={component}")
 
-    def ready(self, component: str) -> bool:
+    def ready(self, component):
         """Whether each of a component's pods is ready."""
         conditions = [each for pod in self.pods(component) for each in pod["status"].get("conditions", [])]
         ready = [each["status"] for each in conditions if each["type"] == "Ready"]
         return bool(ready) and set(ready) == {"True"}
 
-    def waits_for(self, component: str, text: str) -> str:
+    def waits_for(self, component, text):
         """What a container of a component waits for, with this text in it, by the pod's status; awaited.
 
         The event that says the same is not always told: of a pod's events a kubelet tells 25, and on a busy
         machine the probes of a slow start take them.
         """
 
-        def message() -> str | None:
+        def message():
             states = [
                 container.get("state", {}).get("waiting", {}).get("message", "")
                 for pod in self.pods(component)
@@ -113,11 +110,11 @@ class Chart:
 
         return str(self.kubectl.until(f"{component} waits for {text}", message))
 
-    def describes(self, component: str, *texts: str) -> str:
+    def describes(self, component, *texts):
         """The line with all these texts in what `kubectl describe` says of a component's pods, awaited."""
         select = ("-l", f"app.kubernetes.io/component={component}")
 
-        def line() -> str | None:
+        def line():
             said = self.kubectl("describe", "pods", *select).splitlines()
             return next((each.strip() for each in said if all(text in each for text in texts)), None)
 
@@ -140,16 +137,16 @@ class Row:
 class Stream:
     """A producer and a reader, which know nothing of the cluster, and the rows counted so far."""
 
-    def __init__(self, traffic: Traffic, samples: list[MediaSample]) -> None:
+    def __init__(self, traffic, samples):
         self.traffic = traffic
-        self.rows: list[Row] = []
+        self.rows = []
         self._samples = samples
 
     @contextmanager
-    def loaded(self, what: str) -> Iterator[None]:
+    def loaded(self, what):
         """Send media from before the body until after it, each sample once at least, and add a row."""
         stop = threading.Event()
-        sent: list[Sent] = []
+        sent = []
         sender = threading.Thread(target=lambda: sent.extend(self._send(stop)), name="sender")
         begun = time.monotonic()
         sender.start()
@@ -163,12 +160,12 @@ class Stream:
         self.rows.append(self.count(what, sent, seconds))
         print(f"\n  {self.rows[-1]}", flush=True)
 
-    def send(self, count: int) -> list[Sent]:
+    def send(self, count):
         """Send so many items at once."""
         return self.traffic.send(islice(cycle(self._samples), count), "before")
 
-    def _send(self, stop: threading.Event) -> list[Sent]:
-        def until_stopped() -> Iterator[MediaSample]:
+    def _send(self, stop):
+        def until_stopped():
             number = 0
             while not stop.is_set() or number < len(self._samples):
                 yield self._samples[number % len(self._samples)]
@@ -176,18 +173,18 @@ class Stream:
 
         return self.traffic.send(until_stopped(), "before", per_second=PER_SECOND)
 
-    def await_answers(self, sent: list[Sent], timeout_s: float = _ANSWER_TIMEOUT_S) -> None:
+    def await_answers(self, sent, timeout_s=_ANSWER_TIMEOUT_S):
         """Return once each item has an answer, or the time is up: `count` says what is lost then."""
         self.await_that(lambda: not self.count("", sent, 0).lost, timeout_s)
 
-    def await_that(self, condition: Callable[[], bool], timeout_s: float = _ANSWER_TIMEOUT_S) -> bool:
+    def await_that(self, condition, timeout_s=_ANSWER_TIMEOUT_S):
         """Whether the condition came to hold in time."""
         deadline = time.monotonic() + timeout_s
         while not (holds := condition()) and time.monotonic() < deadline:
             time.sleep(0.2)
         return holds
 
-    def count(self, what: str, sent: list[Sent], seconds: float) -> Row:
+    def count(self, what, sent, seconds):
         verdicts, dead = (Counter(ids) for ids in self.traffic.answers())
         ids = {item.id for item in sent}
         return Row(
@@ -202,7 +199,7 @@ class Stream:
 
 
 @pytest.fixture(scope="session")
-def secrets(credentials: Any, kafka: Any, postgresql: str, signer: Any) -> dict[str, dict[str, str]]:
+def secrets(credentials, kafka, postgresql, signer):
     """The Secrets that the values name."""
     user, password = credentials.user, credentials.password
     return {
@@ -219,7 +216,7 @@ def secrets(credentials: Any, kafka: Any, postgresql: str, signer: Any) -> dict[
 
 
 @pytest.fixture(scope="session")
-def values(kafka: Any, object_store: Any) -> dict[str, Any]:
+def values(kafka, object_store):
     """What a user writes who brings these servers; a machine with two cores holds all of it."""
     small = {"requests": {"cpu": "10m", "memory": "128Mi"}}
     return {
@@ -253,17 +250,13 @@ def values(kafka: Any, object_store: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def make_chart(
-    make_namespace: Callable[[str], Any], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Chart]:
+def make_chart(make_namespace, tmp_path_factory):
     """Makes a namespace of the profile `restricted` with nothing in it, for one release of the chart."""
     return lambda name: Chart(make_namespace(name), tmp_path_factory.mktemp(name) / "values.json")
 
 
 @pytest.fixture(scope="session")
-def chart(
-    make_chart: Callable[[str], Chart], values: dict[str, Any], secrets: dict[str, dict[str, str]]
-) -> Chart:
+def chart(make_chart, values, secrets):
     """The chart as it is installed first: all but the detector, which has no release to score by."""
     chart = make_chart("forgewatch")
     chart.install(values, secrets)
@@ -271,7 +264,7 @@ def chart(
 
 
 @pytest.fixture(scope="session")
-def operator(chart: Chart, kafka: Any, secrets: Any) -> Operator:
+def operator(chart, kafka, secrets):
     """The command line on the node, which reaches the Service by its name."""
     settings = {
         "FORGEWATCH_DEPLOY_URL": f"http://{chart.name}-deploy.{chart.kubectl.namespace}.svc.cluster.local:8700",
@@ -282,7 +275,7 @@ def operator(chart: Chart, kafka: Any, secrets: Any) -> Operator:
 
 
 @pytest.fixture(scope="session")
-def stream(kafka: Any, chart: Chart) -> Iterator[Stream]:
+def stream(kafka, chart):
     """The load; at its end what was counted is shown, and written to $FORGEWATCH_REPORT as JSON."""
     settings = IngestSettings(bootstrap_servers=kafka.broker.bootstrap)
     kinds = ["real", *FAMILIES]

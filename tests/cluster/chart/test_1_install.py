@@ -43,9 +43,7 @@ def test_each_pod_is_closed_by_a_network_policy_that_the_api_took(chart):
         assert any(policy["podSelector"]["matchLabels"].items() <= labels for policy in closing)
 
 
-def test_the_release_that_ships_is_approved_and_a_photograph_gets_its_verdict(
-    chart, stream, operator, secrets, signer, tmp_path
-):
+def test_the_release_that_ships_judges_a_photograph(chart, stream, operator, secrets, signer, tmp_path):
     artifact = copy_shipped(tmp_path / "release")
     sign(artifact, signer.key)
     evaluation = Evaluation.model_validate_json((artifact.folder / EVALUATION).read_bytes())

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient
@@ -28,7 +27,7 @@ def test_uninstall_leaves_the_data_and_a_new_install_goes_on_with_it(
     assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
 
 
-def data(chart: Any, kafka: Any, postgresql: str, object_store: Any) -> dict[str, Any]:
+def data(chart, kafka, postgresql, object_store):
     """How much of everything there is."""
     engine = create_engine(postgresql.replace("postgresql://", "postgresql+psycopg://"))
     with engine.connect() as connection:
@@ -107,6 +106,6 @@ def test_a_bucket_that_is_not_there_is_named(chart, stream, value, component):
     assert (stream.rows[-1].lost, stream.rows[-1].twice) == (0, 0)
 
 
-def reason(said: str) -> str:
+def reason(said):
     """What a log line gives as the error."""
     return str(json.loads(said[said.index("{") : said.rindex("}") + 1])["error"])

@@ -5,10 +5,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,12 +23,12 @@ MANY = 5 * PARTITIONS
 
 
 @pytest.fixture(scope="module")
-def serve(make_namespace: Callable[[str], Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def serve(make_namespace, tmp_path_factory):
     """Starts programs on the node beside the cluster, and has the API server ask them for metrics."""
     folder = tmp_path_factory.mktemp("autoscalers")
     running = []
 
-    def serve(namespace: str, group: str, port: int, **programs: list[str]) -> None:
+    def serve(namespace, group, port, **programs):
         if missing := [name for name in programs if shutil.which(name.replace("_", "-")) is None]:
             pytest.skip(f"{', '.join(missing)}: not built; tests/cluster/build_autoscalers.sh does it")
         kubectl = make_namespace(namespace)
@@ -53,7 +51,7 @@ def serve(make_namespace: Callable[[str], Any], tmp_path_factory: pytest.TempPat
         stop(child)
 
 
-def _asked_at(namespace: str, group: str, port: int) -> list[dict[str, Any]]:
+def _asked_at(namespace, group, port):
     """A Service that leads to a port of the node, and the group of the API that it serves."""
     meta = {"name": "metrics", "namespace": namespace}
     version = "v1beta1"
@@ -88,13 +86,13 @@ def _asked_at(namespace: str, group: str, port: int) -> list[dict[str, Any]]:
     ]
 
 
-def _answers(kubectl: Any, group: str) -> bool:
+def _answers(kubectl, group):
     conditions = kubectl.get("apiservice", f"v1beta1.{group}").get("status", {}).get("conditions", [])
     return any(each["type"] == "Available" and each["status"] == "True" for each in conditions)
 
 
 @pytest.fixture(scope="module")
-def metrics_server(serve: Any) -> None:
+def metrics_server(serve):
     """What tells an autoscaler of processor time, on a port of the node."""
     login = [f"--{name}={os.environ['KUBECONFIG']}" for name in ("kubeconfig", *_LOGINS)]
     options = ["--secure-port=4443", "--cert-dir=metrics-server", "--metric-resolution=15s"]
@@ -106,7 +104,7 @@ _LOGINS = ("authentication-kubeconfig", "authorization-kubeconfig")
 
 
 @pytest.fixture(scope="module")
-def keda(serve: Any, chart: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def keda(serve, chart, tmp_path_factory):
     """KEDA: its kinds, its operator, and its adapter, which asks the operator for each metric."""
     kinds = Path(os.environ["FORGEWATCH_CLUSTER"]) / "keda-crds"
     if not kinds.is_dir():
@@ -132,7 +130,7 @@ def keda(serve: Any, chart: Any, tmp_path_factory: pytest.TempPathFactory) -> No
     )
 
 
-def _certify(folder: Path) -> None:
+def _certify(folder):
     """An authority and one certificate of it, as KEDA's operator makes them for itself and its adapter."""
     name = "keda-operator.keda.svc.cluster.local"
     new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -150,24 +148,24 @@ def _certify(folder: Path) -> None:
 class Replicas:
     """How many detectors are wanted, and when that changed: seconds from the beginning, and the number."""
 
-    def __init__(self, chart: Any) -> None:
+    def __init__(self, chart):
         self._chart = chart
         self._begun = time.monotonic()
-        self.seen: list[tuple[float, int]] = []
+        self.seen = []
 
-    def wanted(self) -> int:
+    def wanted(self):
         deployment = self._chart.kubectl.get("deployment", f"{self._chart.name}-detector")
         count = int(deployment["spec"]["replicas"])
         if not self.seen or self.seen[-1][1] != count:
             self.seen.append((round(time.monotonic() - self._begun, 1), count))
         return count
 
-    def until(self, what: str, condition: Callable[[int], bool]) -> None:
+    def until(self, what, condition):
         self._chart.kubectl.until(what, lambda: condition(self.wanted()), 600)
 
 
 @contextmanager
-def autoscaled(chart: Any, **values: Any) -> Iterator[None]:
+def autoscaled(chart, **values):
     """The chart with its autoscaling on, and off again at the end, with one detector."""
     on = {"enabled": "true", "minReplicas": 1, "scaleDownWindowS": 30, **values}
     chart.upgrade(",".join(f"detector.autoscaling.{name}={value}" for name, value in on.items()))
@@ -199,7 +197,7 @@ def test_keda_scales_it_on_the_lag_up_to_the_partitions_and_back(chart, stream, 
     chart.kubectl.until("no scaler", lambda: not chart.kubectl.get("horizontalpodautoscaler")["items"])
 
 
-def _scaled(chart: Any, stream: Any, what: str, most: int) -> list[int]:
+def _scaled(chart, stream, what, most):
     """Send a burst beside the load; the numbers of detectors that were wanted, one after another."""
     replicas = Replicas(chart)
     with stream.loaded(what):

@@ -4,10 +4,8 @@ import socket
 import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from http.client import HTTPConnection, HTTPResponse
-from typing import Any
+from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
@@ -43,12 +41,12 @@ ENDPOINTS = [
 MOST_TAKEN = 2**22
 
 
-def answered(url: str, method: str, path: str, kind: str, *, declared: bool) -> HTTPResponse:
+def answered(url, method, path, kind, *, declared):
     """The answer to a body of `LENGTH` bytes; declared: with a Content-Length, else in chunks."""
     connection = HTTPConnection(urlsplit(url).netloc, timeout=120)
     begin = BEGIN[kind]
 
-    def body() -> Iterator[bytes]:
+    def body():
         yield begin
         for _ in range(PIECES):
             yield PIECE
@@ -64,7 +62,7 @@ def answered(url: str, method: str, path: str, kind: str, *, declared: bool) -> 
     return answer
 
 
-def taken(url: str, method: str, path: str, kind: str, *, declared: bool) -> tuple[int, int]:
+def taken(url, method, path, kind, *, declared):
     """The status, and the most bytes that were held meanwhile."""
     tracemalloc.start()
     try:
@@ -83,7 +81,7 @@ def test_a_stranger_s_body_costs_no_memory(bearers, served, method, path, kind, 
 
 
 @pytest.fixture
-def without_defence(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_defence(monkeypatch):
     monkeypatch.setattr(GuardedRoute, "get_route_handler", APIRoute.get_route_handler)
     monkeypatch.setattr("deploy.app.MAX_BODY_BYTES", sys.maxsize)
 
@@ -126,7 +124,7 @@ HALVES = {
 PLACES = 6
 
 
-def closed(peer: socket.socket) -> bool:
+def closed(peer):
     """Whether the server closed it; waits for that at most as long as a test may."""
     peer.settimeout(60)
     with suppress(ConnectionResetError):
@@ -135,10 +133,10 @@ def closed(peer: socket.socket) -> bool:
 
 
 @contextmanager
-def listening(protocol: Any) -> Iterator[str]:
+def listening(protocol):
     """A real server whose application reads a body, and answers once it is told to go on."""
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         if scope["type"] != "http":
             return
         while (await receive()).get("more_body"):
@@ -160,7 +158,7 @@ def listening(protocol: Any) -> Iterator[str]:
 
 
 @pytest.fixture(params=["deploy", "health"])
-def places(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def places(request, monkeypatch):
     """The address of a server that has few places."""
     monkeypatch.setattr(process, "MAX_CONNECTIONS", PLACES)
     monkeypatch.setattr(health, "_WAITING_CONNECTIONS", PLACES)
@@ -172,7 +170,7 @@ def places(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
             yield stack.enter_context(health.serve_health("127.0.0.1", 0, health.Heartbeat()))
 
 
-def connect(url: str, data: bytes) -> socket.socket:
+def connect(url, data):
     address = urlsplit(url)
     peer = socket.create_connection((address.hostname, address.port))
     peer.sendall(data)

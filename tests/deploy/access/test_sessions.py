@@ -2,30 +2,27 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 from starlette.datastructures import Headers
 
 from deploy.access.api import own_path
 from deploy.access.guard import person_of_proxy
 from deploy.access.sessions import COOKIE, Sessions
-from deploy.access.tokens import Tokens
 from deploy.app import create_app
 from deploy.record.chain import record
-from deploy.server.services import Services, open_services
+from deploy.server.services import open_services
 from deploy.settings import DeploySettings
 
 ORIGIN = {"Origin": "https://127.0.0.1:8700"}
-Give = Callable[..., str]
 
 
 @pytest.fixture
-def sessions(engine: Engine, tokens: Tokens, clock) -> Sessions:
+def sessions(engine, tokens, clock):
     return Sessions(engine, tokens, clock)
 
 
@@ -63,7 +60,7 @@ def test_it_ends_with_its_token(sessions, tokens, give, clock):
 
 
 @pytest.fixture
-def browser(stranger: TestClient, services: Services, give: Give) -> TestClient:
+def browser(stranger, services, give):
     """Somebody who logged in as a reviewer."""
     token = give(services.access.tokens, "ada", "reviewer")
     answer = stranger.post("/login", data={"token": token, "next": "/clusters"}, headers=ORIGIN)
@@ -97,7 +94,7 @@ def test_logging_out_ends_it_on_the_server_and_takes_the_form_s_token(browser, s
 
 
 def test_refused_logins_are_on_record_and_cannot_fill_it(engine, sessions, tokens, give, clock):
-    def refused() -> list[dict[str, object]]:
+    def refused():
         with engine.connect() as connection:
             found = connection.execute(select(record).where(record.c.action == "refuse login")).mappings()
             return [json.loads(row["details"]) for row in found]
@@ -116,7 +113,7 @@ def test_refused_logins_are_on_record_and_cannot_fill_it(engine, sessions, token
     assert len(refused()) == 3
 
 
-def form_token(browser: TestClient, services: Services) -> str:
+def form_token(browser, services):
     """What the server puts into this browser's forms."""
     from starlette.requests import Request
 
@@ -186,7 +183,7 @@ ADA = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "staff,forge-approvers"}
 
 
 @pytest.fixture
-def behind(settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
+def behind(settings, monkeypatch):
     """Settings that believe a proxy."""
     monkeypatch.setenv("FORGEWATCH_DEPLOY_PROXY_ADDRESSES", '["10.1.0.0/16", "fd00::/8"]')
     monkeypatch.setenv("FORGEWATCH_DEPLOY_PROXY_ROLES", '{"forge-approvers": "approver", "staff": "viewer"}')
@@ -194,11 +191,11 @@ def behind(settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> DeployS
 
 
 @pytest.fixture
-def asked(behind: DeploySettings) -> Callable[..., object]:
+def asked(behind):
     """Calls the server as if from an address."""
 
     @contextmanager
-    def client(address: str) -> Iterator[TestClient]:
+    def client(address):
         with (
             open_services(behind) as services,
             TestClient(

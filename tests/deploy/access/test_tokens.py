@@ -1,10 +1,8 @@
 """Tokens: shown once, kept as a hash, good until they expire or are revoked."""
 
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from fastapi import APIRouter
@@ -182,14 +180,14 @@ UNRULED = {"/openapi.json"}
 """What describes the API: it is in the source, for everybody to read."""
 
 
-def operations(client: TestClient) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def operations(client):
     """(method, path, description) of every operation that OpenAPI lists."""
     for path, methods in client.get("/openapi.json").json()["paths"].items():
         for method, operation in methods.items():
             yield method, path, operation
 
 
-def called(client: TestClient, method: str, path: str, headers: dict[str, str] | None = None) -> int:
+def called(client, method, path, headers=None):
     """The status that a call without a body gets, its path filled with what exists nowhere."""
     filled = path.replace("{digest}", "0" * 64)
     filled = re.sub(r"\{(number|run)\}", "999", filled)

@@ -24,7 +24,7 @@ from updater.benchmark.synthetic.stream import MediaSample
 def test_what_takes_three_times_as_long_is_seen_as_that_however_the_machine_drifts():
     rows = np.random.default_rng(0).random(100_000)
 
-    def times(count: int) -> None:
+    def times(count):
         for _ in range(count):
             np.sort(rows)
 
@@ -38,14 +38,14 @@ def test_time_that_is_waited_is_no_cost():
     assert slept < 0.002
 
 
-def grey(width: int, height: int) -> MediaSample:
+def grey(width, height):
     file = io.BytesIO()
     Image.new("RGB", (width, height), (90, 90, 90)).save(file, "PNG")
     return MediaSample(file.getvalue(), "real", "grey", "grey.png")
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+def session(tmp_path_factory):
     torch.manual_seed(0)
     network = Network(Architecture(backbone="lcnet_050", crop_px=64, forensic=False), 2).eval()
     unit = Term(median=0, scale=1, weight=1)

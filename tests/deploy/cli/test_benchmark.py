@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from updater.benchmark.continual.setup import Setup
 from updater.training.step import Recipe
 
 
-def picture(kind: int, seed: int) -> Image.Image:
+def picture(kind, seed):
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:136, 0:128] / 128
     waves = 40 * np.sin(6 * (rng.uniform(0, 3) * x + rng.uniform(0, 3) * y))
@@ -25,7 +24,7 @@ def picture(kind: int, seed: int) -> Image.Image:
     return Image.fromarray(forged)
 
 
-def lay(folder: Path, places: dict[str, tuple[int, int]]) -> Path:
+def lay(folder, places):
     """Makes folders with so many pictures of a kind each."""
     seed = 0
     for place, (kind, count) in places.items():
@@ -37,7 +36,7 @@ def lay(folder: Path, places: dict[str, tuple[int, int]]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cddb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cddb(tmp_path_factory):
     places = {
         f"{task}/{part}/{side}": (kind if side == "1_fake" else 0, count)
         for kind, task in enumerate(("gan", "glow", "flow"), 1)
@@ -48,7 +47,7 @@ def cddb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opencil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def opencil(tmp_path_factory):
     places = {f"id/{name}": (kind, 12) for kind, name in enumerate(("cat", "dog", "owl"))}
     folder = lay(tmp_path_factory.mktemp("opencil"), {**places, "ood/svhn": (3, 6)})
     (folder / "ood/svhn/damaged.png").write_bytes(b"\xff\xd8\xff")
@@ -56,7 +55,7 @@ def opencil(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small(tmp_path, monkeypatch):
     """In a folder of its own, wide enough for any line, and trained for a moment."""
     recipe = Recipe(1, 1e-3, 4, 2e-3, 0.3)
     monkeypatch.setattr(Setup, "recipe", lambda self, items, first: recipe)
@@ -116,7 +115,7 @@ def test_ctrl_c_leaves_what_is_done_and_the_same_command_goes_on(cddb, tmp_path,
     words = ("cddb", "--data", cddb, "--sequence", "gan,glow", *QUICK, "--no-leave-out", "--out", "runs")
     learn, tried = LEARNERS["softmax-rehearsal"], []
 
-    def stopped(step):  # type: ignore[no-untyped-def]
+    def stopped(step):
         tried.append(step.classes[-1])
         if len(tried) == 2:
             raise KeyboardInterrupt
@@ -246,7 +245,7 @@ def test_the_own_stream_has_its_calibration_items_apart(fails):
 
 
 def test_a_gpu_with_too_little_memory_is_told_of_in_one_line(fails, monkeypatch):
-    def read(self: object, reader: object) -> None:
+    def read(self, reader):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
 
     monkeypatch.setattr("updater.benchmark.continual.streams.Dataset.read", read)
@@ -254,9 +253,7 @@ def test_a_gpu_with_too_little_memory_is_told_of_in_one_line(fails, monkeypatch)
 
 
 @pytest.mark.slow
-def test_what_is_given_beside_a_preset_counts_and_without_calibration_no_threshold_is_told(
-    cddb, tmp_path, capsys, monkeypatch
-):
+def test_what_is_given_beside_a_preset_counts(cddb, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Setup, "recipe", lambda self, items, first: Recipe(1, 1e-3, 0, 2e-3, 0.3, 4))
     words = ["cddb", "--data", cddb, "--sequence", "gan,glow", *LUCIR]
     small = ["--backbone", "lcnet_035", "--crop-px", "64", "--scheme", "mc", "--memory", "4"]

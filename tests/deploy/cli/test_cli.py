@@ -48,7 +48,7 @@ def test_an_update_is_asked_for_and_a_failed_one_fails_the_command(answered, ser
     assert lease is not None
     services.runs.finish(lease, "failed", error="no exemplars")
 
-    def fail_the_next() -> None:
+    def fail_the_next():
         while (next_lease := services.runs.claim("a test")) is None:
             threading.Event().wait(0.05)
         services.runs.finish(next_lease, "refused", error="nothing new to learn")

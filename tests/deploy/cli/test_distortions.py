@@ -1,6 +1,5 @@
 """`forgewatch distort` as a person types it, rightly and wrongly."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from updater.distortions.methods import FORGERYNET
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """Six pictures in two folders, a hidden one, and a note."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -25,18 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "in"
 
 
-@pytest.fixture
-def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def fails(*words: str, code: int = 1) -> str:
-        assert main(["distort", *words]) == code
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("forgewatch: ")
-        return line
-
-    return fails
-
-
-def pixels(path: str) -> np.ndarray:
+def pixels(path):
     return np.asarray(Image.open(path))
 
 
@@ -135,7 +123,13 @@ def test_what_cannot_be_distorted_is_left_out_and_counted(folder, capsys):
         (["empty", "out"], 1, "empty holds no files"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(folder, fails, words, code, told):
+def test_what_is_wrong_is_told_in_one_line(folder, capsys, words, code, told):
+    def fails(*words, code=1):
+        assert main(["distort", *words]) == code
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("forgewatch: ")
+        return line
+
     Path("bad.txt").write_text("a/1.png QQ:1\n")
     Path("empty").mkdir()
     before = pixels("in/a/1.png")

@@ -24,7 +24,7 @@ from memory.settings import MemorySettings
 from memory.store import Store
 
 
-def as_the_memory_does() -> None:
+def as_the_memory_does():
     """Compute the clusters, by the settings of the environment."""
     settings = MemorySettings()
     with closing(Store(settings.database_url)) as store:
@@ -210,9 +210,7 @@ def test_a_difference_is_accepted_by_the_name_that_the_proof_gave_it(answered, s
     assert len(answered.json("record", "list")) == 1
 
 
-def test_a_ledger_that_was_computed_anew_differs_from_the_acts_of_its_moves(
-    answered, services, tmp_path, without_triggers
-):
+def test_a_ledger_computed_anew_differs_from_its_moves_acts(answered, services, tmp_path, without_triggers):
     """The chain of the ledger alone, which is not published, would show nothing."""
     services.ledger.append(lambda _: [Move("ada", "raise epoch", "", "", epoch=at) for at in range(1, 9)])
     assert "8 acts follow from each other" in answered.fails("record", "verify")

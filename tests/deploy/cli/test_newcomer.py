@@ -1,9 +1,6 @@
 """`forgewatch try`: the whole way against a real server; the updater's part is played by the test."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -12,19 +9,14 @@ from deploy.cli import newcomer
 from deploy.cli.main import main
 from deploy.client.http import Client
 from deploy.releases import approval
-from deploy.server.services import Services
-from detector.release.artifact import Artifact
 from updater.candidate.outlook import LEAST, outlook
-from updater.records import Candidate, UpdateRun
 
-Make = Callable[..., Artifact]
-CandidateOf = Callable[..., Candidate]
 """The class of conftest.py, whose fixtures make it."""
 FINDING = "share of blend named"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for family in ("real", "blend"):
         (tmp_path / "mine" / family).mkdir(parents=True)
         for number in range(3):
@@ -37,13 +29,13 @@ def folder(tmp_path: Path) -> Path:
 class Updater:
     """What becomes of an update that is asked for: a proposal of which so many of its family are named."""
 
-    def __init__(self, services: Services, make: Make, candidate_of: CandidateOf) -> None:
+    def __init__(self, services, make, candidate_of):
         self.services, self.make, self.candidate_of = services, make, candidate_of
         self.named = 0.9
-        self.refuses: str | None = None
+        self.refuses = None
         self.updates = 0
 
-    def follow(self, api: Client, run: UpdateRun) -> UpdateRun:
+    def follow(self, api, run):
         self.updates += 1
         table = self.services.runs
         lease = table.claim("test")
@@ -65,9 +57,7 @@ class Updater:
 
 
 @pytest.fixture
-def updater(
-    services: Services, make_artifact: Make, candidate_of: CandidateOf, monkeypatch: pytest.MonkeyPatch
-) -> Updater:
+def updater(services, make_artifact, candidate_of, monkeypatch):
     playing = Updater(services, make_artifact, candidate_of)
     monkeypatch.setattr(newcomer, "follow_update", playing.follow)
     monkeypatch.setattr(newcomer, "import_", lambda *_, **__: None)
@@ -78,11 +68,11 @@ def updater(
 
 
 @pytest.fixture
-def says(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def says(monkeypatch):
     """Someone at a terminal, who confirms everything; what was asked."""
-    asked: list[str] = []
+    asked = []
 
-    def answer(question: str, **_: Any) -> str:
+    def answer(question, **_):
         asked.append(question)
         return "our reals changed"
 
@@ -96,9 +86,7 @@ def test_without_a_stack_one_line_says_how_to_start_one(terminal, folder):
     assert "start the stack with `forgewatch up`" in terminal.fails("try", str(folder))
 
 
-def test_pictures_in_no_class_s_folder_are_not_labelled_and_it_says_where_they_go(
-    answered, updater, tmp_path, capsys
-):
+def test_pictures_in_no_class_s_folder_are_not_labelled_and_it_says_so(answered, updater, tmp_path, capsys):
     (tmp_path / "flat").mkdir()
     Image.new("RGB", (64, 64)).save(tmp_path / "flat" / "a.png")
     assert main(["try", str(tmp_path / "flat")]) == 1
@@ -107,9 +95,7 @@ def test_pictures_in_no_class_s_folder_are_not_labelled_and_it_says_where_they_g
     assert updater.updates == 0
 
 
-def test_nothing_is_trained_where_no_family_has_enough_labels_and_no_release_is_live(
-    answered, updater, folder, monkeypatch
-):
+def test_nothing_is_trained_without_a_labelled_family_and_a_release(answered, updater, folder, monkeypatch):
     monkeypatch.setattr(Client, "outlook", lambda _: outlook({}, {"blend": LEAST | {"train": 7}}))
     refused = answered.fails("try", str(folder))
     assert "there is nothing to train yet" in refused
@@ -133,9 +119,7 @@ def test_the_whole_way_says_each_step_its_time_and_what_changed_and_ends_live(an
     assert updater.updates == 1
 
 
-def test_with_findings_nothing_goes_live_by_itself_and_the_line_says_who_decides(
-    answered, updater, folder, capsys
-):
+def test_with_findings_nothing_goes_live_by_itself_and_it_says_who_decides(answered, updater, folder, capsys):
     updater.named = 0.1
     assert main(["try", str(folder), "--yes"]) == 1
     told = capsys.readouterr()
@@ -162,9 +146,7 @@ def test_what_the_update_could_not_learn_is_the_last_line_with_what_to_do(answer
     )
 
 
-def test_what_a_person_rejected_is_not_trained_again_from_the_same_labels(
-    answered, updater, folder, says, monkeypatch
-):
+def test_what_a_person_rejected_is_not_trained_of_its_labels(answered, updater, folder, says, monkeypatch):
     monkeypatch.setattr("typer.confirm", lambda question, **_: "Train" in question)
     assert "It waits: forgewatch approve" in answered.ok("try", str(folder))
     (release,) = answered.json("releases")

@@ -1,7 +1,6 @@
 """Benchmarks of protocols as a person types them: what is wrong is one line, before anything is made."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,7 +133,7 @@ def test_a_meta_line_of_a_distortion_or_a_level_that_is_none_is_told(fails_deepe
         assert f"{meta.name}, line 1: {said}" in told
 
 
-def lay(folder: Path, places: list[str]) -> Path:
+def lay(folder, places):
     """Makes one picture for each place."""
     for number, place in enumerate(places):
         (folder / place).mkdir(parents=True, exist_ok=True)

@@ -31,9 +31,7 @@ def test_an_operator_sees_the_evidence_approves_and_rolls_back(answered, propose
     assert "worse" in out
 
 
-def test_what_takes_a_release_back_or_turns_its_rollout_needs_a_reason_here_and_at_the_api(
-    answered, proposed, http
-):
+def test_what_takes_a_release_back_needs_a_reason_here_and_at_the_api(answered, proposed, http):
     digest = proposed().digest
     answered.ok("approve", digest)
     for command in (("rollback",), *(("rollout", turn) for turn in ("hold", "resume", "back", "extend"))):
@@ -131,9 +129,7 @@ def test_a_changed_byte_is_told_in_one_line(answered, proposed, settings):
     assert EVALUATION in answered.fails("approve", artifact.digest[:8])
 
 
-def test_what_a_rollback_takes_back_is_shown_until_and_after_each_verdict_has_its_outcome(
-    answered, proposed, services
-):
+def test_what_a_rollback_takes_back_is_shown_until_each_verdict_has_its_outcome(answered, proposed, services):
     first = proposed()
     answered.ok("approve", first.digest)
     kept = proposed(first)
@@ -170,7 +166,7 @@ LOADED = (
 )
 
 
-def loaded(*arguments: str) -> tuple[int, set[str]]:
+def loaded(*arguments):
     """The exit code, and the packages that a command leaves loaded."""
     code = LOADED.format(arguments=list(arguments))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)

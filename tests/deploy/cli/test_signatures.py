@@ -1,13 +1,10 @@
 """Whether releases are signed is said in one line, and one that is not can be signed where it lies."""
 
 import os
-from collections.abc import Callable
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
-from signers import Signer
 
 from deploy.doctor import host
 from deploy.doctor.diagnosis import examine
@@ -15,21 +12,16 @@ from deploy.doctor.host import CheckError
 from deploy.local import commands
 from deploy.local.record import free_ports, stack_settings, write_environment
 from deploy.releases.signing import OFF
-from deploy.server.services import Services
-from deploy.settings import DeploySettings
-from detector.release.artifact import Artifact
 
 
 @pytest.fixture
-def trusting(signer: Signer, settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def trusting(signer, settings, monkeypatch):
     """The signer alone is trusted, by every process."""
     monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(signer.certificate))
 
 
 @pytest.fixture
-def unsigned(
-    trusting: None, services: Services, proposed: Callable[..., Artifact], monkeypatch: pytest.MonkeyPatch
-) -> Artifact:
+def unsigned(trusting, services, proposed, monkeypatch):
     """What was proposed before anybody was trusted by name."""
     with monkeypatch.context() as before:
         before.setattr(services.artifacts, "_signers", None)
@@ -77,7 +69,7 @@ def test_doctor_finds_a_key_that_cannot_sign_and_signers_that_cannot_be_read(sig
 
 @pytest.mark.slow
 @pytest.mark.bar("P1")
-def test_a_release_that_was_not_signed_cannot_be_approved_until_it_is(
+def test_an_unsigned_release_cannot_be_approved_as_it_is(
     unsigned, answered, services, signer, make_signer, bar
 ):
     bar.count(2)
@@ -92,9 +84,7 @@ def test_a_release_that_was_not_signed_cannot_be_approved_until_it_is(
 
 
 @pytest.mark.slow
-def test_a_server_that_trusts_nobody_by_name_takes_a_first_signature_and_no_second(
-    answered, proposed, signer, make_signer
-):
+def test_a_server_that_trusts_nobody_takes_a_first_signature_alone(answered, proposed, signer, make_signer):
     digest = proposed().digest
     answered.ok("release", "sign", digest, "--key", str(signer.key))
     said = answered.fails("release", "sign", digest, "--key", str(make_signer().key))
@@ -102,7 +92,7 @@ def test_a_server_that_trusts_nobody_by_name_takes_a_first_signature_and_no_seco
 
 
 @pytest.fixture
-def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+def nothing_set(monkeypatch, tmp_path):
     """An empty folder, and no variable that says where anything is."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("FORGEWATCH_")]:

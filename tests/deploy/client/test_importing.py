@@ -2,8 +2,6 @@ import io
 import os
 import tarfile
 from collections import Counter, defaultdict
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from deploy.client.importing import ImportFolderError, import_folder
 from deploy.settings import DeploySettings
 from memory import rows
 from memory.crops.crop_store import CropStore
-from memory.records import ImportDone
 from memory.store import StoreUnavailableError
 from updater.data.layouts.layouts import labelled_files
 from updater.progress import no_steps
@@ -27,15 +24,15 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     files = {f"0_real/scene-{i // 2}/{i}.png": picture(i) for i in range(6)}
     files |= {f"gan/scene-{i // 2}/{i}.png": picture(100 + i) for i in range(6)}
     files |= {f"blend/{i}.png": picture(200 + i) for i in range(3)}
     return lay(tmp_path / "data", files)
 
 
-def take(folder: Path, api: Client) -> ImportDone:
-    seen: list[tuple[int, int]] = []
+def take(folder, api):
+    seen = []
     done = import_folder(folder, api, lambda n, total: seen.append((n, total)))
     assert [n for n, _ in seen] == sorted(n for n, _ in seen)
     assert seen[-1][0] == seen[-1][1] == sum(done.new.values()) + done.already + len(done.skipped)
@@ -49,7 +46,7 @@ def test_folders_become_labelled_exemplars_with_their_groups(folder, api, servic
     with services.memory.read() as connection:
         found = rows.select_exemplars(connection)
     assert Counter(str(e.family) for e in found) == done.new
-    splits: dict[str, set[str | None]] = {}
+    splits = {}
     for e in found:
         splits.setdefault(e.group, set()).add(e.split)
         assert services.crops.load(str(e.crops_digest)).shape[1:] == (128, 128, 3)
@@ -68,7 +65,7 @@ def test_a_part_may_take_longer_than_other_requests(api, monkeypatch):
 
 
 @pytest.fixture
-def keeps_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def keeps_pictures(monkeypatch):
     monkeypatch.setenv("FORGEWATCH_MEMORY_PICTURE_PX", "32")
 
 
@@ -136,21 +133,21 @@ def test_an_interrupted_import_goes_on_where_it_stopped_and_sends_nothing_twice(
     written = 0
     put = CropStore.put
 
-    def break_off(self: CropStore, *views: np.ndarray | None) -> str:
+    def break_off(self, *views):
         nonlocal written
         written += 1
         if written > 50:
             raise StoreUnavailableError("the disk went away")
-        return put(self, *views)  # type: ignore[arg-type]
+        return put(self, *views)
 
     with monkeypatch.context() as broken:
         broken.setattr(CropStore, "put", break_off)
         with pytest.raises(ServerUnavailableError, match="the disk went away"):
             take(folder, api)
-    sent: list[int] = []
+    sent = []
     send = importing._send
 
-    def counted(*arguments: Any) -> ImportDone:
+    def counted(*arguments):
         sent.append(len(arguments[3]))
         return send(*arguments)
 
@@ -215,9 +212,7 @@ def test_a_file_whose_name_is_no_text_is_named_as_far_as_it_is(tmp_path, api):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TREES)
-def test_a_set_becomes_exemplars_with_their_families_and_each_group_on_one_side(
-    name, tmp_path, api, services
-):
+def test_a_set_becomes_exemplars_with_families_and_each_group_on_one_side(name, tmp_path, api, services):
     folder = TREES[name](tmp_path / name)
     files, _ = labelled_files(name, folder)
     done = import_folder(folder, api, no_steps, files)
@@ -227,7 +222,7 @@ def test_a_set_becomes_exemplars_with_their_families_and_each_group_on_one_side(
         exemplars = rows.select_exemplars(connection)
     assert {str(exemplar.family) for exemplar in exemplars} == set(done.new)
     assert {exemplar.source for exemplar in exemplars} == {f"import:{name}"}
-    sides: dict[str, set[str | None]] = defaultdict(set)
+    sides = defaultdict(set)
     for exemplar in exemplars:
         sides[exemplar.group].add(exemplar.split)
     assert all(len(of_group) == 1 for of_group in sides.values())

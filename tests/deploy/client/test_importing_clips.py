@@ -10,7 +10,6 @@ from published import lay, picture
 from sqlalchemy import insert, literal, select
 
 from deploy.client.importing import import_folder
-from deploy.server.services import Services
 from ingest.sandbox.crops import grid
 from ingest.sandbox.decode import DecodeError
 from memory import rows
@@ -24,11 +23,11 @@ from updater.progress import no_steps
 pytestmark = pytest.mark.slow
 
 
-def silent(done: int, total: int) -> None:
+def silent(done, total):
     """No one listens."""
 
 
-def clip(number: int, frames: int = 24) -> bytes:
+def clip(number, frames=24):
     """A clip of 200 x 144 px, whose scene moves."""
     scene = np.random.default_rng(number).integers(0, 256, (18, 28, 3), np.uint8).repeat(8, 0).repeat(8, 1)
     return to_h264(np.stack([scene[:, k % 24 : k % 24 + 200] for k in range(frames)]), 30, "mp4")
@@ -57,7 +56,7 @@ def test_a_clip_is_one_exemplar_of_crops_of_several_frames_and_lies_beside_pictu
     assert import_folder(tmp_path / "data", api, silent).already == 13
 
 
-def frames_kept(services: Services, files: dict[str, bytes]) -> dict[str, np.ndarray | None]:
+def frames_kept(services, files):
     """What lies beside the crops of each file: one crop a frame, or nothing."""
     with services.memory.read() as connection:
         digests = {e.media_digest: str(e.crops_digest) for e in rows.select_exemplars(connection)}
@@ -93,10 +92,8 @@ def test_of_real_clips_alone_one_crop_a_frame_is_kept_as_it_would_be_scanned(tmp
     assert frames_kept(services, files).keys() == files.keys()
 
 
-def test_a_real_clip_that_cannot_be_looked_at_again_is_imported_all_the_same(
-    tmp_path, api, services, monkeypatch
-):
-    def refuse(data: bytes) -> bytes:
+def test_a_real_clip_that_cannot_be_looked_at_again_is_still_imported(tmp_path, api, services, monkeypatch):
+    def refuse(data):
         raise DecodeError("timeout", "the second look takes too long")
 
     monkeypatch.setattr(scans, "encode_frames", refuse)
@@ -117,9 +114,7 @@ def test_the_same_bytes_in_two_folders_are_taken_once_and_the_other_is_told(tmp_
     ]
 
 
-def test_media_that_a_person_called_otherwise_in_the_stream_is_left_out_with_what_to_do(
-    tmp_path, api, services
-):
+def test_media_that_a_person_called_otherwise_in_the_stream_is_left_out_with_advice(tmp_path, api, services):
     folder = lay(tmp_path / "data", {"real/first.png": picture(0)})
     import_folder(folder, api, no_steps)
     lay(folder, {"real/again.png": picture(500), "gan/again.png": picture(501)})

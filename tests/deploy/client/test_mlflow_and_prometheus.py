@@ -5,7 +5,6 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,17 +22,15 @@ from detector.release.tensors import read_probe
 OTHER, THIRD = "b" * 64, "c" * 64
 
 
-def rollout(stable: str, canary: str | None = None, previous: str | None = None) -> Rollout:
+def rollout(stable, canary=None, previous=None):
     return Rollout(ledger="f" * 32, epoch=0, sequence=1, stable=stable, canary=canary, previous=previous)
 
 
-def aliases(folder: Path) -> dict[str, str]:
+def aliases(folder):
     return {path.name: path.read_text() for path in (folder / "models/forgewatch/aliases").glob("*")}
 
 
-def test_each_release_is_one_version_and_the_aliases_are_those_of_what_serves_now(
-    tmp_path, untrained_artifact
-):
+def test_each_release_is_one_version_and_the_aliases_are_of_what_serves_now(tmp_path, untrained_artifact):
     first, second = untrained_artifact, replace(untrained_artifact, digest=OTHER)
     assert export(first, tmp_path, rollout(first.digest), "live") == 1
     assert aliases(tmp_path) == {"champion": "1"}
@@ -54,9 +51,7 @@ def test_each_release_is_one_version_and_the_aliases_are_those_of_what_serves_no
     }
 
 
-def test_a_version_holds_the_graph_its_signature_and_what_follows_from_its_scores(
-    tmp_path, untrained_artifact
-):
+def test_a_version_holds_the_graph_its_signature_and_what_its_scores_give(tmp_path, untrained_artifact):
     export(untrained_artifact, tmp_path, None, "proposed")
     model = tmp_path / "models/forgewatch/version-1/model"
     assert (model / "model.onnx").read_bytes() == (untrained_artifact.folder / MODEL).read_bytes()
@@ -75,7 +70,7 @@ def test_a_version_holds_the_graph_its_signature_and_what_follows_from_its_score
 
 
 def test_what_is_interrupted_leaves_no_half_version(tmp_path, untrained_artifact, monkeypatch):
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -87,7 +82,7 @@ def test_what_is_interrupted_leaves_no_half_version(tmp_path, untrained_artifact
 
 
 @pytest.fixture
-def settings(settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
+def settings(settings, monkeypatch):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_MAX_FILE_BYTES", str(2**30))
     return DeploySettings()
 
@@ -109,9 +104,7 @@ def test_a_release_is_exported_shown_and_shown_as_before(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_mlflow_loads_it_by_its_alias_and_scores_as_the_release_does(
-    tmp_path, untrained_artifact, monkeypatch
-):
+def test_mlflow_loads_it_by_its_alias_and_scores_as_the_release(tmp_path, untrained_artifact, monkeypatch):
     """An oracle that is not among the locked packages: it brings 60 others. Tried with 3.17.2."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
@@ -120,7 +113,7 @@ def test_mlflow_loads_it_by_its_alias_and_scores_as_the_release_does(
     from onnxruntime import InferenceSession
 
     export(untrained_artifact, tmp_path, rollout(untrained_artifact.digest), "live")
-    client: Any = mlflow.MlflowClient(tracking_uri=str(tmp_path), registry_uri=str(tmp_path))
+    client = mlflow.MlflowClient(tracking_uri=str(tmp_path), registry_uri=str(tmp_path))
     version = client.get_model_version_by_alias("forgewatch", "champion")
     assert (version.version, version.tags["digest"], version.status) in (
         ("1", untrained_artifact.digest, "READY"),
@@ -157,12 +150,12 @@ def test_where_nobody_answers_it_says_so():
 )
 def test_where_another_server_answers_it_says_so(answer, said):
     class Another(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_response(200 if self.headers["Authorization"] == "Basic YWRhOmh1bkB0ZXIy" else 401)
             self.end_headers()
             self.wfile.write(answer)
 
-        def log_message(self, format: str, *args: object) -> None: ...
+        def log_message(self, format, *args): ...
 
     with HTTPServer(("127.0.0.1", 0), Another) as server:
         thread = Thread(target=server.serve_forever)

@@ -48,16 +48,16 @@ def test_a_frame_that_is_smaller_than_a_pixel_of_what_is_shown_is_drawn_all_the_
 RED, PALE, BLUE = [255, 40, 40], [255, 205, 205], [30, 60, 160]
 
 
-def frames(count: int = 4) -> list[np.ndarray]:
+def frames(count=4):
     return [np.full((60, 80, 3), 10 * (number + 1), np.uint8) for number in range(count)]
 
 
-def a_scan(scores: list[float], step_s: float = 0.1) -> Scan:
+def a_scan(scores, step_s=0.1):
     times = tuple(step_s * number for number in range(len(scores)))
     return Scan(frames=len(scores), step_s=step_s, threshold=0.5, times_s=times, scores=tuple(scores))
 
 
-def where(picture: np.ndarray, colour: list[int]) -> np.ndarray:
+def where(picture, colour):
     return np.argwhere((picture == colour).all(2))
 
 

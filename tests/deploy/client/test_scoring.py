@@ -30,7 +30,7 @@ LARGE_BYTES = 300_000
 pytestmark = pytest.mark.slow
 
 
-def picture(seed: int) -> bytes:
+def picture(seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (200, 160, 3), dtype=np.uint8)
     return encode(Image.fromarray(pixels), "PNG")
 
@@ -98,9 +98,7 @@ def test_only_a_dense_look_maps_what_is_called_real(localized_artifact, tmp_path
         assert scorer.score(path, dense=True).map is not None
 
 
-def test_a_video_that_is_not_called_real_has_a_scan_and_frames_to_show_it_under(
-    localized_artifact, scanned_artifact, tmp_path
-):
+def test_a_video_not_called_real_has_a_scan_and_frames(localized_artifact, scanned_artifact, tmp_path):
     rng = np.random.default_rng(0)
     frames = rng.integers(100, 140, (30, 96, 128, 3), np.uint8)
     frames[10:20] = rng.integers(0, 256, (10, 96, 128, 3), np.uint8)
@@ -144,9 +142,7 @@ def test_an_animated_picture_is_scanned_as_the_video_that_it_is(scanned_artifact
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["unknown", "control: the verdict goes out as it was"])
-def test_a_video_that_its_codec_keeps_from_being_scanned_is_not_called_real(
-    scanned_artifact, tmp_path, monkeypatch, marked
-):
+def test_a_video_whose_codec_stops_a_scan_is_not_real(scanned_artifact, tmp_path, monkeypatch, marked):
     if not marked:
         monkeypatch.setattr(ScanLook, "was_missed", lambda *_: False)
     # Its first look leaves no time for another; by its scores it would be real.

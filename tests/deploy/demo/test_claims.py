@@ -1,9 +1,7 @@
-from collections.abc import Callable
 from io import StringIO
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from rich.console import Console
 from verdicts import make_item, make_verdict
 
@@ -33,7 +31,7 @@ from deploy.demo.located import (
 )
 from deploy.demo.plan import DEFAULT_UNSEEN
 from deploy.demo.tables import show
-from detector.records import ForgeryMap, Label, Segment, Verdict
+from detector.records import Segment
 from detector.second_pass.map_look import PictureMap, forgery_map
 from updater.scan.clips import Stretch
 from updater.scan.training import hits
@@ -41,7 +39,7 @@ from updater.scan.training import hits
 OLD, NEW = "0" * 64, "1" * 64
 
 
-def verdict(number: int, label: Label, family: str | None = None, release: str = OLD) -> Verdict:
+def verdict(number, label, family=None, release=OLD):
     return make_verdict(make_item(number, topic="t"), label=label, family=family, release=release)
 
 
@@ -62,7 +60,7 @@ def test_a_fake_is_named_by_its_own_family_alone_and_a_real_by_being_called_real
     assert shares("real", [verdict(0, "real"), verdict(1, "unknown")]).named == 0.5
 
 
-def part(n: int, named: float, unknown: float = 0, fake: float = 0) -> LabelShares:
+def part(n, named, unknown=0, fake=0):
     return LabelShares(n=n, real=0, fake=fake, unknown=unknown, named=named)
 
 
@@ -77,7 +75,7 @@ def test_accuracy_is_that_of_numbers_worked_by_hand():
     assert after == pytest.approx(100 * (0.8 + 0.75 + 0.95) / 3)
 
 
-def judged_twice(changes: dict[str, list[tuple[bool, bool]]]) -> tuple[list[Sent], dict[str, Verdict]]:
+def judged_twice(changes):
     """Media of each family, each sent to both releases: whether each of them names it."""
     sent, verdicts = [], {}
     for family, pairs in changes.items():
@@ -119,17 +117,10 @@ def test_reals_of_both_releases_count_by_their_number():
 
 
 @pytest.fixture
-def told() -> Callable[..., dict[str, bool]]:
+def told():
     """The claims of a small perfect run; give `twice` or `lost` to break it."""
 
-    def tell(
-        *,
-        lost: bool = False,
-        twice: bool = False,
-        failed: int = 0,
-        marked: bool = False,
-        unseen: str = DEFAULT_UNSEEN,
-    ) -> dict[str, bool]:
+    def tell(*, lost=False, twice=False, failed=0, marked=False, unseen=DEFAULT_UNSEEN):
         truth = [
             ("real", "real"),
             ("old", "fake"),
@@ -192,19 +183,19 @@ def test_the_table_says_whether_release_0_was_made_or_taken_from_the_cache(steps
 SIDE = 64
 
 
-def square(left: int, top: int, side: int) -> NDArray[np.uint8]:
+def square(left, top, side):
     """A mask of a picture of 64 px, forged in one square."""
     mask = np.zeros((SIDE, SIDE), np.uint8)
     mask[top : top + side, left : left + side] = 255
     return mask
 
 
-def mapped(mask: NDArray[np.uint8]) -> ForgeryMap:
+def mapped(mask):
     """The map that marks just the cells of a mask which lies on cells."""
     return forgery_map(PictureMap(mask[::8, ::8].astype(np.float32) / 255, (0, 0, SIDE, SIDE)), 0.5, 0)
 
 
-def said(number: int, label: str, found: ForgeryMap | None) -> Verdict:
+def said(number, label, found):
     return make_verdict(make_item(number), label=label, map=found, width=SIDE, height=SIDE)
 
 
@@ -262,13 +253,7 @@ def test_small_regions_and_marked_reals_are_counted_apart():
 TRUTH = (Stretch(10, 20), Stretch(40, 70))
 
 
-def clip(
-    number: int,
-    truth: tuple[Stretch, ...] = (),
-    told_frames: tuple[tuple[int, int], ...] = (),
-    family: str = "blended",
-    label: str = "real",
-) -> AnsweredClip:
+def clip(number, truth=(), told_frames=(), family="blended", label="real"):
     """A clip of which stretches are told, half open in frames."""
     segments = tuple(
         Segment(start_s=first / 25, end_s=end / 25, frames=(first, end - 1), score=0.9, box=(0, 0, 128, 128))

@@ -37,7 +37,7 @@ from deploy.demo.release_zero import SEED, updater_by
 from deploy.local.processes import free_port, socket_folder
 from deploy.local.record import StackRecord, write_environment, write_record
 from deploy.local.stack import launch_room
-from deploy.local.supervisor import Supervisor, start_supervisor
+from deploy.local.supervisor import start_supervisor
 from deploy.release_records import Approve
 from deploy.releases.standing import replay
 from deploy.server import releases
@@ -51,7 +51,7 @@ from updater.distortions.clip_writing import to_h264
 from updater.scan.clips import Stretch
 
 
-def unknown(number: int) -> NewRow:
+def unknown(number):
     return NewRow(
         exemplar=Exemplar(
             id=f"media-0-{number}",
@@ -91,9 +91,7 @@ def test_the_operator_approves_no_release_with_a_broken_gate_and_says_who_is_to_
     assert "--because" in run.call_args.args
 
 
-def test_up_asks_for_no_persons_token_where_a_release_is_live(
-    served, services, make_artifact, propose, tmp_path
-):
+def test_up_asks_for_no_token_where_a_release_is_live(served, services, make_artifact, propose, tmp_path):
     artifact = make_artifact()
     propose(artifact)
     candidate = replay(services.ledger.events()).releases[artifact.digest].candidate
@@ -118,15 +116,13 @@ def test_up_asks_for_no_persons_token_where_a_release_is_live(
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
-def test_a_release_0_that_an_earlier_run_kept_is_brought_back_whole_or_not_at_all(
-    tmp_path, monkeypatch, interrupted
-):
+def test_a_release_0_of_an_earlier_run_comes_back_whole_or_not_at_all(tmp_path, monkeypatch, interrupted):
     for name in ("memory", "updater", "deploy"):
         (tmp_path / "kept" / name).mkdir(parents=True)
         (tmp_path / "kept" / name / "state").touch()
     copied, copy = list[Path](), shutil.copy2
 
-    def interrupt(source: Path, target: Path) -> None:
+    def interrupt(source, target):
         if interrupted and copied:
             raise KeyboardInterrupt
         copied.append(source)
@@ -161,7 +157,7 @@ def test_the_operator_looks_when_every_unknown_is_remembered_and_clustered(serve
     assert sum(len(cluster.members) for cluster in list_clusters(services.memory)) == 12
 
 
-def environment(supervisor: Supervisor) -> dict[str, str]:
+def environment(supervisor):
     (updater,) = supervisor.states()
     return psutil.Process(updater.pid).environ()
 
@@ -207,7 +203,7 @@ MASK = np.zeros((SIDE, SIDE), np.uint8)
 MASK[:32, :32] = 255
 
 
-def shown(number: int, family: str, label: str, *, with_map: bool) -> ShownPicture:
+def shown(number, family, label, *, with_map):
     file = io.BytesIO()
     Image.fromarray(GREY).save(file, "PNG")
     cells = MASK[::8, ::8].astype(np.float32) / 255
@@ -259,7 +255,7 @@ SCAN = Scan(
 )
 
 
-def shown_clip(number: int, family: str, label: str, *told: tuple[int, int]) -> ShownClip:
+def shown_clip(number, family, label, *told):
     """A clip of one second whose frames 5 to 14 are forged, unless it is real."""
     segments = tuple(
         Segment(start_s=first / 25, end_s=end / 25, frames=(first, end - 1), score=0.9, box=(0, 0, 64, 64))

@@ -4,7 +4,6 @@ import base64
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -32,20 +31,18 @@ CONFIGURATION = configuration(["gan", "blend"])
 TASK = task(EXEMPLAR, "c1", b"\x89PNG", PROJECT, "gan")
 
 
-def annotation(choice: str | None, who: Any = 1, name: str | None = None, **more: Any) -> dict[str, Any]:
+def annotation(choice, who=1, name=None, **more):
     result = [] if choice is None else [{"from_name": "class", "value": {"choices": [choice]}}]
     if name is not None:
         result.append({"from_name": "name", "value": {"text": [name]}})
     return {"completed_by": who, "result": result, "was_cancelled": False} | more
 
 
-def exported(
-    *annotations: dict[str, Any], exemplar: str = "media-0-1", project: str = PROJECT
-) -> dict[str, Any]:
+def exported(*annotations, exemplar="media-0-1", project=PROJECT):
     return {"id": 7, "data": {"exemplar": exemplar, "project": project}, "annotations": list(annotations)}
 
 
-def said(*tasks: dict[str, Any]) -> tuple[list[tuple[str, str, str]], list[str]]:
+def said(*tasks):
     found = read(json.dumps(tasks).encode(), PROJECT)
     return [(a.exemplar, a.family, a.annotator) for a in found.annotations], found.left_out
 

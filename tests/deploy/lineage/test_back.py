@@ -1,15 +1,11 @@
 """From a verdict or a release back to the labels and people behind it."""
 
-from typing import Any
-
 import pytest
-from fastapi.testclient import TestClient
-from lineage_story import MEDIA, Story, exemplar
+from lineage_story import MEDIA, exemplar
 from verdicts import make_item, make_verdict
 
 from deploy.cli.main import main
 from deploy.lineage import back
-from detector.records import Verdict
 from detector.release.artifact import SNAPSHOT
 from ingest.kafka.topics import TopicError
 from memory.labels import undo
@@ -19,10 +15,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def in_topic(monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
+def in_topic(monkeypatch, story):
     """The topic has the verdict of the story, and no other."""
 
-    def read(_ingest: object, place: object, _timeout_s: float) -> Verdict | None:
+    def read(_ingest, place, _timeout_s):
         return story.verdict if getattr(place, "offset", None) == story.verdict.item.offset else None
 
     monkeypatch.setattr(back, "read_verdict", read)
@@ -69,7 +65,7 @@ def test_a_verdict_that_its_topic_has_no_more_keeps_its_release(http, story):
 
 @pytest.mark.usefixtures("story")
 def test_while_the_broker_is_away_the_rest_is_told(http, monkeypatch):
-    def away(*_: object) -> None:
+    def away(*_):
         raise TopicError("cannot reach the broker")
 
     monkeypatch.setattr(back, "read_verdict", away)
@@ -118,7 +114,7 @@ def test_a_snapshot_that_is_not_the_release_s_is_not_believed(http, story, servi
     assert "training snapshot" in answer.json()["detail"]
 
 
-def learners(http: TestClient, path: str) -> list[tuple[str, dict[str, int], str | None, dict[str, int]]]:
+def learners(http, path):
     """What each release had of it, through which it has it else, and its verdicts."""
     found = http.get(f"/lineage/{path}")
     assert found.status_code == 200, found.text
@@ -193,15 +189,13 @@ def test_figures_of_every_release_are_given_in_their_order(http, story):
 
 # The command `forgewatch lineage`, against a real server in this process.
 @pytest.fixture
-def run(
-    served: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, story: Story
-) -> Any:
+def run(served, capsys, monkeypatch, story):
     """Runs the command; returns its exit code, what it said and what it complained of."""
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(back, "read_verdict", lambda *_: story.verdict)
 
-    def lineage(*words: str) -> tuple[int, str, str]:
+    def lineage(*words):
         code = main(["lineage", *words])
         return code, *capsys.readouterr()
 

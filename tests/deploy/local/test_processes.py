@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,14 +45,12 @@ PARENT = (
     "print(child.pid, flush=True); time.sleep(600)"
 )
 
-Launch = Callable[..., Daemon]
-
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
-    started: list[Daemon] = []
+def launch(tmp_path):
+    started = []
 
-    def run(code: str, name: str = "child") -> Daemon:
+    def run(code, name="child"):
         child = start(
             name,
             [sys.executable, "-c", code],
@@ -69,7 +66,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         stop(child, timeout_s=1)
 
 
-def said(child: Daemon) -> bool:
+def said(child):
     return bool(child.log.read_bytes().endswith(b"\n"))
 
 
@@ -212,11 +209,11 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path):
     """Prometheus, whose four processes are not there."""
-    started: list[Daemon] = []
+    started = []
 
-    def launch(*arguments: str, **options: object) -> Daemon:
+    def launch(*arguments, **options):
         started.append(start(*arguments, **options))
         return started[0]
 
@@ -226,7 +223,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     stop(started[0])
 
 
-def make_impatient(server: Server) -> None:
+def make_impatient(server):
     """As helm/forgewatch/rules/README.md says: shorten the stack's own copy, and have it read again."""
     path = server.folder / "rules" / "alerts.yaml"
     path.write_text(re.sub(r"for: [0-9]+[mh]", "for: 0s", path.read_text()))
@@ -254,7 +251,7 @@ def test_an_alert_fires_and_the_doctor_says_what_and_where_its_runbook_is(server
 @pytest.mark.slow
 @needs_prometheus
 def test_it_knows_the_four_processes_by_their_names(server):
-    def instances() -> set[str]:
+    def instances():
         targets = httpx.get(f"{server.url}/api/v1/targets").json()["data"]["activeTargets"]
         return {target["labels"]["instance"] for target in targets}
 
@@ -290,20 +287,20 @@ def test_a_server_without_the_rules_is_no_witness(server):
         firing_alerts(server.url)
 
 
-def jar_path(cache: Path, coordinate: str) -> Path:
+def jar_path(cache, coordinate):
     group, name, version = coordinate.split(":")
     return cache.joinpath("maven", *group.split("."), name, version, f"{name}-{version}.jar")
 
 
 @pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object, **kwargs: object) -> None:
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
         raise requests.ConnectionError("no network")
 
     monkeypatch.setattr(requests, "request", refuse)
 
 
-def pin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+def pin(monkeypatch, tmp_path, text):
     (lock := tmp_path / "kafka.lock").write_text(text)
     monkeypatch.setattr(broker, "_LOCK", lock)
 
@@ -317,7 +314,7 @@ def test_a_cached_jar_with_its_pinned_digest_needs_no_network(monkeypatch, tmp_p
     jar = jar_path(tmp_path, "org.example:thing:1.0")
     jar.parent.mkdir(parents=True)
     jar.touch()
-    counted: list[tuple[int, int]] = []
+    counted = []
     assert broker.kafka_jars(tmp_path, lambda done, total: counted.append((done, total))) == [jar]
     assert counted == [(1, 1)]
 
@@ -341,9 +338,9 @@ def test_of_two_that_fetch_into_an_empty_cache_at_once_one_waits_for_the_others_
         threading.Barrier(2),
         threading.Event(),
     )
-    found_half: list[bool] = []
+    found_half = []
 
-    def resolve(_self: Artifact) -> Path:
+    def resolve(_self):
         if jar.exists():
             found_half.append(jar.read_bytes() == halves[0])
             disturbed.set()
@@ -354,7 +351,7 @@ def test_of_two_that_fetch_into_an_empty_cache_at_once_one_waits_for_the_others_
             jar.write_bytes(b"".join(halves))
         return jar
 
-    def fetch(_number: int) -> list[Path]:
+    def fetch(_number):
         both.wait()
         return broker.kafka_jars(tmp_path)
 

@@ -5,7 +5,6 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
@@ -26,7 +25,7 @@ from deploy.local.record import (
     write_environment,
     write_record,
 )
-from deploy.local.supervisor import Supervisor, start_supervisor
+from deploy.local.supervisor import start_supervisor
 from deploy.settings import DeploySettings
 from detector.settings import DetectorSettings
 from ingest.settings import IngestSettings
@@ -42,22 +41,22 @@ ROOMS = {
 }
 
 
-def settings_of_a_stack() -> dict[str, str]:
+def settings_of_a_stack():
     return stack_settings(Path("/run"), free_ports(), "unix:/s", Path("/store"), {})
 
 
 @pytest.fixture
-def console() -> Console:
+def console():
     return Console(file=StringIO(), soft_wrap=True)
 
 
-def said(console: Console) -> str:
+def said(console):
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Supervisor]:
+def running(tmp_path):
     """A supervisord with one process that sleeps, as a stack's are below its home."""
     folder = tmp_path / "supervisor"
     supervisor = start_supervisor(folder, socket_folder(tmp_path), dict(os.environ), lambda child: None)
@@ -67,7 +66,7 @@ def running(tmp_path: Path) -> Iterator[Supervisor]:
     supervisor.stop()
 
 
-def write_down(supervisor: Supervisor, home: Path) -> StackRecord:
+def write_down(supervisor, home):
     record = StackRecord.of(supervisor.process, supervisor.folder, supervisor.sockets)
     write_record(home / "stack.json", record)
     return record
@@ -219,9 +218,7 @@ def test_up_says_that_a_stack_runs_already_and_starts_nothing(tmp_path, console,
 
 
 @pytest.mark.slow
-def test_a_stack_is_broken_when_a_part_was_given_up_or_its_supervisord_is_dead_or_it_never_came_up(
-    tmp_path, running
-):
+def test_a_stack_is_broken_when_a_part_or_its_supervisord_died_or_it_never_came_up(tmp_path, running):
     assert commands._problem_of_stack(tmp_path, running) == "it never came up whole"
     write_environment(tmp_path / "stack.env", settings_of_a_stack())
     assert commands._problem_of_stack(tmp_path, running) == ""

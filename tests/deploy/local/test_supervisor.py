@@ -6,7 +6,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from deploy.local.processes import ProcessDiedError, StackError, alive, session, socket_folder, start, stop
 from deploy.local.restarts import ACTIVITY_LOG, exits
-from deploy.local.supervisor import SOCKET, ProcessStatus, Supervisor, start_supervisor
+from deploy.local.supervisor import SOCKET, start_supervisor
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +29,7 @@ UNTIL = (
 
 
 @pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+def supervisor(tmp_path):
     folder, sockets = tmp_path / "a folder, 100% odd", socket_folder(tmp_path)
     environment = {**os.environ, "FORGEWATCH_OF_ALL": "quoted \"and\" % and 'more'"}
     running = start_supervisor(folder, sockets, environment, lambda child: None)
@@ -39,8 +38,8 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 
 
 @pytest.fixture
-def launch(supervisor: Supervisor, tmp_path: Path) -> Callable[..., int]:
-    def run(code: str, name: str = "child", **options: dict[str, str]) -> int:
+def launch(supervisor, tmp_path):
+    def run(code, name="child", **options):
         (script := tmp_path / f"{name}.py").write_text(code)
         command = [sys.executable, script]
         log = tmp_path / f"{name}.log"
@@ -49,7 +48,7 @@ def launch(supervisor: Supervisor, tmp_path: Path) -> Callable[..., int]:
     return run
 
 
-def awaited(supervisor: Supervisor, holds: Callable[[ProcessStatus], object]) -> ProcessStatus:
+def awaited(supervisor, holds):
     """The state of the first process, once it holds."""
     until = time.monotonic() + 120
     while not holds(kept := supervisor.states()[0]):
@@ -69,9 +68,7 @@ def test_a_killed_process_is_started_again_and_it_is_told_why(supervisor, launch
     assert before.since <= after.last_end <= after.since
 
 
-def test_a_process_that_ends_again_and_again_is_started_after_longer_and_longer_pauses(
-    supervisor, launch, tmp_path
-):
+def test_a_process_that_ends_again_and_again_is_started_after_longer_pauses(supervisor, launch, tmp_path):
     launch(
         "import time; open('starts', 'a').write(f'{time.time()}\\n'); time.sleep(0.3); raise SystemExit(3)"
     )
@@ -161,9 +158,7 @@ DEAF = (
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
-def test_what_outlives_a_killed_supervisord_ends_by_itself_or_is_found_and_ended(
-    supervisor, launch, tmp_path, by_itself
-):
+def test_what_outlives_a_killed_supervisord_ends_or_is_ended(supervisor, launch, tmp_path, by_itself):
     meek = psutil.Process(launch(SLEEP))
     launch(DEAF, "deaf")
     awaited(supervisor, lambda _: (tmp_path / "deaf.log").read_text().count("up") == 2)
@@ -186,7 +181,7 @@ def test_what_outlives_a_killed_supervisord_ends_by_itself_or_is_found_and_ended
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A file system of 96 MiB."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", tmp_path]
     if subprocess.run(mount, capture_output=True).returncode:
@@ -195,11 +190,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", tmp_path], check=True)
 
 
-def sleeps(pid: int) -> bool:
+def sleeps(pid):
     return "nanosleep" in Path(f"/proc/{pid}/wchan").read_text()
 
 
-def test_what_ends_on_a_full_disk_waits_and_comes_back_with_the_space_and_it_is_told_why(
+def test_what_ends_on_a_full_disk_waits_comes_back_with_the_space_and_says_why(
     small_disk, supervisor, launch
 ):
     pid = launch(SLEEP)

@@ -86,7 +86,7 @@ def _handler(receiver):
 
 @pytest.fixture
 def make_receiver():
-    opened: list[tuple[Receiver, ThreadingHTTPServer, threading.Thread]] = []
+    opened = []
 
     def make():
         receiver = Receiver()

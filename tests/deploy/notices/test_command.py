@@ -1,24 +1,20 @@
 """From an act by way of the server to the receiver, and `forgewatch notices` on what became of it."""
 
 import json
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
 
 from deploy.cli import notices as command
 from deploy.cli.main import main
-from deploy.server.services import Services
 from deploy.settings import DeploySettings
 from ingest.process.frame import find_problems
 from memory.records import ShiftAlarm
 from memory.shift.alarms import put_shelved
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def settings(settings: DeploySettings, receiver, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
+def settings(settings, receiver, monkeypatch):
     webhook = {"url": f"http://127.0.0.1:{receiver.port}/topsecret", "form": "cloudevents"}
     monkeypatch.setenv("FORGEWATCH_DEPLOY_WEBHOOKS", json.dumps([webhook]))
     monkeypatch.setenv("FORGEWATCH_DEPLOY_WEBHOOK_HOSTS", '["127.0.0.1"]')
@@ -27,19 +23,17 @@ def settings(settings: DeploySettings, receiver, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def telling(services: Services) -> Iterator[Services]:
+def telling(services):
     with services.notices:
         yield services
 
 
 @pytest.fixture
-def run(
-    served: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], telling: Services
-) -> Run:
+def run(served, monkeypatch, capsys, telling):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_URL", served)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*arguments: str) -> tuple[int, str, str]:
+    def run(*arguments):
         code = main(arguments)
         return code, *capsys.readouterr()
 
@@ -110,9 +104,7 @@ SECRET = "whsec_" + "A" * 43 + "="
 URL = "https://hooks.example.com/services/T0/B0/topsecret"
 
 
-def problems(
-    monkeypatch: pytest.MonkeyPatch, webhooks: object, hosts: list[str], secret: str | None
-) -> list[str]:
+def problems(monkeypatch, webhooks, hosts, secret):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_WEBHOOKS", json.dumps(webhooks))
     monkeypatch.setenv("FORGEWATCH_DEPLOY_WEBHOOK_HOSTS", json.dumps(hosts))
     if secret is not None:

@@ -6,8 +6,7 @@ import hmac
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -16,7 +15,7 @@ import pytest
 from prometheus_client import REGISTRY
 from pydantic import SecretStr
 
-from deploy.notice_records import Notice, Webhook
+from deploy.notice_records import Webhook
 from deploy.notices.notices import Notices
 from deploy.notices.outbox import Outbox
 from deploy.notices.sender import KEPT, Sender
@@ -27,7 +26,6 @@ from deploy.rollout_records import Plan
 pytestmark = pytest.mark.slow
 
 KEY = bytes(range(32))
-Telling = Callable[..., AbstractContextManager[Notices]]
 ACTS = 40
 
 
@@ -62,12 +60,10 @@ def test_over_twenty_restarts_amid_sending_none_is_lost_and_none_overtakes(telli
     assert len(receiver.ids) > len(ids)  # some were told twice: a server that ends cannot know better
 
 
-def test_a_cursor_that_moved_before_its_notice_was_taken_would_lose_some(
-    telling, record, receiver, act, monkeypatch
-):
+def test_a_cursor_that_moved_before_its_notice_would_lose_some(telling, record, receiver, act, monkeypatch):
     post = Sender._post
 
-    async def moved_first(self: Sender, client: httpx.AsyncClient, notice: Notice) -> None:
+    async def moved_first(self, client, notice):
         self._outbox.pass_on(notice.data.act, taken=None)
         await post(self, client, notice)
 
@@ -76,11 +72,11 @@ def test_a_cursor_that_moved_before_its_notice_was_taken_would_lose_some(
     assert set(ids) - {id_ for id_, taken in zip(receiver.ids, receiver.taken, strict=True) if taken}
 
 
-def restarted(telling: Telling, record: Record, receiver, act: Callable[[int], list[str]]) -> list[str]:
+def restarted(telling, record, receiver, act):
     """Restart 20 times, each amid a try that is not answered; return the ids of all acts in their order."""
     rng, ids, receiver.taken = np.random.default_rng(5), list[str](), []
 
-    def answer(_: int) -> int | str:
+    def answer(_):
         said = [204, 500, "drop", "hang"][rng.choice(4, p=[0.5, 0.2, 0.2, 0.1])]
         receiver.taken.append(said == 204)
         return said
@@ -104,10 +100,10 @@ def restarted(telling: Telling, record: Record, receiver, act: Callable[[int], l
 
 
 def test_a_step_is_told_with_the_share_of_its_own_rollout_s_plan(telling, record, receiver):
-    def begin(plan: str) -> Act:
+    def begin(plan):
         return Act("ada", "begin", "0" * 64, {"rollout": {"plan": Plan.parse(plan, 10, 500).model_dump()}})
 
-    def step(number: int) -> Act:
+    def step(number):
         return Act("rollout", "step", "0" * 64, {"rollout": {"step": number}})
 
     with telling(record, receiver.webhook()):
@@ -148,7 +144,7 @@ def test_a_cursor_moves_forward_alone(record, receiver, act):
 
 
 def test_what_was_not_taken_in_a_week_is_left_out_and_counted(telling, record, receiver):
-    def left_out() -> float:
+    def left_out():
         return REGISTRY.get_sample_value("forgewatch_deploy_notices_left_out_total", {"webhook": "1"}) or 0.0
 
     with telling(record, receiver.webhook()):
@@ -162,9 +158,7 @@ def test_what_was_not_taken_in_a_week_is_left_out_and_counted(telling, record, r
     assert left_out() - before == 1
 
 
-def test_a_webhook_of_a_companys_authority_is_trusted_where_its_file_says_so(
-    telling, record, receiver, act, tmp_path
-):
+def test_a_webhook_of_a_companys_authority_is_trusted_by_its_file(telling, record, receiver, act, tmp_path):
     key, authority = tmp_path / "key", tmp_path / "ca.crt"
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
@@ -240,7 +234,7 @@ KILLS = {"sqlite": 8, "postgresql": 4}
 
 
 @contextmanager
-def server(url: str, webhook: str) -> Iterator[subprocess.Popen[str]]:
+def server(url, webhook):
     command = [sys.executable, "-c", SERVER, url, webhook]
     with subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -287,9 +281,7 @@ def test_what_answers_500_gets_the_same_notice_again_until_it_takes_it(telling, 
 
 
 @pytest.mark.parametrize("wrong", ["hang", "drip", 500])
-def test_a_webhook_that_does_not_take_holds_up_neither_another_nor_the_end(
-    telling, record, make_receiver, act, wrong
-):
+def test_a_webhook_that_does_not_take_delays_no_other_and_no_end(telling, record, make_receiver, act, wrong):
     bad, good = make_receiver(), make_receiver()
     bad.answer = lambda _: wrong
     with telling(record, bad.webhook(), good.webhook(form="slack"), try_s=600) as notices:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from deploy.notice_records import Notice, NoticeData, key_of
 from deploy.notices.sender import cloud_event, sign_headers, slack
 from deploy.notices.telling import AFTER, TEST, TYPES, ActMessage, notice_of, pending_notice
-from deploy.release_records import Release, State
+from deploy.release_records import Release
 from deploy.releases.standing import LedgerState
-from deploy.rollout_records import Check, CheckState, Plan, RolloutView, Trial
+from deploy.rollout_records import Check, Plan, RolloutView, Trial
 from memory.purge import PURGE
 from memory.shift.alarms import SHIFT
 
@@ -20,7 +20,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DIGEST = "0123456789ab" + "c" * 52
 
 
-def told(action: str, subject: str = DIGEST, plan: Plan | None = None, **details: object) -> Notice:
+def told(action, subject=DIGEST, plan=None, **details):
     return notice_of(ActMessage(7, AT, "ada", action, subject, details, "e" * 64, plan))
 
 
@@ -173,12 +173,12 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 NOTHING = RolloutView(trial=None, says="")
 
 
-def standing(state: State, since: datetime) -> LedgerState:
+def standing(state, since):
     release = Release.model_construct(digest="a" * 64, state=state, since=since)
     return LedgerState(releases={release.digest: release})
 
 
-def on_trial(since: datetime, *states: CheckState, inconclusive: str | None = None) -> RolloutView:
+def on_trial(since, *states, inconclusive=None):
     trial = Trial(
         release="b" * 64, champion="a" * 64, plan=Plan(), began=NOW, since=since, inconclusive=inconclusive
     )

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,8 +26,6 @@ from detector.release.manifest import FEATURE_VERSION
 from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters
-
-Fill = Callable[..., list[str]]
 
 
 class Browser(TestClient):

@@ -1,8 +1,6 @@
 """Accuracy and the audit, as the page, the API and the gauges have them."""
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from deploy.releases.metrics import AccuracyGauges
 from deploy.releases.standing import replay
 from deploy.server import releases
 from deploy.server.pictures import NoPictureError, SharedMedia
-from deploy.server.services import Services
-from detector.release.artifact import Artifact
 from ingest.records import InRecord
 from memory.acts import acts_after
 from memory.estimate.sums import note_estimates
@@ -24,7 +20,7 @@ SOURCE = "<b>camera</b>"
 
 
 @pytest.fixture
-def live(services: Services, proposed: Callable[..., Artifact]) -> str:
+def live(services, proposed):
     """The digest of a live release of which ten verdicts said real and ten blend; all were drawn."""
     artifact = proposed()
     candidate = replay(services.ledger.events()).releases[artifact.digest].candidate
@@ -32,7 +28,7 @@ def live(services: Services, proposed: Callable[..., Artifact]) -> str:
     releases.approve(services, "bea", artifact.digest, wanted)
     found = []
     for n in range(20):
-        what: dict[str, Any] = {"label": "real", "fake_probability": 0.1}
+        what = {"label": "real", "fake_probability": 0.1}
         if n % 2:
             what = {"label": "fake", "family": "blend", "family_probability": 0.8, "fake_probability": 0.9}
         verdict = make_verdict(make_item(n, source=SOURCE), release=artifact.digest, **what)
@@ -67,7 +63,7 @@ def test_accuracy_is_not_known_until_twenty_drawn_items_are_labelled(page, servi
     registry = CollectorRegistry()
     registry.register(AccuracyGauges(services.ledger.events, services.memory))
 
-    def gauge(name: str, **labels: str) -> float | None:
+    def gauge(name, **labels):
         return registry.get_sample_value(f"forgewatch_deploy_{name}", labels)
 
     nothing = page.get("/accuracy").json()["accuracy"]["over_all"]
@@ -93,7 +89,7 @@ def test_a_drawn_item_is_shown_by_its_position_and_another_is_refused(page, live
     assert page.get("/page/audit/picture.png?id=media-0-0").content[:4] == b"\x89PNG"
     assert page.get("/page/audit/picture.png?id=media-0-99").status_code == 404
 
-    def gone(*_: object) -> Any:
+    def gone(*_):
         raise NoPictureError("its topic no longer has it")
 
     monkeypatch.setattr(SharedMedia, "picture", gone)

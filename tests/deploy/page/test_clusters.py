@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from deploy.server.pictures import residual
-from deploy.server.services import Services
 from memory.clusters.review import list_clusters
 from memory.crops.crop_store import Views
 from memory.labels import history, label
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.slow
 HOSTILE = "<script>alert(1)</script>\u202egpj.\x07"
 
 
-def shelves(services: Services) -> dict[tuple[str, str | None], int]:
+def shelves(services):
     with services.memory.read() as connection:
         return {(shelf, family): count for (shelf, family), count in counts(connection).items()}
 
@@ -98,7 +97,7 @@ def test_a_form_of_another_origin_does_nothing(page, fill, services):
 def test_pages_hold_every_member_once_in_each_order(page, fill):
     ids = fill("fmvr4m", 50)
     for order in ("typical", "farthest", "random"):
-        seen: list[str] = []
+        seen = []
         for number in (1, 2, 3):
             text = page.get(f"/page/clusters/fmvr4m?order={order}&page={number}").text
             seen += [each for each in ids if f'name="ids" value="{each}"' in text]
@@ -128,7 +127,7 @@ def test_only_pngs_made_here_are_sent(page, fill, services):
 
 
 def test_a_flat_crop_has_no_residual_and_a_speck_has_one():
-    def drawn(crop: np.ndarray) -> np.ndarray:
+    def drawn(crop):
         with Image.open(io.BytesIO(residual(Views(crop[None], None), 0))) as image:
             return np.asarray(image)
 
@@ -185,7 +184,7 @@ def test_an_ignored_cluster_leaves_the_queue_and_can_be_brought_back(page, fill,
 def test_undo_takes_back_what_was_done_last_be_it_a_label_or_an_edit(page, fill, services):
     ids = fill("fmvr4m", 6)
 
-    def undone() -> str:
+    def undone():
         form = re.search(
             'value="([0-9]+)"><button class="small" name="do" value="([^"]+)" data-key="undo"',
             page.get("/page/clusters/fmvr4m").text,

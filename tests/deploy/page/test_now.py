@@ -4,7 +4,6 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -16,7 +15,6 @@ from verdicts import make_item, make_verdict
 from deploy.release_records import Approve
 from deploy.releases.standing import replay
 from deploy.server import releases
-from deploy.server.services import Services
 from deploy.server.surroundings import ContextCache, ServerContext, ask
 from ingest.records import InRecord
 from memory.records import Drift, Raised
@@ -26,14 +24,13 @@ from memory.sources import list_sources
 from memory.verdict_index import note_verdicts
 
 HOSTILE = "<script>alert(1)</script>\u202e\x07camera"
-Note = Callable[..., None]
 
 
 @pytest.fixture
-def note(services: Services) -> Note:
+def note(services):
     """Notes verdicts as the thread does that watches them."""
 
-    def put(*labels: str, source: str = "camera-7", at: int = 0) -> None:
+    def put(*labels, source="camera-7", at=0):
         topic = services.ingest.media_topic
         noted = []
         for number, label in enumerate(labels, at):
@@ -62,9 +59,7 @@ def test_a_broker_that_is_away_holds_no_view_and_says_so_soon(page):
     await_that(lambda: "no broker answers" in page.get("/").text, 20)
 
 
-def test_charts_over_time_are_drawn_by_the_server_of_shares_of_verdicts_unknowns_and_lag(
-    page, services, settings
-):
+def test_charts_over_time_are_drawn_of_shares_of_verdicts_unknowns_and_lag(page, services, settings):
     assert 'id="charts"' not in page.get("/").text
     now_ms, found = time.time_ns() // 10**6, []
     for number, label in enumerate(["real"] * 6 + ["unknown"] * 3 + ["fake"]):
@@ -90,7 +85,7 @@ def test_charts_over_time_are_drawn_by_the_server_of_shares_of_verdicts_unknowns
 def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_not_last():
     asked, let_go = [], threading.Event()
 
-    def ask() -> ServerContext:
+    def ask():
         asked.append(1)
         let_go.wait(20)
         if len(asked) == 1:
@@ -104,9 +99,7 @@ def test_who_is_asked_slowly_is_asked_once_at_a_time_and_a_fault_of_theirs_does_
     await_that(lambda: watch.last().lag_problem is None, 20)
 
 
-def test_a_source_has_its_verdicts_its_exemplars_and_its_alarms_and_its_name_does_nothing(
-    page, services, note, fill
-):
+def test_a_source_has_its_verdicts_exemplars_and_alarms_and_its_name_does_nothing(page, services, note, fill):
     note("real", "real", "unknown", "fake", source=HOSTILE)
     fill("c1", 3, source=HOSTILE)
     fill("c2", 5, source="calm", place=1)

@@ -2,8 +2,6 @@
 
 import html
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -11,17 +9,15 @@ from deploy.access.roles import Person, TokenRequest
 from deploy.access.sessions import COOKIE
 from deploy.page.login import _MOST
 from deploy.server import purge
-from deploy.server.services import Services
 from detector.release.artifact import MANIFEST
 from memory.labels import label
 from updater.evaluation_parts import SnapshotRow
 
 SOURCE = "<b>camera</b>"
-Fill = Callable[..., list[str]]
 
 
 @pytest.fixture
-def labelled(services: Services, fill: Fill) -> list[str]:
+def labelled(services, fill):
     """Exemplars of one source that people labelled, and a cluster of others that wait."""
     ids = fill("a", 3, source=SOURCE)
     label(services.memory, ids, "gan", "ada")
@@ -72,7 +68,7 @@ def test_a_release_that_was_made_of_what_was_purged_is_not_proposed_approved_or_
         for name in labelled
     ]
     artifacts = [make_artifact(rows=rows), make_artifact(rows=rows, named=0.95)]
-    bodies: list[Any] = []
+    bodies = []
     for artifact in artifacts:
         for name in (*artifact.manifest.files, MANIFEST):
             http.put(f"/artifacts/{artifact.digest}/{name}", content=(artifact.folder / name).read_bytes())
@@ -112,19 +108,19 @@ TYPED = {"do": "reject", "reason": "two words\n</textarea><script>alert(1)</scri
 
 
 @pytest.fixture
-def token(services: Services) -> str:
+def token(services):
     """An admin's token: from now on nobody gets in without one."""
     return services.access.tokens.add(TokenRequest(name="ada", role="admin", days=1), OWNER).token
 
 
-def path_after_login(text: str) -> str:
+def path_after_login(text):
     """Where the login form leads."""
     found = re.search('name="next" value="([^"]*)"', text)
     assert found is not None
     return html.unescape(found[1])
 
 
-def sign_in(page: Any, token: str, next_: str) -> Any:
+def sign_in(page, token, next_):
     answer = page.post("/login", data={"token": token, "next": next_}, follow_redirects=False)
     # The test's client drops a cookie that asks for TLS on http.
     session = re.search(f"{COOKIE}=([^;]+)", answer.headers["set-cookie"])

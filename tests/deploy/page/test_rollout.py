@@ -3,7 +3,6 @@
 import io
 from dataclasses import replace
 from html import unescape
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from deploy.rollouts import moves
 from deploy.rollouts.checks import NOT_ALONE
 from deploy.server.pictures import NoPictureError
 from deploy.server.releases import terms
-from deploy.server.services import Services
 from tests.deploy.page.conftest import approve
 from updater.evaluation_parts import Flip, Flips
 
@@ -27,18 +25,18 @@ pytestmark = pytest.mark.slow
 LOOK = "/page/rollout/items?champion=real&challenger=resampled"
 
 
-def trial(services: Services) -> Any:
+def trial(services):
     return replay(services.ledger.events()).trial
 
 
-def undecided(services: Services, why: str) -> None:
+def undecided(services, why):
     seen = trial(services)
     make_moves(
         services.ledger, services.publisher, lambda history: moves.inconclusive(history, seen, (), why)
     )
 
 
-def ids(shown: Any) -> list[str]:
+def ids(shown):
     return [line.partition('"')[0] for line in shown.text.split('name="ids" value="')[1:]]
 
 
@@ -82,7 +80,7 @@ def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(page, on_tr
     assert ids(page.get(LOOK.replace("resampled", "real"))) == []  # both agree: nothing is labelled
     digest = on_trial.challenger.digest
 
-    def submit(**fields: Any) -> Any:
+    def submit(**fields):
         held = page.get(LOOK).text.partition('name="form_token" value="')[2].partition('"')[0]
         return page.post(LOOK, data={"form_token": held, "digest": digest, **fields})
 
@@ -189,13 +187,11 @@ def test_who_may_not_act_has_no_form(page, on_trial, services, role, labels, tur
     assert (refused == 403) == (not turns)
 
 
-def test_an_item_s_media_is_shown_or_why_not_and_of_other_items_nothing(
-    page, on_trial, services, monkeypatch
-):
+def test_an_item_s_media_is_shown_or_why_not_and_of_others_nothing(page, on_trial, services, monkeypatch):
     on_trial.compare("real", "resampled", 2)
     asked = []
 
-    def picture(item: str, digest: str) -> np.ndarray:
+    def picture(item, digest):
         asked.append((item, digest))
         if len(asked) > 1:
             raise NoPictureError("its topic no longer has it")

@@ -2,11 +2,9 @@
 
 import io
 import re
-from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +18,15 @@ from deploy.lineage import back
 from deploy.process import OwnMetrics
 from deploy.releases.ledger import Move
 from deploy.server.pictures import SharedMedia
-from deploy.server.services import Services
 from detector.records import Scan, Segment
 from detector.release import crop_graphs
-from detector.release.artifact import MANIFEST, Artifact
+from detector.release.artifact import MANIFEST
 from detector.second_pass.map_look import PictureMap, forgery_map
 from ingest.records import InRecord
 from memory.clusters.review import list_clusters
 from memory.index.index import Index
 from memory.verdict_index import note_verdicts
-from updater.records import Candidate, RealsMarked
+from updater.records import RealsMarked
 
 SCAN = Scan(frames=3, step_s=0.5, threshold=0.5, times_s=(0.0, 0.5, 1.0), scores=(0.1, 0.9, 0.2))
 SEGMENT = Segment(start_s=0.5, end_s=1.0, frames=(12, 24), score=0.9, box=(0, 0, 8, 8))
@@ -44,7 +41,7 @@ def test_verdicts_are_searched_by_source_label_family_and_time_in_pages(page, se
     with services.memory.write_unversioned() as connection:
         note_verdicts(connection, found)
 
-    def shown(query: str) -> list[int]:
+    def shown(query):
         answer = page.get(f"/page/verdicts?{query}")
         assert (answer.status_code, "<b>other" in answer.text) == (200, False)
         return [int(n) for n in re.findall(rf'href="/page/verdicts/{topic}-0-(\d+)"', answer.text)]
@@ -68,7 +65,7 @@ def test_a_verdict_shows_the_whole_picture_and_the_files_name(page, services, mo
         note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
 
-    def picture(_: object, *of: object) -> Any:
+    def picture(_, *of):
         asked.append(of)
         return np.zeros((30, 40, 3), np.uint8)
 
@@ -111,12 +108,12 @@ def test_what_could_not_be_scanned_is_told_and_why(page, services, monkeypatch):
         assert ("its &lt;processor&gt; time</bdi>: it is therefore not judged real" in shown) == (offset == 8)
 
 
-def picture() -> bytes:
+def picture():
     pixels = np.random.default_rng(0).integers(0, 256, (200, 160, 3), dtype=np.uint8)
     return encode(Image.fromarray(pixels), "PNG")
 
 
-def drop(page: Any, *contents: bytes, name: str = "a.png", **fields: str) -> Any:
+def drop(page, *contents, name="a.png", **fields):
     token = re.search('name="form_token" value="([0-9a-f]+)"', page.get("/page/try").text)
     assert token is not None
     return page.post(
@@ -126,21 +123,7 @@ def drop(page: Any, *contents: bytes, name: str = "a.png", **fields: str) -> Any
     )
 
 
-@pytest.fixture
-def live(
-    services: Services,
-    untrained_artifact: Artifact,
-    candidate_of: Callable[[Artifact], Candidate],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Artifact:
-    """A real, if untrained, release that is live."""
-    monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
-    return take_live(services, untrained_artifact, candidate_of)
-
-
-def take_live(
-    services: Services, artifact: Artifact, candidate_of: Callable[[Artifact], Candidate]
-) -> Artifact:
+def take_live(services, artifact, candidate_of):
     for name in (*artifact.manifest.files, MANIFEST):
         with services.artifacts.upload(artifact.digest, name) as upload:
             upload.write((artifact.folder / name).read_bytes())
@@ -159,8 +142,10 @@ def take_live(
 
 @pytest.mark.slow
 def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
-    page, live, services, tmp_path, monkeypatch
+    page, services, untrained_artifact, candidate_of, monkeypatch, tmp_path
 ):
+    monkeypatch.setattr(services.artifacts, "_max_file_bytes", 2**30)
+    live = take_live(services, untrained_artifact, candidate_of)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "t"))
     (tmp_path / "t").mkdir()
     shown = drop(page, picture(), name="<b>\u202e.png", source="camera")
@@ -224,15 +209,15 @@ def test_a_tried_file_sets_no_metric_of_a_detector_in_this_process():
 
 
 # How one cluster is looked at: in pages, by likeness, beside what is known; and that the view stays.
-def tiles(text: str) -> list[str]:
+def tiles(text):
     return re.findall('name="ids" value="([^"]+)"', text)
 
 
-def checked(text: str) -> list[str]:
+def checked(text):
     return re.findall('name="ids" value="([^"]+)" checked', text)
 
 
-def version(text: str) -> str:
+def version(text):
     (held,) = set(re.findall('name="version" value="([^"]+)"', text))
     return str(held)
 
@@ -281,7 +266,7 @@ def test_an_index_that_is_being_read_keeps_no_cluster_from_being_looked_at(page,
     ids = fill("fmvr4m", 3)
     wait, opened = Event(), Index.open
 
-    def slowly(*arguments: Any) -> Index:
+    def slowly(*arguments):
         wait.wait()
         return opened(*arguments)
 

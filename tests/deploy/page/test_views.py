@@ -3,14 +3,11 @@
 import html
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deploy.access.roles import Person, TokenRequest
 from deploy.releases.standing import replay
-from deploy.server.services import Services
-from detector.release.artifact import Artifact
 from memory.labels import label
 from updater.evaluation_parts import SnapshotRow
 from updater.records import Robustness
@@ -18,7 +15,7 @@ from updater.records import Robustness
 pytestmark = pytest.mark.slow
 
 
-def _evaluation(services: Services, artifact: Artifact) -> str:
+def _evaluation(services, artifact):
     return replay(services.ledger.events()).releases[artifact.digest].candidate.evaluation_digest
 
 
@@ -71,9 +68,7 @@ def test_to_approve_and_to_take_live_are_two_forms(page, proposed, services):
     assert live(services) == release.digest
 
 
-def approve(
-    page: Any, release: Artifact, services: Services, do: str = "approve and take live", **more: str
-) -> Any:
+def approve(page, release, services, do="approve and take live", **more):
     """Send the form of the release's view."""
     known = replay(services.ledger.events()).releases[release.digest]
     evaluation = known.candidate.evaluation_digest
@@ -83,13 +78,13 @@ def approve(
     return answer
 
 
-def live(services: Services) -> str | None:
+def live(services):
     """The digest of what scores."""
     found = replay(services.ledger.events()).live
     return found and found.digest
 
 
-def test_a_bound_within_the_interval_is_yellow_names_the_items_that_decide_it_and_wants_a_reason(
+def test_a_bound_within_the_interval_is_yellow_names_what_decides_and_wants_a_reason(
     page, proposed, services
 ):
     few = proposed(groups=20)
@@ -126,9 +121,7 @@ def test_a_finding_wants_a_reason_and_what_was_typed_stays(page, proposed, servi
     assert replay(services.ledger.events()).live is not None
 
 
-def test_an_approval_takes_a_comment_and_an_older_release_is_brought_back_through_those_between(
-    page, proposed, services
-):
+def test_an_approval_takes_a_comment_and_an_older_release_comes_back_through_others(page, proposed, services):
     first = proposed()
     approve(page, first, services)
     second = proposed(parent=first)
@@ -214,9 +207,7 @@ def test_a_token_is_shown_once_and_ended(page, services):
     assert entry.revoked_by == "ada"
 
 
-def test_who_may_not_decide_sees_who_asked_and_no_form_and_is_told_so_in_the_page_s_frame(
-    page, proposed, services
-):
+def test_who_may_not_decide_sees_who_asked_and_no_form_and_is_told_so_in_the_page(page, proposed, services):
     release, root = proposed(), Person("root", frozenset({"admin"}), "token")
     for name, role in (("vic", "viewer"), ("bea", "approver")):
         made = services.access.tokens.add(TokenRequest(name=name, role=role, days=1), root)
@@ -232,9 +223,7 @@ def test_who_may_not_decide_sees_who_asked_and_no_form_and_is_told_so_in_the_pag
     assert ("Your token" in denied.text, "Releases" in denied.text) == (False, True)
 
 
-def test_who_asked_is_told_why_another_must_approve_and_who_labelled_that_it_will_be_said(
-    page, proposed, services, fill
-):
+def test_who_asked_is_told_why_another_must_approve_and_who_labelled_too(page, proposed, services, fill):
     row = SnapshotRow(
         exemplar="x", media_digest="0", family="real", split="train", group="g", source="s", label=1
     )

@@ -24,14 +24,14 @@ class History:
 
     def __init__(self, make_evaluation):
         self._make_evaluation = make_evaluation
-        self._evaluations: dict[str, bytes] = {}
+        self._evaluations = {}
         self.bounds = UpdaterSettings()
-        self.events: tuple[Event, ...] = ()
+        self.events = ()
         self.terms = Terms(
             four_eyes=True, needed=1, labellers=True, lasts=timedelta(days=7), plan=Plan.parse("now", 0, 0)
         )
         self.now = AT
-        self.requested_by: str | None = None
+        self.requested_by = None
         """who asks for the updates of what is proposed"""
         self.named = 0.9
         """of each family by the next candidate: too few are a finding"""

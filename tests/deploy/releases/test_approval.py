@@ -90,7 +90,7 @@ def test_once_something_is_live_something_stays_live(new_history, wishes):
 @given(WISHES)
 def test_a_rejected_release_stays_rejected(new_history, wishes):
     history = new_history()
-    rejected: set[str] = set()
+    rejected = set()
     for wish in wishes:
         history.wish(*wish)
         releases = replay(history.events).releases
@@ -238,5 +238,5 @@ def test_a_digest_that_nobody_proposed_is_unknown_and_an_empty_ledger_has_no_rol
     assert replay(()).rollout(LEDGER) is None
 
 
-def go_live(digest: str) -> list[tuple[str, str]]:
+def go_live(digest):
     return [("propose", digest), ("approve", digest), ("promote", digest)]

@@ -5,8 +5,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ from deploy.releases.artifacts import (
     ArtifactsUnavailableError,
     ArtifactTooLargeError,
 )
-from detector.release.artifact import DETECTOR, FILES, MANIFEST, SCANNER, WEIGHTS, Artifact, seal
+from detector.release.artifact import DETECTOR, FILES, MANIFEST, SCANNER, WEIGHTS, seal
 from memory.crops import object_store
 from memory.crops.object_store import ObjectStore
 from tests.deploy.conftest import small_model
@@ -31,29 +29,29 @@ MAX_BYTES = 2**26
 
 
 @pytest.fixture
-def store(url: str) -> ArtifactStore:
+def store(url):
     return ArtifactStore(url, MAX_BYTES)
 
 
-def put(store: ArtifactStore, artifact: Artifact, *names: str) -> None:
+def put(store, artifact, *names):
     for name in names or (*artifact.manifest.files, MANIFEST):
         send(store, artifact.digest, name, (artifact.folder / name).read_bytes())
 
 
-def send(store: ArtifactStore, digest: str, name: str, value: bytes) -> None:
+def send(store, digest, name, value):
     with store.upload(digest, name) as upload:
         upload.write(value)
         upload.commit()
 
 
-def stored(store: ArtifactStore, digest: str, name: str) -> bytes:
+def stored(store, digest, name):
     found = store.read(digest, name)
     value = b"".join(found.pieces)
     assert len(value) == found.size
     return value
 
 
-def is_whole(store: ArtifactStore, artifact: Artifact) -> bool:
+def is_whole(store, artifact):
     names = (*artifact.manifest.files, MANIFEST)
     there = {name: (artifact.folder / name).read_bytes() for name in names}
     return there == {name: stored(store, artifact.digest, name) for name in names}
@@ -73,7 +71,7 @@ def test_an_artifact_is_there_with_its_manifest_and_not_before(store, url, make_
 
 BRANCH = helper.make_graph([helper.make_node("Bernoulli", ["x"], ["y"])], "branch", [], [])
 WEIGHT = TensorProto(name="w", data_location=1, external_data=[StringStringEntryProto(key="location")])
-NODES: dict[str, Any] = {
+NODES = {
     "operator Loop": ("Loop", {"body": BRANCH}),
     "operator Bernoulli": ("If", {"then_branch": BRANCH}),
     "operator RandomNormal": ("RandomNormal", {"domain": "ai.onnx"}),
@@ -178,14 +176,12 @@ def test_other_bytes_are_refused_and_the_right_ones_taken_afterwards(store, make
     assert is_whole(store, artifact)
 
 
-def test_other_bytes_that_race_the_completion_of_an_artifact_are_never_served(
-    store, make_artifact, monkeypatch
-):
+def test_other_bytes_that_race_the_completion_of_an_artifact_never_serve(store, make_artifact, monkeypatch):
     artifact = make_artifact()
     put(store, artifact, *artifact.manifest.files)
     verify = artifacts.verify_signed
 
-    def verify_and_be_overtaken(folder: Path, digest: str | None, signers: Path | None) -> Artifact:
+    def verify_and_be_overtaken(folder, digest, signers):
         verified = verify(folder, digest, signers)
         send(store, artifact.digest, WEIGHTS, b"other bytes")
         return verified
@@ -210,7 +206,7 @@ def test_uploads_of_one_artifact_at_once_end_in_one_that_is_whole(store, url, ma
     artifact = make_artifact()
     again = ArtifactStore(url, MAX_BYTES)  # as another server has it
 
-    def attempt(number: int) -> None:
+    def attempt(number):
         try:
             put((store, again)[number % 2], artifact)
         except ArtifactRefusedError as refused:
@@ -254,9 +250,7 @@ def test_no_other_names_than_an_artifacts_are_taken(store, url, name):
         send(store, "a" * 64, file, b"x")
 
 
-def test_what_no_release_names_and_nobody_uses_is_collected_when_it_is_old(
-    store, url, make_artifact, monkeypatch
-):
+def test_what_no_release_names_and_nobody_uses_is_collected_once_old(store, url, make_artifact, monkeypatch):
     named, old, unfinished, unfinished_named = (make_artifact() for _ in range(4))
     for artifact in (named, old):
         put(store, artifact)
@@ -285,7 +279,7 @@ def test_an_artifact_that_is_used_while_it_is_collected_stays(store, url, make_a
     ObjectStore(url).delete(f".used/{artifact.digest}")
     found, long = ObjectStore.list_objects, timedelta(seconds=2 * artifacts.KEPT_S)
 
-    def of_long_ago(self: ObjectStore, below: str = "") -> list[object_store.ObjectInfo]:
+    def of_long_ago(self, below=""):
         return [object_store.ObjectInfo(item.name, item.modified - long) for item in found(self, below)]
 
     monkeypatch.setattr(ObjectStore, "list_objects", of_long_ago)
@@ -301,16 +295,14 @@ def test_an_artifact_that_is_used_while_it_is_collected_stays(store, url, make_a
 
 
 @pytest.mark.slow
-def test_a_completion_that_breaks_off_anywhere_is_never_served_and_is_done_again(
-    line, bucket, make_artifact, monkeypatch
-):
+def test_a_completion_that_breaks_off_is_never_served_and_is_redone(line, bucket, make_artifact, monkeypatch):
     monkeypatch.setattr(object_store, "CALL_S", 5.0)
     artifact = make_artifact()
     whole = ArtifactStore(bucket, MAX_BYTES)
     put(whole, artifact, *artifact.manifest.files)
     real, written = ObjectStore.upload, []
 
-    def breaks_off(self: ObjectStore, path: Path, name: str) -> None:
+    def breaks_off(self, path, name):
         written.append(name)
         line.fails = len(written) in (1, 4, 8)
         real(self, path, name)
@@ -352,21 +344,19 @@ def test_a_store_that_is_gone_holds_no_artifacts_and_lacks_none(kind, request, t
 
 
 # Uploads of one artifact by way of two servers that share a folder.
-def put_whole(store: ArtifactStore, artifact: Artifact) -> None:
+def put_whole(store, artifact):
     for name in (*artifact.manifest.files, MANIFEST):
         with store.upload(artifact.digest, name) as upload:
             upload.write((artifact.folder / name).read_bytes())
             upload.commit()
 
 
-def test_an_artifact_that_is_completed_leaves_what_another_server_is_taking_in(
-    tmp_path, make_artifact, monkeypatch
-):
+def test_an_artifact_once_completed_leaves_what_another_server_takes_in(tmp_path, make_artifact, monkeypatch):
     artifact, copyfile = make_artifact(), shutil.copyfile
     store, again = (ArtifactStore(str(tmp_path / "store"), 2**26) for _ in range(2))
-    completed: list[Path] = []
+    completed = []
 
-    def completed_meanwhile(path: Path, aside: Path) -> None:
+    def completed_meanwhile(path, aside):
         copyfile(path, aside)
         if not completed:
             completed.append(aside)

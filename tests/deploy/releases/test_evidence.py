@@ -2,13 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from signers import Signer
 
 from deploy.release_records import Release
 from deploy.releases.artifacts import ArtifactMissingError, ArtifactRefusedError, ArtifactStore
@@ -16,30 +13,23 @@ from deploy.releases.evidence import Evidence, EvidenceError, require_gates
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.ledger import Move
 from deploy.releases.standing import replay
-from detector.release.artifact import MANIFEST, SIGNATURE, Artifact
+from detector.release.artifact import MANIFEST, SIGNATURE
 from detector.release.signature import sign
 from memory.crops.object_store import ObjectStore
 from tests.deploy.releases.test_artifacts import put
 from updater.gate_records import Gate
-from updater.records import Candidate, Evaluation
+from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
 A, B = "a" * 64, "b" * 64
 KNOWN, CLASSES = ("real", "blend", "noise"), ("real", "blend", "noise", "upsampling")
-Judge = Callable[..., None]
 
 
 @pytest.fixture
-def judge(make_evaluation: Callable[..., Evaluation]) -> Judge:
+def judge(make_evaluation):
     """Judges a child of release A that learnt a family. `bytes_say` are fields of its evaluation.json."""
 
-    def run(
-        bounds: UpdaterSettings | None = None,
-        gates: tuple[Gate, ...] | None = None,
-        named: float = 0.9,
-        classes: tuple[str, ...] = CLASSES,
-        **bytes_say: Any,
-    ) -> None:
+    def run(bounds=None, gates=None, named=0.9, classes=CLASSES, **bytes_say):
         evaluation = make_evaluation(classes, A, KNOWN, named=named)
         written = json.dumps({**json.loads(evaluation.model_dump_json()), **bytes_say}).encode()
         candidate = Candidate(
@@ -122,11 +112,11 @@ def test_an_evaluation_of_something_else_is_refused(judge, bytes_say, why):
 MAX_BYTES = 2**26
 
 
-def signature_of(store: ArtifactStore, artifact: Artifact) -> bytes:
+def signature_of(store, artifact):
     return b"".join(store.read(artifact.digest, SIGNATURE).pieces)
 
 
-def signed(artifact: Artifact, signer: Signer) -> Artifact:
+def signed(artifact, signer):
     sign(artifact, signer.key)
     return artifact
 
@@ -142,9 +132,7 @@ def test_a_signature_is_kept_beside_the_files_and_read_with_the_evidence(url, ma
 
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("how", ["not signed", "signed by another"])
-def test_what_no_trusted_key_signed_is_neither_taken_nor_shown_as_evidence(
-    url, make_artifact, signer, make_signer, bar, how
-):
+def test_what_no_trusted_key_signed_is_not_taken_or_shown(url, make_artifact, signer, make_signer, bar, how):
     bar.count(2)
     store = ArtifactStore(url, MAX_BYTES, signer.certificate)
     artifact = make_artifact()
@@ -179,14 +167,13 @@ def test_a_complete_artifact_is_signed_again_by_a_trusted_key_alone(url, make_ar
 
 # A release with findings: it waits for a person, and goes live only with a reason for each.
 DIGEST = "a" * 64
-NewHistory = Callable[..., Any]
 """Makes a conftest.History of wishes."""
 
 NAMED = "share of blend named"
 
 
 @pytest.fixture
-def with_findings(new_history: NewHistory) -> Any:
+def with_findings(new_history):
     """A history in which DIGEST waits with a finding: too few of its family are named."""
     history = new_history()
     history.named = 0.1
@@ -194,7 +181,7 @@ def with_findings(new_history: NewHistory) -> Any:
     return history
 
 
-def approved(history: Any, accept: dict[str, str]) -> list[Move]:
+def approved(history, accept):
     return history.approve(DIGEST, accept=accept)
 
 

@@ -1,9 +1,7 @@
 """Who may approve, how many must, what an approval binds, and when it counts for nothing."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,12 +12,11 @@ from deploy.releases.ledger import Move
 from deploy.releases.standing import replay
 
 A, B = "a" * 64, "b" * 64
-NewHistory = Callable[..., Any]
 """Makes a conftest.History of wishes."""
 
 
 @pytest.fixture
-def history(new_history: NewHistory) -> Any:
+def history(new_history):
     """A is proposed, of an update that ann asked for."""
     asked = new_history()
     asked.requested_by = "ann"
@@ -27,7 +24,7 @@ def history(new_history: NewHistory) -> Any:
     return asked
 
 
-def actions(moves: list[Move]) -> list[str]:
+def actions(moves):
     return [move.action for move in moves]
 
 
@@ -57,9 +54,7 @@ def test_who_asked_for_the_update_cannot_approve_what_came_of_it(history):
         ((("root", "ann"), ("root", "bea"), ("ann", "bob")), "cem", None),
     ],
 )
-def test_who_is_one_person_with_who_asked_or_stands_above_or_below_them_by_tokens_approves_nothing(
-    history, given, actor, says
-):
+def test_who_is_one_person_with_who_asked_by_tokens_approves_nothing(history, given, actor, says):
     history.terms = replace(history.terms, given=given)
     if says is not None:
         with pytest.raises(ApprovalError, match=says):
@@ -185,7 +180,7 @@ def test_nothing_goes_live_but_by_enough_others_within_their_time(new_history, a
     history = new_history()
     history.requested_by, history.terms = "ann", replace(history.terms, needed=needed)
     history.wish("propose", A)
-    latest: dict[str, Any] = {}
+    latest = {}
     for person, days in approvals:
         history.now += timedelta(days=days)
         try:

@@ -3,13 +3,11 @@
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -18,7 +16,7 @@ from hypothesis import strategies as st
 from deploy.release_records import STATES, Action, Release
 from deploy.releases import standing
 from deploy.releases.four_eyes import ApprovalError
-from deploy.releases.ledger import DamagedLedgerError, Event, Ledger, LedgerError, Move
+from deploy.releases.ledger import DamagedLedgerError, Ledger, LedgerError, Move
 from deploy.releases.publish import is_foreign, next_raise_at, raise_epoch, recent_raises
 from deploy.releases.standing import TRANSITIONS, Consequence, LedgerState, next_state, replay
 from detector.records import MAX_EPOCH, Rollout, Verdict
@@ -31,23 +29,23 @@ CANDIDATE = Candidate(
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path):
     return f"sqlite:///{tmp_path}/deep/ledger.sqlite"
 
 
 @pytest.fixture
-def ledger(url: str) -> Iterator[Ledger]:
+def ledger(url):
     opened = Ledger(url)
     yield opened
     opened.close()
 
 
-def move(reason: str | None = None) -> Move:
+def move(reason=None):
     return Move("ada", "reject", DIGEST, "e" * 64, reason)
 
 
 @contextmanager
-def opened(url: str) -> Iterator[sqlite3.Connection]:
+def opened(url):
     """The ledger's database as somebody with a SQL shell has it."""
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     try:
@@ -159,7 +157,7 @@ def test_who_reads_waits_for_no_writer(ledger, url):
 
 
 def test_a_refused_decision_writes_nothing(ledger):
-    def refuse(history: tuple[Event, ...]) -> list[Move]:
+    def refuse(history):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
@@ -168,7 +166,7 @@ def test_a_refused_decision_writes_nothing(ledger):
 
 
 def test_parallel_writers_see_each_others_moves_and_leave_no_gap(url):
-    def only_if_fewer_than_twenty(history: tuple[Event, ...]) -> list[Move]:
+    def only_if_fewer_than_twenty(history):
         return [move()] if len(history) < 20 else []
 
     ledgers = [Ledger(url) for _ in range(4)]
@@ -213,7 +211,6 @@ WISHES = st.lists(
     ),
     max_size=20,
 )
-NewHistory = Callable[..., Any]
 """Makes a conftest.History of wishes."""
 
 
@@ -263,7 +260,7 @@ ROLLOUTS = st.builds(
 )
 
 
-def live(new_history: NewHistory) -> Any:
+def live(new_history):
     return new_history(("propose", A), ("approve", A), ("promote", A))
 
 

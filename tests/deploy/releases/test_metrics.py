@@ -12,12 +12,12 @@ LIVE_A = (("propose", A), ("approve", A), ("promote", A))
 LIVE_B = (*LIVE_A, ("propose", B), ("approve", B), ("promote", B))
 
 
-def served() -> dict[tuple[str, str], float]:
+def served():
     (metric,) = (metric for metric in REGISTRY.collect() if metric.name == "forgewatch_deploy_serve")
     return {(sample.labels["slot"], sample.labels["release"]): sample.value for sample in metric.samples}
 
 
-def evaluation(registry: CollectorRegistry, role: str, measure: str) -> float | None:
+def evaluation(registry, role, measure):
     return registry.get_sample_value("forgewatch_deploy_evaluation", {"role": role, "measure": measure})
 
 
@@ -33,7 +33,7 @@ def test_what_is_to_be_served_is_the_live_release_alone(new_history):
 
 
 def test_the_oldest_that_waits_for_a_person_says_since_when(new_history):
-    def since() -> float | None:
+    def since():
         return REGISTRY.get_sample_value("forgewatch_deploy_proposed_since_timestamp_seconds")
 
     events = new_history(*LIVE_A, ("propose", B), ("propose", C)).events
@@ -49,11 +49,11 @@ def test_the_oldest_that_waits_for_a_person_says_since_when(new_history):
 
 def test_the_live_release_and_the_one_before_show_their_stored_evaluations(new_history):
     history = new_history(*LIVE_A)
-    read: list[str] = []
+    read = []
 
-    def stored(digest: str) -> bytes:
+    def stored(digest):
         read.append(digest)
-        found: bytes = history.evidence(digest).evaluation
+        found = history.evidence(digest).evaluation
         return found
 
     registry = CollectorRegistry()
@@ -72,7 +72,7 @@ def test_an_evaluation_that_is_gone_or_not_what_was_approved_is_not_shown(new_hi
     history = new_history(*LIVE_A)
     given = history.evidence(A).evaluation
 
-    def gone(digest: str) -> bytes:
+    def gone(digest):
         raise ArtifactMissingError(digest)
 
     for stored in (gone, lambda _: given.replace(b"0.9", b"1.0"), lambda _: b"{}"):

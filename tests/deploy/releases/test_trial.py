@@ -1,9 +1,7 @@
 """A rollout by the ledger: its steps, what is served at each, and what is taken back."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -18,11 +16,10 @@ from deploy.rollouts import moves
 
 A, B, C = (letter * 64 for letter in "abc")
 LEDGER = "0" * 32
-NewHistory = Callable[..., Any]
 
 
 @pytest.fixture
-def begun(new_history: NewHistory) -> Any:
+def begun(new_history):
     """A is live, and the rollout of B has begun; C waits."""
     history = new_history(("propose", A), ("approve", A), ("promote", A), ("propose", B), ("propose", C))
     assert history.wish("approve", C)
@@ -31,20 +28,20 @@ def begun(new_history: NewHistory) -> Any:
     return history
 
 
-def on(history: Any, **expected: Any) -> None:
+def on(history, **expected):
     rollout = replay(history.events).rollout(LEDGER)
     assert rollout is not None
     found = rollout.model_dump(include=set(expected))
     assert found == expected
 
 
-def step(history: Any) -> None:
+def step(history):
     standing = replay(history.events)
     assert standing.trial is not None
     history.force(*moves.step_on(history.events, standing.trial, (), history.evidence(B)))
 
 
-def state(history: Any, digest: str) -> str:
+def state(history, digest):
     return str(replay(history.events).releases[digest].state)
 
 
@@ -112,7 +109,7 @@ def test_each_way_to_live_asks_whether_what_a_release_was_made_of_was_purged(new
     history = new_history(("propose", A), ("approve", A), ("promote", A))
     found, (*before, last) = history.evidence, way.split()
 
-    def wish(act: str) -> list[Move]:
+    def wish(act):
         trial = replay(history.events).trial
         match act:
             case "approve":
@@ -172,7 +169,7 @@ def test_who_asked_judges_nothing_and_a_second_persons_word_is_told_from_the_sam
 
 
 def test_a_check_is_waived_and_a_source_left_out_by_name_once_and_not_by_who_asked(begun):
-    def waive(name: str, actor: str, reason: str = "why", **of: Any) -> Any:
+    def waive(name, actor, reason="why", **of):
         asked = Waive(digest=B, check=name, reason=reason, **of)
         return moves.waive(begun.events, asked, actor, begun.terms)
 

@@ -1,7 +1,6 @@
 """Whatever the evidence shows and whatever people do, in any order: only passed checks take a rollout on."""
 
 from datetime import timedelta
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,14 +9,14 @@ from deploy.release_records import TakeOut
 from deploy.releases import approval
 from deploy.releases.four_eyes import ApprovalError
 from deploy.releases.standing import LedgerState, apply, replay
-from deploy.rollout_records import Check, CheckState, Plan, Trial, Waive
+from deploy.rollout_records import Check, Plan, Waive
 from deploy.rollouts import moves
 from deploy.rollouts.moves import RolloutFacts, decide
 
 A, B = ("a" * 64, "b" * 64)
 NAMES = ("real → unknown or a known fake", "could not score, net")
-OPEN: tuple[CheckState, ...] = ("undecided", "look", "inconclusive")
-STATES: tuple[CheckState, ...] = ("passed", "passed", "passed", "not measured", "failed", *OPEN)
+OPEN = ("undecided", "look", "inconclusive")
+STATES = ("passed", "passed", "passed", "not measured", "failed", *OPEN)
 LOOKS = st.tuples(
     st.tuples(*[st.sampled_from(STATES)] * len(NAMES)),
     st.integers(0, 900),
@@ -26,7 +25,7 @@ LOOKS = st.tuples(
 ACTS = st.sampled_from(["hold", "resume", "back to shadow", "extend", "waive", "judge"])
 
 
-def looked(trial: Trial, states: tuple[CheckState, ...], answered: int, now: Any) -> RolloutFacts:
+def looked(trial, states, answered, now):
     """What a look shows; what was waived is not asked for."""
     checks = [
         Check(
@@ -44,7 +43,7 @@ def looked(trial: Trial, states: tuple[CheckState, ...], answered: int, now: Any
     return RolloutFacts(tuple(checks), 100, answered, now, True)
 
 
-def conduct(history: Any, states: tuple[CheckState, ...], answered: int) -> None:
+def conduct(history, states, answered):
     """Make the turn that a conductor makes, as the ledger lets it."""
     trial = replay(history.events).trial
     if trial is None:
@@ -60,7 +59,7 @@ def conduct(history: Any, states: tuple[CheckState, ...], answered: int) -> None
         history.force(*moves.step_on(history.events, trial, checks, history.evidence(B)))
 
 
-def act(history: Any, what: str, number: int) -> None:
+def act(history, what, number):
     """Let a person act, where the rules let them."""
     try:
         if what == "waive":
@@ -128,6 +127,6 @@ def test_no_sequence_goes_on_without_passed_checks_at_each_step(new_history, seq
         assert again == replay(history.events)
 
 
-def standing_after(history: Any, number: int) -> LedgerState:
+def standing_after(history, number):
     """Where everything stood after an event."""
     return apply(LedgerState(), history.events[:number])

@@ -3,9 +3,7 @@
 import copy
 import itertools
 import json
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +22,10 @@ NOW_S = BEGAN.timestamp() + 100
 
 
 @pytest.fixture
-def read(trial: Any) -> Any:
+def read(trial):
     """Reads a record as the conductor does: the value, signed where no header is given."""
 
-    def one(value: bytes | Comparison, headers: Any = None, at_s: float = NOW_S, keys: Any = (KEY,)) -> Any:
+    def one(value, headers=None, at_s=NOW_S, keys=(KEY,)):
         if isinstance(value, Comparison):
             value = value.model_dump_json().encode()
         signed = [(SIGNATURE, sign(KEY, value))] if headers is None else headers
@@ -37,13 +35,13 @@ def read(trial: Any) -> Any:
 
 
 @pytest.fixture
-def true(compared: Any) -> Comparison:
+def true(compared):
     """A comparison that is as it should be."""
-    made: Comparison = compared(SHARED, "real", "blend")
+    made = compared(SHARED, "real", "blend")
     return made
 
 
-def changed(true: Comparison, **fields: Any) -> bytes:
+def changed(true, **fields):
     """A comparison's JSON with other fields, a dot between a field and one of its own."""
     found = json.loads(true.model_dump_json())
     for name, value in fields.items():
@@ -70,7 +68,7 @@ def test_a_signature_of_another_comparison_is_none_of_this_one(read, true, compa
         read(true, headers=[(SIGNATURE, other)])
 
 
-def elsewhere(share: float) -> str:
+def elsewhere(share):
     """The id of an item that is not of this share."""
     return next(id for n in itertools.count() if not in_share(id := f"{TOPIC}-0-{n}", share))
 
@@ -173,10 +171,9 @@ def test_a_record_of_another_rollout_is_none_of_this_one(read, true):
 # Evidence is a function of what lies on the topic: however it was evidence_of, and whenever somebody looked.
 KNOWN = ("blend", "swap")
 WORDS = ("real", "real", "real", "unknown", "blend", "error")
-Item = tuple[Comparison, float]
 
 
-def items_of(seed: int, units: int = 40, lost: float = 0.0) -> list[Item]:
+def items_of(seed, units=40, lost=0.0):
     """Comparisons of some units, as three sources send them."""
     rng, items = np.random.default_rng(seed), []
     for number in range(units * 6):
@@ -195,13 +192,13 @@ def items_of(seed: int, units: int = 40, lost: float = 0.0) -> list[Item]:
     return items
 
 
-def new(labels: dict[str, str] | None = None, known: Sequence[str] = ("camera",)) -> RolloutEvidence:
+def new(labels=None, known=("camera",)):
     found = RolloutEvidence(KNOWN, (*KNOWN, "gan"), labels or {}, known)
     found.steps_began([105.0, 233.0])
     return found
 
 
-def evidence_of(items: list[Item], ends: list[int]) -> RolloutEvidence:
+def evidence_of(items, ends):
     """Read in batches that end at these places; units are closed after each, as far as they can be."""
     found, begin = new(known=[f"camera {n}" for n in range(3)]), 0
     for end in [*sorted(ends), len(items)]:

@@ -3,20 +3,17 @@
 import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from deploy.releases.evidence import Evidence as Stored
-from deploy.releases.ledger import Event, Ledger, Move
-from deploy.releases.standing import LedgerState, replay
-from deploy.rollout_records import Plan, Trial, Turn
+from deploy.releases.ledger import Ledger, Move
+from deploy.releases.standing import replay
+from deploy.rollout_records import Plan, Turn
 from deploy.rollouts import controller, moves
 from deploy.rollouts.controller import RolloutController
 from detector.records import Comparison, in_share
@@ -28,20 +25,20 @@ from updater.records import Candidate
 EVALUATION = "e" * 64
 PLAN = Plan(shadow=0.5, canary=(0.5, 1.0), minutes=0, answers=0)
 SOURCES = [f"camera {source}" for source in range(10)]
-PUBLISHER: Any = SimpleNamespace(wake=lambda: None)
+PUBLISHER = SimpleNamespace(wake=lambda: None)
 
 
 class Topic:
     """What detectors wrote: one item of each of ten sources every 10 seconds."""
 
-    def __init__(self) -> None:
-        self.written: list[tuple[bytes, list[tuple[str, bytes]], float]] = []
+    def __init__(self):
+        self.written = []
         self.away = False
-        self.no_items: list[str] = []
+        self.no_items = []
         self.began_s, self.rollout = 0.0, 0
         self.numbers = (n for n in itertools.count() if in_share(f"forgewatch.media-0-{n}", 0.5))
 
-    def write(self, compared: Callable[..., Comparison], champion: str, challenger: str, units: int) -> None:
+    def write(self, compared, champion, challenger, units):
         for _ in range(units):
             for source in SOURCES:
                 about = (champion, challenger, source)
@@ -49,31 +46,31 @@ class Topic:
                 at_s = self.began_s + len(self.written)
                 self.written.append((made.model_dump_json().encode(), [], at_s))
 
-    def reader(self, _: IngestSettings, topic: str, began_ms: int) -> "Reader":
+    def reader(self, _, topic, began_ms):
         return Reader(self)
 
 
 class Reader:
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic):
         self._topic, self._next = topic, 0
 
-    def poll(self) -> Iterator[Any]:
+    def poll(self):
         if self._topic.away:
             raise TopicError("cannot reach the broker")
         new = self._topic.written[self._next :]
         self._next += len(new)
         return iter(new)
 
-    def read_until(self, now_s: float) -> tuple[float, bool]:
+    def read_until(self, now_s):
         return now_s, True
 
-    def has_item(self, id: str) -> bool:
+    def has_item(self, id):
         return id not in self._topic.no_items
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
-def candidate(digest: str, parent: str | None) -> Candidate:
+def candidate(digest, parent):
     return Candidate(
         digest=digest,
         evaluation_digest=EVALUATION,
@@ -84,12 +81,12 @@ def candidate(digest: str, parent: str | None) -> Candidate:
     )
 
 
-def stored(digest: str) -> Stored:
+def stored(digest):
     return Stored(digest, EVALUATION, None, (), b"", None)
 
 
 @pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
+def topic(monkeypatch):
     made = Topic()
     monkeypatch.setattr(controller, "TopicReader", made.reader)
     later = SimpleNamespace(time=lambda: made.began_s + 100_000)
@@ -98,7 +95,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, topic: Topic) -> Iterator[Ledger]:
+def ledger(tmp_path, topic):
     made = Ledger(f"sqlite:///{tmp_path}/ledger.sqlite")
     made.append(
         lambda _: [
@@ -114,33 +111,33 @@ def ledger(tmp_path: Path, topic: Topic) -> Iterator[Ledger]:
     made.close()
 
 
-def begin(ledger: Ledger, topic: Topic) -> None:
+def begin(ledger, topic):
     ledger.append(lambda _: [Move("ada", "begin", CHALLENGER, EVALUATION, rollout=Turn(plan=PLAN))])
     trial = replay(ledger.events()).trial
     assert trial is not None
     topic.began_s, topic.rollout = trial.began.timestamp(), trial.number
 
 
-def new(ledger: Ledger, found: Callable[[str], Stored] = stored) -> RolloutController:
+def new(ledger, found=stored):
     return RolloutController(
         ledger, PUBLISHER, found, IngestSettings(), (), lambda before: SOURCES, lambda: ()
     )
 
 
-def standing(ledger: Ledger) -> LedgerState:
+def standing(ledger):
     return replay(ledger.events())
 
 
-def actions(ledger: Ledger) -> list[str]:
+def actions(ledger):
     names = [event.move.action for event in ledger.events()]
     return names[names.index("begin") + 1 :]
 
 
-def both_at_once(ledger: Ledger) -> None:
+def both_at_once(ledger):
     """Two servers come to a decision before either has made its move."""
     meet = threading.Barrier(2)
 
-    def found(digest: str) -> Stored:
+    def found(digest):
         meet.wait(120)
         return stored(digest)
 
@@ -173,7 +170,7 @@ def test_comparisons_of_a_rollout_before_and_of_items_that_never_were_are_left_o
 
 
 def test_without_looking_anew_two_servers_would_take_two_steps(ledger, topic, compared, monkeypatch):
-    def blindly(history: tuple[Event, ...], trial: Trial, *rest: Any) -> list[Move]:
+    def blindly(history, trial, *rest):
         now = replay(history).trial
         assert now is not None
         return step_on(history, now, *rest)
@@ -228,9 +225,7 @@ def test_a_topic_that_is_away_moves_nothing_and_is_said(ledger, topic, compared)
     assert actions(ledger) == []
 
 
-def test_a_ledger_restored_in_the_midst_of_a_rollout_goes_on_from_where_its_copy_stood(
-    ledger, topic, compared, tmp_path
-):
+def test_a_ledger_restored_amid_a_rollout_goes_on_from_its_copy(ledger, topic, compared, tmp_path):
     copy = tmp_path / "yesterday.sqlite"
     with (
         closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as now,
@@ -252,9 +247,7 @@ def test_a_ledger_restored_in_the_midst_of_a_rollout_goes_on_from_where_its_copy
     older.close()
 
 
-def test_a_ledger_from_before_the_rollout_has_none_and_its_comparisons_move_nothing(
-    ledger, topic, compared, tmp_path
-):
+def test_a_ledger_from_before_the_rollout_has_none_and_nothing_moves_it(ledger, topic, compared, tmp_path):
     older = Ledger(f"sqlite:///{tmp_path}/before.sqlite")
     history = [event.move for event in ledger.events()[:5]]
     older.append(lambda _: history)

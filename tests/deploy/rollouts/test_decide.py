@@ -1,24 +1,21 @@
 """What follows from the checks: failing first, nothing for want of data, never a promotion by time."""
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.rollout_records import Check, CheckState, Expected, Plan, Trial
+from deploy.rollout_records import Check, Expected, Plan, Trial
 from deploy.rollouts.bets import LOG_20, Bets, bets_to_pass
 from deploy.rollouts.checks import NOT_ALONE, REAL_TO_NEW, REALS_LOST, UNKNOWN_MORE, expected_of, family_check
 from deploy.rollouts.moves import RolloutFacts, decide
 from tests.deploy.rollouts.conftest import BEGAN
 from updater.evaluation_parts import Flip, Flips
-from updater.records import Evaluation
 
 
-def check(state: CheckState, **given: Any) -> Check:
+def check(state, **given):
     return Check(
         **{
             "name": "reals",
@@ -35,7 +32,7 @@ def check(state: CheckState, **given: Any) -> Check:
     )
 
 
-def facts(*checks: Check, **given: Any) -> RolloutFacts:
+def facts(*checks, **given):
     return RolloutFacts(
         **{"checks": checks, "shared": 900, "answered": 0, "newest": BEGAN, "complete": True} | given
     )
@@ -44,7 +41,7 @@ def facts(*checks: Check, **given: Any) -> RolloutFacts:
 SOON, LATER = BEGAN + timedelta(minutes=9), BEGAN + timedelta(minutes=11)
 
 
-def at(trial: Trial, **changed: Any) -> Trial:
+def at(trial, **changed):
     return trial.model_copy(update=changed)
 
 
@@ -144,9 +141,7 @@ LOOKS = st.timedeltas(timedelta(0), timedelta(hours=40)).map(lambda after: BEGAN
 
 
 @given(st.lists(STATES, min_size=1, max_size=4), TRIALS, FACTS, LOOKS)
-def test_nothing_but_passed_checks_takes_a_rollout_on_and_a_failed_one_always_out(
-    states, changed, given_facts, now
-):
+def test_only_passed_checks_take_a_rollout_on_and_a_failed_one_always_out(states, changed, given_facts, now):
     trial = Trial(release="b" * 64, champion="a" * 64, plan=Plan(), began=BEGAN, since=BEGAN, **changed)
     found = facts(*map(check, states), **given_facts)
     decision = decide(trial, found, now)
@@ -197,10 +192,10 @@ def test_a_person_may_hold_what_has_passed_for_days(trial):
 
 
 @pytest.fixture
-def evaluated(make_evaluation: Callable[..., Evaluation]) -> Callable[..., Evaluation]:
+def evaluated(make_evaluation):
     """Makes the evaluation of a release that learnt gan, by its negative flips: what is called what."""
 
-    def make(*flips: tuple[str, str, int], unknown_after: int = 4) -> Evaluation:
+    def make(*flips, unknown_after=4):
         made = make_evaluation(("real", "blend", "gan"), "a" * 64, ("real", "blend"))
         assert made.before is not None
         confused = {"real": {"real": 200, "unknown": 4, "blend": 6}, "blend": {"blend": 50, "real": 2}}
@@ -218,7 +213,7 @@ def evaluated(make_evaluation: Callable[..., Evaluation]) -> Callable[..., Evalu
     return make
 
 
-def by_check(evaluation: Evaluation) -> dict[str, Any]:
+def by_check(evaluation):
     return {each.check: each for each in expected_of(evaluation)}
 
 
@@ -264,7 +259,7 @@ def test_the_fewer_losses_the_sooner_it_passes_and_from_its_bound_on_never(bound
     assert share < bound or many is None
 
 
-def zeros(bound: float) -> int:
+def zeros(bound):
     """So many units without any loss pass."""
     bets, units = Bets(np.array([bound])), 0
     while bets.log_below[0] < LOG_20:

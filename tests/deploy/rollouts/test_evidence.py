@@ -1,9 +1,7 @@
 """Comparisons add up to checks by units of one source's 10 seconds."""
 
 import itertools
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,23 +21,15 @@ pytestmark = pytest.mark.slow
 KNOWN, NEW = ("blend", "swap"), "gan"
 
 
-def evidence(labels: dict[str, str] | None = None) -> RolloutEvidence:
+def evidence(labels=None):
     return RolloutEvidence(KNOWN, (*KNOWN, NEW), labels or {}, ["camera"])
 
 
-def check(found: RolloutEvidence, name: str, **waived: str) -> Any:
+def check(found, name, **waived):
     return next(each for each in found.checks(waived) if each.name == name)
 
 
-def fill(
-    found: RolloutEvidence,
-    compared: Any,
-    units: int,
-    says: list[tuple[str, str]],
-    *,
-    first: int = 0,
-    **given: Any,
-) -> None:
+def fill(found, compared, units, says, *, first=0, **given):
     """So many units of 10 seconds, each with these items; what was read is bet on."""
     for unit in range(first, first + units):
         for place, (champion, challenger) in enumerate(says):
@@ -113,7 +103,7 @@ def test_a_new_family_asks_for_labels_and_those_that_are_real_count_as_lost(comp
     assert check(forged, REALS_LOST).counted == 0
 
 
-def of_sources(known: Sequence[str], without: Sequence[str] = (), *, alone: bool = False) -> RolloutEvidence:
+def of_sources(known, without=(), *, alone=False):
     return RolloutEvidence(KNOWN, (*KNOWN, NEW), {}, known, without, alone)
 
 
@@ -190,7 +180,7 @@ def test_names_without_a_history_pass_and_fail_nothing_however_many_they_are(com
 
 
 def test_a_source_that_a_person_left_out_counts_nowhere_and_by_their_word_one_may_decide(compared):
-    def filled(*without: str, known: Sequence[str] = ("odd", *HONEST), **given: Any) -> Any:
+    def filled(*without, known=("odd", *HONEST), **given):
         found, numbers = of_sources(known, without, **given), itertools.count()
         for unit, source in itertools.product(range(150), ("odd", "a name", *HONEST[:2])):
             said = "unknown" if source in ("odd", "a name") else "real"

@@ -4,7 +4,6 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
@@ -111,14 +110,14 @@ THREADS = 40
 
 
 @pytest.fixture
-def process() -> Process:
+def process():
     made = Process(ProcessSettings())
     made.heartbeat = Heartbeat(MAX_AGE_S)
     return made
 
 
 @pytest.fixture
-def blocked(process: Process) -> Iterator[tuple[str, threading.Event]]:
+def blocked(process):
     """A server whose one answer waits for the event; its address, and the event."""
     app, free = FastAPI(), threading.Event()
 

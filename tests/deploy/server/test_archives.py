@@ -2,9 +2,7 @@
 
 import io
 import tarfile
-from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from ingest.settings import IngestSettings
 END = bytes(1024)
 
 
-def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+def header(name, size, kind=tarfile.REGTYPE):
     """One header with a size that tarfile itself would not write."""
     member = tarfile.TarInfo(name)
     member.type = kind
@@ -35,7 +33,7 @@ def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
     return bytes(block)
 
 
-def extended(size: int, name: str = "gan/a.png") -> bytes:
+def extended(size, name="gan/a.png"):
     """A file of no bytes to which an extended header gives another size."""
     record = b" size=%d\n" % size
     length = next(n for n in range(100) if n == len(record) + len(str(n)))
@@ -43,7 +41,7 @@ def extended(size: int, name: str = "gan/a.png") -> bytes:
     return header("x", len(record), tarfile.XHDTYPE) + record.ljust(512, b"\0") + header(name, 0)
 
 
-def archive(files: dict[str, bytes]) -> bytes:
+def archive(files):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as opened:
         for name, data in files.items():
@@ -53,7 +51,7 @@ def archive(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def refused(data: bytes) -> str:
+def refused(data):
     with pytest.raises(ArchiveError) as error:
         files_of(io.BytesIO(data))
     return str(error.value)
@@ -119,7 +117,7 @@ def test_whatever_bytes_change_no_more_is_read_than_there_is(data):
 
 
 # Pictures of shared items: what is read again at their positions, decoded in the sandbox.
-def png(width: int, height: int) -> bytes:
+def png(width, height):
     out = io.BytesIO()
     Image.new("RGB", (width, height), (200, 40, 40)).save(out, "PNG")
     return out.getvalue()
@@ -128,33 +126,33 @@ def png(width: int, height: int) -> bytes:
 class Topic:
     """What a topic still has, by offset; counts how often a reader was opened."""
 
-    def __init__(self, media: dict[int, bytes]) -> None:
+    def __init__(self, media):
         self.kept, self.opened, self.answers = media, 0, True
 
-    def __call__(self, _: IngestSettings) -> Any:
+    def __call__(self, _):
         self.opened += 1
         if not self.answers:
             raise KafkaConnectionError()
         return self
 
-    def __enter__(self) -> "Topic":
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_): ...
 
-    def media(self, places: Any) -> Iterator[tuple[Any, bytes]]:
+    def media(self, places):
         yield from ((place, self.kept[place.offset]) for place in places if place.offset in self.kept)
 
 
 @pytest.fixture
-def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
+def topic(monkeypatch):
     made = Topic({3: png(80, 40), 4: b"no picture"})
     monkeypatch.setattr(pictures, "MediaReader", made)
     return made
 
 
 @pytest.fixture
-def media(topic: Topic) -> Iterator[SharedMedia]:
+def media(topic):
     opened = SharedMedia(IngestSettings())
     yield opened
     opened.close()

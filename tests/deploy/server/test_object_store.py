@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,9 @@ from deploy.doctor.diagnosis import examine
 from deploy.local.processes import free_port, start, stop
 from deploy.local.stack import await_answer, process_address
 from deploy.process import hindrance
-from deploy.server.services import Services, open_services
+from deploy.server.services import open_services
 from deploy.settings import DeploySettings
-from detector.release.artifact import MANIFEST, WEIGHTS, Artifact
+from detector.release.artifact import MANIFEST, WEIGHTS
 from detector.serving.rollout_source import fetch
 from detector.settings import DetectorSettings
 from memory.crops import object_store
@@ -26,14 +25,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def settings(bucket: str, settings: DeploySettings, monkeypatch: pytest.MonkeyPatch) -> DeploySettings:
+def settings(bucket, settings, monkeypatch):
     monkeypatch.setenv("FORGEWATCH_DEPLOY_ARTIFACTS_URL", f"{bucket}/artifacts")
     monkeypatch.setenv("FORGEWATCH_MEMORY_CROPS_URL", f"{bucket}/crops")
     return DeploySettings()
 
 
 @pytest.fixture
-def other(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
+def other(settings, services):
     """A second server over the same database and bucket."""
     with (
         open_services(settings) as opened,
@@ -46,14 +45,14 @@ def other(settings: DeploySettings, services: Services) -> Iterator[TestClient]:
         yield client
 
 
-def put_by_turns(servers: list[TestClient], artifact: Artifact) -> None:
+def put_by_turns(servers, artifact):
     for number, name in enumerate((*artifact.manifest.files, MANIFEST)):
         content = (artifact.folder / name).read_bytes()
         answer = servers[number % len(servers)].put(f"/artifacts/{artifact.digest}/{name}", content=content)
         assert answer.status_code == 204, answer.text
 
 
-def test_two_servers_take_an_artifact_by_turns_and_take_it_live(
+def test_two_servers_take_an_artifact_live_by_turns(
     http, other, served, make_artifact, candidate_of, tmp_path
 ):
     artifact = make_artifact()
@@ -101,7 +100,7 @@ def test_a_server_whose_bucket_is_missing_runs_and_is_not_ready(bucket, settings
     for missing, url in (("no-such-bucket", "s3://no-such-bucket/a"), (None, f"{bucket}/artifacts")):
         monkeypatch.setenv("FORGEWATCH_DEPLOY_ARTIFACTS_URL", url)
         with open_services(DeploySettings()) as services:
-            problem = hindrance(Started(), services)  # type: ignore[arg-type]
+            problem = hindrance(Started(), services)
         assert problem is None if missing is None else missing in str(problem)
 
 

@@ -2,7 +2,6 @@
 
 import http.server
 import threading
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import MetricsHandler, generate_latest
@@ -15,7 +14,7 @@ from detector.serving.rollout_source import STATES
 from ingest.process.health import Heartbeat, serve_health
 
 
-def metrics_say(state: str, *, unserved_since: float = 0.0, serving: bool = True) -> str:
+def metrics_say(state, *, unserved_since=0.0, serving=True):
     for each in STATES:
         metrics.ROLLOUT_STATE.labels(each).set(each == state)
     metrics.UNSERVED_SINCE.labels("stable").set(unserved_since)
@@ -24,7 +23,7 @@ def metrics_say(state: str, *, unserved_since: float = 0.0, serving: bool = True
 
 
 @pytest.fixture(autouse=True)
-def _no_complaint_is_left() -> Iterator[None]:
+def _no_complaint_is_left():
     """A process has its metrics once: earlier tests' do not count here, nor these later."""
     metrics.UNSERVED_SINCE.clear()
     metrics.SERVING.clear()
@@ -34,7 +33,7 @@ def _no_complaint_is_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def detector() -> Iterator[str]:
+def detector():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), MetricsHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/metrics"

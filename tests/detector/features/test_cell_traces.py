@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from detector.features.cell_traces import (
     CELL_VERSION,
@@ -27,7 +26,7 @@ from detector.features.local_noise import (
 )
 
 
-def crops(side: int) -> Tensor:
+def crops(side):
     return torch.randint(0, 256, (3, 3, side, side), generator=torch.Generator().manual_seed(side)).float()
 
 
@@ -76,7 +75,7 @@ EACH = TRACES + 1
 RISING, FALLING, APART = 0, 1, 2
 
 
-def clip(frames: int, changes: list[tuple[int, int, float]]) -> Tensor:
+def clip(frames, changes):
     """Noise in all cells, and in six of them changes of the frames first … end - 1."""
     traces = 0.05 * torch.randn(frames, TRACES, CELLS**2, generator=torch.Generator().manual_seed(frames))
     for first, end, by in changes:
@@ -84,7 +83,7 @@ def clip(frames: int, changes: list[tuple[int, int, float]]) -> Tensor:
     return traces.flatten(1)
 
 
-def of_all_traces(found: Tensor, kind: int, reach: int = 0) -> Tensor:
+def of_all_traces(found, kind, reach=0):
     return found.unflatten(1, (len(REACHES), 3, EACH))[:, reach, kind, -1]
 
 
@@ -129,22 +128,22 @@ def test_a_clip_of_any_length_has_finite_ones():
 LUMA, COLOUR = slice(0, 3), slice(6, 10)
 
 
-def planes(seed: int, luma_noise: torch.Tensor, colour_noise: torch.Tensor) -> torch.Tensor:
+def planes(seed, luma_noise, colour_noise):
     """Return float32 [1, 3, 128, 128]: a soft ramp with noise of these deviations, [128, 128] each."""
     draw = torch.randn(3, 128, 128, generator=torch.Generator().manual_seed(seed))
     ramp = torch.linspace(60, 190, 128).expand(128, 128)
     return torch.stack([ramp + luma_noise * draw[0], colour_noise * draw[1], colour_noise * draw[2]])[None]
 
 
-def patch(inside: float, outside: float) -> torch.Tensor:
+def patch(inside, outside):
     deviations = torch.full((128, 128), outside)
     deviations[40:100, 30:90] = inside
     return deviations
 
 
-def measured(planes: torch.Tensor) -> torch.Tensor:
+def measured(planes):
     luma, chroma = planes[:, :1], planes[:, 1:]
-    found: torch.Tensor = LocalNoise(planes.shape[2])(luma, chroma, LocalFilters()(luma))[0]
+    found = LocalNoise(planes.shape[2])(luma, chroma, LocalFilters()(luma))[0]
     return found
 
 
@@ -203,14 +202,14 @@ def test_noise_that_differs_in_sharpness_alone_spreads_the_sharpness():
 FINE_STEEPNESS, FINE_LEVELS, SMOOTH_LEVELS = 0, slice(2, 7), slice(13, 18)
 
 
-def step_edge(height: float, side: int = 64) -> torch.Tensor:
+def step_edge(height, side=64):
     """Return float32 [1, 1, side, side]: one vertical edge of that many grey levels, a little soft."""
     across = 128 + height / 2 * torch.tanh((torch.arange(side) - side / 2) / 1.5)
     return across.expand(1, 1, side, side).float()
 
 
 @pytest.fixture(scope="module")
-def measure() -> EdgeDetail:
+def measure():
     return EdgeDetail(64)
 
 

@@ -10,7 +10,6 @@ import scipy.fft
 import scipy.signal
 import timm
 import torch
-from numpy.typing import NDArray
 
 from detector.features.forensics import ForensicFeatures
 from detector.features.spectrum import Spectrum
@@ -23,7 +22,7 @@ from detector.release.tensors import tolerance
 pytestmark = pytest.mark.slow
 
 
-def crops(seed: int, count: int = 2, side: int = 64) -> torch.Tensor:
+def crops(seed, count=2, side=64):
     rng = np.random.default_rng(seed)
     smooth = rng.normal(0, 1, (count, 3, side, side)).cumsum(2).cumsum(3)
     smooth = 128 + 100 * smooth / np.abs(smooth).max()
@@ -31,7 +30,7 @@ def crops(seed: int, count: int = 2, side: int = 64) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def features() -> ForensicFeatures:
+def features():
     return ForensicFeatures(64)
 
 
@@ -105,7 +104,7 @@ GOLDEN = Path(__file__).with_name(f"features-{FEATURE_VERSION}-{STORED_PX}.npy")
 from then on are compared with what is computed today."""
 
 
-def golden_crops() -> NDArray[np.uint8]:
+def golden_crops():
     """Eight crops of whole-number arithmetic, the same on every machine and with every version of numpy."""
     y, x = np.mgrid[:STORED_PX, :STORED_PX]
     grain = np.stack([_noise(seed) for seed in range(3)], 2)
@@ -120,7 +119,7 @@ def golden_crops() -> NDArray[np.uint8]:
     return np.stack([np.broadcast_to(np.clip(one, 0, 255), grain.shape) for one in made]).astype(np.uint8)
 
 
-def _noise(seed: int) -> NDArray[np.int64]:
+def _noise(seed):
     """Return whole numbers of 0..255, int64 (S, S): three rounds of multiplying and mixing 32 bits."""
     mixed = np.arange(STORED_PX**2, dtype=np.uint64) + np.uint64(seed * STORED_PX**2)
     for factor in (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D):
@@ -129,7 +128,7 @@ def _noise(seed: int) -> NDArray[np.int64]:
     return (mixed >> np.uint64(24)).astype(np.int64).reshape(STORED_PX, STORED_PX)
 
 
-def farthest(found: NDArray[np.float32]) -> float:
+def farthest(found):
     golden = np.load(GOLDEN)
     return float(np.max(np.abs(found - golden) / (1 + np.abs(golden))))
 
@@ -170,7 +169,7 @@ def test_texture_is_what_the_first_stages_of_the_published_network_say():
         assert torch.allclose(TextureFeatures()(images), torch.cat(expected, 1), atol=1e-4)
 
 
-def crops_feature_graph(side: int, count: int = 9) -> NDArray[np.uint8]:
+def crops_feature_graph(side, count=9):
     """Smooth, noisy, flat and saturated crops."""
     rng = np.random.default_rng(side)
     smooth = rng.normal(0, 1, (count, side, side, 3)).cumsum(1).cumsum(2)
@@ -213,13 +212,13 @@ SIDE = 64
 RINGS, STAND_OUT, PEAKS = slice(0, 16), slice(16, 28), slice(28, 37)
 
 
-def measured(luma: NDArray[np.float64]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = Spectrum(SIDE)(torch.from_numpy(luma).float()[None])[0].numpy()
+def measured(luma):
+    found = Spectrum(SIDE)(torch.from_numpy(luma).float()[None])[0].numpy()
     return found
 
 
-def grain(seed: int) -> NDArray[np.float64]:
-    made: NDArray[np.float64] = np.random.default_rng(seed).normal(120, 8, (SIDE, SIDE))
+def grain(seed):
+    made = np.random.default_rng(seed).normal(120, 8, (SIDE, SIDE))
     return made
 
 

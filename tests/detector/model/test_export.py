@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -9,9 +7,8 @@ from detector.model.export import ExportError, export, prove_equal, run
 from detector.model.graph import DetectorGraph, Reference
 from detector.model.network import Network
 from detector.model.scores import own_distance
-from detector.release.contract import Contract, crops_and_pooling
+from detector.release.contract import crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Term
-from detector.release.tensors import Request
 from detector.serving.session import Session
 from detector.verdicts import unknown_parts
 from ingest.records import CropPlan
@@ -21,7 +18,7 @@ pytestmark = pytest.mark.slow
 INPUTS = crops_and_pooling(CropPlan(crop_px=64))
 
 
-def asked(crops: int, rows: int, seed: int = 0) -> Request:
+def asked(crops, rows, seed=0):
     """Smooth and noisy crops of 64 px, and random pools of them."""
     rng = np.random.default_rng(seed)
     made = rng.integers(0, 256, (crops, 64, 64, 3), dtype=np.uint8)
@@ -30,7 +27,6 @@ def asked(crops: int, rows: int, seed: int = 0) -> Request:
     return {"crops": made, "pooling": pooling / pooling.sum(1, keepdims=True)}
 
 
-Exported = tuple[DetectorGraph, Path, Contract]
 REQUESTS = [asked(1, 1), asked(7, 3), asked(5, 12), asked(9, 2)]
 
 
@@ -42,27 +38,27 @@ OF_THE_REFERENCE = {
 }
 
 
-def gate(terms: dict[str, Term] = OF_THE_LOGITS | OF_THE_REFERENCE) -> GateParameters:
+def gate(terms=OF_THE_LOGITS | OF_THE_REFERENCE):
     return GateParameters(terms=terms, clip=50, unknown_threshold=0, fake_threshold=0.5)
 
 
 @pytest.fixture(scope="module")
-def forensic() -> DetectorGraph:
+def forensic():
     return graph_on("lcnet_050")
 
 
 @pytest.fixture(scope="module")
-def bare() -> DetectorGraph:
+def bare():
     return graph_on("none")
 
 
-def graph_on(backbone: str) -> DetectorGraph:
+def graph_on(backbone):
     torch.manual_seed(0)
     network = Network(Architecture(backbone=backbone, crop_px=64), 4).eval()
     return DetectorGraph(network, gate(), reference_of(network))
 
 
-def reference_of(network: Network) -> Reference:
+def reference_of(network):
     assert network.forensics is not None
     rng = np.random.default_rng(0)
     with torch.inference_mode():
@@ -89,19 +85,19 @@ def reference_of(network: Network) -> Reference:
 
 
 @pytest.fixture(scope="module")
-def plain() -> DetectorGraph:
+def plain():
     return without_features("lcnet_050")
 
 
-def without_features(backbone: str) -> DetectorGraph:
+def without_features(backbone):
     torch.manual_seed(0)
     network = Network(Architecture(backbone=backbone, crop_px=64, forensic=False), 2)
     return DetectorGraph(network, gate(OF_THE_LOGITS), None)
 
 
 @pytest.fixture(scope="module", params=["forensic", "bare", "plain"])
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    graph: DetectorGraph = request.getfixturevalue(request.param)
+def exported(request, tmp_path_factory):
+    graph = request.getfixturevalue(request.param)
     path = tmp_path_factory.mktemp("onnx") / "detector.onnx"
     return graph, path, export(graph, INPUTS, path)
 
@@ -161,7 +157,7 @@ def test_the_search_inside_the_graph_is_the_exact_one(forensic):
 
 
 def test_the_novelty_and_the_neighbours_share_one_search(forensic, tmp_path):
-    def searches(graph: DetectorGraph) -> int:
+    def searches(graph):
         export(graph, INPUTS, tmp_path / "detector.onnx")
         nodes = onnx.load(tmp_path / "detector.onnx").graph.node
         return [node.op_type for node in nodes].count("TopK")

@@ -1,7 +1,5 @@
 """The localizer: a cell is seen beside its own picture, and the exported graph says what torch says."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,13 +7,13 @@ import torch
 from detector.model.export import ExportError, export_proven, run
 from detector.model.localizer import Localizer, LocalizerGraph, Residuals, evidence, over_picture
 from detector.release.crop_graphs import CELLS, MapContract
-from detector.release.tensors import Request, TensorsError
+from detector.release.tensors import TensorsError
 from detector.serving.session import Session
 
 DECLARED = MapContract(crop_px=64, threshold=0.3, reals_marked=0.02, reals=50)
 
 
-def _request(*counts: int, seed: int = 0, px: int = 64) -> Request:
+def _request(*counts, seed=0, px=64):
     rng = np.random.default_rng(seed)
     low = rng.integers(0, 256, (sum(counts), px // 8, px // 8, 3)).repeat(8, 1).repeat(8, 2)
     crops = np.clip(low + rng.normal(0, 4, low.shape), 0, 255).astype(np.uint8)
@@ -23,7 +21,7 @@ def _request(*counts: int, seed: int = 0, px: int = 64) -> Request:
 
 
 @pytest.fixture(scope="module")
-def graph() -> LocalizerGraph:
+def graph():
     torch.manual_seed(0)
     network = Localizer()
     # Statistics of batch norm that are not those of the beginning, as after a training.
@@ -37,8 +35,8 @@ def graph() -> LocalizerGraph:
 
 
 @pytest.fixture(scope="module")
-def exported(graph: LocalizerGraph, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MapContract]:
-    path: Path = tmp_path_factory.mktemp("localizer") / "localizer.onnx"
+def exported(graph, tmp_path_factory):
+    path = tmp_path_factory.mktemp("localizer") / "localizer.onnx"
     return path, export_proven(graph, DECLARED, path, [_request(3, 1), _request(1)])
 
 
@@ -77,7 +75,7 @@ def test_a_graph_that_does_not_give_what_is_declared_is_refused(graph, tmp_path)
 
 
 class _Halved(torch.nn.Module):
-    def __init__(self, graph: LocalizerGraph) -> None:
+    def __init__(self, graph):
         super().__init__()
         self.graph = graph
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import timm
@@ -12,13 +10,13 @@ from detector.model.network import Network, ResidualFrontEnd
 from detector.model.scanner import Scanner, ScannerGraph, median, over_time
 from detector.release.crop_graphs import FRAME_SCORE, ScanContract
 from detector.release.manifest import Architecture
-from detector.release.tensors import Request, TensorsError
+from detector.release.tensors import TensorsError
 from detector.serving.session import Session
 
 SMALL = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 
 
-def pool(*rows: list[float]) -> torch.Tensor:
+def pool(*rows):
     return torch.tensor(rows)
 
 
@@ -155,7 +153,7 @@ def test_what_a_backbone_begins_with_is_what_timm_draws():
 WIDTH = 6 + CELL_WIDTH
 
 
-def a_scanner() -> Scanner:
+def a_scanner():
     torch.manual_seed(0)
     return Scanner(WIDTH).eval()
 
@@ -190,7 +188,7 @@ FEATURES = FrameFeatures(PX)
 DECLARED = ScanContract(crop_px=PX, threshold=0.3, reals_told=0.05, reals=40)
 
 
-def _clip(frames: int, seed: int = 0) -> Request:
+def _clip(frames, seed=0):
     """A smooth scene under noise, which is stronger in some frames."""
     rng = np.random.default_rng(seed)
     scene = rng.integers(0, 256, (PX // 8, PX // 8, 3)).repeat(8, 0).repeat(8, 1)
@@ -199,7 +197,7 @@ def _clip(frames: int, seed: int = 0) -> Request:
 
 
 @pytest.fixture(scope="module")
-def scanner() -> Scanner:
+def scanner():
     torch.manual_seed(0)
     made = Scanner(FEATURES.width).eval()
     made.standardise(over_time(_features(_clip(12))))
@@ -209,12 +207,12 @@ def scanner() -> Scanner:
 
 
 @pytest.fixture(scope="module")
-def exported(scanner: Scanner, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ScanContract]:
-    path: Path = tmp_path_factory.mktemp("scanner") / "scanner.onnx"
+def exported(scanner, tmp_path_factory):
+    path = tmp_path_factory.mktemp("scanner") / "scanner.onnx"
     return path, export_proven(ScannerGraph(scanner, PX), DECLARED, path, [_clip(3), _clip(9)])
 
 
-def _features(clip: Request) -> torch.Tensor:
+def _features(clip):
     with torch.inference_mode():
         return FEATURES(torch.from_numpy(clip["crops"]).permute(0, 3, 1, 2).float())
 

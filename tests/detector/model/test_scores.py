@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from pytorch_ood.detector import EnergyBased
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import NearestNeighbors
@@ -86,7 +85,7 @@ def test_a_term_without_its_score_is_refused():
         fuse_scores({name: score for name, score in TERMS.items() if name != "novelty"}, GATE)
 
 
-def reference() -> Reference:
+def reference():
     generator = torch.Generator().manual_seed(0)
     features, embeddings = (torch.randn(20, width, generator=generator).numpy() for width in (5, 3))
     identity, names = torch.eye(5).numpy(), tuple(map(str, range(20)))
@@ -162,7 +161,7 @@ def test_the_published_gate_weighs_its_scores_so():
     }
 
 
-def of_families(names: tuple[str, ...], features: NDArray[np.float32], ids: tuple[str, ...]) -> Reference:
+def of_families(names, features, ids):
     mean, whitening = within_class_whitening(features, np.array(names))
     rows = ((features - mean) @ whitening).astype(np.float32)
     made = vars(reference()) | {"features": rows, "traces": rows, "mean": mean, "whitening": whitening}

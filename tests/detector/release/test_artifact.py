@@ -4,7 +4,6 @@ import shutil
 import sys
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from detector.serving.torchserve import mar_name
 
 
 @pytest.fixture
-def copy(untrained_artifact: Artifact, tmp_path: Path) -> Artifact:
+def copy(untrained_artifact, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(untrained_artifact.folder, folder)
     return load(folder)
@@ -164,7 +163,7 @@ def test_an_archive_holds_the_artifact_and_a_file_with_one_class(untrained_artif
     assert shim.count("class ") == 1
 
 
-def reference() -> Reference:
+def reference():
     rng = np.random.default_rng(0)
     return Reference(
         rng.normal(size=(4, 3)).astype(np.float32),

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -8,10 +7,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from verdicts import make_decoded
 
-from detector.release.artifact import Artifact
 from detector.release.contract import Contract, MediaInput, PoolingInput, request_for
 from detector.release.tensors import (
-    ModelOutput,
     TensorsError,
     TensorSpec,
     beyond_tolerance,
@@ -28,11 +25,11 @@ SCENES = PoolingInput(name="scenes", dtype="float32", shape=("rows", "pictures")
 
 
 @pytest.fixture
-def contract(untrained_artifact: Artifact) -> Contract:
+def contract(untrained_artifact):
     return untrained_artifact.manifest.contract
 
 
-def changed(contract: Contract, **parts: Any) -> Contract:
+def changed(contract, **parts):
     return Contract.model_validate({"inputs": contract.inputs, "outputs": contract.outputs} | parts)
 
 
@@ -45,7 +42,7 @@ def test_every_view_of_media_is_in_the_plan_of_decoding(contract):
 def test_a_contract_that_cannot_be_kept_is_refused(contract):
     crops, pooling = contract.inputs
     other = TensorSpec(name="other", dtype="float32", shape=("items",))
-    broken: list[dict[str, Any]] = [
+    broken = [
         {"inputs": (crops,)},
         {"inputs": (pooling,)},
         {"inputs": (SCENE, SCENES)},
@@ -98,7 +95,7 @@ SPECS = (
 )
 
 
-def arrays(rows: int = 3, n: int = 4) -> dict[str, np.ndarray]:
+def arrays(rows=3, n=4):
     return {"a": np.zeros((rows, 2), np.float32), "b": np.zeros((rows, n), np.int64)}
 
 
@@ -133,7 +130,7 @@ def test_an_item_without_crops_is_refused(untrained_artifact, items):
         request_for(items, untrained_artifact.manifest.contract)
 
 
-def with_pictures(contract: Contract, scene: MediaInput) -> Contract:
+def with_pictures(contract, scene):
     pooling = PoolingInput(name="scenes", dtype="float32", shape=("rows", scene.axis), pools=scene.name)
     return Contract(inputs=(*contract.inputs, scene, pooling), outputs=contract.outputs)
 
@@ -175,7 +172,7 @@ def test_a_region_is_shown_by_the_picture_of_its_frame(untrained_artifact):
     np.testing.assert_allclose(shown, [9, (3 + 7) / 2, 3, 7, 7])
 
 
-def output(rows: int, neighbours: int = 5, features: int = 7) -> ModelOutput:
+def output(rows, neighbours=5, features=7):
     rng = np.random.default_rng(rows)
     shapes = {
         "logits": (rows, 3),
@@ -238,7 +235,7 @@ def test_neighbours_at_the_same_distance_may_change_places():
     assert "neighbour_index" not in differences({**one, "neighbour_index": one["neighbour_index"][::-1]}, one)
 
 
-def off(name: str, rows: int, by: float) -> list[str]:
+def off(name, rows, by):
     """What is said of eight rows where so many are off by this in one output."""
     one = {"logits": np.zeros((8, 3), np.float32)} | {
         output: np.zeros(8, np.float32) for output in ("energy", "novelty")

@@ -20,9 +20,7 @@ from detector.release.manifest import (
 )
 
 
-def test_a_release_is_written_in_one_format_whatever_it_has(
-    untrained_artifact, localized_artifact, scanned_artifact
-):
+def test_a_release_is_written_in_one_format(untrained_artifact, localized_artifact, scanned_artifact):
     for artifact in (untrained_artifact, localized_artifact, scanned_artifact):
         data = (artifact.folder / MANIFEST).read_bytes()
         assert json.loads(data)["format"] == FORMAT
@@ -111,9 +109,7 @@ GATE = GateParameters(
         (-9, 0.0, "real"),
     ],
 )
-def test_unknown_comes_before_fake_and_a_threshold_is_not_above_itself(
-    unknown_score, fake_probability, label
-):
+def test_unknown_comes_before_fake_and_no_threshold_is_above_itself(unknown_score, fake_probability, label):
     assert decide(unknown_score, fake_probability, GATE) == label
 
 
@@ -142,9 +138,7 @@ def test_a_video_that_is_less_familiar_than_a_picture_may_be_is_not_called_fake(
         (0, 0.9, "fake", "fake"),
     ],
 )
-def test_at_first_sight_of_a_source_novelty_alone_calls_nothing_unknown(
-    unknown_score, fake_probability, known, new
-):
+def test_at_first_sight_novelty_calls_nothing_unknown(unknown_score, fake_probability, known, new):
     gate = GATE.model_copy(update={"first_sight": FirstSight(fake_threshold=0.8, sources=("camera",))})
     assert decide(unknown_score, fake_probability, gate, source="camera") == known
     assert decide(unknown_score, fake_probability, gate, source="stranger") == new

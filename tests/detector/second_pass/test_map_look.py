@@ -4,7 +4,6 @@ import base64
 import hashlib
 from dataclasses import replace
 from io import BytesIO
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +14,9 @@ from PIL import Image
 from scipy import ndimage
 from verdicts import look, make_evidence, make_item, make_verdict
 
-from detector.records import Scan, Segment, Verdict
-from detector.release.artifact import Artifact
+from detector.records import Scan, Segment
 from detector.release.contract import request_for
 from detector.release.crop_graphs import CELL_PX
-from detector.release.tensors import ModelOutput, Request
 from detector.second_look import run_second_pass
 from detector.second_pass.map_look import MAX_CROPS, PictureMap, assemble_map, cells_of, covering, forgery_map
 from detector.second_pass.scan_look import MOST, SHORTEST, StretchLook, best_score, runs, soft_nms, stretches
@@ -85,7 +82,7 @@ def test_a_mask_becomes_the_mean_of_each_cell():
     assert cells_of(mask, (3, 2)).tolist() == [[0.5, 0.0], [0.0, 0.0], [1.0, 1.0]]
 
 
-def shown(png: str) -> Any:
+def shown(png):
     return np.asarray(Image.open(BytesIO(base64.b64decode(png))))
 
 
@@ -122,19 +119,19 @@ def test_a_map_of_the_largest_part_takes_less_than_16_kb():
 SCAN = Scan(frames=30, step_s=1 / 12, threshold=0.3, times_s=(), scores=())
 
 
-def clip() -> bytes:
+def clip():
     """30 frames of noise at 12 a second."""
     frames = np.random.default_rng(0).integers(0, 256, (30, 96, 160, 3), np.uint8)
     return to_h264(frames, 12, "mp4")
 
 
-def segment(first: int, last: int, score: float = 0.9) -> Segment:
+def segment(first, last, score=0.9):
     return Segment(
         start_s=first / 12, end_s=(last + 1) / 12, frames=(first, last), score=score, box=(0, 0, 64, 64)
     )
 
 
-def seen(segments: tuple[Segment, ...] | None, label: str = "real") -> JudgedItem:
+def seen(segments, label="real"):
     data = clip()
     item = make_item(digest=hashlib.sha256(data).hexdigest())
     said = {"label": label, "kind": "video", "format": "mp4", "width": 160, "height": 96}
@@ -142,14 +139,14 @@ def seen(segments: tuple[Segment, ...] | None, label: str = "real") -> JudgedIte
     return JudgedItem(verdict, make_evidence(), lambda: data, VideoClip(30, (0, 0)))
 
 
-def with_gate(artifact: Artifact, unknown_threshold: float, fake_threshold: float) -> Artifact:
+def with_gate(artifact, unknown_threshold, fake_threshold):
     gate = artifact.manifest.gate.model_copy(
         update={"unknown_threshold": unknown_threshold, "fake_threshold": fake_threshold}
     )
     return replace(artifact, manifest=artifact.manifest.model_copy(update={"gate": gate}))
 
 
-def judged(artifact: Artifact, one: JudgedItem) -> JudgedItem:
+def judged(artifact, one):
     (now,) = run_second_pass([one], [StretchLook(artifact, ReleaseSession(artifact, 1).score)], look)
     return now
 
@@ -198,7 +195,7 @@ def test_without_a_stretch_and_where_it_is_not_called_real_all_stays(scanned_art
 
 @pytest.mark.slow
 def test_where_the_model_cannot_answer_the_scanners_word_stands_and_it_is_not_called_real(scanned_artifact):
-    def refuse(request: Request) -> ModelOutput:
+    def refuse(request):
         raise RuntimeError("what a runtime raises")
 
     before = seen((segment(9, 20),))
@@ -210,7 +207,7 @@ def test_where_the_model_cannot_answer_the_scanners_word_stands_and_it_is_not_ca
 
 @pytest.mark.slow
 def test_a_stretch_of_few_frames_is_judged_by_all_of_them(scanned_artifact):
-    verdict: Verdict = judged(scanned_artifact, seen((segment(12, 14),))).verdict
+    verdict = judged(scanned_artifact, seen((segment(12, 14),))).verdict
     assert [region.frame for region in verdict.regions if region.kind == "frame"] == [12, 13, 14]
 
 
@@ -238,7 +235,7 @@ def test_the_crop_lies_on_the_face_in_every_frame():
         assert top + 128 >= min(360, 20 * number + 52)
 
 
-def video(artifact, *, frames=3, face=False, size=(400, 300), length=90) -> Decoded:
+def video(artifact, *, frames=3, face=False, size=(400, 300), length=90):
     plan = artifact.manifest.contract.crop_plan
     each = len(grid(*size, plan.crop_px, plan.patches, plan.stride_px))
     regions = [
@@ -252,7 +249,7 @@ def video(artifact, *, frames=3, face=False, size=(400, 300), length=90) -> Deco
     return Decoded("video", "mp4", *size, frames, crops, tuple(regions), numbers, length)
 
 
-def picture(artifact) -> Decoded:
+def picture(artifact):
     px = artifact.manifest.contract.crop_plan.crop_px
     return Decoded("image", "PNG", px, px, 1, np.zeros((1, px, px, 3), np.uint8), ())
 
@@ -297,7 +294,7 @@ def test_a_release_without_a_scanner_is_asked_nothing_more(localized_artifact):
     assert clips(items, [], np.zeros((4, 5), np.float32), localized_artifact.manifest) == [None]
 
 
-def naive_runs(forged: list[bool], tolerance: int, shortest: int) -> list[tuple[int, int]]:
+def naive_runs(forged, tolerance, shortest):
     found, start, gap = [], None, 0
     for place, one in enumerate([*forged, *[False] * (tolerance + 1)]):
         if one:

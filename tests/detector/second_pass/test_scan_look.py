@@ -2,11 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from io import BytesIO
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,22 +14,20 @@ from hypothesis.extra.numpy import arrays
 from PIL import Image
 from verdicts import look, make_evidence, make_item, make_region, make_verdict
 
-from detector.records import Verdict
 from detector.release.crop_graphs import CELLS, FRAME_SCORE, MapContract, ScanContract
-from detector.release.tensors import ModelOutput, Request
 from detector.second_look import run_second_pass
 from detector.second_pass.map_look import MapLook, PictureMap, forgery_map
 from detector.second_pass.scan_look import ScanLook, scan_of, stretches
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.verdicts import JudgedItem, VideoClip
-from ingest.records import Decoded, PlacesPlan, Region
+from ingest.records import Region
 from ingest.sandbox.decode import DecodeError
 
 CONTRACT = ScanContract(crop_px=64, threshold=0.4, reals_told=0.0, reals=20, export_difference=0.0)
 WHITE = range(8, 17)
 
 
-def clip(frames: int = 24) -> bytes:
+def clip(frames=24):
     """Black frames of 0.1 s, and a white square at (80, 40) in those of WHITE."""
     pictures = np.zeros((frames, 136, 200, 3), np.uint8)
     pictures[WHITE.start : WHITE.stop, 40:104, 80:144] = 255
@@ -43,12 +39,12 @@ def clip(frames: int = 24) -> bytes:
     return buffer.getvalue()
 
 
-def white(request: Request) -> ModelOutput:
+def white(request):
     """A scanner to which white is forged."""
     return {FRAME_SCORE: request["crops"].mean((1, 2, 3)).astype(np.float32) / 255}
 
 
-def seen(label: str = "fake", known: VideoClip | None = None, offset: int = 0, **changes: Any) -> JudgedItem:
+def seen(label="fake", known=None, offset=0, **changes):
     data = clip()
     item = make_item(offset, digest=hashlib.sha256(data).hexdigest())
     usual = {"label": label, "kind": "video", "width": 200, "height": 136}
@@ -56,7 +52,7 @@ def seen(label: str = "fake", known: VideoClip | None = None, offset: int = 0, *
     return JudgedItem(verdict, make_evidence(), lambda: data, known or VideoClip(24, (80, 40)))
 
 
-def short(frames: int) -> JudgedItem:
+def short(frames):
     pictures = [Image.new("RGB", (200, 136), (number, 0, 0)) for number in range(frames)]
     buffer = BytesIO()
     pictures[0].save(buffer, "PNG", save_all=True, append_images=pictures[1:], duration=100)
@@ -65,7 +61,7 @@ def short(frames: int) -> JudgedItem:
     return JudgedItem(verdict, make_evidence(), buffer.getvalue, VideoClip(frames, (80, 40)))
 
 
-def scanned(one: JudgedItem, ask: Any = white, contract: ScanContract = CONTRACT) -> Verdict:
+def scanned(one, ask=white, contract=CONTRACT):
     (now,) = run_second_pass([one], [ScanLook(contract, ask)], look)
     return now.verdict
 
@@ -112,7 +108,7 @@ def test_the_largest_face_is_followed_where_one_was_found():
 
 
 def test_a_picture_is_not_scanned():
-    def refuse(*_: object) -> "Future[Decoded]":
+    def refuse(*_):
         raise AssertionError("looked at again")
 
     picture = JudgedItem(seen().verdict, make_evidence(), lambda: b"")
@@ -120,7 +116,7 @@ def test_a_picture_is_not_scanned():
 
 
 def test_a_video_that_is_called_real_is_scanned_too_and_that_alone_changes_no_label():
-    def refuse(request: Request) -> ModelOutput:
+    def refuse(request):
         raise AssertionError("mapped")
 
     maps = MapContract(crop_px=64, threshold=0.5, reals_marked=0, reals=1, export_difference=0)
@@ -149,12 +145,12 @@ def test_a_scanner_that_answers_nonsense_adds_nothing_and_the_verdict_says_so(as
 
 
 def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it():
-    def cells(request: Request) -> ModelOutput:
+    def cells(request):
         return {CELLS: np.ones((len(request["crops"]), 8, 8), np.float32)}
 
     refused = iter([RuntimeError("what a runtime raises")])
 
-    def ask(request: Request) -> ModelOutput:
+    def ask(request):
         if error := next(refused, None):
             raise error
         return white(request)
@@ -169,7 +165,7 @@ def test_a_scan_that_fails_takes_no_map_and_no_other_item_with_it():
 def test_where_torchserve_is_away_for_a_scan_no_map_waits_for_it():
     asked = []
 
-    def down(request: Request) -> ModelOutput:
+    def down(request):
         asked.append(1)
         raise TorchServeUnavailableError("no answer")
 
@@ -184,8 +180,8 @@ def test_where_torchserve_is_away_for_a_scan_no_map_waits_for_it():
     assert now[1].unscanned == "nobody was there to scan it"
 
 
-def too_long(*_: object) -> "Future[Decoded]":
-    future: Future[Decoded] = Future()
+def too_long(*_):
+    future = Future()
     future.set_exception(DecodeError("timeout", "the decoder used up its processor time"))
     return future
 
@@ -214,7 +210,7 @@ def test_how_many_frames_are_scanned_follows_from_what_one_took_at_the_first_loo
 
 @pytest.mark.parametrize(("frame_s", "spent_s"), [(0.4, 0.0), (0.125, 3.2), (0.001, 5.0), (0.0, math.inf)])
 def test_a_video_whose_frames_take_too_long_is_not_decoded_again_and_not_called_real(frame_s, spent_s):
-    def refuse(*_: object) -> "Future[Decoded]":
+    def refuse(*_):
         raise AssertionError("decoded again")
 
     one = replace(seen("real", VideoClip(24, (80, 40), frame_s)), processor_s=spent_s)
@@ -225,7 +221,7 @@ def test_a_video_whose_frames_take_too_long_is_not_decoded_again_and_not_called_
 
 
 def test_a_video_of_which_hardly_a_frame_could_be_decoded_is_not_scanned():
-    def damaged(media: Callable[[], bytes], plan: PlacesPlan, spent_s: float) -> "Future[Decoded]":
+    def damaged(media, plan, spent_s):
         return look(media, plan.model_copy(update={"places": plan.places[:7]}), spent_s)
 
     (now,) = run_second_pass([seen("real")], [ScanLook(CONTRACT, white)], damaged)
@@ -239,7 +235,7 @@ def test_a_video_of_few_frames_is_scanned_in_all_of_them():
     assert (now.verdict.label, now.verdict.scan.frames, now.verdict.scan.left_out) == ("real", 3, 0)
 
 
-def regions(numbers: Any, times: Any) -> tuple[Region, ...]:
+def regions(numbers, times):
     return tuple(
         Region("frame", (0, 0, 64, 64), int(number), float(time), (row,))
         for row, (number, time) in enumerate(zip(numbers, times, strict=True))

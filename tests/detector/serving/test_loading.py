@@ -8,21 +8,19 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 from detector.records import Rollout
-from detector.release.artifact import MANIFEST, MODEL, SIGNATURE, Artifact, load, version_of
+from detector.release.artifact import MANIFEST, MODEL, SIGNATURE, load, version_of
 from detector.release.manifest import ArtifactError, DamagedArtifactError
 from detector.release.signature import SignatureError, sign
 from detector.serving import rollout as rollout_module
-from detector.serving.loading import DesiredState, Holdings, Loader
+from detector.serving.loading import Holdings, Loader
 from detector.serving.rollout import Serving
 from detector.serving.rollout_source import (
     FetchError,
@@ -41,7 +39,7 @@ class Deploy(http.server.SimpleHTTPRequestHandler):
 
     headers_seen: list[dict[str, str]]
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.headers_seen.append(dict(self.headers))
         status = self.headers.get("authorization", "").removeprefix("Bearer refused-")
         if status.isdigit():
@@ -49,12 +47,12 @@ class Deploy(http.server.SimpleHTTPRequestHandler):
         else:
             super().do_GET()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
-def serving(folder: Path) -> tuple[http.server.ThreadingHTTPServer, list[dict[str, str]]]:
-    seen: list[dict[str, str]] = []
+def serving(folder):
+    seen = []
     handler = type("Handler", (Deploy,), {"headers_seen": seen})
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(handler, directory=str(folder))
@@ -64,7 +62,7 @@ def serving(folder: Path) -> tuple[http.server.ThreadingHTTPServer, list[dict[st
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[tuple[Path, DetectorSettings]]:
+def site(tmp_path):
     folder = tmp_path / "site"
     (folder / "artifacts").mkdir(parents=True)
     server, _ = serving(folder)
@@ -73,7 +71,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, DetectorSettings]]:
     server.server_close()
 
 
-def publish(artifact: Artifact, folder: Path) -> Path:
+def publish(artifact, folder):
     return Path(shutil.copytree(artifact.folder, folder / "artifacts" / artifact.digest))
 
 
@@ -184,7 +182,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def neighbour(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+def neighbour(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path), B],
         stdin=subprocess.PIPE,
@@ -196,7 +194,7 @@ def neighbour(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-def held(holdings: Holdings, digests: set[str]) -> set[str]:
+def held(holdings, digests):
     with holdings.hold_alone(digests) as everything:
         return everything
 
@@ -227,13 +225,11 @@ def signed(untrained_artifact, signer, tmp_path):
     return artifact
 
 
-def trusting(settings: DetectorSettings, certificate: Path) -> DetectorSettings:
+def trusting(settings, certificate):
     return settings.model_copy(update={"trusted_signers": certificate})
 
 
-def test_a_signed_release_is_fetched_with_its_signature_and_then_read_from_the_cache(
-    site, signed, signer, tmp_path
-):
+def test_a_signed_release_is_fetched_with_its_signature_and_then_cached(site, signed, signer, tmp_path):
     folder, settings = site
     settings, cache = trusting(settings, signer.certificate), tmp_path / "cache"
     published = publish(signed, folder)
@@ -258,9 +254,7 @@ def test_a_release_that_was_signed_again_is_fetched_anew_where_the_first_signer_
 @pytest.mark.slow
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("how", ["not signed", "signed by another", "flipped", "flipped in the cache"])
-def test_what_no_trusted_key_signed_gets_no_further_than_the_fetch(
-    site, signed, signer, make_signer, tmp_path, bar, how
-):
+def test_what_no_trusted_key_signed_ends_at_the_fetch(site, signed, signer, make_signer, tmp_path, bar, how):
     bar.count(1)
     folder, settings = site
     settings = settings.model_copy(
@@ -297,24 +291,24 @@ def test_what_no_trusted_key_signed_gets_no_further_than_the_fetch(
 class Loads:
     """Brings whatever is asked for, and keeps what is to be loaded in the end."""
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache):
         self.cache = cache
-        self.loaded: frozenset[str] = frozenset()
+        self.loaded = frozenset()
 
-    def bring(self, digest: str, held: Collection[str]) -> Any:
+    def bring(self, digest, held):
         manifest = SimpleNamespace(classes=("real", "gan"))
         return SimpleNamespace(digest=digest, version=version_of(digest), manifest=manifest)
 
-    def reconcile(self, end: DesiredState) -> None:
+    def reconcile(self, end):
         self.loaded = end.loaded
 
 
-def swapped(digests: list[str], folder: Path, in_use: Collection[str] = ()) -> frozenset[str]:
+def swapped(digests, folder, in_use=()):
     """What stays loaded after one release after another went live, all within the rollback window."""
     loads = Loads(folder)
-    wanted: Any = SimpleNamespace(rollout=None, kept=None, due=lambda newest: False)
-    loader: Any = loads
-    follower: Any = SimpleNamespace(poll=lambda: None)
+    wanted = SimpleNamespace(rollout=None, kept=None, due=lambda newest: False)
+    loader = loads
+    follower = SimpleNamespace(poll=lambda: None)
     with Serving(DetectorSettings(model_store_dir=folder), loader, follower, wanted) as serving:
         serving.in_use = in_use
         for sequence, digest in enumerate(digests):

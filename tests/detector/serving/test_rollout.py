@@ -2,12 +2,9 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,12 +31,12 @@ A, B, C = "a" * 64, "b" * 64, "c" * 64
 OURS, THEIRS = "0" * 32, "f" * 32
 
 
-def rollout(stable: str = A, sequence: int = 3, ledger: str = OURS, epoch: int = 0) -> Rollout:
+def rollout(stable=A, sequence=3, ledger=OURS, epoch=0):
     return Rollout(ledger=ledger, epoch=epoch, sequence=sequence, stable=stable)
 
 
-def said(wanted: RolloutClient, newest: Rollout | None, answer: Rollout | Exception | None) -> None:
-    future: Future[Rollout | None] = Future()
+def said(wanted, newest, answer):
+    future = Future()
     if isinstance(answer, Exception):
         future.set_exception(answer)
     else:
@@ -48,18 +45,18 @@ def said(wanted: RolloutClient, newest: Rollout | None, answer: Rollout | Except
     wanted.on_reply(newest, future)
 
 
-def state() -> str:
+def state():
     name = "forgewatch_detector_rollout_state"
     (found,) = [each for each in STATES if REGISTRY.get_sample_value(name, {"state": each})]
     return found
 
 
-def unconfirmed() -> float:
+def unconfirmed():
     return REGISTRY.get_sample_value("forgewatch_detector_unconfirmed_rollouts_total") or 0.0
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DetectorSettings:
+def settings(tmp_path, monkeypatch):
     monkeypatch.setattr(rollout_source, "LONGEST_PAUSE_S", 1e-9)
     return DetectorSettings(model_store_dir=tmp_path)
 
@@ -194,8 +191,8 @@ def test_a_share_is_taken_within_binomial_bounds(topic, partition, share):
 
 
 def test_what_the_canary_answers_is_shared_and_without_a_canary_nothing_is():
-    stable: Any = SimpleNamespace(digest="a" * 64)
-    canary: Any = SimpleNamespace(digest="b" * 64)
+    stable = SimpleNamespace(digest="a" * 64)
+    canary = SimpleNamespace(digest="b" * 64)
     ids = [f"media-0-{offset}" for offset in range(500)]
     route = Route(stable, canary, 0.1, 0.3)
     assert [route.shares(each) for each in ids] == [in_share(each, 0.3) for each in ids]
@@ -208,13 +205,11 @@ def test_what_the_canary_answers_is_shared_and_without_a_canary_nothing_is():
 
 
 @pytest.mark.parametrize(("failing", "least", "most"), [(A, 20, 30), (B, 5, 12)], ids=["live", "challenger"])
-def test_a_release_that_does_not_start_is_tried_seldom_only_where_another_one_scores(
-    settings, monkeypatch, failing, least, most
-):
+def test_a_release_that_does_not_start_is_tried_seldom(settings, monkeypatch, failing, least, most):
     clock, fails, tries = SimpleNamespace(now=0.0), set(), []
     monkeypatch.setattr(rollout_source, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
-    def start(digest: str) -> None:
+    def start(digest):
         if digest in fails:
             tries.append(clock.now)
             raise StartError("Failed to start workers")
@@ -275,12 +270,10 @@ def test_failures_that_lie_far_apart_take_no_release_out(settings, monkeypatch):
 
 
 @contextmanager
-def serving_of(
-    settings: DetectorSettings, start: Callable[[str], None], **said: str | None
-) -> Iterator[Serving]:
+def serving_of(settings, start, **said):
     """Serves what deploy names, A and what is said beside it; `start` befalls each release that comes."""
 
-    def bring(digest: str, _: object) -> Any:
+    def bring(digest, _):
         start(digest)
         manifest = SimpleNamespace(classes=("real", "blend"))
         return SimpleNamespace(digest=digest, version=digest[:12], manifest=manifest)
@@ -288,16 +281,16 @@ def serving_of(
     share = 0.5 if said.get("canary") else 0.0
     shares = {"canary_share": share, "shared_share": share}
     named = {"ledger": OURS, "epoch": 0, "sequence": 3, "stable": A, **shares}
-    loader: Any = SimpleNamespace(bring=bring, reconcile=lambda end: None)
-    wanted: Any = SimpleNamespace(
+    loader = SimpleNamespace(bring=bring, reconcile=lambda end: None)
+    wanted = SimpleNamespace(
         rollout=Rollout.model_validate(named | said), kept=None, due=lambda newest: False
     )
-    topic: Any = SimpleNamespace(poll=lambda: None)
+    topic = SimpleNamespace(poll=lambda: None)
     with Serving(settings, loader, topic, wanted) as serving:
         yield serving
 
 
-def rest(serving: Serving) -> None:
+def rest(serving):
     """Take all steps that are to be taken now."""
     serving.tick()
     while serving._step is not None:

@@ -1,6 +1,5 @@
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -9,7 +8,6 @@ import structlog
 from handler_calls import Context
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from poison import ENDLESS
 
 from detector.handler import Handler
@@ -29,12 +27,12 @@ from detector.release.tensors import (
 )
 from detector.serving import session as session_module
 from detector.serving.session import DeadlineError, Session, open_session
-from detector.serving.torchserve_launch import Command, prepare
+from detector.serving.torchserve_launch import prepare
 from ingest import NO_TELEMETRY
 from ingest.records import CropPlan, Decoded, Region
 
 
-def item(crops: int, regions: list[tuple[int, ...]], px: int = 2) -> Decoded:
+def item(crops, regions, px=2):
     pixels = np.random.default_rng(crops).integers(0, 256, (crops, px, px, 3), dtype=np.uint8)
     kept = tuple(Region("face", (0, 0, 8, 8), 0, None, rows) for rows in regions)
     return Decoded("image", "PNG", 100, 80, 1, pixels, kept)
@@ -52,9 +50,7 @@ def item(crops: int, regions: list[tuple[int, ...]], px: int = 2) -> Decoded:
         max_size=12,
     )
 )
-def test_each_row_is_in_one_run_that_holds_all_its_crops_and_no_more_than_one_item_too_many(
-    untrained_artifact, shape
-):
+def test_each_row_is_in_one_run_with_all_its_crops_and_at_most_one_item_too_many(untrained_artifact, shape):
     items = [item(crops, regions) for crops, regions in shape]
     pooling = request_for(items, untrained_artifact.manifest.contract)["pooling"]
     runs = [(rows, span) for rows, (span,) in contract_module._runs([pooling], 8)]
@@ -109,9 +105,7 @@ def test_a_graph_that_is_not_the_one_of_the_contract_is_refused(untrained_artifa
         Session(untrained_artifact.folder / MODEL, lacking, threads=1)
 
 
-def test_a_graph_that_never_ends_is_stopped_and_its_session_answers_the_next_request(
-    untrained_artifact, tmp_path
-):
+def test_a_graph_that_never_ends_is_stopped_and_the_next_request_answered(untrained_artifact, tmp_path):
     shutil.copytree(untrained_artifact.folder, folder := tmp_path / "endless")
     ENDLESS(folder)
     contract = untrained_artifact.manifest.contract
@@ -148,7 +142,7 @@ def test_a_gpu_that_onnx_runtime_cannot_use_is_told_of_in_one_line_and_the_cpu_s
 
 
 def test_where_onnx_runtime_has_cuda_the_gpu_that_is_given_comes_before_the_cpu(monkeypatch):
-    loaded: list[bool] = []
+    loaded = []
     both = ["CUDAExecutionProvider", "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: both)
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: loaded.append(True))
@@ -170,15 +164,15 @@ CONTRACT = Contract(
 class Graph:
     """Stands for a graph, and keeps how many crops each of its runs had."""
 
-    def __init__(self) -> None:
-        self.crops: list[int] = []
+    def __init__(self):
+        self.crops = []
 
-    def __call__(self, names: list[str], feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    def __call__(self, names, feed):
         self.crops.append(len(feed["crops"]))
         return [np.zeros(len(feed["pooling"])) for _ in names]
 
 
-def pooled(crops: int, *rows: tuple[int, int]) -> dict[str, NDArray[Any]]:
+def pooled(crops, *rows):
     """A request of so many crops, each row the mean of those from the first number up to the second."""
     pooling = np.zeros((len(rows), crops), np.float32)
     for row, (first, past) in enumerate(rows):
@@ -261,7 +255,7 @@ SECRETS = {"FORGEWATCH_DEPLOY_TOKEN": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunte
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Command:
+def command(tmp_path):
     return prepare(
         tmp_path,
         port=8080,
@@ -274,7 +268,7 @@ def command(tmp_path: Path) -> Command:
     )
 
 
-def properties(folder: Path) -> dict[str, str]:
+def properties(folder):
     lines = (folder / "config.properties").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines)
 

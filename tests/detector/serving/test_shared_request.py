@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,7 +32,7 @@ DATA = os.urandom(LEAST_BYTES)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     with SharedRequests(tmp_path / "requests").put(DATA) as body:
         assert body is not None
     return tmp_path / "requests"
@@ -70,7 +69,7 @@ def test_what_is_small_or_has_no_folder_or_no_room_goes_as_a_body(folder, tmp_pa
     assert shared_folder(DetectorSettings(torchserve_management_url="unix:/x/m.sock")) == Path("/x/requests")
 
 
-def _replaced(made: Path, by: Callable[[Path], object]) -> None:
+def _replaced(made, by):
     made.unlink()
     by(made)
 
@@ -147,7 +146,7 @@ def test_torchserve_answers_a_shared_request_as_one_in_a_body_and_one_refused_go
     session, kinds = open_session(untrained_artifact, threads=1), []
     named = {RELEASE_HEADER: untrained_artifact.digest}
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request):
         kinds.append(request.headers["content-type"])
         data = request.content
         if kinds[-1] == SHARED_TYPE:
@@ -171,11 +170,11 @@ def test_torchserve_answers_a_shared_request_as_one_in_a_body_and_one_refused_go
 
 
 @contextmanager
-def answering(status: int, body: bytes, headers: dict[str, str]) -> Iterator[str]:
+def answering(status, body, headers):
     """A server that gives the same answer to everything; yields its address."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.rfile.read(int(self.headers.get("content-length", 0)))
             self.send_response(status)
             for name, value in {**headers, "content-length": str(len(body))}.items():
@@ -185,7 +184,7 @@ def answering(status: int, body: bytes, headers: dict[str, str]) -> Iterator[str
 
         do_POST = do_GET  # noqa: N815
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format, *args):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

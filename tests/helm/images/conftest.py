@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,7 +41,7 @@ class Podman:
     started: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
 
-    def __call__(self, *arguments: str | Path, check: bool = True, timeout_s: float = 120) -> str:
+    def __call__(self, *arguments, check=True, timeout_s=120):
         """What a podman command says on its standard output."""
         done = subprocess.run(
             ["podman", *arguments], env=self.environment, capture_output=True, text=True, timeout=timeout_s
@@ -50,31 +49,31 @@ class Podman:
         assert not check or done.returncode == 0, done.stderr
         return done.stdout
 
-    def run(self, *arguments: str | Path, timeout_s: float = 120) -> str:
+    def run(self, *arguments, timeout_s=120):
         """Run a hardened container to its end; what it said."""
         return self("run", "--rm", "--pull=never", *HARDENED, *arguments, timeout_s=timeout_s)
 
-    def missing(self, image: str, and_import: str = "", timeout_s: float = 120) -> set[str]:
+    def missing(self, image, and_import="", timeout_s=120):
         """The packages that any of our modules imports, or and_import does, and that an image lacks."""
         snippet = IMPORT_ALL + (f"import {and_import}\n" if and_import else "")
         said = self.run(image, "python3", "-c", snippet, timeout_s=timeout_s)
         return {name.partition(".")[0] for name in said.split()}
 
-    def start(self, *arguments: str | Path) -> str:
+    def start(self, *arguments):
         """Start a hardened container; its name."""
         name = f"forgewatch-{uuid.uuid4().hex[:12]}"
         self.started.append(name)
         self("run", "--detach", "--pull=never", "--name", name, *HARDENED, *arguments)
         return name
 
-    def make_volume(self) -> str:
+    def make_volume(self):
         """Make an empty volume; its name."""
         name = f"forgewatch-{uuid.uuid4().hex[:12]}"
         self("volume", "create", name)
         self.volumes.append(name)
         return name
 
-    def end(self) -> None:
+    def end(self):
         """Remove what was started, with its volumes."""
         for name in reversed(self.started):
             self("rm", "--force", "--volumes", "--time=1", name, check=False)
@@ -85,7 +84,7 @@ class Podman:
 
 
 @pytest.fixture(scope="session")
-def podman() -> Iterator[Podman]:
+def podman():
     """podman, where it and a base image are there."""
     if shutil.which("podman") is None:
         pytest.skip("podman is not installed")
@@ -103,7 +102,7 @@ def podman() -> Iterator[Podman]:
     opened.end()
 
 
-def built(podman: Podman, target: str) -> str:
+def built(podman, target):
     """The name of an image made from this tree; what has not changed is not built anew."""
     environment = podman.environment | {"BASE": BASE, "BUILDER": "podman", "TAG": TAG}
     done = subprocess.run(
@@ -114,19 +113,19 @@ def built(podman: Podman, target: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def worker(podman: Podman) -> str:
+def worker(podman):
     """The image of the light processes."""
     return built(podman, "worker")
 
 
 @pytest.fixture(scope="session")
-def torchserve_image(podman: Podman) -> str:
+def torchserve_image(podman):
     """TorchServe's image."""
     return built(podman, "torchserve")
 
 
 @pytest.fixture(scope="session")
-def updater_image(podman: Podman) -> str:
+def updater_image(podman):
     """The updater's image under the version's tag. It is several GB of CUDA, so no test builds it."""
     version = re.search('^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None

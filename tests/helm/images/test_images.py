@@ -5,10 +5,8 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -21,7 +19,6 @@ from deploy.local.processes import free_port
 from updater.benchmark.synthetic.stream import write_folders
 
 ROOT = Path(__file__).parents[3]
-Podman = Any
 MAX_WORKER_BYTES = 700_000_000
 SNIPPET = """
 import sys
@@ -71,12 +68,12 @@ NOT_IN_THE_WORKER = {"torch", "timm", "onnx", "pynvml", "matplotlib", "skimage",
 """What training, benchmarks and the local stack need, whose commands say so in one line."""
 
 
-def inspected(podman: Podman, image: str) -> dict[str, Any]:
+def inspected(podman, image):
     (found,) = json.loads(podman("image", "inspect", image))
     return dict(found)
 
 
-def locked(target: str) -> set[tuple[str, str]]:
+def locked(target):
     """Name and version of each distribution that a lock names for this platform."""
     lines = re.findall(r"^([a-z0-9].*?)(?: \\)?$", (ROOT / f"helm/images/{target}.lock").read_text(), re.M)
     wanted = [Requirement(line) for line in lines]
@@ -88,8 +85,8 @@ def locked(target: str) -> set[tuple[str, str]]:
 
 
 @pytest.fixture(params=["worker", "torchserve_image", "updater_image"])
-def image(request: pytest.FixtureRequest) -> str:
-    name: str = request.getfixturevalue(request.param)
+def image(request):
+    name = request.getfixturevalue(request.param)
     return name
 
 
@@ -230,7 +227,7 @@ def test_the_jvm_takes_its_measures_from_its_container(podman, torchserve_image)
 
 
 # The locks for GPUs are those for processors, with FAISS, ONNX Runtime and CUDA's libraries exchanged.
-def pins(path: Path) -> dict[str, str]:
+def pins(path):
     """The version of each distribution that a lock names for this platform."""
     lines = re.findall(r"^([a-z0-9].*?)(?: \\)?$", path.read_text(), re.M)
     named = [Requirement(line) for line in lines]
@@ -300,7 +297,7 @@ def test_without_the_pod_that_its_jobs_need_it_says_so_and_ends_with_2(podman, u
     assert "in no pod" in said
 
 
-def _ended_with_2(podman: Podman, image: str, module: str, setting: str) -> str:
+def _ended_with_2(podman, image, module, setting):
     """The one line that a process says of a setting."""
     command = f"python3 -m {module} 2>&1; echo $?"
     said, code = podman.run(f"--env={setting}", image, "sh", "-c", command).splitlines()
@@ -311,7 +308,7 @@ def _ended_with_2(podman: Podman, image: str, module: str, setting: str) -> str:
 class Rooms:
     """Deploy in a container of the worker's image, and the settings that a run beside it needs."""
 
-    def __init__(self, podman: Podman, worker: str, media: Path) -> None:
+    def __init__(self, podman, worker, media):
         self.podman = podman
         self.url = f"http://127.0.0.1:{free_port()}"
         settings = {
@@ -333,17 +330,17 @@ class Rooms:
         command = [f"--volume={media}:/media:ro", worker, "python3", "-m", "deploy"]
         self.deploy = podman.start(*self.options, *command)
 
-    def cli(self, *arguments: str, check: bool = True) -> str:
+    def cli(self, *arguments, check=True):
         """What `forgewatch` says in deploy's container."""
         return str(self.podman("exec", self.deploy, "forgewatch", *arguments, check=check, timeout_s=600))
 
-    def await_deploy(self) -> None:
+    def await_deploy(self):
         until = time.monotonic() + 180
         while not self._answers():
             assert time.monotonic() < until, self.podman("logs", "--tail=20", self.deploy, check=False)
             time.sleep(0.2)
 
-    def _answers(self) -> bool:
+    def _answers(self):
         try:
             return httpx.get(f"{self.url}/releases", trust_env=False, timeout=10).is_success
         except httpx.TransportError:
@@ -351,9 +348,7 @@ class Rooms:
 
 
 @pytest.fixture(scope="module")
-def rooms(
-    podman: Podman, worker: str, updater_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Rooms]:
+def rooms(podman, worker, updater_image, tmp_path_factory):
     media = tmp_path_factory.mktemp("labelled")
     write_folders(media, 0, "train", {"real": EACH, "blended": EACH}, processes=1)
     for path in (media, *media.rglob("*")):

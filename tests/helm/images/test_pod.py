@@ -3,9 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -13,9 +11,7 @@ import skimage
 
 from deploy.local.broker import start_broker
 from deploy.local.processes import free_port
-from detector.release.artifact import Artifact
 from updater.deploy_client import DeployClient
-from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
@@ -28,13 +24,12 @@ import psutil, signal, sys
 java.send_signal(signal.Signals[f"SIG{sys.argv[1]}"])
 """
 ROOMS = ("detector", "memory", "deploy")
-Podman = Any
 
 
 class Pod:
     """Containers that share a network, as those of a pod do, and volumes."""
 
-    def __init__(self, podman: Podman, worker: str, torchserve: str, bootstrap: str, media: Path) -> None:
+    def __init__(self, podman, worker, torchserve, bootstrap, media):
         self.ports = {room: free_port() for room in ROOMS}
         self.api, inference = free_port(), free_port()
         self.settings = {
@@ -68,33 +63,31 @@ class Pod:
         self.cli("topics", "--partitions", "2")
         self.containers["memory"] = podman.start(*options, *state, worker, "python3", "-m", "memory")
 
-    def cli(self, *arguments: str) -> str:
+    def cli(self, *arguments):
         """What `forgewatch` says in deploy's container."""
         return str(self.podman("exec", self.containers["deploy"], "forgewatch", *arguments))
 
-    def answer(self, room: str, path: str) -> httpx.Response | None:
+    def answer(self, room, path):
         """What a room's probe answers, if it does."""
         try:
             return httpx.get(f"http://127.0.0.1:{self.ports[room]}/{path}", trust_env=False, timeout=10)
         except httpx.TransportError:
             return None
 
-    def await_ready(self, room: str) -> None:
+    def await_ready(self, room):
         """Wait until a room's process says that it does its work."""
         until = time.monotonic() + 180
         while (found := self.answer(room, "readyz")) is None or not found.is_success:
             assert time.monotonic() < until, (found and found.text, self.logs(room))
             time.sleep(0.2)
 
-    def logs(self, name: str) -> str:
+    def logs(self, name):
         """The end of what a container has said."""
         return str(self.podman("logs", "--tail=20", self.containers[name], check=False))
 
 
 @pytest.fixture(scope="module")
-def pod(
-    podman: Podman, worker: str, torchserve_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Pod]:
+def pod(podman, worker, torchserve_image, tmp_path_factory):
     media = tmp_path_factory.mktemp("media")
     shutil.copy(PHOTOGRAPH, media / "photo.jpg")
     (media / "hostile.jpg").write_bytes(b"\xff\xd8\xff\xe0" + b"hostile" * 100)
@@ -109,7 +102,7 @@ def pod(
 
 
 @pytest.fixture(scope="module")
-def release(pod: Pod, untrained_artifact: Artifact, candidate_of: Callable[[Artifact], Candidate]) -> str:
+def release(pod, untrained_artifact, candidate_of):
     """The digest of the release that the pod serves."""
     pod.await_ready("deploy")
     with DeployClient(UpdaterSettings(deploy_url=pod.settings["FORGEWATCH_DEPLOY_URL"])) as deploy:
@@ -136,7 +129,7 @@ def test_a_detector_without_a_release_lives_and_is_not_ready(pod):
 def test_a_photograph_gets_its_verdict_and_hostile_media_a_dead_letter(pod, release):
     sent = pod.cli("send", "/media/photo.jpg", "/media/hostile.jpg", "--json").splitlines()
     photograph, _ = (json.loads(line)["id"] for line in sent)
-    found: list[dict[str, Any]] = []
+    found = []
     until = time.monotonic() + 180
     while not found:
         assert time.monotonic() < until, pod.logs("detector")

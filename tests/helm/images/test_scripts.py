@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,13 @@ from memory.settings import MemorySettings
 from updater.settings import UpdaterSettings
 
 ROOT = Path(__file__).parents[3]
-Runs = Callable[..., Path]
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
+def runs(tmp_path):
     """Makes a folder like /proc in which these commands run, the first as process 1."""
 
-    def make(*commands: tuple[str, ...]) -> Path:
+    def make(*commands):
         for number, words in enumerate(commands, start=1):
             (tmp_path / str(number)).mkdir()
             (tmp_path / str(number) / "cmdline").write_bytes(
@@ -104,7 +102,7 @@ SAID = (
 )
 
 
-def names_of_torch(source: str) -> set[str]:
+def names_of_torch(source):
     """What a source text asks of torch, as torch.NAME or by importing from it."""
     found = set()
     for node in ast.walk(ast.parse(source)):
@@ -117,7 +115,7 @@ def names_of_torch(source: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> list[Path]:
+def loaded():
     """The files of TorchServe and of torch that a worker with Forgewatch's handler loads."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(STAND_IN), str(ROOT)])}
     done = subprocess.run(

@@ -1,13 +1,11 @@
 """Every metric and every label that a rule, a dashboard or a runbook names is there in the code."""
 
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from prometheus_client import REGISTRY
-from prometheus_client.registry import Collector
 
 from deploy.notices.sender import show_webhook
 from deploy.record import heads
@@ -39,7 +37,7 @@ TARGET = {"job", "instance", "namespace"}
 BY_PROMETHEUS = {"up": set(), "ALERTS": {"alertname", "alertstate"}}
 
 _MAPS = {sample.labels["outcome"] for metric in detector_metrics.MAPS.collect() for sample in metric.samples}
-VALUES: Mapping[str, set[str]] = {
+VALUES = {
     "label": set(get_args(Label)),
     "outcome": {*detector_metrics.OUTCOMES, *_MAPS},
     "shelf": set(get_args(Shelf)),
@@ -60,7 +58,7 @@ _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def known(tmp_path_factory):
     """The labels of each series that the processes expose, by its name."""
     url = f"sqlite:///{tmp_path_factory.mktemp('names')}/rows.sqlite"
     ingest_metrics.LAG_SECONDS.assign([])
@@ -80,7 +78,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return dict(series for collector in (*registered, *custom) for series in exposed(collector))
 
 
-def exposed(collector: Collector) -> Iterator[tuple[str, set[str]]]:
+def exposed(collector):
     for metric in collector.collect():
         labels = {*(getattr(collector, "_labelnames", None) or getattr(metric, "_labelnames", ()))}
         if metric.type == "counter":
@@ -93,11 +91,7 @@ def exposed(collector: Collector) -> Iterator[tuple[str, set[str]]]:
             yield metric.name, labels
 
 
-Rules = list[dict[str, Any]]
-Dashboards = dict[str, dict[str, Any]]
-
-
-def expressions(rules: Rules, dashboards: Dashboards) -> Iterator[tuple[str, str]]:
+def expressions(rules, dashboards):
     """Each expression with the texts that are filled in from its result."""
     for rule in rules:
         yield rule["expr"], str(rule.get("annotations", ""))
@@ -114,7 +108,7 @@ def expressions(rules: Rules, dashboards: Dashboards) -> Iterator[tuple[str, str
                 yield target["expr"], target["legendFormat"]
 
 
-def complaints(expr: str, filled: str, known: Mapping[str, set[str]]) -> Iterator[str]:
+def complaints(expr, filled, known):
     """What an expression names that is not there."""
     bare = re.sub(r'"[^"]*"', '""', expr)
     own = "forgewatch_", "process_"
@@ -132,7 +126,7 @@ def complaints(expr: str, filled: str, known: Mapping[str, set[str]]) -> Iterato
     yield from (f"no label {label}" for label in sorted(used - labels))
 
 
-def with_recorded(known: Mapping[str, set[str]], rules: Rules) -> dict[str, set[str]]:
+def with_recorded(known, rules):
     """Known series and recorded ones, whose first part says by which labels they are."""
     names = [rule["record"] for rule in rules if "record" in rule]
     recorded = {name: {*name.partition(":")[0].split("_")} for name in names}
@@ -184,7 +178,7 @@ def test_the_json_is_what_the_source_makes(name):
     assert (FOLDER / f"{name}.json").read_text() == encode(DASHBOARDS[name]()), "run: make dashboards"
 
 
-def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+def panels(dashboard):
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
@@ -225,7 +219,7 @@ def test_swaps_and_approvals_are_marked_at_whatever_range_of_time(dashboards):
 
 def test_panels_do_not_lie_on_one_another(dashboards):
     for name, dashboard in dashboards.items():
-        taken: set[tuple[int, int]] = set()
+        taken = set()
         for panel in dashboard["panels"]:
             at = panel["gridPos"]
             cells = {

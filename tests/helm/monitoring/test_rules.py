@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -24,7 +23,7 @@ needs_promtool = pytest.mark.skipif(
 )
 
 
-def rules() -> list[dict[str, Any]]:
+def rules():
     return [
         rule
         for path in RULES
@@ -33,11 +32,11 @@ def rules() -> list[dict[str, Any]]:
     ]
 
 
-def alerts() -> dict[str, dict[str, Any]]:
+def alerts():
     return {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
 
-def alerts_of_tests(fires: bool) -> set[str]:
+def alerts_of_tests(fires):
     """The alerts of which a test says that they fire, or that they do not."""
     cases = (
         case
@@ -75,7 +74,7 @@ def test_each_alert_fires_when_it_should_and_says_so_in_figures(path, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def needed(groups: list[dict[str, Any]], alerts: set[str]) -> list[dict[str, Any]]:
+def needed(groups, alerts):
     """These alerts and what they read alone: all the others would cost ten times as much."""
     recorded = {rule["record"]: rule for group in groups for rule in group["rules"] if "record" in rule}
     kept = [rule for group in groups for rule in group["rules"] if rule.get("alert") in alerts]
@@ -123,7 +122,7 @@ def test_every_runbook_has_its_four_sections_and_its_alert(path):
 
 
 PAGES = [*sorted((CHART / "runbooks").glob("*.md")), CHART / "BACKUP.md"]
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(app).commands
 VARIABLES = {
     f"{kind.model_config['env_prefix']}{name}".upper()
     for kind in (ProcessSettings, *SETTINGS)
@@ -131,7 +130,7 @@ VARIABLES = {
 }
 
 
-def unknown_words(text: str) -> set[str]:
+def unknown_words(text):
     """Commands, their options and settings of a text that Forgewatch does not have."""
     found = set(re.findall(r"\bFORGEWATCH_[A-Z0-9_]+", text)) - VARIABLES
     for given in re.findall(r"`forgewatch ([^`]+)`", text):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from kafka.errors import (
@@ -25,7 +24,7 @@ from ingest.kafka.positions import SameTopic, TopicRenewedError
 from ingest.settings import IngestSettings
 
 
-def options(*servers: str) -> dict[str, object]:
+def options(*servers):
     return {"bootstrap_servers": list(servers), "sasl_plain_username": "ada"}
 
 
@@ -56,7 +55,7 @@ def test_a_broker_that_is_away_bars_a_client_but_is_no_refusal():
 def test_a_server_that_hangs_up_and_speaks_no_tls_is_no_refusal():
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def hang_up() -> None:
+        def hang_up():
             while True:
                 try:
                     listening.accept()[0].close()
@@ -99,13 +98,13 @@ with own_transactional_id({GROUP!r}) as name:
 """
 
 
-def other() -> "subprocess.Popen[str]":
+def other():
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
-def said_by(process: "subprocess.Popen[str]") -> str:
+def said_by(process):
     return process.stdout.readline().strip()
 
 
@@ -134,21 +133,21 @@ def test_groups_and_long_names_do_not_meet():
 class Broker:
     """What a consumer holds of its cluster: a question is answered when it is waited for."""
 
-    def __init__(self) -> None:
-        self.topic_id_: str | None = "a"
-        self.questions: list[Future] = []
+    def __init__(self):
+        self.topic_id_ = "a"
+        self.questions = []
         self.waited = 0
         self.silent = False
         self._cluster, self._net, self._manager = self, self, SimpleNamespace(wait_for=None)
 
-    def request_update(self) -> Future:
+    def request_update(self):
         self.questions.append(Future())
         return self.questions[-1]
 
-    def topic_id(self, _topic: str) -> str | None:
+    def topic_id(self, _topic):
         return self.topic_id_
 
-    def run(self, _wait_for: Any, question: Future, _timeout_ms: int) -> None:
+    def run(self, _wait_for, question, _timeout_ms):
         self.waited += 1
         if self.silent:
             raise KafkaTimeoutError("no answer")
@@ -156,7 +155,7 @@ class Broker:
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def now(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(positions.time, "monotonic", lambda: clock[0])
     return clock

@@ -1,9 +1,7 @@
 """A damaged batch is left out, and nothing else: against a log that answers as a broker does."""
 
 import struct
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import cramjam
 import pytest
@@ -26,7 +24,7 @@ WHOLE = LARGEST = 1 << 20
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _tolerant() -> None:
+def _tolerant():
     tolerate_bad_batches(LARGEST)
 
 
@@ -37,13 +35,13 @@ class Log:
     sizes: list[int]
     batches: list[bytearray] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         base = 0
         for size in self.sizes:
             self.batches.append(batch(base, [b"%d" % (base + number) for number in range(size)]))
             base += size
 
-    def fetch(self, offset: int, most_bytes: int) -> bytes:
+    def fetch(self, offset, most_bytes):
         """From the first batch on that, by its own header, ends at the offset or after it; one at least."""
         if offset >= sum(self.sizes):
             return b""
@@ -53,7 +51,7 @@ class Log:
                 return b"".join(self.batches[number:])[: max(most_bytes, len(data))]
         return b""
 
-    def values(self, without: int | None) -> list[bytes]:
+    def values(self, without):
         starts = [sum(self.sizes[:number]) for number in range(len(self.sizes))]
         return [
             b"%d" % offset
@@ -63,7 +61,7 @@ class Log:
         ]
 
 
-def batch(base: int, values: list[bytes]) -> bytearray:
+def batch(base, values):
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
     for number, value in enumerate(values):
         builder.append(number, 0, None, value, [])
@@ -72,7 +70,7 @@ def batch(base: int, values: list[bytes]) -> bytearray:
     return built
 
 
-def sealed(data: bytearray) -> bytearray:
+def sealed(data):
     """The batch with a checksum that holds, whatever is in it."""
     from kafka.record.util import calc_crc32c
 
@@ -80,7 +78,7 @@ def sealed(data: bytearray) -> bytearray:
     return data
 
 
-def read(fetch: Callable[[int], bytes], most: int, offset: int = 0) -> Iterator[bytes]:
+def read(fetch, most, offset=0):
     """Read as the client's poll does, at most so many records at once, until a fetch brings nothing."""
     while data := fetch(offset):
         records = fetcher.MemoryRecords(data)
@@ -99,9 +97,7 @@ logs = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(logs, st.data(), st.integers(1, 7), st.sampled_from([200, WHOLE]))
-def test_a_batch_that_is_damaged_anywhere_is_left_out_and_every_other_record_read_once(
-    sizes, data, most, most_bytes
-):
+def test_a_batch_damaged_anywhere_is_left_out_and_every_other_record_read(sizes, data, most, most_bytes):
     log = Log(sizes)
     number = data.draw(st.integers(0, len(sizes) - 1), "batch")
     # Of the offset and the leader's epoch before it there is no checksum; of the length see below.
@@ -137,7 +133,7 @@ def test_a_damaged_length_ends_what_was_fetched_and_nothing_hangs(length, number
     assert list(read(lambda offset: log.fetch(offset, WHOLE), 9)) == log.values(without=number)
 
 
-CODECS: dict[str, tuple[int, Callable[[bytes], Any]]] = {
+CODECS = {
     "gzip": (1, cramjam.gzip.compress),
     "snappy": (2, cramjam.snappy.compress_raw),
     "snappy of Java's clients": (2, lambda data: in_blocks(data[:50], data[50:])),
@@ -146,12 +142,12 @@ CODECS: dict[str, tuple[int, Callable[[bytes], Any]]] = {
 }
 
 
-def in_blocks(*parts: bytes) -> bytes:
+def in_blocks(*parts):
     packed = [bytes(cramjam.snappy.compress_raw(part)) for part in parts]
     return b"\x82SNAPPY\0" + bytes(8) + b"".join(struct.pack(">I", len(part)) + part for part in packed)
 
 
-def packed(base: int, values: list[bytes], codec: int, pack: Callable[[bytes], Any]) -> bytearray:
+def packed(base, values, codec, pack):
     data = batch(base, values)
     data[HEADER:] = bytes(pack(bytes(data[HEADER:])))
     struct.pack_into(">i", data, 8, len(data) - 12)

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -26,15 +25,13 @@ def body(process):
 sys.exit(run("room", (IngestSettings,), body))
 """
 
-Spawn = Callable[..., "subprocess.Popen[str]"]
-
 
 @pytest.fixture
-def spawn() -> Iterator[Spawn]:
+def spawn():
     """Start a process in the frame that does what is given before it, at its start and in its loop."""
     started = []
 
-    def start(start: str = "", loop: str = "", before: str = "", **settings: str) -> "subprocess.Popen[str]":
+    def start(start="", loop="", before="", **settings):
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("FORGEWATCH_")
         }

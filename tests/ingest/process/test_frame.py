@@ -1,7 +1,6 @@
 import json
 import os
 import signal
-from typing import Any
 
 import pytest
 from pydantic import Field, SecretStr, model_validator
@@ -13,9 +12,9 @@ JSON = {"FORGEWATCH_LOG_FORMAT": "json"}
 ENDLESS = "threading.Event().wait()"
 
 
-def until_started(process: Any) -> dict[str, Any]:
+def until_started(process):
     for line in process.stderr:
-        event: dict[str, Any] = json.loads(line)
+        event = json.loads(line)
         if event["event"] == "started":
             return event
     raise AssertionError("it ended before it had started")

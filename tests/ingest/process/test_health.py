@@ -15,12 +15,12 @@ from ingest.process.health import Disks, Heartbeat, serve_health
 MAX_AGE_S = 1.0
 
 
-def get(address: str, path: str) -> tuple[int, str]:
+def get(address, path):
     answer = httpx.get(address + path, trust_env=False, timeout=5)
     return answer.status_code, answer.text.strip()
 
 
-def address_of(process) -> str:
+def address_of(process):
     for line in process.stderr:
         event = json.loads(line)
         if event["event"] == "started":
@@ -73,7 +73,7 @@ def test_a_start_that_hangs_is_not_live_for_ever():
 
 @pytest.mark.slow
 def test_readiness_asks_the_check_each_time():
-    said: list[str | None] = ["no database", None]
+    said = ["no database", None]
     heartbeat = Heartbeat(max_age_s=60)
     heartbeat.beat()
     with serve_health("127.0.0.1", 0, heartbeat, lambda: said.pop(0)) as address:
@@ -108,7 +108,7 @@ def test_a_taken_port_is_an_error_that_names_it():
             pass
 
 
-def ask(url: str) -> tuple[int, str]:
+def ask(url):
     done = subprocess.run(
         [sys.executable, "-m", "ingest.process.probe", url], capture_output=True, text=True, check=False
     )
@@ -142,7 +142,7 @@ def test_a_folder_shows_the_room_of_its_file_system_before_it_is_made(tmp_path):
     assert abs(frees[volume, disk] - usage.free) < 2**30
 
 
-def samples(registry: CollectorRegistry, kind: str) -> dict[tuple[str, str], float]:
+def samples(registry, kind):
     """By volume and disk."""
     (metric,) = (each for each in registry.collect() if each.name == f"forgewatch_ingest_disk_{kind}_bytes")
     return {(each.labels["volume"], each.labels["disk"]): each.value for each in metric.samples}

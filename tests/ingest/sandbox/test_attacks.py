@@ -2,7 +2,6 @@
 
 import resource
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from attacks import attacks, wide_png
 from media import photo, slow_jpeg
 
-from ingest.records import CropPlan, Decoded, MediaPlan, Place, PlacesPlan, Plan
+from ingest.records import CropPlan, Decoded, MediaPlan, Place, PlacesPlan
 from ingest.sandbox import child as child_module
 from ingest.sandbox.child import Child, used_s
 from ingest.sandbox.decode import DecodeError
@@ -40,7 +39,7 @@ class MeasuredChild(Child):
 
     cost = Cost()
 
-    def decode(self, data: bytes, plan: Plan, most_s: float) -> Decoded:
+    def decode(self, data, plan, most_s):
         folder = Path(f"/proc/{self._observed.pid}")
         (folder / "clear_refs").write_text("5")
         began_s = used_s(self._observed)
@@ -57,12 +56,12 @@ class MeasuredChild(Child):
 
 
 @pytest.fixture(autouse=True)
-def _measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def _measured(monkeypatch):
     monkeypatch.setattr("ingest.sandbox.sandbox.Child", MeasuredChild)
     MeasuredChild.cost = Cost()
 
 
-def cost_of(box: Sandbox, data: bytes) -> Cost:
+def cost_of(box, data):
     """Look at a file, and again at what the first look says is there, as a scanner does."""
     MeasuredChild.cost = cost = Cost()
     for seen in _looks(box, data):
@@ -70,7 +69,7 @@ def cost_of(box: Sandbox, data: bytes) -> Cost:
     return cost
 
 
-def _looks(box: Sandbox, data: bytes) -> Iterator[Decoded | str]:
+def _looks(box, data):
     first = _look(box, data, MediaPlan(), 0.0)
     yield first
     if isinstance(first, Decoded):
@@ -79,16 +78,14 @@ def _looks(box: Sandbox, data: bytes) -> Iterator[Decoded | str]:
         yield _look(box, data, PlacesPlan(places=places, most_decoded=1_000), first.processor_s)
 
 
-def _look(box: Sandbox, data: bytes, plan: Plan, spent_s: float) -> Decoded | str:
+def _look(box, data, plan, spent_s):
     try:
         return box.submit(data, plan, spent_s).result(600)
     except DecodeError as error:
         return error.reason
 
 
-def test_every_attack_costs_at_most_its_processor_time_and_memory_and_hurts_no_other(
-    bar, monkeypatch, capsys
-):
+def test_every_attack_costs_at_most_its_processor_time_and_memory_and_hurts_none(bar, monkeypatch, capsys):
     settings = IngestSettings() if bar.long else IngestSettings(max_pixels=4_000_000)
     if not bar.long:
         monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 1.0)
@@ -111,7 +108,7 @@ def test_every_attack_costs_at_most_its_processor_time_and_memory_and_hurts_no_o
     assert {name: cost for name, cost in costs.items() if cost.memory_bytes > MOST_BYTES} == {}
 
 
-def _show(costs: dict[str, Cost]) -> None:
+def _show(costs):
     print("\n", Counter(said for cost in costs.values() for said in cost.said))
     for worst in (lambda cost: cost.processor_s, lambda cost: float(cost.memory_bytes)):
         for name, cost in sorted(costs.items(), key=lambda pair: -worst(pair[1]))[:8]:

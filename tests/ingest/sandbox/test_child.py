@@ -3,7 +3,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from io import BytesIO
@@ -14,7 +13,7 @@ import pytest
 from media import photo, slow_jpeg
 from PIL import Image
 
-from ingest.records import CropPlan, Decoded, MediaPlan
+from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox import child as child_module
 from ingest.sandbox import sandbox as sandbox_module
 from ingest.sandbox.child import used_s
@@ -32,7 +31,7 @@ ENVIRONMENT = {
 }
 
 
-def children() -> set[psutil.Process]:
+def children():
     """The decoding children of this process's sandboxes, and the processes that forked them."""
     return {child for child in psutil.Process().children(recursive=True) if child.status() != "zombie"}
 
@@ -192,11 +191,11 @@ forks.serve(socket.socket(fileno=0), run)
 
 
 @contextmanager
-def a_fifth_of_a_core(child: psutil.Process) -> Iterator[None]:
+def a_fifth_of_a_core(child):
     """Let a child run for a fifth of the time, as on a host of five as hungry."""
     over = threading.Event()
 
-    def throttle() -> None:
+    def throttle():
         while not over.wait(0.02):
             child.suspend()
             over.wait(0.08)
@@ -211,9 +210,7 @@ def a_fifth_of_a_core(child: psutil.Process) -> Iterator[None]:
         thread.join()
 
 
-def test_a_picture_of_endless_scans_is_a_dead_letter_by_its_processor_time_also_at_a_fifth_of_a_core(
-    monkeypatch, one_child
-):
+def test_a_picture_of_endless_scans_is_a_dead_letter_by_processor_time_on_a_busy_host(monkeypatch, one_child):
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 1.0)
     # So long it may stand still; it takes five times as long in all.
     monkeypatch.setattr(child_module, "DECODE_TIMEOUT_S", 1.0)
@@ -235,9 +232,7 @@ def test_honest_media_gets_its_crops_at_a_fifth_of_a_core(monkeypatch, one_child
 
 
 @pytest.mark.parametrize("added_up", [True, False], ids=["added up", "control: each try anew"])
-def test_tries_that_the_host_ends_are_added_up_until_the_item_is_a_dead_letter(
-    monkeypatch, one_child, added_up
-):
+def test_tries_that_the_host_ends_add_up_until_the_item_is_a_dead_letter(monkeypatch, one_child, added_up):
     program = [sys.executable, "-c", BURNS_AND_IS_KILLED]
     monkeypatch.setattr("ingest.sandbox.forks.command", lambda: program)
     monkeypatch.setattr(child_module, "MAX_DECODE_PROCESSOR_S", 1.0)
@@ -275,10 +270,10 @@ def test_an_answer_ends_the_account_and_the_oldest_of_too_many_is_forgotten(monk
 
 def test_whoever_waits_for_a_busy_host_goes_on_beating(monkeypatch):
     monkeypatch.setattr("ingest.sandbox.sandbox._BEAT_INTERVAL_S", 0.01)
-    decoding: Future[Decoded] = Future()
-    beats: list[float] = []
+    decoding = Future()
+    beats = []
 
-    def beat() -> None:
+    def beat():
         beats.append(time.monotonic())
         if len(beats) == 3:
             decoding.set_exception(DecodeError("corrupt", "over"))

@@ -1,7 +1,6 @@
 import struct
 import tracemalloc
 from io import BytesIO
-from typing import Any
 
 import av
 import numpy as np
@@ -17,7 +16,7 @@ from ingest.sandbox.video import video_frames
 LIMIT = 1_000_000
 
 
-def pixels(data: bytes) -> Any:
+def pixels(data):
     (frame,) = image_frames(data, 8, LIMIT)
     return frame.pixels
 
@@ -117,7 +116,7 @@ def test_sampled_frames_are_distinct_ordered_and_in_range(total, most):
     assert chosen[-1] < total
 
 
-def looked_at(data: bytes) -> Any:
+def looked_at(data):
     return extract(data, MediaPlan(crops=CropPlan(crop_px=8, patches=1, face_patches=0)), LIMIT)
 
 
@@ -182,7 +181,7 @@ def test_the_picture_that_stands_for_an_animated_png_is_among_its_frames():
 def test_of_several_tracks_the_one_that_players_show_is_judged():
     buffer = BytesIO()
     with av.open(buffer, "w", format="mp4") as output:
-        streams: list[Any] = [output.add_stream("mpeg4", rate=10) for _ in range(2)]
+        streams = [output.add_stream("mpeg4", rate=10) for _ in range(2)]
         for stream in streams:
             stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         for grey, stream in zip((40, 200), streams, strict=True):
@@ -204,7 +203,7 @@ def test_a_mirrored_film_is_judged_as_it_is_shown(flips, expected):
     picture[:24, :32] = 255
     buffer = BytesIO()
     with av.open(buffer, "w", format="mp4") as output:
-        stream: Any = output.add_stream("mpeg4", rate=10)
+        stream = output.add_stream("mpeg4", rate=10)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
         output.mux(stream.encode())
@@ -294,7 +293,7 @@ def test_a_palette_with_a_transparent_entry_counts_as_what_it_becomes():
 def test_the_pixel_limit_is_lower_for_videos_of_deeper_pixels(pixels, limit):
     buffer = BytesIO()
     with av.open(buffer, "w", format="matroska") as output:
-        stream: Any = output.add_stream("ffv1", rate=10)
+        stream = output.add_stream("ffv1", rate=10)
         stream.width, stream.height, stream.pix_fmt = 64, 48, pixels
         picture = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), "rgb24")
         output.mux(stream.encode(picture.reformat(format=pixels)))

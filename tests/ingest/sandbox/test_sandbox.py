@@ -3,7 +3,6 @@ import signal
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -30,14 +29,14 @@ MEDIA = Path(__file__).parents[4] / "shared" / "media"
 LISTED = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".bmp", ".avif", ".mp4", ".mov", ".mkv"}
 
 
-def reason(box: Sandbox, data: bytes) -> str:
+def reason(box, data):
     error = box.submit(data, PLAN).exception(120)
     assert isinstance(error, DecodeError)
     return error.reason
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
+def sandbox():
     with Sandbox(SETTINGS) as opened:
         yield opened
 
@@ -165,7 +164,7 @@ def test_every_hostile_file_gives_crops_or_a_reason_and_hurts_no_other(sandbox):
             assert error.reason in ("unknown_format", "corrupt", "too_many_pixels"), file.name
 
 
-def moves(file: Path) -> bool:
+def moves(file):
     if file.suffix != ".gif":
         return False
     with Image.open(file, formats=["GIF"]) as picture:
@@ -203,17 +202,17 @@ forks.serve(socket.socket(fileno=0), run)
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def stand_in(monkeypatch):
     """Put another program in the child's place: what it does with an item is given."""
 
-    def place(answer: str) -> None:
+    def place(answer):
         program = STAND_IN.format(answer=answer.replace("\n", "\n        "))
         monkeypatch.setattr("ingest.sandbox.forks.command", lambda: [sys.executable, "-c", program])
 
     return place
 
 
-def restarts(reason: str) -> float:
+def restarts(reason):
     return metrics.SANDBOX_RESTARTS.labels(reason)._value.get()
 
 
@@ -255,9 +254,7 @@ def test_children_that_are_killed_again_and_again_make_no_dead_letter(stand_in, 
     assert restarts("killed") == before + 3
 
 
-def test_an_item_that_has_its_child_killed_for_memory_each_time_is_a_dead_letter(
-    stand_in, monkeypatch, one_child
-):
+def test_an_item_that_has_its_child_killed_for_memory_is_a_dead_letter(stand_in, monkeypatch, one_child):
     # As the kernel does on a host with less memory than the limit: no answer to MemoryError, but SIGKILL.
     stand_in(
         f"held = bytearray(b'x') * {child_module.MAX_DECODE_MEMORY_BYTES // 2}\n"
@@ -300,9 +297,7 @@ def test_a_stopped_child_is_the_hosts_fault(monkeypatch, one_child):
     ],
     ids=["sleeps", "blocks its limit's signal", "trickles", "ends", "no answer", "no reason", "no JSON"],
 )
-def test_a_decoder_that_gives_no_answer_is_the_medias_fault(
-    does, reason, limits, stand_in, monkeypatch, one_child
-):
+def test_a_decoder_without_answer_is_the_medias_fault(does, reason, limits, stand_in, monkeypatch, one_child):
     stand_in(does)
     for name, limit in limits.items():
         monkeypatch.setattr(child_module, name, limit)

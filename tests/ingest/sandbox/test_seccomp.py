@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -106,12 +105,12 @@ print(json.dumps(done))
 
 
 @pytest.fixture(scope="module")
-def listener() -> Iterator[int]:
+def listener():
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
-def attempted(how: str, port: int) -> dict[str, int]:
+def attempted(how, port):
     done = subprocess.run(
         [sys.executable, "-c", ATTEMPTS, how, str(port)],
         capture_output=True,
@@ -119,7 +118,7 @@ def attempted(how: str, port: int) -> dict[str, int]:
         check=True,
         timeout=60,
     )
-    result: dict[str, int] = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     return result
 
 
@@ -175,13 +174,7 @@ def test_a_kernel_that_refuses_the_filter_means_no_decoding_and_one_line_says_so
     )
 
 
-def judged(
-    machine: str,
-    arch: int,
-    number: int,
-    arguments: tuple[int, ...],
-    program: Callable[[str], tuple[seccomp.Instruction, ...]] = seccomp.program,
-) -> int:
+def judged(machine, arch, number, arguments, program=seccomp.program):
     """Run the filter as the kernel would (classic BPF over struct seccomp_data)."""
     data = number.to_bytes(4, "little") + arch.to_bytes(4, "little") + bytes(8)
     data += b"".join(argument.to_bytes(8, "little") for argument in arguments)
@@ -246,7 +239,7 @@ def test_numbers_are_the_kernels(column, header):
 @pytest.mark.parametrize("machine", [X86, ARM])
 @given(arguments=st.tuples(*[WORDS] * 6))
 def test_the_process_that_forks_may_fork_and_reaches_nothing(machine, arguments):
-    def passes(number: int, arch: int = ARCH[machine]) -> int:
+    def passes(number, arch=ARCH[machine]):
         return judged(machine, arch, number, arguments, seccomp.forking_program)
 
     column = machine == ARM

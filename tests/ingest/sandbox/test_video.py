@@ -1,12 +1,10 @@
 """Films: which frames are taken, and what gives none."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -18,7 +16,7 @@ from PIL import Image
 from prometheus_client import REGISTRY
 from pydantic import ValidationError
 
-from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan
+from ingest.records import CropPlan, MediaPlan, PicturePlan, Place, PlacesPlan
 from ingest.sandbox import video
 from ingest.sandbox.containers import demuxer
 from ingest.sandbox.crops import cut, enlarge, face_grid, grid
@@ -42,9 +40,7 @@ CONTAINERS = [
 
 @pytest.mark.parametrize(("container", "codec", "name"), CONTAINERS)
 @pytest.mark.parametrize("budget", [600_000_000, 64 * 48 * 35])
-def test_frames_are_taken_at_a_uniform_step_also_through_key_frames(
-    container, codec, name, budget, monkeypatch
-):
+def test_frames_are_taken_at_a_uniform_step_through_key_frames(container, codec, name, budget, monkeypatch):
     monkeypatch.setattr(video, "_MOST_DECODED_PIXELS", budget)
     frames = list(video_frames(grey_clip(container, codec), 4, LIMIT))
     assert [frame.index for frame in frames] == [5, 15, 25, 35]
@@ -202,13 +198,13 @@ def test_a_picture_is_resized_as_its_plan_says():
 PIXELS = np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)
 
 
-def still(pixels: Any = PIXELS) -> bytes:
+def still(pixels=PIXELS):
     buffer = BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def animation(count: int) -> bytes:
+def animation(count):
     """Frame n is of the grey n."""
     frames = [Image.fromarray(np.full((40, 40, 3), number, np.uint8)) for number in range(count)]
     buffer = BytesIO()
@@ -216,7 +212,7 @@ def animation(count: int) -> bytes:
     return buffer.getvalue()
 
 
-def shows(decoded: Decoded) -> list[tuple[int, int]]:
+def shows(decoded):
     """Each crop's frame by its region, and by its grey."""
     greys = [round((float(crop[8:24, 8:24].mean()) - 20) / 5) for crop in decoded.crops]
     return [(region.frame, grey) for region, grey in zip(decoded.regions, greys, strict=True)]
@@ -334,7 +330,7 @@ def test_a_plan_names_some_places_and_not_more_than_a_request_takes(places):
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
+def sandbox():
     with Sandbox(IngestSettings(decode_processes=1)) as box:
         yield box
 
@@ -351,7 +347,7 @@ def test_the_sandbox_gives_what_cutting_in_this_process_gives(sandbox, data):
 def test_a_second_look_does_not_wait_for_the_first_looks_that_were_queued_before_it():
     begun, go_on, order = threading.Event(), threading.Event(), []
 
-    def media(name: str) -> bytes:
+    def media(name):
         order.append(name)
         if name == "busy":
             begun.set()
@@ -371,7 +367,7 @@ def test_a_second_look_does_not_wait_for_the_first_looks_that_were_queued_before
 
 
 def test_what_is_decoded_again_is_timed_apart_from_what_a_verdict_waits_for(sandbox):
-    def decoded(name: str) -> float:
+    def decoded(name):
         return REGISTRY.get_sample_value(f"forgewatch_ingest_{name}_seconds_count") or 0.0
 
     first, again = decoded("decode"), decoded("decode_again")

@@ -5,7 +5,6 @@ import math
 import socket
 import threading
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.picture_hash import PICTURE_BYTES
-from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan, Plan, Region
+from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan, Place, PlacesPlan, Region
 from ingest.sandbox import wire
 from ingest.sandbox.decode import DecodeError
 
@@ -64,14 +63,14 @@ CUT = Decoded(
 )
 
 
-def received(answer: Decoded, plan: Plan) -> Decoded:
+def received(answer, plan):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         wire.send_decoded(theirs, answer)
         return wire.receive_decoded(ours, plan, MAX_PIXELS, wire.wait)
 
 
-def received_raw(head: bytes, body: bytes) -> Decoded:
+def received_raw(head, body):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         sender = threading.Thread(target=wire.send, args=(theirs, head, [body], wire.wait))
@@ -90,7 +89,7 @@ def test_an_honest_answer_arrives(answer, plan):
     assert got == answer
 
 
-BY_NO_CHILD: list[dict[str, Any]] = [
+BY_NO_CHILD = [
     *({"format": "a line\nand more"}, {"format": ""}, {"format": "x" * 17}, {"width": 0}, {"height": -1}),
     *({"width": 21}, {"frames": 0, "frame_numbers": ()}, {"frames": 3, "frame_numbers": (3, 4, 5)}),
     *({"frame_numbers": (-1,), "regions": ()}, {"frame_numbers": (2**60,), "regions": (), "length": 2**61}),
@@ -102,12 +101,12 @@ BY_NO_CHILD: list[dict[str, Any]] = [
     *({"regions": (replace(FACE, box=(15, 15, 8, 8)),)}, {"regions": (FACE,) * 3}),
     *({"picture_hashes": bytes(PICTURE_BYTES - 1)}, {"picture_hashes": bytes(2 * PICTURE_BYTES)}),
 ]
-CONTRADICTORY: list[dict[str, Any]] = [
+CONTRADICTORY = [
     *({"frame_numbers": (5, 5)}, {"frame_numbers": (5,)}, {"frame_numbers": (5, 8)}),
     *({"pictures": {"scene": SHOWN.pictures["scene"][:1]}}, {"pictures": {}}),
     {"crops": SHOWN.crops[:0], "regions": ()},
 ]
-OF_NO_PLACES: list[dict[str, Any]] = [
+OF_NO_PLACES = [
     *({"crops": np.concatenate([CUT.crops] * 2)}, {"frames": 3, "frame_numbers": (0, 1, 3)}),
     *({"regions": (*CUT.regions, CUT.regions[0])}, {"length": 3}, {"length": 2**60}),
 ]
@@ -139,7 +138,7 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
 )
-HONEST: dict[str, Any] = {
+HONEST = {
     "kind": "image",
     "format": "PNG",
     "width": 9,

@@ -1,5 +1,4 @@
 import io
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from threading import Event, Thread
@@ -11,27 +10,21 @@ from PIL import Image
 from memory.clusters import clustering
 from memory.clusters import views as views_module
 from memory.clusters.clustering import KEPT_MS, keep_clustered, renew
-from memory.clusters.review import (
-    cluster_sheet,
-    contact_sheet,
-    freshness,
-    list_clusters,
-    members_of,
-)
+from memory.clusters.review import cluster_sheet, contact_sheet, freshness, list_clusters, members_of
 from memory.clusters.views import UnknownClusterError
 from memory.labels import label, undo
-from memory.records import Clustering, ClusterView
+from memory.records import Clustering
 from memory.rows import count_clusters, now_ms
-from memory.store import Store, StoreUnavailableError
+from memory.store import StoreUnavailableError
 
 DATABASES = ("sqlite_url", "postgresql_url")
 
 
-def shown(store: Store) -> list[str]:
+def shown(store):
     return [cluster.id for cluster in list_clusters(store)]
 
 
-def only(store: Store) -> ClusterView:
+def only(store):
     (one,) = list_clusters(store)
     return one
 
@@ -55,12 +48,12 @@ def test_a_label_goes_to_what_was_shown_though_the_list_was_computed_anew(store,
 def test_nothing_is_computed_or_written_until_something_changes(store, settings, fill, make, monkeypatch):
     computed = 0
 
-    def counted(*given: object) -> object:
+    def counted(*given):
         nonlocal computed
         computed += 1
         return cluster(*given)
 
-    cluster: Callable[..., object] = clustering.cluster
+    cluster = clustering.cluster
     monkeypatch.setattr(clustering, "cluster", counted)
     fill([make(i) for i in range(20)])
     renew(store, settings)
@@ -99,13 +92,11 @@ def test_all_that_waits_is_in_the_list_however_many_are_compared_at_once(store, 
     )
 
 
-def test_a_slow_process_does_not_put_its_older_list_over_a_newer_one(
-    store, settings, fill, make, monkeypatch
-):
+def test_a_slow_process_puts_no_older_list_over_a_newer_one(store, settings, fill, make, monkeypatch):
     fill([make(i) for i in range(10)])
-    cluster: Callable[..., object] = clustering.cluster
+    cluster = clustering.cluster
 
-    def overtaken(*given: object) -> object:
+    def overtaken(*given):
         monkeypatch.undo()
         fill([make(i) for i in range(10, 20)])
         renew(store, settings)
@@ -120,7 +111,7 @@ def test_a_slow_process_does_not_put_its_older_list_over_a_newer_one(
 def test_two_clusters_that_would_bear_one_name_bear_two(store, settings, fill, make, monkeypatch):
     names = views_module.names_of
 
-    def colliding(members: tuple[str, ...]) -> Iterator[str]:
+    def colliding(members):
         return chain(["bcd234"], names(members))
 
     monkeypatch.setattr(views_module, "names_of", colliding)
@@ -134,12 +125,10 @@ def test_two_clusters_that_would_bear_one_name_bear_two(store, settings, fill, m
     assert len(members_of(store, only(store).id)) == 20
 
 
-def test_what_left_the_list_is_known_for_a_day_and_what_is_in_it_for_ever(
-    store, settings, fill, make, monkeypatch
-):
+def test_what_left_the_list_is_known_for_a_day_what_is_in_it_always(store, settings, fill, make, monkeypatch):
     began = now_ms()
 
-    def listed_on(day: float, item: int) -> None:
+    def listed_on(day, item):
         monkeypatch.setattr(clustering, "now_ms", lambda: began + round(day * KEPT_MS))
         fill([make(item)])
         renew(store, settings)
@@ -160,7 +149,7 @@ def test_the_thread_outlives_a_fault_and_ends_when_it_is_told(store, settings, f
     stop, tried, done = Event(), Event(), Event()
     monkeypatch.setattr(clustering, "_REST", 0)
 
-    def failing_once(*given: object) -> int:
+    def failing_once(*given):
         if not tried.is_set():
             tried.set()
             raise StoreUnavailableError("the memory's database failed: it is locked")
@@ -180,7 +169,7 @@ def test_the_thread_outlives_a_fault_and_ends_when_it_is_told(store, settings, f
 
 
 def test_the_clusters_that_wait_are_counted_without_what_fits_nowhere(store, settings, fill, make):
-    def waiting() -> int:
+    def waiting():
         with store.read() as connection:
             return count_clusters(connection)
 

@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from memory.clusters.clusters import Cluster, cluster, describe
+from memory.clusters.clusters import cluster, describe
 from memory.clusters.views import names_of
 from memory.records import is_cluster_id
 
@@ -13,7 +13,7 @@ WIDTH = 60
 KINDS = {"real": 0.0, "gan": 1.0, "blend": 2.0, "new": 3.0, "newer": 4.0}
 
 
-def draw(kind: str, count: int, seed: int) -> np.ndarray:
+def draw(kind, count, seed):
     """Each kind is shifted by 4 deviations of the noise on 4 features of its own."""
     rng = np.random.default_rng([seed, round(KINDS[kind])])
     rows = rng.normal(size=(count, WIDTH))
@@ -22,17 +22,17 @@ def draw(kind: str, count: int, seed: int) -> np.ndarray:
     return rows.astype(np.float32)
 
 
-def shelf(**counts: int) -> tuple[list[str], np.ndarray]:
+def shelf(**counts):
     ids = [f"{kind}-{i}" for kind, n in counts.items() for i in range(n)]
     return ids, np.concatenate([draw(kind, n, 1) for kind, n in counts.items()])
 
 
-def known() -> tuple[np.ndarray, list[str]]:
+def known():
     kinds = ("real", "gan", "blend")
     return np.concatenate([draw(k, 80, 2) for k in kinds]), [k for k in kinds for _ in range(80)]
 
 
-def kinds(found: Cluster) -> Counter[str]:
+def kinds(found):
     return Counter(member.split("-")[0] for member in found.members)
 
 

@@ -1,6 +1,5 @@
 """What people split, merge and take back, and what the memory's process does to it: new items join."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -13,17 +12,15 @@ from memory.clusters.edits import EditError, merge, split, undo_edit
 from memory.clusters.pages import page_of
 from memory.clusters.review import label_cluster, list_clusters, members_of
 from memory.clusters.views import ClusterChangedError, UnknownClusterError, edit_history
-from memory.intake import Arrival
 from memory.labels import LabelError, history, label, undo
 from memory.records import IGNORE
 from memory.rows import now_ms
-from memory.store import Store
 
 DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture
-def listed(store: Store, settings, fill: Callable[..., object], make: Callable[..., Arrival]) -> str:
+def listed(store, settings, fill, make):
     """The only cluster of twelve items."""
     fill([make(number) for number in range(12)])
     renew(store, settings)
@@ -31,11 +28,11 @@ def listed(store: Store, settings, fill: Callable[..., object], make: Callable[.
     return cluster.id
 
 
-def shown(store: Store) -> dict[str, set[str]]:
+def shown(store):
     return {cluster.id: set(cluster.members) for cluster in list_clusters(store)}
 
 
-def version(store: Store, name: str) -> str:
+def version(store, name):
     return page_of(store, name, "typical", 0, 1).version
 
 
@@ -185,7 +182,7 @@ def test_what_cannot_be_merged_or_undone_is_refused(store, listed):
         undo_edit(store, 1, "ada")
 
 
-def kind(centre: float, number: int, make: Callable[..., Arrival], **changes: object) -> Arrival:
+def kind(centre, number, make, **changes):
     features = np.random.default_rng(number).normal(size=24).astype(np.float32)
     features[:4] += centre
     return make(number, features=features, **changes)
@@ -216,9 +213,7 @@ def test_new_items_join_what_they_are_like_and_what_was_left_out_does_not(store,
     assert set(label_cluster(store, done.cluster, "gan", "ada", seen)[1]) == set(ids[:27])
 
 
-def test_a_cluster_of_which_nothing_waits_is_forgotten_after_a_day(
-    store, settings, listed, fill, make, monkeypatch
-):
+def test_a_cluster_of_which_nothing_waits_goes_after_a_day(store, settings, listed, fill, make, monkeypatch):
     done = split(store, listed, [e.id for e in members_of(store, listed)[:4]], "ada")
     number, _ = label_cluster(store, done.cluster, "gan", "ada")
     began = now_ms()
@@ -240,7 +235,7 @@ def test_of_two_who_merge_at_once_one_is_refused(store, listed, monkeypatch):
     apart = split(store, listed, [e.id for e in members_of(store, listed)[:4]], "ada")
     described = edits_module._rank_members
 
-    def overtaken(*given: object) -> object:
+    def overtaken(*given):
         monkeypatch.undo()
         merge(store, [(listed, None), (apart.cluster, None)], "bob")
         return described(*given)

@@ -14,7 +14,6 @@ from memory.features import WIDTH
 from memory.labels import label
 from memory.rows import UnknownExemplarError, drop, now_ms
 from memory.schema import clusters, exemplars
-from memory.store import Store
 
 
 @pytest.mark.parametrize("order", ["typical", "farthest", "random"])
@@ -75,7 +74,7 @@ ITEMS, CLUSTERS = 100_000, 1_000
 
 
 @pytest.fixture
-def large(store: Store) -> str:
+def large(store):
     """A cluster of half of 100,000 waiting items, and the name of it; the others lie in 999 more."""
     row = {
         "media_digest": "d",

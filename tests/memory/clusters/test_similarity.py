@@ -1,8 +1,5 @@
 """More like these, and the labelled exemplars that a cluster is nearest to."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -13,23 +10,21 @@ from memory.index import shared_index
 from memory.index.shared_index import SharedIndex
 from memory.labels import label
 from memory.rows import drop
-from memory.store import Store
 
 WIDTH = 24
-Put = Callable[..., list[str]]
 
 
 @pytest.fixture
-def shared(store: Store, settings: Any, monkeypatch: pytest.MonkeyPatch) -> SharedIndex:
+def shared(store, settings, monkeypatch):
     monkeypatch.setattr(shared_index, "_PATIENCE_S", 60)  # a busy machine
     return SharedIndex(store, settings.index_path)
 
 
 @pytest.fixture
-def put(store: Store, fill: Callable[..., object], make: Callable[..., Any]) -> Put:
+def put(store, fill, make):
     """Remembers items of these features; called a family where one is given."""
 
-    def remembered(name: str, matrix: np.ndarray, family: str | None = None) -> list[str]:
+    def remembered(name, matrix, family=None):
         ids = [f"{name}-{number}" for number in range(len(matrix))]
         base = 1000 * (1 + sum(map(ord, name)))
         rows = zip(ids, matrix.astype(np.float32), strict=True)
@@ -41,7 +36,7 @@ def put(store: Store, fill: Callable[..., object], make: Callable[..., Any]) -> 
     return remembered
 
 
-def two_kinds(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def two_kinds(rng):
     """A covariance that all kinds share, and a difference of two kinds where it is narrow."""
     axes, _ = np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))
     spread = np.geomspace(8, 0.3, WIDTH)

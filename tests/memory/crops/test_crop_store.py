@@ -1,7 +1,6 @@
 import hashlib
 import os
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from memory.store import Store
 CROPS = np.arange(2 * 8 * 8 * 3, dtype=np.uint8).reshape(2, 8, 8, 3)
 
 
-def the_file(folder: Path) -> Path:
+def the_file(folder):
     (path,) = folder.rglob("*.safetensors")
     return path
 
@@ -59,7 +58,7 @@ def test_damaged_crops_are_noticed(tmp_path, damage):
 def test_a_crash_before_the_rename_leaves_no_crops_under_their_name(tmp_path, monkeypatch):
     store = CropStore(str(tmp_path))
 
-    def crash(_: int) -> None:
+    def crash(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "fsync", crash)
@@ -96,7 +95,7 @@ def test_frames_of_a_video_lie_with_its_crops_and_go_with_them(tmp_path):
     assert list(tmp_path.rglob("*.safetensors")) == []
 
 
-def crops(number: int) -> np.ndarray:
+def crops(number):
     return np.random.default_rng(number).integers(0, 256, (2, 8, 8, 3), dtype=np.uint8)
 
 
@@ -146,9 +145,7 @@ def test_a_batch_to_a_server_that_gives_no_answer_fails_in_bounded_time(line, bu
 
 
 @pytest.mark.slow
-def test_a_memory_whose_bucket_is_missing_refused_or_slow_is_not_ready_and_says_why(
-    line, bucket, tmp_path, monkeypatch
-):
+def test_a_memory_whose_bucket_is_missing_or_slow_is_not_ready(line, bucket, tmp_path, monkeypatch):
     store, ingest = (
         Store(f"sqlite:///{tmp_path}/rows.sqlite"),
         IngestSettings(bootstrap_servers="127.0.0.1:1"),

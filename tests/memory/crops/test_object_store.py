@@ -1,26 +1,23 @@
 """Objects in a real S3 server: whole or not there, told in one line, within bounded time."""
 
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from s3_server import SECRET, use
 from verdicts import look
 
 from ingest.process.frame import WrongSettingError
-from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Plan, Region
+from ingest.records import CropPlan, Decoded, Place, PlacesPlan, Region
 from ingest.sandbox.crops import grid
 from ingest.sandbox.extract import extract
 from memory.crops import object_store
 from memory.crops.object_store import ObjectStore, local_folder, require_files
 from memory.crops.scans import (
     FEWEST_FRAMES,
-    Measure,
     RealVideo,
     decode_frames,
     encode_frames,
@@ -31,7 +28,7 @@ from memory.crops.scans import (
 from updater.distortions.clip_writing import to_h264
 
 
-def place(url: str) -> tuple[str, str]:
+def place(url):
     """The bucket and the prefix of a URL."""
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     return bucket, prefix
@@ -200,16 +197,16 @@ SIZE = (200, 144)
 class InThisProcess:
     """Decodes as a sandbox does, where nobody has to be kept out."""
 
-    def submit(self, media: bytes, plan: Plan) -> "Future[Decoded]":
+    def submit(self, media, plan):
         return look(lambda: media, plan)
 
 
-def clip(frames: int = 24) -> bytes:
+def clip(frames=24):
     scene = np.random.default_rng(0).integers(0, 256, (18, 28, 3), np.uint8).repeat(8, 0).repeat(8, 1)
     return to_h264(np.stack([scene[:, k % 20 : k % 20 + 200] for k in range(frames)]), 30, "mp4")
 
 
-def first_look(*, length: int = 24, face: bool = False, kind: str = "video") -> Decoded:
+def first_look(*, length=24, face=False, kind="video"):
     each = len(grid(*SIZE, PLAN.crop_px, PLAN.patches))
     regions = [
         Region("frame", (0, 0, *SIZE), 3 * n, n / 8, tuple(range(n * each, (n + 1) * each))) for n in range(8)
@@ -220,11 +217,11 @@ def first_look(*, length: int = 24, face: bool = False, kind: str = "video") -> 
     return Decoded(kind, "mp4", *SIZE, 8, crops, tuple(regions), tuple(range(0, 24, 3)), length)
 
 
-def restless_at(place: int) -> Measure:
+def restless_at(place):
     """Measures so that one place of the grid changes most from frame to frame."""
     each = len(grid(*SIZE, PLAN.crop_px, PLAN.patches))
 
-    def measure(items: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+    def measure(items):
         rows = np.ones((len(items), 5), np.float32)
         rows[place::each] += np.arange(len(rows[place::each]), dtype=np.float32)[:, None]
         return rows
@@ -232,7 +229,7 @@ def restless_at(place: int) -> Measure:
     return measure
 
 
-def kept(data: bytes, decoded: Decoded, place: int = 0) -> dict[str, np.ndarray]:
+def kept(data, decoded, place=0):
     (rows,) = measure_features([decoded], restless_at(place), [True])
     found = scans({"a": RealVideo("real/a.mp4", data, decoded, rows)}, InThisProcess(), PLAN)
     return {name: decode_frames(value) for name, value in found.items()}
@@ -246,7 +243,7 @@ def test_a_video_without_a_face_is_kept_where_it_changes_most(place):
     np.testing.assert_array_equal(frames, looked)
 
 
-def scans_plan(left: int, top: int, frames: int) -> PlacesPlan:
+def scans_plan(left, top, frames):
     return PlacesPlan(crop_px=64, places=tuple(Place(number, left, top) for number in range(frames)))
 
 
@@ -273,7 +270,7 @@ def test_only_real_videos_are_scanned():
 
 
 def test_an_items_features_are_the_mean_of_its_rows_whether_it_is_scanned_or_not():
-    def measure(items: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+    def measure(items):
         return np.stack([item.mean((0, 1, 2), dtype=np.float32)[:1] for item in items])
 
     rng = np.random.default_rng(0)

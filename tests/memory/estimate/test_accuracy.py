@@ -16,13 +16,12 @@ from memory.estimate.audits import CANNOT_SAY, AuditError, label_audit, waiting
 from memory.estimate.sums import DAY_MS, is_drawn, note_estimates
 from memory.labels import LabelError
 from memory.schema import audits, estimate_sums
-from memory.store import Store
 
 RELEASE, DAY = "a" * 64, 20_000
 DATABASES = ("sqlite_url", "postgresql_url")
 
 
-def said(offset: int, what: str = "real", day: float = DAY, source: str = "camera", **changes: object):
+def said(offset, what="real", day=DAY, source="camera", **changes):
     """A verdict that is right with a probability of 0.9, as it was written."""
     if what not in ("real", "unknown"):
         changes |= {"family": what, "family_probability": 0.9, "fake_probability": 0.95}
@@ -34,17 +33,17 @@ def said(offset: int, what: str = "real", day: float = DAY, source: str = "camer
     return InRecord("verdicts", 0, offset, round(day * DAY_MS), None, b"", ()), verdict
 
 
-def note(store: Store, found, weekly: int = 0) -> None:
+def note(store, found, weekly=0):
     with store.write_unversioned() as connection:
         note_estimates(connection, found, weekly)
 
 
-def now(store: Store, days: int = 7, day: float = DAY):
+def now(store, days=7, day=DAY):
     with store.read() as connection:
         return accuracy(connection, RELEASE, round(day * DAY_MS), days)
 
 
-def queue(store: Store):
+def queue(store):
     with store.read() as connection:
         return waiting(connection, 10_000)
 
@@ -95,9 +94,7 @@ def test_labels_correct_the_estimate_and_are_on_record(store):
     assert (act.actor, act.action, act.details["label"]) == ("ann", "audit", "blended")
 
 
-def test_a_later_label_replaces_the_former_for_a_week_after_the_first_and_both_are_on_record(
-    store, monkeypatch
-):
+def test_a_later_label_replaces_the_former_for_a_week_and_both_are_on_record(store, monkeypatch):
     note(store, [said(n) for n in range(20)], weekly=10_000)
     for day, what in ((0, "blended"), (6.9, "real")):
         monkeypatch.setattr(audits_module, "now_ms", lambda day=day: round((DAY + day) * DAY_MS))
@@ -169,12 +166,12 @@ def test_sources_beyond_the_most_are_counted_together_and_old_days_leave(store, 
         assert connection.scalar(select(func.count()).select_from(estimate_sums)) == 1
 
 
-def residuals(right: np.ndarray, probability: np.ndarray, chance: float) -> list[Residual]:
+def residuals(right, probability, chance):
     each = right - probability
     return [Residual(float(r), float(r), chance) for r in each]
 
 
-def stream(rng: np.random.Generator, items: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
+def stream(rng, items, shift):
     """(probability, right): calibrated, but for a shift of what is right."""
     probability = rng.beta(8, 2, items)
     return probability, (rng.random(items) < np.clip(probability - shift, 0, 1)).astype(float)

@@ -1,5 +1,4 @@
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,24 +10,20 @@ from memory.index import index as module
 from memory.index import ivf_index
 from memory.index.index import Index
 from memory.index.shared_index import Renewal
-from memory.intake import Arrival
-from memory.store import Store
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Arrival]
-Fill = Callable[..., object]
 WIDTH = 24
 
 
 @pytest.fixture
-def saved(tmp_path: Path, store: Store, fill: Fill, make: Make) -> Path:
+def saved(tmp_path, store, fill, make):
     fill([make(i) for i in range(40)])
     reopened(tmp_path / "index", store).save(tmp_path / "index")
     return tmp_path / "index"
 
 
-def opened_ids(path: Path, store: Store) -> list[str]:
+def opened_ids(path, store):
     index = Index.open(path, store, FEATURE_VERSION, WIDTH)
     matches = index.search(np.stack([rng_features(i) for i in range(40)]), 1)
     assert [m[0].id for m in matches] == [f"media-0-{i}" for i in range(40)]
@@ -36,11 +31,11 @@ def opened_ids(path: Path, store: Store) -> list[str]:
     return sorted(index.ids)
 
 
-def reopened(path: Path, store: Store) -> Index:
+def reopened(path, store):
     return Index.open(path, store, FEATURE_VERSION, WIDTH)
 
 
-def rng_features(number: int) -> np.ndarray:
+def rng_features(number):
     rng = np.random.default_rng(number)
     rng.integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
     return rng.normal(size=WIDTH).astype(np.float32)
@@ -69,7 +64,7 @@ def test_whatever_became_of_the_snapshot_the_index_answers_from_the_rows(saved, 
 
 
 def test_a_whole_snapshot_is_used_and_not_rebuilt(saved, store, monkeypatch):
-    def build(*_: object) -> None:
+    def build(*_):
         raise AssertionError("rebuilt")
 
     monkeypatch.setattr(Index, "_build", build)
@@ -86,9 +81,7 @@ def test_a_snapshot_catches_up_with_rows_written_since(saved, store, fill, make)
     assert len(set(index.ids)) == 45
 
 
-def test_a_snapshot_of_rows_that_are_no_more_is_rebuilt_although_the_revision_is_as_high(
-    saved, store, fill, make
-):
+def test_a_snapshot_of_rows_that_are_gone_is_rebuilt_at_any_revision(saved, store, fill, make):
     # As after a restore to an earlier time, when others have written before the worker started.
     with store.write() as connection:
         connection.exec_driver_sql("DELETE FROM exemplars WHERE id IN ('media-0-38', 'media-0-39')")
@@ -146,9 +139,9 @@ def test_a_snapshot_is_written_where_enough_changed_and_a_start_reads_no_row_tha
     index.save(path)  # whatever became of it
 
     fill([make(306)])
-    read: list[str] = []
+    read = []
 
-    def watched(*given: object) -> object:
+    def watched(*given):
         for block in changed(*given):
             read.extend(block.ids)
             yield block
@@ -198,12 +191,12 @@ def test_two_processes_that_save_in_one_place_do_not_mix_theirs(tmp_path, store,
 
 
 @pytest.fixture(autouse=True)
-def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_are_many(monkeypatch):
     monkeypatch.setattr(ivf_index, "ONE_CELL", 300)
     monkeypatch.setattr(module, "_IN_PLACE", 100)
 
 
-def names(numbers: range) -> set[str]:
+def names(numbers):
     return {f"media-0-{number}" for number in numbers}
 
 
@@ -231,16 +224,14 @@ def test_an_outgrown_index_is_made_anew_aside_and_takes_in_what_came_meanwhile(t
     assert len(reopened(tmp_path / "index", store)) == 410
 
 
-def test_a_new_index_that_could_not_be_made_leaves_the_one_at_hand_and_is_tried_again(
-    tmp_path, store, fill, make, monkeypatch
-):
+def test_a_new_index_that_failed_leaves_the_old_and_is_retried(tmp_path, store, fill, make, monkeypatch):
     fill([make(i) for i in range(120)])
     index = reopened(tmp_path / "index", store)
     fill([make(i) for i in range(120, 260)])
     with store.read() as connection:
         index.catch_up(connection)
 
-    def failing(*given: object) -> Index:
+    def failing(*given):
         raise OSError("no space left on device")
 
     renewal = Renewal(store, tmp_path / "index")

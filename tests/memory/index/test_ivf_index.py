@@ -13,11 +13,11 @@ WIDTH = 12
 
 
 @pytest.fixture(autouse=True)
-def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_are_many(monkeypatch):
     monkeypatch.setattr(module, "ONE_CELL", 50)
 
 
-def drawn(count: int, seed: int, kinds: int = 0) -> np.ndarray:
+def drawn(count, seed, kinds=0):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(count, WIDTH))
     if kinds:
@@ -25,21 +25,21 @@ def drawn(count: int, seed: int, kinds: int = 0) -> np.ndarray:
     return rows.astype(np.float16).astype(np.float32)
 
 
-def filled(rows: np.ndarray) -> IvfIndex:
+def filled(rows):
     index = IvfIndex.train(rows, len(rows), seed=0)
     index.add(rows, np.arange(len(rows)))
     assert index.fit(rows, seed=0)["recall"] >= 0.97
     return index
 
 
-def reloaded(index: IvfIndex) -> IvfIndex:
+def reloaded(index):
     file = io.BytesIO()
     index.write(file)
     file.seek(0)
     return IvfIndex.read(file)
 
 
-def share_found(index: IvfIndex, rows: np.ndarray, queries: np.ndarray) -> float:
+def share_found(index, rows, queries):
     places = index.search(queries, 10)[1]
     nearest = np.argsort(((queries[:, None] - rows[None]) ** 2).sum(2), axis=1)[:, :10]
     return float(
@@ -52,10 +52,8 @@ STEP = st.tuples(st.sampled_from(["add", "remove", "search", "reload"]), st.inte
 
 @pytest.mark.slow
 @given(st.lists(STEP, max_size=20), st.sampled_from([3, 100]))
-def test_whatever_is_added_removed_and_saved_a_search_of_all_cells_finds_what_is_held_and_how_far_it_is(
-    steps, count
-):
-    held: dict[int, np.ndarray] = {}
+def test_whatever_is_added_removed_and_saved_a_search_of_all_cells_finds_all_and_how_far(steps, count):
+    held = {}
     index = IvfIndex.train(drawn(100, 0), count, seed=0)
     if index.cells > 1:
         index.probes, index.measured = index.cells, 1024
@@ -137,9 +135,9 @@ def test_a_near_duplicate_finds_its_like_whatever_cell_it_falls_into():
 
 
 def test_a_copy_on_a_gpu_answers_and_follows_what_comes_and_goes(monkeypatch):
-    copied: list[object] = []
+    copied = []
 
-    def copy(resources: object, device: int, index: object) -> object:
+    def copy(resources, device, index):
         copied.append(faiss.clone_index(index))
         return copied[-1]
 

@@ -4,33 +4,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from verdicts import make_item, make_verdict
 
-from detector.records import Verdict
 from ingest.records import InRecord
 from memory import metrics
 from memory.acts import acts_after
-from memory.records import Drift
 from memory.schema import drift_alarms, drift_watched
-from memory.settings import MemorySettings
 from memory.shift import places
 from memory.shift.alarms import put_announced
 from memory.shift.drift import NEWEST, STATISTICS, DriftTest, list_drifts, load, to_announce, watch_drift
 from memory.shift.places import OVER_ALL
 from memory.shift.shelving import DRIFT_TYPE, event
 from memory.shift.watch import ShiftWatch
-from memory.store import Store
 
 UNSHIFTED = dict.fromkeys(STATISTICS, 0.0)
 
 
 @pytest.fixture(autouse=True)
-def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def drawn_alike(monkeypatch):
     # Else a test may meet the false alarm that the budget allows.
     monkeypatch.setattr("memory.shift.drift.secrets.randbits", lambda bits: 7)
 
 
-def verdicts(
-    first: int, count: int, *, source: str = "camera", shift: dict[str, float] = UNSHIFTED, **changes: object
-) -> list[tuple[str, Verdict]]:
+def verdicts(first, count, *, source="camera", shift=UNSHIFTED, **changes):
     """Verdicts of any label whose statistics are normal, each shifted by so many deviations."""
     rng = np.random.default_rng(first)
     made = []
@@ -48,8 +42,8 @@ def verdicts(
     return made
 
 
-def watch(store: Store, settings: MemorySettings, some: list[tuple[str, Verdict]]) -> list[Drift]:
-    found: list[Drift] = []
+def watch(store, settings, some):
+    found = []
     for first in range(0, len(some), 50):
         with store.write_unversioned() as connection:
             found += watch_drift(connection, some[first : first + 50], settings)
@@ -59,9 +53,7 @@ def watch(store: Store, settings: MemorySettings, some: list[tuple[str, Verdict]
 @pytest.mark.slow
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize(("deviations", "direction"), [(1.0, "higher"), (-1.0, "lower")])
-def test_a_drift_of_any_statistic_either_way_is_told_within_100_items(
-    store, settings, statistic, deviations, direction
-):
+def test_a_drift_of_any_statistic_is_told_within_100_items(store, settings, statistic, deviations, direction):
     before = verdicts(0, 1000)
     assert watch(store, settings, before) == []
     found = watch(store, settings, verdicts(1000, 100, shift={statistic: deviations}))
@@ -192,7 +184,7 @@ def test_a_test_that_was_put_away_and_taken_up_again_goes_on_as_it_was(values, s
 
 
 def test_a_drift_is_an_act_of_the_record_in_the_transaction_that_finds_it(store, settings):
-    def stopped() -> None:
+    def stopped():
         with store.write_unversioned() as connection:
             assert watch_drift(connection, shifted, settings)
             raise KeyboardInterrupt

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from sqlalchemy import Table, func, insert, select
+from sqlalchemy import func, insert, select
 
 from deploy.layouts import all_topics
 from detector.release.manifest import FEATURE_VERSION
@@ -19,9 +19,8 @@ from memory.metrics import Fill as FillCollector
 from memory.records import ALARMS, Raised, ShiftAlarm
 from memory.schema import MAX_SOURCE_CHARS, alarms, drift_alarms
 from memory.shift import alarms as module
-from memory.shift.alarms import Alarm, Seen, put_announced, put_raised, to_announce, to_shelve
+from memory.shift.alarms import Seen, put_announced, put_raised, to_announce, to_shelve
 from memory.shift.shelving import ALARM_TYPE, DRAWS, Reread, cohesion, event, plan_like, shelve
-from memory.store import Store
 from updater.schedule import suspects_labelled_since
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -31,15 +30,15 @@ DATABASES = ("sqlite_url", "postgresql_url")
 
 
 @pytest.fixture
-def index() -> Index:
+def index():
     return Index(FEATURE_VERSION, WIDTH)
 
 
-def seen(offset: int) -> Seen:
+def seen(offset):
     return Seen(topic="media", partition=0, offset=offset, digest=f"{offset:064x}", score=2.0, p=0.01)
 
 
-def reread(item: Seen, *, kind: float) -> Reread:
+def reread(item, *, kind):
     """Suspects of a kind lie close together, away from the others."""
     rng = np.random.default_rng(item.offset)
     features = (rng.normal(size=WIDTH) * (0.3 if kind else 1) + kind).astype(np.float32)
@@ -52,7 +51,7 @@ FOUND = {s: reread(s, kind=3) for s in SUSPECTS} | {s: reread(s, kind=0) for s i
 
 
 @pytest.fixture
-def alarm(store: Store) -> Alarm:
+def alarm(store):
     with store.write_unversioned() as connection:
         put_raised(connection, RAISED, SUSPECTS, OTHERS)
     with store.read() as connection:
@@ -112,13 +111,11 @@ def test_an_alarm_is_shelved_once_whoever_is_second(store, crops, index, alarm):
     assert list_clusters(store) == [before]
 
 
-def test_an_alarm_waits_until_every_suspect_has_a_label_which_an_update_is_told_of(
-    store, crops, index, alarm
-):
+def test_an_alarm_waits_until_every_suspect_has_a_label_and_then_updates(store, crops, index, alarm):
     registry = CollectorRegistry()
     registry.register(FillCollector(store))
 
-    def waiting() -> str:
+    def waiting():
         (line,) = (
             line
             for line in generate_latest(registry).decode().splitlines()
@@ -179,7 +176,7 @@ def test_media_is_cut_as_the_newest_exemplar_was(store, crops, index, settings, 
 F = 20
 
 
-def drawn(rng: np.random.Generator, count: int, spread: float = 1.0) -> np.ndarray:
+def drawn(rng, count, spread=1.0):
     return (rng.normal(size=(count, F)) * spread).astype(np.float32)
 
 
@@ -216,7 +213,7 @@ def test_all_alike_is_no_cohesion():
 KINDS = {"shift": alarms, "drift": drift_alarms}
 
 
-def raised(table: Table, announced: bool) -> dict[str, object]:
+def raised(table, announced):
     texts = {"found": "{}"} if table is drift_alarms else {"raised": "{}", "suspects": "[]", "others": "[]"}
     return {**texts, "announced": announced}
 

@@ -1,6 +1,4 @@
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -48,11 +46,11 @@ def test_a_bet_pays_on_average_what_it_cost(place):
     assert paid == pytest.approx(1, abs=1e-6)
 
 
-def log_bets_of_normal(z: float) -> np.ndarray:
+def log_bets_of_normal(z):
     return np.array([math.log(1 - share + share * math.exp(d * z - d * d / 2)) for share, d in BETS])
 
 
-def normal(z: float) -> float:
+def normal(z):
     return math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
 
 
@@ -99,13 +97,13 @@ def test_a_test_that_was_put_away_and_taken_up_again_goes_on_as_it_was(scores, s
     assert len(straight.kept) == min(len(scores), 8)
 
 
-def in_bursts(items: int, length: int, correlation: float, rng: np.random.Generator) -> np.ndarray:
+def in_bursts(items, length, correlation, rng):
     """Normal scores in bursts of a length, of which the first may have begun before."""
     of_burst = np.repeat(rng.normal(size=items // length + 2), length)[rng.integers(length) :][:items]
     return math.sqrt(correlation) * of_burst + math.sqrt(1 - correlation) * rng.normal(size=items)
 
 
-def variance_after(scores: np.ndarray) -> float:
+def variance_after(scores):
     test = ShiftTest(3, gather=100, most=1000)
     for score in scores:
         test.observe(float(score))
@@ -127,7 +125,7 @@ def test_a_shift_that_stays_is_not_taken_for_a_burst():
     assert variance_after(scores + 0.5 * (np.arange(1300) >= 1000)) < variance_after(scores) + 0.5
 
 
-def alarms_in_bursts(streams: int, items: int, length: int, correlation: float) -> int:
+def alarms_in_bursts(streams, items, length, correlation):
     """How many streams of reals in bursts raise an alarm, held to the limit of a first test."""
     budget = 0.05 * share_of_budget(1)
     made = (in_bursts(items, length, correlation, np.random.default_rng(s)) for s in range(streams))
@@ -148,7 +146,7 @@ def test_at_most_one_stream_in_twenty_raises_an_alarm_by_bursts(length, correlat
     assert alarms_in_bursts(60, 3000, length, correlation) <= 0.05 * 60
 
 
-def false_alarms(streams: int, items: int, budget: float) -> float:
+def false_alarms(streams, items, budget):
     """The share of streams of one distribution, of a kind that differs, that ever raise an alarm."""
     alarms = 0
     for stream in range(streams):
@@ -158,7 +156,7 @@ def false_alarms(streams: int, items: int, budget: float) -> float:
     return alarms / streams
 
 
-def raised(test: ShiftTest, scores: np.ndarray, budget: float) -> int | None:
+def raised(test, scores, budget):
     """After how many scores the evidence reaches 1 / budget; None: never."""
     for count, score in enumerate(scores, start=1):
         test.observe(float(score))
@@ -176,7 +174,7 @@ def test_the_share_of_streams_without_a_shift_that_raise_an_alarm_is_bounded(str
 
 
 def test_ranks_without_the_new_score_among_them_would_raise_false_alarms(monkeypatch):
-    def naive(self: ShiftTest, score: float) -> None:
+    def naive(self, score):
         if len(self.kept) < self.gather:
             self.kept = np.append(self.kept, np.float32(score))
         else:
@@ -213,7 +211,7 @@ HOUR_MS, WEEK_MS = 3_600_000, 7 * 24 * 3_600_000
 
 
 @pytest.fixture
-def watcher(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShiftWatch]:
+def watcher(sqlite_url, monkeypatch):
     # Else a test may meet the false alarm that the budget allows.
     monkeypatch.setattr("memory.shift.alarms.secrets.randbits", lambda bits: 7)
     made = ShiftWatch(MemorySettings(database_url=sqlite_url, min_reference=20))
@@ -222,11 +220,11 @@ def watcher(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShiftW
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def clock(monkeypatch):
     """What the clock shows, in milliseconds; each look takes one more."""
     shows = [10 * WEEK_MS]
 
-    def now() -> int:
+    def now():
         shows[0] += 1
         return shows[0]
 
@@ -238,21 +236,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 class Stream:
     """Verdicts that say real, one after another."""
 
-    def __init__(self, watcher: ShiftWatch) -> None:
+    def __init__(self, watcher):
         self._watcher, self._offset, self._rng = watcher, 0, np.random.default_rng(0)
 
-    def send(self, *sources: str, items: int = 1, shift: float = 0.0, release: str = "a" * 64) -> None:
+    def send(self, *sources, items=1, shift=0.0, release="a" * 64):
         """So many items of each source, in turn."""
         records = []
         for source in sources * items:
             item = make_item(self._offset, source=source)
             score = float(self._rng.normal() + shift)
-            said: dict[str, Any] = {
-                "label": "real",
-                "unknown_score": score,
-                "energy": score,
-                "release": release,
-            }
+            said = {"label": "real", "unknown_score": score, "energy": score, "release": release}
             value = make_verdict(item, **said).model_dump_json().encode()
             records.append(InRecord("verdicts", 0, self._offset, 0, None, value, ()))
             self._offset += 1
@@ -261,27 +254,27 @@ class Stream:
 
 
 @pytest.fixture
-def stream(watcher: ShiftWatch) -> Stream:
+def stream(watcher):
     return Stream(watcher)
 
 
-def kept(watcher: ShiftWatch, table: Any = watched, release: str = "a" * 64) -> dict[str, int]:
+def kept(watcher, table=watched, release="a" * 64):
     """The numbers of the tests of each source that is watched."""
     with watcher.store.read() as connection:
         here = select(table.c.source, table.c.number).where(table.c.release == release, table.c.source != "")
         return {row.source: row.number for row in connection.execute(here)}
 
 
-def alarms(watcher: ShiftWatch) -> list[str]:
+def alarms(watcher):
     with watcher.store.read() as connection:
         return [alarm.raised.source for alarm in to_shelve(connection)]
 
 
-def names(count: int, prefix: str = "new") -> list[str]:
+def names(count, prefix="new"):
     return [f"{prefix}-{n}" for n in range(count)]
 
 
-def flush(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def flush(stream, monkeypatch):
     """More sources than there are places, each long enough to be bet on; let in without a limit."""
     monkeypatch.setattr(places, "MAX_SOURCES", 5)
     monkeypatch.setattr(places, "MAX_NEW_SOURCES", 1000)
@@ -349,9 +342,7 @@ def test_a_test_that_nobody_saw_for_a_week_leaves_where_room_is_needed(watcher, 
     assert kept(watcher) == {"door": 2, "phone": 3}
 
 
-def test_a_new_release_finds_its_sources_known_and_the_old_one_s_tests_stay(
-    watcher, stream, clock, monkeypatch
-):
+def test_a_new_release_knows_its_sources_and_the_old_one_s_tests_stay(watcher, stream, clock, monkeypatch):
     monkeypatch.setattr(places, "MAX_NEW_SOURCES", 3)
     stream.send(*names(3), items=25)
     stream.send(*names(3), "phone", items=25, release="b" * 64)

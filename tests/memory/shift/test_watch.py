@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,21 +10,21 @@ from memory import metrics
 from memory.schema import estimate_sums
 from memory.settings import MemorySettings
 from memory.shift import places, watch
-from memory.shift.alarms import SEEN, Alarm, load, to_shelve
+from memory.shift.alarms import SEEN, load, to_shelve
 from memory.shift.drift import list_drifts
 from memory.shift.shift_test import share_of_budget
 from memory.shift.watch import MAX_SUSPECTS, SUSPECT_P, ShiftWatch, parse_verdict, real_verdict
-from memory.store import Store, StoreUnavailableError, load_offsets
+from memory.store import StoreUnavailableError, load_offsets
 from memory.verdict_index import find_verdict
 
 
 @pytest.fixture
-def settings(sqlite_url: str) -> MemorySettings:
+def settings(sqlite_url):
     return MemorySettings(database_url=sqlite_url, min_reference=40)
 
 
 @pytest.fixture(autouse=True)
-def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def drawn_alike(monkeypatch):
     # Else a test may meet the false alarm that the budget allows.
     monkeypatch.setattr("memory.shift.alarms.secrets.randbits", lambda bits: 7)
     monkeypatch.setattr("memory.shift.alarms.MAX_REFERENCE", 200)
@@ -34,21 +32,13 @@ def drawn_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def watcher(settings: MemorySettings) -> Iterator[ShiftWatch]:
+def watcher(settings):
     made = ShiftWatch(settings)
     yield made
     made.close()
 
 
-def said(
-    offset: int,
-    score: float,
-    *,
-    source: str = "camera",
-    media_id: str | None = "id",
-    key: bytes | None = None,
-    **changes: Any,
-) -> InRecord:
+def said(offset, score, *, source="camera", media_id="id", key=None, **changes):
     """The record of a verdict on the media at this offset."""
     digest = changes.pop("digest", f"{offset:064x}")
     item = make_item(offset, source=source, media_id=media_id, digest=digest)
@@ -56,16 +46,16 @@ def said(
     return InRecord("verdicts", 0, offset, 0, key, found.model_dump_json().encode(), ())
 
 
-def scores(count: int, shift: float = 0.0, seed: int = 0) -> list[float]:
+def scores(count, shift=0.0, seed=0):
     return [float(score) for score in np.random.default_rng(seed).normal(size=count) + shift]
 
 
-def alarms(store: Store) -> list[Alarm]:
+def alarms(store):
     with store.read() as connection:
         return to_shelve(connection)
 
 
-def shifted(source: str = "camera", begin: int = 0) -> list[InRecord]:
+def shifted(source="camera", begin=0):
     """A hundred and fifty items of one kind, then forty that are shifted by two deviations."""
     values = [*scores(150), *scores(40, 2.0, seed=1)]
     return [said(begin + n, score, source=source) for n, score in enumerate(values)]
@@ -129,7 +119,7 @@ def test_a_watch_that_ends_goes_on_where_it_was(watcher, store, settings):
 def test_a_batch_that_failed_was_not_bet_on(watcher, store, settings, monkeypatch):
     watcher.take(shifted()[:100])
 
-    def refuse(*given: object) -> None:
+    def refuse(*given):
         raise StoreUnavailableError("the disk is full")
 
     with monkeypatch.context() as broken:
@@ -216,7 +206,7 @@ def test_only_a_test_that_bets_takes_a_share_of_the_budget(watcher, store, setti
     assert share_of_budget(2) < share_of_budget(1)
 
 
-def number(store: Store, source: str, settings: MemorySettings) -> int:
+def number(store, source, settings):
     with store.read() as connection:
         return load(connection, "a" * 64, source, settings).number
 

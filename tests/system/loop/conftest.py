@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,15 +13,12 @@ import pytest
 from on_trial import Trials
 from PIL import Image
 
-from deploy.demo.claims import Sent
 from deploy.demo.traffic import Traffic
 from deploy.local.stack import Stack
-from deploy.local.supervisor import ProcessStatus
-from detector.release.artifact import Artifact, load
+from detector.release.artifact import load
 from ingest.settings import IngestSettings
 from updater.benchmark.synthetic.stream import MediaSample
 from updater.deploy_client import DeployClient
-from updater.records import Candidate, Evaluation
 from updater.settings import UpdaterSettings
 
 FORGEWATCH = Path(sys.executable).with_name("forgewatch")
@@ -31,14 +27,14 @@ _until_the_last_test = ExitStack()
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+def pytest_runtest_teardown(item, nextitem):
     """End the stack with the folder's last test, not with the session: it takes 2 GB."""
     if nextitem is None or nextitem.path.parent != item.path.parent:
         _until_the_last_test.close()
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterator[Stack]:
+def stack(tmp_path_factory, kafka_cache):
     """A stack of processes without a release; it runs no longer than the tests of this folder."""
     with pytest.MonkeyPatch.context() as environment, _until_the_last_test:
         environment.setenv("SECRET_OF_ELSEWHERE", SECRET)
@@ -51,22 +47,22 @@ def stack(tmp_path_factory: pytest.TempPathFactory, kafka_cache: Path) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def secret() -> str:
+def secret():
     """A secret in the environment of whoever started the stack."""
     return SECRET
 
 
 @pytest.fixture(scope="session")
-def kept(stack: Stack) -> Callable[[str], ProcessStatus]:
+def kept(stack):
     """One process of the stack as it is at this moment, by name."""
     return lambda name: next(kept for kept in stack.supervisor.states() if kept.name == name)
 
 
 @pytest.fixture(scope="session")
-def cli(stack: Stack) -> Callable[..., str]:
+def cli(stack):
     """Runs `forgewatch` with these arguments on the stack; returns what it said."""
 
-    def run(*arguments: str) -> str:
+    def run(*arguments):
         environment = {**os.environ, **stack.settings}
         done = subprocess.run(
             [FORGEWATCH, *arguments], env=environment, capture_output=True, text=True, timeout=180
@@ -78,10 +74,10 @@ def cli(stack: Stack) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def propose(stack: Stack, candidate_of: Callable[[Artifact], Candidate]) -> Callable[[Artifact], None]:
+def propose(stack, candidate_of):
     """Brings an artifact to the deploy server, as the updater does."""
 
-    def put(artifact: Artifact) -> None:
+    def put(artifact):
         settings = UpdaterSettings(deploy_url=stack.settings["FORGEWATCH_DEPLOY_URL"])
         with DeployClient(settings) as deploy:
             deploy.put(artifact)
@@ -91,7 +87,7 @@ def propose(stack: Stack, candidate_of: Callable[[Artifact], Candidate]) -> Call
 
 
 @pytest.fixture(scope="session")
-def live(cli: Callable[..., str], propose: Callable[[Artifact], None], untrained_artifact: Artifact) -> str:
+def live(cli, propose, untrained_artifact):
     """The digest of the release that the stack serves first."""
     propose(untrained_artifact)
     cli("approve", untrained_artifact.digest[:12], "--as", "tester")
@@ -99,21 +95,19 @@ def live(cli: Callable[..., str], propose: Callable[[Artifact], None], untrained
 
 
 @pytest.fixture(scope="session")
-def trials(
-    stack: Stack, make_evaluation: Callable[..., Evaluation], candidate_of: Callable[[Artifact], Candidate]
-) -> Trials:
+def trials(stack, make_evaluation, candidate_of):
     """The stack of this folder, in the place of one without memory and updater."""
     return Trials(stack, make_evaluation, candidate_of)
 
 
 @pytest.fixture(scope="session")
-def champion(stack: Stack, live: str) -> Artifact:
+def champion(stack, live):
     """The live release."""
     return load(stack.run / "deploy" / "artifacts" / live)
 
 
 @pytest.fixture
-def traffic(stack: Stack, live: str) -> Iterator[Traffic]:
+def traffic(stack, live):
     """A producer and an independent reader of the stack, which serves a release."""
     bootstrap = stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
     with Traffic(IngestSettings(bootstrap_servers=bootstrap)) as open_traffic:
@@ -121,10 +115,10 @@ def traffic(stack: Stack, live: str) -> Iterator[Traffic]:
 
 
 @pytest.fixture(scope="session")
-def picture() -> Callable[..., bytes]:
+def picture():
     """Makes a small picture's file from a seed and a format."""
 
-    def make(seed: int, format: str = "JPEG") -> bytes:
+    def make(seed, format="JPEG"):
         pixels = np.random.default_rng(seed).integers(0, 256, (96, 128, 3), dtype=np.uint8)
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, format)
@@ -134,10 +128,10 @@ def picture() -> Callable[..., bytes]:
 
 
 @pytest.fixture(scope="session")
-def samples(picture: Callable[..., bytes]) -> Callable[[int, int], list[MediaSample]]:
+def samples(picture):
     """Makes so many pictures of a seed."""
 
-    def make(seed: int, count: int) -> list[MediaSample]:
+    def make(seed, count):
         return [
             MediaSample(picture(seed * 1000 + i), "real", f"{seed}-{i}", f"{i}.jpg") for i in range(count)
         ]
@@ -146,10 +140,10 @@ def samples(picture: Callable[..., bytes]) -> Callable[[int, int], list[MediaSam
 
 
 @pytest.fixture(scope="session")
-def answered_once() -> Callable[[Traffic, list[Sent]], None]:
+def answered_once():
     """Asserts that each message got one verdict or one dead letter, and no second."""
 
-    def check(traffic: Traffic, sent: list[Sent]) -> None:
+    def check(traffic, sent):
         answers = Counter(traffic.verdict_ids) + Counter(traffic.dead_letter_ids)
         assert {message.id: answers[message.id] for message in sent} == {message.id: 1 for message in sent}
 

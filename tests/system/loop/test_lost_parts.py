@@ -12,10 +12,8 @@ import httpx
 import psutil
 import pytest
 
-from deploy.demo.claims import Sent
 from deploy.doctor.diagnosis import examine
-from deploy.local.processes import Daemon, free_port, start, stop
-from deploy.local.stack import Stack
+from deploy.local.processes import free_port, start, stop
 from deploy.local.torchserve import start_torchserve
 from detector.release.artifact import version_of
 
@@ -23,9 +21,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.mark.bar("B1")
-def test_a_killed_worker_is_started_again_and_loses_nothing_and_repeats_nothing(
-    kept, traffic, samples, answered_once
-):
+def test_a_killed_worker_is_started_again_loses_and_repeats_nothing(kept, traffic, samples, answered_once):
     first = traffic.send(samples(2, 20), "before")
     traffic.wait(first, lambda *_: None)
     before = kept("detector")
@@ -42,7 +38,7 @@ def test_a_killed_worker_is_started_again_and_loses_nothing_and_repeats_nothing(
     assert (after.restarts, after.why) == (before.restarts + 1, "terminated by SIGKILL")
 
 
-def consumed(port: int) -> float:
+def consumed(port):
     """How many records a detector has committed, by its metrics; 0 before they answer."""
     try:
         text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
@@ -65,7 +61,7 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
         "FORGEWATCH_DETECTOR_MODEL_STORE_DIR": str(server.model_store),
     }
 
-    def second(log: str) -> Daemon:
+    def second(log):
         return start(
             "second detector",
             [sys.executable, "-m", "detector"],
@@ -74,7 +70,7 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
             folder=tmp_path,
         )
 
-    sent: list[Sent] = []
+    sent = []
     running = [second("first.log")]
     try:
         for kill in (True, False):
@@ -98,9 +94,7 @@ def test_a_second_worker_takes_its_share_and_when_it_is_killed_nothing_is_lost_o
 
 
 @pytest.mark.bar("S3")
-def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
-    stack, live, kept, traffic, samples, answered_once, bar
-):
+def test_a_lost_torchserve_makes_no_dead_letter(stack, live, kept, traffic, samples, answered_once, bar):
     detector = f"http://127.0.0.1:{stack.ports.detector_metrics}"
     first = traffic.send(samples(4, 1), "before")
     traffic.wait(first, lambda *_: None)
@@ -125,7 +119,7 @@ def test_a_lost_torchserve_makes_no_dead_letter_and_its_models_come_back(
 
 
 def test_a_models_worker_holds_no_secret_of_the_environment(stack, kept, live, secret):
-    def environment(process: psutil.Process) -> str:
+    def environment(process):
         return Path(f"/proc/{process.pid}/environ").read_text()
 
     workers = [
@@ -153,12 +147,12 @@ VOLUMES = {
 }
 
 
-def metrics_of(stack: Stack, room: str) -> str:
+def metrics_of(stack, room):
     port = stack.settings[f"FORGEWATCH_{room.upper()}_METRICS_PORT"]
     return httpx.get(f"http://127.0.0.1:{port}/metrics").raise_for_status().text
 
 
-def value(metrics: str, sample: str) -> float:
+def value(metrics, sample):
     (found,) = re.findall(rf"^{re.escape(sample)} (.+)$", metrics, re.MULTILINE)
     return float(found)
 
@@ -170,7 +164,7 @@ def test_every_process_lives_and_is_ready_once_a_release_is_live(stack, live, ro
     assert httpx.get(f"http://127.0.0.1:{port}/livez").text == "ok\n"
 
 
-def await_ready(port: str) -> None:
+def await_ready(port):
     deadline = time.monotonic() + 180
     while (answer := httpx.get(f"http://127.0.0.1:{port}/readyz")).status_code != 200:
         assert time.monotonic() < deadline, answer.text
@@ -197,7 +191,7 @@ def test_every_process_shows_itself_and_the_disks_that_it_writes(stack, live, ro
         assert all(float(size) > 2**20 for _, size in found)
 
 
-def await_caught_up(stack: Stack, room: str, gauge: str) -> None:
+def await_caught_up(stack, room, gauge):
     deadline = time.monotonic() + 180
     while age_s := value(metrics_of(stack, room), gauge):
         assert time.monotonic() < deadline, f"the oldest has waited {age_s} s"

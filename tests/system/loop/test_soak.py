@@ -8,11 +8,8 @@ from dataclasses import astuple, dataclass
 import psutil
 import pytest
 from media_stream import Stream
-from on_trial import Trials
 from serving_faults import family, launched, metric
 from streams import await_that
-
-from detector.release.artifact import Artifact
 
 pytestmark = pytest.mark.system
 
@@ -29,7 +26,7 @@ class Held:
     files: int
     threads: int
 
-    def within(self, most: "Held") -> bool:
+    def within(self, most):
         return all(one <= other for one, other in zip(astuple(self), astuple(most), strict=True))
 
 
@@ -43,7 +40,7 @@ MOST = {
 }
 
 
-def held(pid: int) -> Held:
+def held(pid):
     memory = files = threads = 0
     for process in family(pid):
         with suppress(psutil.NoSuchProcess):
@@ -53,7 +50,7 @@ def held(pid: int) -> Held:
     return Held(memory / 2**20, files, threads)
 
 
-def soak(trials: Trials, stream: Stream, seconds: float) -> tuple[dict[str, Held], int]:
+def soak(trials, stream, seconds):
     """Watch for so long; the most that each process held of each thing, and the most loaded versions."""
     most, loaded, waiting = dict[str, Held](), 0, threading.Event()
     began_s = said_s = time.monotonic()
@@ -73,14 +70,14 @@ def soak(trials: Trials, stream: Stream, seconds: float) -> tuple[dict[str, Held
     return most, loaded
 
 
-def counters(trials: Trials) -> dict[str, int]:
+def counters(trials):
     """What the worker has counted since it was started."""
     port = trials.stack.ports.detector_metrics
     return {name: int(metric(port, f"forgewatch_detector_{name}_total")) for name in COUNTERS}
 
 
 @pytest.fixture
-def nothing_waits(trials: Trials, champion: Artifact) -> None:
+def nothing_waits(trials, champion):
     """Every item that was sent before is answered: what a worker counts from now on was sent from now on."""
     with Stream(trials.ingest) as before:
         await_that(lambda: len(before.answered_s) >= 20)

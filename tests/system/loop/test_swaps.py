@@ -6,11 +6,8 @@ from dataclasses import dataclass
 
 import psutil
 import pytest
-from on_trial import Trials
 from serving_faults import family, launched, metric, model_workers, rss_bytes, still_run
 from streams import await_that
-
-from detector.release.artifact import Artifact
 
 pytestmark = pytest.mark.system
 
@@ -21,16 +18,14 @@ SETTLED, MOST_GROWTH = 5, 0.1
 
 
 @pytest.mark.bar("S1")
-def test_swaps_in_both_directions_under_load_fail_no_request_and_leave_nothing_behind(
-    trials, champion, stream, tmp_path, bar
-):
+def test_swaps_both_ways_under_load_fail_nothing_and_leave_nothing(trials, champion, stream, tmp_path, bar):
     swaps, port = bar.times(2, 20), trials.stack.ports.detector_metrics
     pids = {name: trials.kept(name).pid for name in HOLDERS}
     retries, began_s = metric(port, RETRIES), time.monotonic()
     served, held, loaded = {champion.digest}, list[dict[str, int]](), 0
     with trials.torchserve() as client:
 
-        def is_alone(release: Artifact) -> bool:
+        def is_alone(release):
             nonlocal loaded
             versions = client.versions().keys()
             loaded = max(loaded, len(versions))
@@ -45,7 +40,7 @@ def test_swaps_in_both_directions_under_load_fail_no_request_and_leave_nothing_b
             else:
                 with trials.api() as api:
                     api.rollback("only a test", retract=False)
-            await_that(lambda at=turned_s, to=release: to.digest in stream.released(at) and is_alone(to))  # type: ignore[misc]
+            await_that(lambda at=turned_s, to=release: to.digest in stream.released(at) and is_alone(to))
             served.add(release.digest)
             held.append({name: rss_bytes(pid) for name, pid in pids.items()})
     ended_s = time.monotonic()
@@ -84,7 +79,7 @@ class Ended:
     orphans: list[psutil.Process]
 
 
-def told_to_stop(trials: Trials, name: str) -> Ended:
+def told_to_stop(trials, name):
     before = trials.kept(name)
     process, *children = family(before.pid)
     told_s = time.monotonic()
@@ -99,9 +94,7 @@ def told_to_stop(trials: Trials, name: str) -> Ended:
 
 
 @pytest.mark.bar("K2")
-def test_a_process_that_is_told_to_stop_under_load_ends_with_0_and_loses_nothing_and_leaves_no_child(
-    trials, stream, bar
-):
+def test_a_process_told_to_stop_under_load_ends_with_0_loses_nothing_leaves_no_child(trials, stream, bar):
     told = OURS | (JVMS if bar.long else {})
     turns, longest_s, wrong, worst_s = bar.times(1, 20), dict.fromkeys(told, 0.0), list[object](), 0.0
     for _ in range(turns):

@@ -5,10 +5,8 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,11 +16,9 @@ import yaml
 from deploy.client.prometheus import firing_alerts
 from deploy.demo.traffic import Traffic
 from deploy.local import prometheus
-from deploy.local.stack import PROMETHEUS_URL, Stack
-from deploy.local.supervisor import ProcessStatus
+from deploy.local.stack import PROMETHEUS_URL
 from detector.release.artifact import EVALUATION, load, seal
 from ingest.settings import IngestSettings
-from updater.benchmark.synthetic.stream import MediaSample
 
 pytestmark = [
     pytest.mark.system,
@@ -37,16 +33,14 @@ WITH_WEBHOOKS = "forgewatch_deploy_notices_"
 """Of what is told to whom, where anybody is."""
 WITHIN_S = 240.0
 
-Query = Callable[[str], list[Any]]
 
-
-def filled(expr: str) -> str:
+def filled(expr):
     for name, value in VARIABLES.items():
         expr = expr.replace(name, value)
     return expr
 
 
-def series_of(expr: str) -> set[str]:
+def series_of(expr):
     """The names of the series that an expression reads."""
     bare = re.sub(r'"[^"]*"', '""', expr)
     return {
@@ -56,7 +50,7 @@ def series_of(expr: str) -> set[str]:
     }
 
 
-def panel_queries() -> dict[str, str]:
+def panel_queries():
     found = {}
     for path in (CHART / "dashboards").glob("*.json"):
         for panel in json.loads(path.read_text())["panels"]:
@@ -65,22 +59,22 @@ def panel_queries() -> dict[str, str]:
     return found
 
 
-def annotations() -> set[str]:
+def annotations():
     texts = [path.read_text() for path in (CHART / "dashboards").glob("*.json")]
     return {filled(one["expr"]) for text in texts for one in json.loads(text)["annotations"]["list"]}
 
 
-def rules() -> list[dict[str, Any]]:
+def rules():
     texts = [path.read_text() for path in (CHART / "rules").glob("*.yaml")]
     return [rule for text in texts for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
 
 
-def await_that(holds: Callable[[], bool], what: Callable[[], object]) -> None:
+def await_that(holds, what):
     streams.await_that(holds, WITHIN_S, what)
 
 
 @pytest.fixture(scope="module")
-def url(stack: Stack, live: str, kept: Callable[[str], ProcessStatus]) -> str:
+def url(stack, live, kept):
     """The address of the stack's Prometheus, whose own rules are made impatient as their README says."""
     for path in (stack.run / "prometheus" / "rules").iterdir():
         text = re.sub(r"(for|interval): [0-9]+[mhs]", r"\1: 1s", path.read_text())
@@ -90,26 +84,20 @@ def url(stack: Stack, live: str, kept: Callable[[str], ProcessStatus]) -> str:
 
 
 @pytest.fixture(scope="module")
-def query(url: str) -> Query:
+def query(url):
     """Asks Prometheus; what it cannot evaluate is an error."""
 
-    def ask(expr: str) -> list[Any]:
+    def ask(expr):
         answer = httpx.get(f"{url}/api/v1/query", params={"query": expr}).json()
         assert answer["status"] == "success", (expr, answer)
-        found: list[Any] = answer["data"]["result"]
+        found = answer["data"]["result"]
         return found
 
     return ask
 
 
 @pytest.fixture(scope="module")
-def watched(
-    stack: Stack,
-    url: str,
-    samples: Callable[[int, int], list[MediaSample]],
-    cli: Callable[..., str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def watched(stack, url, samples, cli, tmp_path_factory):
     """The stack has answered media, has a few labelled files, and an update that found too few of them."""
     bootstrap = stack.settings["FORGEWATCH_INGEST_BOOTSTRAP_SERVERS"]
     with Traffic(IngestSettings(bootstrap_servers=bootstrap)) as traffic:
@@ -130,7 +118,7 @@ def test_every_panel_finds_data(query):
     assert len(missing) > 50
     assert len(queries) - len(missing) == 3
 
-    def all_found() -> bool:
+    def all_found():
         for name in [name for name, expr in missing.items() if query(expr)]:
             del missing[name]
         return not missing
@@ -158,7 +146,7 @@ def test_every_rule_is_evaluated_and_reads_series_that_are_there(query):
 
 
 @contextmanager
-def stopped(process: ProcessStatus) -> Iterator[None]:
+def stopped(process):
     """The process stands still: a supervisor would start a dead one again before anybody is told."""
     os.kill(process.pid, signal.SIGSTOP)
     try:
@@ -167,7 +155,7 @@ def stopped(process: ProcessStatus) -> Iterator[None]:
         os.kill(process.pid, signal.SIGCONT)
 
 
-def fires(url: str, name: str) -> bool:
+def fires(url, name):
     return name in {alert.name for alert in firing_alerts(url)}
 
 
@@ -188,9 +176,7 @@ def test_a_hundred_bad_files_fire(url, traffic):
     await_that(lambda: fires(url, name), lambda: firing_alerts(url))
 
 
-def test_an_approval_that_is_left_waiting_fires_until_somebody_decides(
-    stack, url, live, tmp_path, cli, propose, make_evaluation
-):
+def test_an_approval_left_waiting_fires_meanwhile(stack, url, live, tmp_path, cli, propose, make_evaluation):
     name = "ForgewatchApprovalWaiting"
     assert not fires(url, name)
     first = load(stack.run / "deploy" / "artifacts" / live)

@@ -5,17 +5,13 @@ import http.server
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from deploy.local.torchserve import LocalTorchServe as Server
 from detector.records import Rollout
-from detector.release.artifact import Artifact, load, seal
+from detector.release.artifact import load, seal
 from detector.serving import rollout, rollout_source
 from detector.serving.loading import Holdings, Loader
 from detector.serving.rollout import Serving
@@ -27,11 +23,11 @@ TIMEOUT_S = 180
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
-def holds(condition: Callable[[], bool]) -> bool:
+def holds(condition):
     """A TorchServe that starts or ends a process may be too busy to say what it has; it is asked again."""
     try:
         return condition()
@@ -42,41 +38,41 @@ def holds(condition: Callable[[], bool]) -> bool:
 class Running:
     """The serving part of one worker. `newest` is the releases topic's last record, as it reads it."""
 
-    def __init__(self, serving: Serving, topic: Any) -> None:
+    def __init__(self, serving, topic):
         self.serving = serving
         self._topic = topic
 
-    def read(self, newest: Rollout) -> None:
+    def read(self, newest):
         self._topic.newest = newest
 
-    def until(self, condition: Callable[[], bool]) -> None:
+    def until(self, condition):
         deadline = time.monotonic() + TIMEOUT_S
         while not holds(condition):
             assert time.monotonic() < deadline
             self.serving.tick()
             time.sleep(0.005)
 
-    def scoring(self) -> set[str]:
+    def scoring(self):
         return set(self.serving.route.releases) if self.serving.route else set()
 
-    def until_scoring(self, *artifacts: Artifact) -> None:
+    def until_scoring(self, *artifacts):
         self.until(lambda: self.scoring() == {artifact.digest for artifact in artifacts})
 
 
 class Deploy:
     """What a worker gets from deploy, and the place that the worker keeps it in."""
 
-    def __init__(self, site: Path, settings: DetectorSettings) -> None:
+    def __init__(self, site, settings):
         self.site = site
         self.settings = settings
         self.kept = settings.model_store_dir / "rollout.json"
         self._sequence = 0
 
-    def publish(self, *artifacts: Artifact) -> list[Path]:
+    def publish(self, *artifacts):
         artifacts_dir = self.site / "artifacts"
         return [shutil.copytree(each.folder, artifacts_dir / each.digest) for each in artifacts]
 
-    def say(self, stable: Artifact, canary: Artifact | None = None, share: float = 0.0) -> Rollout:
+    def say(self, stable, canary=None, share=0.0):
         self._sequence += 1
         rollout = Rollout(
             ledger="0" * 32,
@@ -91,9 +87,9 @@ class Deploy:
         return rollout
 
     @contextmanager
-    def worker(self, newest: Rollout, *, away: bool = False) -> Iterator[Running]:
+    def worker(self, newest, *, away=False):
         """A worker that starts; while deploy is away nobody answers it."""
-        topic: Any = SimpleNamespace(newest=newest)
+        topic = SimpleNamespace(newest=newest)
         topic.poll = lambda: topic.newest
         settings = self.settings
         if away:
@@ -103,7 +99,7 @@ class Deploy:
             with Serving(settings, Loader(settings, client, holdings, wanted), topic, wanted) as serving:
                 yield Running(serving, topic)
 
-    def there(self) -> tuple[set[str], set[str], set[str]]:
+    def there(self):
         """The versions in TorchServe, those of the archives, and the digests in the cache."""
         store = self.settings.model_store_dir
         with TorchServe(self.settings) as client:
@@ -113,7 +109,7 @@ class Deploy:
 
 
 @pytest.fixture
-def deploy(tmp_path: Path, torchserve: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deploy]:
+def deploy(tmp_path, torchserve, monkeypatch):
     monkeypatch.setattr(rollout_source, "FIRST_PAUSE_S", 0.05)
     for module in (rollout, rollout_source):
         monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.2)
@@ -142,7 +138,7 @@ def deploy(tmp_path: Path, torchserve: Server, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def releases(untrained_artifact: Artifact, tmp_path: Path) -> list[Artifact]:
+def releases(untrained_artifact, tmp_path):
     """Three releases that score alike and have digests of their own."""
     made = [untrained_artifact]
     for number in range(2):

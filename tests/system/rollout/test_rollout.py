@@ -4,17 +4,15 @@ import errno
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import skimage
 from prometheus_client import REGISTRY
-from signers import MakeSigner
 
 from detector.records import Rollout
-from detector.release.artifact import MODEL, MODEL_CARD, PROBE, SIGNATURE, Artifact, load, seal
+from detector.release.artifact import MODEL, MODEL_CARD, PROBE, SIGNATURE, load, seal
 from detector.release.signature import sign
 from detector.release.tensors import read_probe, write_probe
 from detector.serving import loading
@@ -24,7 +22,7 @@ from detector.serving.torchserve import StartError, TorchServe
 pytestmark = pytest.mark.system
 
 
-def unserved_since(slot: str) -> float:
+def unserved_since(slot):
     name = "forgewatch_detector_unserved_since_timestamp_seconds"
     return REGISTRY.get_sample_value(name, {"slot": slot}) or 0.0
 
@@ -52,10 +50,10 @@ def test_a_restarted_worker_scores_with_the_release_before_until_it_can_have_the
         assert unserved_since("stable") == 0
 
 
-def fail_once(monkeypatch: pytest.MonkeyPatch, where: object, name: str, error: Exception) -> list[object]:
+def fail_once(monkeypatch, where, name, error):
     real, failed = getattr(where, name), []
 
-    def failing(*arguments: Any) -> Any:
+    def failing(*arguments):
         if len(failed) < 2:
             failed.append(arguments)
             raise error
@@ -196,9 +194,7 @@ def test_what_an_earlier_process_left_is_removed_but_not_what_a_neighbour_holds(
 # A release that no trusted key signed never scores, on a real TorchServe; the one before goes on.
 @pytest.mark.bar("P1")
 @pytest.mark.parametrize("how", ["not signed", "signed by another", "changed and sealed again"])
-def test_the_signed_release_scores_on_until_the_next_is_signed_too(
-    deploy, releases, signer, make_signer, bar, how
-):
+def test_the_signed_release_scores_until_the_next_is_signed(deploy, releases, signer, make_signer, bar, how):
     bar.count(1)
     first, second, _ = releases
     old, new = deploy.publish(first, second)
@@ -228,11 +224,11 @@ def test_the_control_where_nobody_is_trusted_by_name_an_unsigned_release_scores(
         running.until_scoring(second)
 
 
-def refused() -> float:
+def refused():
     return REGISTRY.get_sample_value("forgewatch_detector_swaps_total", {"outcome": "refused"}) or 0.0
 
 
-def spoilt(folder: Path, how: str, make_signer: MakeSigner | None) -> Artifact:
+def spoilt(folder, how, make_signer):
     """Take the good signature from what is published, and return what it is now."""
     match how:
         case "not signed":

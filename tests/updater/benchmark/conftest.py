@@ -11,7 +11,6 @@ from updater.benchmark.data.tasks import OutlierSet, Stream, Task
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.run_folder import load_scores
-from updater.training.step import Step
 
 KINDS = {"a": frozenset({"blending"}), "b": frozenset({"noise"})}
 SMALL = Setup(
@@ -23,7 +22,7 @@ SMALL = Setup(
 )
 
 
-def _silent(stage: str, done: int, total: int) -> None:
+def _silent(stage, done, total):
     pass
 
 
@@ -94,7 +93,7 @@ def plain_is_small(monkeypatch):
 @pytest.fixture
 def steps(monkeypatch):
     """Every step that a learner is given."""
-    seen: list[tuple[str, Step]] = []
+    seen = []
     for name, learn in list(LEARNERS.items()):
 
         def spy(step, name=name, learn=learn):

@@ -49,9 +49,7 @@ def data(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_what_ships_is_equal_each_time_and_names_its_makers_and_holds_no_weights_of_others(
-    data, tmp_path, monkeypatch
-):
+def test_what_ships_is_equal_each_time_names_its_makers_and_has_no_weights(data, tmp_path, monkeypatch):
     rows = rows_of(data, everything=False)
     assert {row["source"] for row in rows} == {"a", "b", "c"}
     assert len(rows_of(data, everything=True)) == len(rows) + 80

@@ -20,9 +20,7 @@ from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.tasks import Stream
 from updater.benchmark.report.harness import run_seeds
-from updater.benchmark.report.results import Figures
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.tasks import load_synthetic
 
@@ -30,19 +28,19 @@ TASKS = ("recompressed", "upsampled", "smoothed", "periodic")
 SETUP = Setup(memory=32, head_epochs=10, least_steps=150, rejection=("fused", "energy"))
 
 
-def silent(stage: str, done: int, total: int) -> None:
+def silent(stage, done, total):
     pass
 
 
 @pytest.fixture(scope="module")
-def stream() -> Stream:
+def stream():
     with CropReader(processes=1) as reader:
         made = load_synthetic(reader, families=TASKS, train=16, calibration=12, test=24)
     return with_features(made, SETUP, silent)
 
 
 @pytest.fixture(scope="module")
-def figures(stream, tmp_path_factory) -> dict[str, Figures]:
+def figures(stream, tmp_path_factory):
     """By learner; fine-tuning has nothing to rehearse."""
     found = {}
     for setup in (SETUP, replace(SETUP, learner="fine-tuning", memory=0)):
@@ -82,23 +80,12 @@ _SCRIPT = Path(__file__).with_name("memory_of_size.py")
 _MIB = 2**20
 
 
-@pytest.fixture
-def grown(fork, tmp_path):
-    """By how many bytes the peak of a process grows with sixteen times the images."""
-
+def test_an_update_over_sixteen_times_the_images_takes_little_more_memory_unless_held(tmp_path, fork):
     def grown(*cache):
         said = tmp_path / "said"
         assert fork(_SCRIPT, os.environ, str(said), *map(str, cache)).wait(300) == 0
         return int(said.read_text())
 
-    return grown
-
-
-def test_an_update_over_sixteen_times_the_images_takes_little_more_memory_unless_they_are_held(
-    tmp_path, grown
-):
-    # 7,500 images more: their crops, features and rows are 40 MiB, in memory several times over.
-    # What else the machine does can only add to it.
     tries = (grown(tmp_path / name) for name in ("crops", "again"))
     assert any(one < 30 * _MIB for one in tries)
     assert grown() > 50 * _MIB

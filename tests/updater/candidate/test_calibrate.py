@@ -26,14 +26,14 @@ from updater.scan.training import train_scanner
 from updater.settings import UpdaterSettings
 
 
-def features(seed: int, families: list[str], width: int = 12) -> np.ndarray:
+def features(seed, families, width=12):
     rng = np.random.default_rng(seed)
     mixing = np.eye(width) + 0.2 * np.random.default_rng(9).normal(size=(width, width))
     centres = {f: np.random.default_rng(i).normal(0, 5, width) for i, f in enumerate(sorted(set(families)))}
     return np.stack([rng.normal(size=width) @ mixing + centres[f] for f in families]).astype("f")
 
 
-def labelled(families: list[str], seed: int = 0, side: int = 64) -> LabelledCrops:
+def labelled(families, seed=0, side=64):
     rng = np.random.default_rng(seed)
     return LabelledCrops(
         ids=tuple(f"{i:04d}" for i in range(len(families))),
@@ -45,7 +45,7 @@ def labelled(families: list[str], seed: int = 0, side: int = 64) -> LabelledCrop
     )
 
 
-def scored(families: np.ndarray, seed: int = 0, spread: float = 1.0) -> GateInputs:
+def scored(families, seed=0, spread=1.0):
     rng = np.random.default_rng(seed)
     n = len(families)
     scores = dict(zip(SCORES, rng.normal(0, spread, (len(SCORES), n)).astype("f"), strict=True))
@@ -54,12 +54,12 @@ def scored(families: np.ndarray, seed: int = 0, spread: float = 1.0) -> GateInpu
     return GateInputs(scores, fake_probability=fake, logits=logits)
 
 
-def output(seed: int, families: list[str]) -> NetworkOutput:
+def output(seed, families):
     rows = torch.from_numpy(features(seed, families))
     return NetworkOutput(rows[:, :2], rows[:, 0], rows[:, 3:9], rows)
 
 
-def apart(families: np.ndarray) -> np.ndarray:
+def apart(families):
     """Every item is its own group."""
     return np.array([f"group-{i}" for i in range(len(families))])
 
@@ -114,7 +114,7 @@ def test_a_reference_counts_what_lies_between_sources_as_no_spread_within_a_clas
     raw = output(4, families)
     moved = raw._replace(features=raw.features + 40 * torch.eye(12)[0] * (torch.arange(60) >= 30)[:, None])
 
-    def between(sources: list[str] | None) -> float:
+    def between(sources):
         white = make_reference(moved, families, labelled(families).ids, sources).features
         return float(np.linalg.norm(white[:30].mean(0) - white[30:].mean(0)))
 
@@ -162,7 +162,7 @@ def test_each_term_of_the_gate_has_its_scores_scale_and_its_weight_of_the_regist
 
 
 def test_a_small_class_weighs_as_much_as_a_large_one():
-    def measured(reals: int, blended: int, seed: int) -> tuple[GateInputs, np.ndarray]:
+    def measured(reals, blended, seed):
         families = np.array(["real"] * reals + ["blended"] * blended)
         found = scored(families, seed)
         found.scores["trace_novelty"][families == "blended"] += 5
@@ -236,7 +236,7 @@ def test_many_pieces_of_one_odd_photograph_do_not_set_the_threshold():
 
 
 @pytest.fixture(scope="module")
-def network() -> Network:
+def network():
     torch.manual_seed(0)
     return Network(Architecture(backbone="lcnet_035", crop_px=64, width=8), 2).eval()
 
@@ -245,7 +245,7 @@ def part(network, items):
     return part_of(network, items, torch.device("cpu"), "stage", lambda *at: None)
 
 
-def unknown_of_fresh_reals(network: Network, train: LabelledCrops, calibration: LabelledCrops) -> float:
+def unknown_of_fresh_reals(network, train, calibration):
     """Return which share of reals that nothing was fitted on are above the threshold."""
     held = part(network, calibration)
     judge = calibrate(network, part(network, train), held, ("real", "blended"))
@@ -277,7 +277,7 @@ SETTINGS = UpdaterSettings(device="cpu", backbone="none", scanner_steps=40)
 FRAMES = 18
 
 
-def videos(count: int, split: str) -> RealClips:
+def videos(count, split):
     """Flat scenes under noise, two of a group: so that what is one witness is counted once."""
     rng = np.random.default_rng(count)
     levels = rng.uniform(60, 190, (2 * count, 1, 1, 1, 3))
@@ -289,7 +289,7 @@ def videos(count: int, split: str) -> RealClips:
 
 @pytest.fixture
 def make(labelled):
-    def make(held: int, learnt: int = 2, tested: int = 2):
+    def make(held, learnt=2, tested=2):
         items = {split: labelled({"real": 9, "blocky": 9}, seed) for seed, split in enumerate(LEAST)}
         plan = make_plan(SETTINGS, None, Splits(**items))
         clips = {

@@ -61,9 +61,7 @@ def test_forgetting_is_the_mean_loss_in_points_over_the_old_families_alone(judge
     assert gate.value == pytest.approx(3.0)
 
 
-def test_a_gate_holds_where_its_whole_interval_does_is_broken_where_none_of_it_does_and_else_is_not_shown(
-    judged,
-):
+def test_a_gate_holds_where_its_whole_interval_does_breaks_where_none_does_else_is_not_shown(judged):
     """The bound is 5 points. An end may equal it on the good side alone."""
     for low, high, state in (
         (0.01, 0.05, "holds"),
@@ -88,9 +86,7 @@ def test_a_gate_of_an_older_release_is_shown_as_its_interval_says_and_not_as_it_
 @pytest.mark.parametrize(
     ("share", "bound"), [(0.0, 0.06), (0.05, 0.06), (0.25, 0.06), (0.75, 0.5), (0.4, 0.5)]
 )
-def test_with_the_number_of_groups_that_it_names_a_gate_is_decided_and_with_half_as_many_it_is_not(
-    judged, share, bound, groups
-):
+def test_with_as_many_groups_as_it_names_a_gate_is_decided_with_half_it_is_not(judged, share, bound, groups):
     def gate(groups):
         at_least = bound == 0.5
         return gates._share("name", share, bound, groups, at_least=at_least)

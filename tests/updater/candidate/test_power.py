@@ -179,9 +179,7 @@ def test_items_score_the_same_in_any_number_at_once(session):
     assert np.allclose(score_items(session, many)["unknown_score"][[0, 15, 16, 36]], one_by_one, atol=1e-2)
 
 
-def test_shares_are_of_each_class_alone_and_a_family_is_named_only_where_it_is_called_fake(
-    session, untrained_artifact
-):
+def test_shares_are_of_each_class_and_a_family_is_named_where_called_fake(session, untrained_artifact):
     manifest = untrained_artifact.manifest
     some = items(["real"] * 9 + ["blend"] * 6 + ["upsampling"] * 5)
     judge = GatedModel(session, manifest.gate, manifest.classes)
@@ -261,9 +259,7 @@ def test_the_curve_of_rejection_has_its_area_and_goes_through_what_is_rejected(s
     assert performance_of(some, calls, of_pseudo, frozenset()).rejected is None
 
 
-def test_rejection_is_measured_against_the_familiar_classes_with_the_forged_as_positive(
-    session, untrained_artifact
-):
+def test_rejection_is_measured_against_familiar_classes_with_forged_as_positive(session, untrained_artifact):
     manifest = untrained_artifact.manifest
     some = items(["real"] * 6 + ["blend"] * 6)
     scored = score_items(session, some)

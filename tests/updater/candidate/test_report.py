@@ -18,9 +18,7 @@ def test_the_page_says_on_how_many_of_how_many_was_measured(make_evaluation):
     assert "| real | 20 |" in page
 
 
-def test_page_and_card_say_what_each_distortion_costs_before_and_after_of_the_classes_of_before(
-    make_evaluation,
-):
+def test_page_and_card_say_what_each_distortion_costs_before_and_after_of_old_classes(make_evaluation):
     evaluation = make_evaluation(("real", "blend", "gan"), "a" * 64, ("real", "blend"))
     evaluation = evaluation.model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
 

@@ -40,7 +40,7 @@ def test_a_conservative_share_is_the_largest_that_keeps_its_confidence(count, sh
     assert binom.cdf(above + 1, count, share) > 1 - confidence - 1e-9
 
 
-def threshold(scores: dict[str, np.ndarray], *, reals: float = 0.05, classes: float = 1.0) -> float:
+def threshold(scores, *, reals=0.05, classes=1.0):
     families = np.array([family for family, of in scores.items() for _ in of])
     unknown = np.concatenate(list(scores.values()))
     groups = np.array([f"group-{number}" for number in range(len(unknown))])
@@ -49,7 +49,7 @@ def threshold(scores: dict[str, np.ndarray], *, reals: float = 0.05, classes: fl
     return unknown_threshold(unknown, families, groups, np.full(len(unknown), ""), real, targets)
 
 
-def quantiles(count: int, median: float = 0.0, spread: float = 1.0) -> np.ndarray:
+def quantiles(count, median=0.0, spread=1.0):
     """Scores at the quantiles of an exponential tail on both sides."""
     at = (np.arange(count) + 0.5) / count
     tail = np.where(at < 0.5, np.log(2 * at), -np.log(2 * (1 - at)))
@@ -128,7 +128,7 @@ def test_the_classes_that_are_live_are_called_unknown_two_points_more_often_at_m
     assert keeping_known(unknown, families, groups, everything) <= unknown[known].min()
 
 
-def keeping(said: int, reals_at: float) -> float:
+def keeping(said, reals_at):
     """The fake threshold where the live release calls so many of 100 forgeries fake, and reals lie below."""
     families = np.array(["real"] * 100 + ["blended"] * 100 + ["new"] * 100)
     groups = np.array([str(number) for number in range(300)])
@@ -167,14 +167,7 @@ POOLED = GateParameters(
 )
 
 
-def own(
-    unknown: np.ndarray,
-    fake: np.ndarray | None = None,
-    families: list[str] | None = None,
-    groups: list[str] | None = None,
-    live: LiveCalls | None = None,
-    source: str = "camera",
-):
+def own(unknown, fake=None, families=None, groups=None, live=None, source="camera"):
     """The thresholds of one source alone; each item is real and its own group, unless said otherwise."""
     count = len(unknown)
     named = np.array(families or ["real"] * count)
@@ -203,7 +196,7 @@ def test_a_source_has_its_own_from_twenty_groups_of_reals_on_and_an_unnamed_one_
     assert found.unknown_threshold == pytest.approx(1)
 
 
-def drawn(seed: int, count: int, mean: float = -2.0) -> tuple[np.ndarray, np.ndarray]:
+def drawn(seed, count, mean=-2.0):
     """Unknown scores and fake probabilities of reals, that have nothing to do with each other."""
     rng = np.random.default_rng(seed)
     return rng.normal(mean, 1, count), rng.beta(1, 9, count)
@@ -258,7 +251,7 @@ def test_what_the_live_release_names_of_a_source_is_not_lost_to_its_reals_being_
     assert own(scores, fake, families, live=strange)["camera"] == alone
 
 
-def measured(rng: np.random.Generator, ordinary: np.ndarray) -> GateInputs:
+def measured(rng, ordinary):
     count = len(ordinary)
     scores = {name: rng.normal(np.where(ordinary, -2, 0), 1).astype("f") for name in SCORES}
     fake = rng.uniform(0, 0.3, count).astype("f")

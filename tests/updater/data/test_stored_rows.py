@@ -220,9 +220,7 @@ def test_what_is_taken_of_joined_parts_is_what_is_taken_of_the_whole(counts, on_
 
 
 @given(first=COUNTS, second=COUNTS, lacking=LACKING)
-def test_a_column_that_some_items_lack_is_left_out_whole_and_one_without_items_changes_nothing(
-    first, second, lacking
-):
+def test_a_column_that_some_items_lack_is_left_out_and_an_empty_one_is_nothing(first, second, lacking):
     plain, other = items_of(first), items_of(second, len(first))
     some = replace(plain, **dict.fromkeys(lacking))
     joined = LabelledCrops.join([some, other])

@@ -75,9 +75,7 @@ def test_the_same_media_that_came_in_another_order_are_loaded_alike(store, crops
 
 
 @pytest.mark.slow
-def test_an_item_whose_stored_crops_are_damaged_or_gone_is_left_out_and_the_rest_stay(
-    store, crops, remember, memory_settings
-):
+def test_an_item_whose_crops_are_damaged_or_gone_alone_is_left_out(store, crops, remember, memory_settings):
     remember("real", 40)
     whole = load(store, crops, "train")
     with store.read() as connection:
@@ -231,9 +229,7 @@ def test_frames_of_real_videos_are_loaded_by_split_where_they_are_asked_for(stor
 
 
 @pytest.mark.slow
-def test_a_video_that_is_called_real_no_more_rests_or_cannot_be_read_is_in_no_split(
-    store, crops, remember, monkeypatch
-):
+def test_a_video_called_real_no_more_or_unreadable_is_in_no_split(store, crops, remember, monkeypatch):
     videos, number = remember("real", 9, frames=moving)
     assert sum(map(len, load_splits(store, crops, videos[:4], with_clips=True).clips.values())) == 5
     with store.read() as connection:

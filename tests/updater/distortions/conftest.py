@@ -1,15 +1,13 @@
 """Small clips, written here."""
 
-from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
 
-def _scene(frames: int, height: int, width: int) -> np.ndarray:
+def _scene(frames, height, width):
     """Smooth colours that drift, uint8 RGB [T, H, W, 3]."""
     down, across = np.arange(height)[:, None] / height, np.arange(width)[None] / width
     waves = [
@@ -20,26 +18,26 @@ def _scene(frames: int, height: int, width: int) -> np.ndarray:
 
 
 @pytest.fixture
-def scene() -> Callable[[int, int, int], np.ndarray]:
+def scene():
     return _scene
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
+def write(tmp_path):
     """Writes a clip of smooth colours, with a second of sound for each second if asked for."""
 
     def write(
-        name: str,
-        frames: int = 10,
-        size: tuple[int, int] = (64, 96),
+        name,
+        frames=10,
+        size=(64, 96),
         *,
-        codec: str = "libx264",
-        rate: int = 25,
-        sound: bool = False,
-        times: list[int] | None = None,
-        pixel_format: str = "yuv420p",
-        **tags: int,
-    ) -> Path:
+        codec="libx264",
+        rate=25,
+        sound=False,
+        times=None,
+        pixel_format="yuv420p",
+        **tags,
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with av.open(str(path), "w") as out:

@@ -37,9 +37,7 @@ def pictures():
     return np.random.default_rng(1).integers(0, 256, (3, 64, 64, 3), np.uint8)
 
 
-def test_the_logit_is_that_of_the_published_network_on_its_own_preprocessing(
-    checkpoint, contract, pictures, tmp_path
-):
+def test_the_logit_is_the_published_networks_on_its_own_input(checkpoint, contract, pictures, tmp_path):
     path, network = checkpoint()
     recipe = Layout(path, architecture=NAME, mean=HALF, deviation=HALF)
     made = build(recipe, contract, tmp_path / "expert.onnx")
@@ -275,9 +273,7 @@ def test_it_asks_first_and_no_is_an_answer(stack, checkpoint, remember, capsys, 
         ("small", ("--architecture", "test_resnet"), 1, 1, "does not fit the network"),
     ],
 )
-def test_what_does_not_fit_is_one_line_and_leaves_nothing(
-    add, remember, capsys, name, more, logits, code, said
-):
+def test_what_does_not_fit_is_one_line_and_no_more(add, remember, capsys, name, more, logits, code, said):
     remember("real", 30)
     remember("blocky", 30)
     assert add(name, *more, logits=logits) == code

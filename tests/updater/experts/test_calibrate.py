@@ -204,9 +204,7 @@ def test_an_items_logit_is_the_mean_of_its_crops(expert, labelled, tmp_path):
     assert np.array_equal(logits_of(expert, items, tmp_path / "kept"), each)
 
 
-def test_each_picture_is_looked_at_once_ever_but_for_what_is_damaged_or_another_experts(
-    expert, labelled, tmp_path, monkeypatch
-):
+def test_each_picture_is_seen_once_but_for_damaged_or_other_ones(expert, labelled, tmp_path, monkeypatch):
     looked, score = [], Session.score
     monkeypatch.setattr(
         Session, "score", lambda own, asked: looked.append(len(asked["pictures"])) or score(own, asked)
@@ -258,9 +256,7 @@ def test_each_source_is_told_for_itself(expert, labelled, no_cost, monkeypatch):
     assert [(one.source, one.auc) for one in found.sources] == [("a", None), ("b", 1.0), ("c", None)]
 
 
-def test_one_that_tells_the_wrong_way_round_is_refused_with_what_to_try(
-    expert, labelled, no_cost, monkeypatch
-):
+def test_one_that_tells_the_wrong_way_round_is_refused_with_advice(expert, labelled, no_cost, monkeypatch):
     monkeypatch.setattr(
         measuring, "logits_of", lambda expert, items, *others: np.array(items.families) == "real"
     )

@@ -41,9 +41,7 @@ def only(things):
     return thing
 
 
-def test_a_queued_run_becomes_one_job_of_the_template_however_many_updaters_look(
-    namespace, table, jobs, awaited
-):
+def test_a_queued_run_becomes_one_job_of_the_template_by_any_updaters(namespace, table, jobs, awaited):
     run = request(table)
     with Kubernetes(namespace.folder) as kubernetes, ThreadPoolExecutor(8) as pool:
         updaters = [jobs, *(Jobs(table, kubernetes, TEMPLATE) for _ in range(7))]
@@ -75,9 +73,7 @@ def test_a_run_that_finds_no_node_says_so_until_it_is_claimed(namespace, table, 
     assert jobs.carry() is None
 
 
-def test_a_job_that_gives_up_before_the_update_began_ends_the_run_with_its_reason(
-    namespace, table, jobs, awaited
-):
+def test_a_job_that_gives_up_before_the_update_ends_the_run_with_why(namespace, table, jobs, awaited):
     run = request(table)
     jobs.carry()
     for _ in range(2):  # one try and one more, by the template's backoffLimit
@@ -119,9 +115,7 @@ def test_a_run_whose_job_was_deleted_gets_another_once_nobody_holds_it(namespace
     assert only(namespace.jobs())["metadata"]["name"] == name_of(TEMPLATE, table.get(run.id))
 
 
-def test_a_run_that_waits_for_deploy_goes_on_in_another_job_when_one_has_given_up(
-    namespace, table, jobs, awaited
-):
+def test_a_run_that_waits_for_deploy_goes_on_in_another_job(namespace, table, jobs, awaited):
     run = request(table)
     jobs.carry()
     for _ in range(2):
@@ -179,9 +173,7 @@ def test_a_right_that_is_missing_is_said_before_any_update_is_due(namespace, tab
     assert f"cannot {'get' if kind == 'cronjobs' else 'create' if kind == 'jobs' else 'list'}" in said
 
 
-def test_a_missing_template_is_said_before_any_update_is_due_and_nothing_is_left_of_the_look(
-    namespace, table, awaited
-):
+def test_a_missing_template_is_said_before_any_update_and_leaves_nothing(namespace, table, awaited):
     namespace.allow()
     with Kubernetes(namespace.folder) as kubernetes:
         jobs = Jobs(table, kubernetes, TEMPLATE)
@@ -293,9 +285,7 @@ def address_once_started(lines):
     raise AssertionError("".join(said) or "it ended without a word")
 
 
-def test_an_evicted_update_goes_on_in_its_job_and_is_proposed_once(
-    namespace, environment, remember, deploy_server, awaited
-):
+def test_an_evicted_update_is_proposed_once(namespace, environment, remember, deploy_server, awaited):
     remember("real", 40)
     remember("blocky", 40)
     namespace.give_template()

@@ -2,12 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from updater import filters
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.data.training_data import LabelledCrops
-from updater.filters import Pixels
 from updater.outliers import exposure, local_forgeries, pseudo_forgeries
 from updater.outliers.exposure import Exposure, expose
 from updater.outliers.local_forgeries import (
@@ -21,7 +19,7 @@ from updater.outliers.local_forgeries import (
 from updater.outliers.pseudo_forgeries import MASK_KIND, OPERATIONS, Operation, pseudo_forge
 
 
-def items(count: int = 6) -> LabelledCrops:
+def items(count=6):
     rng = np.random.default_rng(0)
     starts = np.arange(count + 1) * 2
     return LabelledCrops(
@@ -66,9 +64,9 @@ def test_leaving_kinds_out_changes_what_is_made():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_last_compression_is_left_out_with_its_kind_alone(family, monkeypatch):
-    qualities: list[int] = []
+    qualities = []
 
-    def save(image: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
+    def save(image, quality):
         qualities.append(quality)
         return image
 
@@ -82,12 +80,10 @@ def test_the_last_compression_is_left_out_with_its_kind_alone(family, monkeypatc
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_fresh_pseudo_forgery_has_no_operation_of_a_left_out_familys_kinds(family, monkeypatch):
-    kinds: set[str] = set()
+    kinds = set()
     for name, operation in OPERATIONS.items():
 
-        def spy(
-            rng: np.random.Generator, pixels: Pixels, operation: Operation = operation
-        ) -> NDArray[np.float32]:
+        def spy(rng, pixels, operation=operation):
             kinds.update(operation.kinds)
             return operation.apply(rng, pixels)
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from detector.features.cell_traces import CELL_WIDTH, FrameFeatures
 from detector.model.scanner import Scanner
@@ -13,7 +12,7 @@ from updater.data.real_clips import RealClips
 from updater.measures import may_exceed
 from updater.outliers.pseudo_forgeries import OPERATIONS
 from updater.scan import simulated
-from updater.scan.clips import FRAMES, ScannedClip, SeenFrames, make_clip
+from updater.scan.clips import FRAMES, SeenFrames, make_clip
 from updater.scan.simulated import library_clip, library_clips, real_clips, simulate_clip, simulate_clips
 from updater.scan.training import (
     MAX_REALS_TOLD,
@@ -26,11 +25,11 @@ from updater.scan.training import (
     train_scanner,
 )
 
-NOTHING: frozenset[str] = frozenset()
+NOTHING = frozenset()
 CROP = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8).repeat(4, 0).repeat(4, 1)
 
 
-def means(frames: np.ndarray) -> np.ndarray:
+def means(frames):
     return frames.mean((1, 2), dtype=np.float32)
 
 
@@ -73,9 +72,9 @@ def test_noise_is_anew_in_each_frame_of_what_a_window_shows(uncoded, monkeypatch
 @pytest.mark.slow
 def test_clips_have_their_share_of_forged_ones_and_fewer_are_the_first_of_more():
     crops = np.stack([CROP, CROP[::-1]])
-    told: list[tuple[int, int]] = []
+    told = []
 
-    def clips(count: int, share: float) -> list:
+    def clips(count, share):
         return simulate_clips(
             crops, means, count, share, without=NOTHING, seed=(0, 1), progress=lambda *at: told.append(at)
         )
@@ -96,7 +95,7 @@ def test_what_no_clip_can_be_made_of_is_refused():
         simulate_clip(np.random.default_rng(0), CROP, everything, forged=True)
 
 
-NOTHING: frozenset[str] = frozenset()
+NOTHING = frozenset()
 VIDEOS = RealClips(
     np.random.default_rng(0).integers(0, 256, (18 + 24 + 20, 16, 16, 3), np.uint8).repeat(4, 1).repeat(4, 2),
     np.array([0, 18, 42, 62]),
@@ -127,7 +126,7 @@ def test_a_real_clip_is_the_video_and_some_are_coded_once_more_as_forged_ones_ar
 
 
 def test_videos_are_taken_in_turn_and_each_comes_real_and_forged():
-    def clips(count: int) -> list:
+    def clips(count):
         return library_clips(
             VIDEOS, (2, 0, 1), means, count, without=NOTHING, seed=(0, 1), coded_again_share=0
         )
@@ -141,7 +140,7 @@ def test_videos_are_taken_in_turn_and_each_comes_real_and_forged():
 
 
 def test_real_videos_come_as_they_are():
-    told: list[tuple[int, int]] = []
+    told = []
     clips = real_clips(VIDEOS, (2, 0), means, lambda *at: told.append(at))
     assert told == [(1, 2), (2, 2)]
     for clip, number in zip(clips, (2, 0), strict=True):
@@ -166,7 +165,7 @@ def test_a_side_that_has_no_features_is_refused():
 
 
 # The head over time is trained on clips: it learns what stands out in its own clip, the same each time.
-def clips_of(seed: int, count: int) -> list[ScannedClip]:
+def clips_of(seed, count):
     """Clips whose forged frames differ from their own others, and from no other clip's frames."""
     rng = np.random.default_rng(seed)
     made = []
@@ -221,11 +220,11 @@ def test_a_stretch_beyond_the_frames_is_refused():
 class Repeats(Scanner):
     """Says of each frame what its one feature is."""
 
-    def forward(self, features: Tensor) -> dict[str, Tensor]:
+    def forward(self, features):
         return {"frame_score": features[:, 0]}
 
 
-def clip(stretches: list[tuple[int, int, float]], true: list[tuple[int, int]]) -> ScannedClip:
+def clip(stretches, true):
     scores = np.zeros((60, 1), np.float32)
     for first, end, score in stretches:
         scores[first:end] = score

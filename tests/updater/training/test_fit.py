@@ -131,9 +131,7 @@ def test_a_schedule_in_epochs_with_clipping_is_that_of_a_loop_by_hand():
     assert seen == [(number, 9) for number in range(1, 10)]
 
 
-def test_what_was_interrupted_goes_on_behind_its_last_state_and_ends_as_an_unbroken_one(
-    tmp_path, monkeypatch
-):
+def test_what_was_interrupted_goes_on_behind_its_last_state_to_the_same_end(tmp_path, monkeypatch):
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
     begun = []
 

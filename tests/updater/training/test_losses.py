@@ -100,11 +100,11 @@ G = [e / sum(EXP) for e in EXP]
 S = [1 / (1 + math.exp(-z)) for z in (2.0, -1.0, 0.5, 1.0)]
 
 
-def sigmoid(z: float) -> float:
+def sigmoid(z):
     return 1 / (1 + math.exp(-z))
 
 
-def ratio(real: float, fake: float) -> tuple[float, float]:
+def ratio(real, fake):
     return real / (real + fake), fake / (real + fake)
 
 

@@ -4,11 +4,9 @@ import html
 import os
 import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -16,7 +14,7 @@ import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 from verdicts import make_item, make_verdict
 
 from deploy.access.roles import Person, TokenRequest
@@ -34,10 +32,8 @@ from deploy.rollouts import moves
 from deploy.rollouts.checks import REALS_LOST
 from deploy.server import accuracy, pictures, releases
 from deploy.server.pictures import SharedMedia
-from deploy.server.services import Services
 from deploy.server.trying import TrialScorer, Tried
 from detector.records import Neighbour
-from detector.release.artifact import Artifact
 from ingest.records import InRecord
 from memory.estimate.audits import CANNOT_SAY
 from memory.estimate.sums import note_estimates
@@ -47,7 +43,7 @@ from memory.shift.alarms import put_raised
 from memory.verdict_index import note_verdicts
 from updater.candidate.gates import make_gates
 from updater.evaluation_parts import Flip, Flips, RocPoint, SnapshotRow
-from updater.records import Evaluation, Performance, Robustness
+from updater.records import Robustness
 from updater.settings import UpdaterSettings
 
 pytestmark = pytest.mark.slow
@@ -66,10 +62,10 @@ SPLITS = ("train", "calibration", "test")
 
 
 @pytest.fixture
-def make_evaluation(make_evaluation: Callable[..., Evaluation]) -> Callable[..., Evaluation]:
+def make_evaluation(make_evaluation):
     """Every part that an evaluation can have."""
 
-    def make(*args: Any, **figures: Any) -> Evaluation:
+    def make(*args, **figures):
         evaluation = make_evaluation(*args, **figures)
         names = evaluation.classes
         more = {
@@ -83,7 +79,7 @@ def make_evaluation(make_evaluation: Callable[..., Evaluation]) -> Callable[...,
             ),
         }
 
-        def whole(performance: Performance | None) -> Performance | None:
+        def whole(performance):
             return performance and performance.model_copy(update=more)
 
         lost = tuple(
@@ -99,13 +95,7 @@ def make_evaluation(make_evaluation: Callable[..., Evaluation]) -> Callable[...,
 
 
 @pytest.fixture
-def paths(
-    services: Services,
-    fill: Callable[..., list[str]],
-    proposed: Callable[..., Artifact],
-    begin_rollout: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> dict[str, str]:
+def paths(services, fill, proposed, begin_rollout, monkeypatch):
     """A view of each kind by its route, over a memory, releases and updates of which strangers named all."""
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
     fill("large", 60, source=EVIL)
@@ -217,15 +207,10 @@ def paths(
     }
 
 
-@pytest.fixture
-def tokens(services: Services) -> dict[str, str]:
-    """By name, of two admins."""
+def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(paths, services, open_page):
     root = Person("root", frozenset({"admin"}), "token")
     wanted = [TokenRequest(name=name, role="admin", days=1) for name in ("ann", EVIL[2:])]
-    return {made.name: services.access.tokens.add(made, root).token for made in wanted}
-
-
-def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(paths, tokens, open_page):
+    tokens = {made.name: services.access.tokens.add(made, root).token for made in wanted}
     if not AXE.is_file():
         pytest.skip("tests/deploy/page/browser/tools.sh has not fetched axe-core")
     window, wrong = open_page(), []
@@ -255,7 +240,7 @@ def test_each_view_is_accessible_fits_and_shows_what_strangers_wrote_as_text(pat
     assert not wrong, "\n".join(wrong)
 
 
-def _problems(window: Page) -> list[str]:
+def _problems(window):
     """What is wrong with what a window shows, at every width, light and dark."""
     window.wait_for_load_state("networkidle")
     problems = _unsafe(window)
@@ -283,7 +268,7 @@ def _problems(window: Page) -> list[str]:
     return problems
 
 
-def _unsafe(window: Page) -> list[str]:
+def _unsafe(window):
     """Texts that may change the direction of what is beside them."""
     found = window.evaluate(
         """() => {

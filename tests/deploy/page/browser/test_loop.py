@@ -4,22 +4,17 @@ The updater's own code takes the run, sends the candidate and ends the run. The 
 and is left out: the artifact is one that no one could run.
 """
 
-from collections.abc import Callable
-
 import pytest
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 from pydantic import SecretStr
 
-from deploy.access.roles import Person, Role, TokenRequest
+from deploy.access.roles import Person, TokenRequest
 from deploy.releases.standing import replay
-from deploy.server.services import Services
-from detector.release.artifact import Artifact
 from memory.labels import history
 from updater.deploy_client import DeployClient
-from updater.records import Candidate
 from updater.settings import UpdaterSettings
 
 pytestmark = pytest.mark.slow
@@ -30,25 +25,25 @@ class ByMouse:
 
     script = True
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page):
         self.page = page
 
-    def press(self, wanted: Locator) -> None:
+    def press(self, wanted):
         wanted.click()
 
-    def write(self, field: Locator, text: str) -> None:
+    def write(self, field, text):
         field.click()
         self.page.keyboard.type(text)
 
-    def select(self, tiles: int) -> None:
+    def select(self, tiles):
         """Select the first tiles of a cluster."""
         for number in range(tiles):
             self.page.locator(".tiles input[name=ids]").nth(number).click()
 
-    def split_off(self) -> None:
+    def split_off(self):
         self.press(self.page.get_by_role("button", name="Split off", exact=True))
 
-    def call(self, family: str) -> None:
+    def call(self, family):
         """Give the cluster its name."""
         self.write(self.page.get_by_label("Apply label to"), family)
         self.press(self.page.get_by_role("button", name="Label", exact=True))
@@ -63,29 +58,29 @@ class WithoutScript(ByMouse):
 class ByKeys(ByMouse):
     """Whoever has no mouse: Tab, Enter, and the page's own keys."""
 
-    def press(self, wanted: Locator) -> None:
+    def press(self, wanted):
         self._tab_to(wanted)
         self.page.keyboard.press("Enter")
 
-    def write(self, field: Locator, text: str) -> None:
+    def write(self, field, text):
         self._tab_to(field)
         self.page.keyboard.type(text)
 
-    def select(self, tiles: int) -> None:
+    def select(self, tiles):
         self.page.wait_for_load_state()  # the page's script has run
         for _ in range(tiles):
             self.page.keyboard.press("ArrowRight")
             self.page.keyboard.press("x")
 
-    def split_off(self) -> None:
+    def split_off(self):
         self.page.keyboard.press("s")
 
-    def call(self, family: str) -> None:
+    def call(self, family):
         self.page.keyboard.press("f")
         self.page.keyboard.type(family)
         self.page.keyboard.press("Enter")
 
-    def _tab_to(self, wanted: Locator) -> None:
+    def _tab_to(self, wanted):
         expect(wanted).to_be_visible()
         for _ in range(200):
             if wanted.evaluate("element => element === document.activeElement"):
@@ -94,19 +89,15 @@ class ByKeys(ByMouse):
         raise AssertionError(f"no Tab leads to {wanted}")
 
 
-@pytest.fixture
-def token_of(services: Services) -> Callable[[str, Role], str]:
-    """Makes a token for a person."""
-    root = Person("root", frozenset({"admin"}), "token")
-    return lambda name, role: (
-        services.access.tokens.add(TokenRequest(name=name, role=role, days=1), root).token
-    )
-
-
 @pytest.mark.parametrize("way", [ByMouse, ByKeys, WithoutScript])
 def test_unknown_items_become_a_live_release_that_a_second_person_approved(
-    way, open_page, served, services, fill, token_of, make_artifact, candidate_of, monkeypatch
+    way, open_page, served, services, fill, make_artifact, candidate_of, monkeypatch
 ):
+    root = Person("root", frozenset({"admin"}), "token")
+
+    def token_of(name, role):
+        return services.access.tokens.add(TokenRequest(name=name, role=role, days=1), root).token
+
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
     fill("two-families", 9)
     updater = UpdaterSettings(deploy_url=served, deploy_token=SecretStr(token_of("updater", "updater")))
@@ -147,24 +138,24 @@ def test_unknown_items_become_a_live_release_that_a_second_person_approved(
     assert (live.digest, live.actor, live.requested_by) == (artifact.digest, "bea", "ann")
 
 
-def _enter(visitor: ByMouse, token: str) -> None:
+def _enter(visitor, token):
     visitor.page.goto("/")
     visitor.write(visitor.page.get_by_label("Your token"), token)
     visitor.press(visitor.page.get_by_role("button", name="Sign in"))
     expect(visitor.page.get_by_role("heading", level=1)).to_have_text("Overview")
 
 
-def _go(visitor: ByMouse, view: str) -> None:
+def _go(visitor, view):
     """Go to a view by the menu."""
     visitor.press(visitor.page.get_by_role("navigation", name="Views").get_by_role("link", name=view))
 
 
-def _look_at_release(visitor: ByMouse, artifact: Artifact) -> None:
+def _look_at_release(visitor, artifact):
     _go(visitor, "Releases")
     visitor.press(visitor.page.get_by_role("link", name=artifact.version))
 
 
-def _carry_out(services: Services, settings: UpdaterSettings, artifact: Artifact, made: Candidate) -> None:
+def _carry_out(services, settings, artifact, made):
     """Take the run, send the candidate, and end the run, as the updater does."""
     lease = services.runs.claim("runner")
     assert lease is not None

@@ -127,9 +127,7 @@ def painted(items, seed):
     return replace(items, pictures=shown.clip(0, 255).astype(np.uint8))
 
 
-def test_what_an_expert_knows_is_told_of_families_that_were_left_out(
-    stream, small, whole, start, tmp_path, expert
-):
+def test_what_an_expert_knows_is_told_of_left_out_families(stream, small, whole, start, tmp_path, expert):
     tasks = [
         Task(task.name, *(painted(part, 3 * n + at) for at, part in enumerate(parts)))
         for n, task in enumerate(stream.tasks)
@@ -145,9 +143,7 @@ def test_what_an_expert_knows_is_told_of_families_that_were_left_out(
 
 
 # What each step of a benchmark's run is trained on.
-def test_the_budget_is_never_exceeded_and_a_shrinking_class_keeps_its_best(
-    stream, tmp_path, monkeypatch, small, silent
-):
+def test_the_budget_is_kept_and_a_shrunk_class_has_its_best(stream, tmp_path, monkeypatch, small, silent):
     kept = []
     remember = Continual._remember
 
@@ -170,9 +166,7 @@ def test_no_memory_at_all_keeps_nothing(stream, tmp_path, steps, small, silent):
     assert [len(step.train) for _, step in steps] == [12, 12, 12]
 
 
-def test_joint_training_sees_every_task_and_an_update_only_its_own_and_the_exemplars(
-    stream, tmp_path, steps, start
-):
+def test_joint_training_sees_every_task_and_an_update_its_own_and_exemplars(stream, tmp_path, steps, start):
     start(stream, tmp_path)
     assert [name for name, _ in steps] == ["softmax-rehearsal"] * 3 + ["joint"]
     assert [len(step.train) for _, step in steps] == [12, 22, 20, 36]
@@ -290,9 +284,7 @@ def test_each_score_is_drawn_with_its_own_image(stream, classes, tmp_path, monke
     assert drawn == scored[::2]
 
 
-def test_outliers_that_grow_and_that_become_tasks_are_rejected_at_each_step(
-    stream, labelled, tmp_path, start
-):
+def test_outliers_that_grow_and_become_tasks_are_rejected_at_each_step(stream, labelled, tmp_path, start):
     grown = OutlierSet("other", labelled({"other/posterised": 6, "other/real": 3}, seed=90))
     later = [OutlierSet(t.name, t.test, until_step=n) for n, t in enumerate(stream.tasks) if n]
     ((one, scores),) = start(replace(stream, outliers=(grown, *later)), tmp_path)
@@ -318,9 +310,7 @@ def test_two_sides_need_a_class_of_real_media(classes, tmp_path, small, start):
         start(classes, tmp_path, replace(small, options=Options(scheme="bc")))
 
 
-def test_a_score_of_crops_and_one_with_a_head_of_its_own_stand_beside_the_post_hoc_ones(
-    stream, tmp_path, small, start
-):
+def test_a_score_of_crops_and_one_with_its_head_stand_beside_post_hoc_ones(stream, tmp_path, small, start):
     names = ("ber", "odin-published", "augmix", "fused", "energy")
     two = replace(stream, tasks=stream.tasks[:2])
     later = OutlierSet("c", stream.tasks[2].test)

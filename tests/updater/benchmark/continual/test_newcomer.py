@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from dataclasses import fields, replace
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -29,7 +29,6 @@ from updater.benchmark.report.results import (
     WithinSource,
     measure_within,
 )
-from updater.benchmark.report.run_folder import Run
 from updater.candidate.evaluate import Calls
 from updater.data.training_data import LabelledCrops
 from updater.training.step import Options
@@ -39,7 +38,7 @@ GATE = GateParameters(
 )
 
 
-def judged(*items: tuple[str, str, str, str, float]) -> tuple[LabelledCrops, Calls]:
+def judged(*items):
     """Items as (source, family, label, named, unknown score), each a group of its own."""
     sources, families, labels, named, scores = zip(*items, strict=True)
     n, unknown = len(items), np.array(scores, np.float32)
@@ -73,13 +72,13 @@ AFTER = judged(
 )
 
 
-def runs_of(*ways: Any) -> list[Run]:
+def runs_of(*ways):
     outcomes = (outcome((GATE, GATE), *before, after[1], draws_of(before[0])) for before, after in ways)
     changes = [{"benchmark": "newcomer", "outcome": of} for of in outcomes]
     return [make_run(seed, Figures()).model_copy(update=of) for seed, of in enumerate(changes)]
 
 
-def report(*ways: Any) -> dict[str, Any]:
+def report(*ways):
     return json.loads(report_json(runs_of(*ways)))
 
 
@@ -153,9 +152,7 @@ def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelle
 
 
 # Each outlier set on its own, as OpenCIL has it.
-def test_each_outlier_set_is_measured_on_its_own_and_near_and_far_ones_have_means(
-    stream, labelled, tmp_path, start
-):
+def test_each_outlier_set_is_measured_alone_and_near_and_far_have_means(stream, labelled, tmp_path, start):
     def outliers(name, count, seed, distance):
         return OutlierSet(name, labelled({f"{name}/posterised": count}, seed=seed), distance=distance)
 
@@ -205,7 +202,7 @@ def test_fakes_stand_against_the_reals_of_their_own_source_and_against_no_others
     assert found.caught_at_5 == pytest.approx(2 / 4)  # those above 7, below which 95 % of two reals lie
 
 
-def run(seed: int, power: float) -> Run:
+def run(seed, power):
     within = WithinSource(auc=0.6 + seed / 10, caught_at_5=0.2)
     return make_run(
         seed,
@@ -226,7 +223,7 @@ def test_the_report_has_them_with_the_interval_of_the_mean_power_over_the_seeds(
 
 
 def test_the_report_has_each_family_and_how_far_families_lie_apart():
-    def of(auc: float) -> dict[str, Value]:
+    def of(auc):
         return {"within_source.auc": Value(value=auc, n=40)}
 
     runs = [

@@ -15,7 +15,7 @@ from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report import harness
-from updater.benchmark.report.run_folder import ResultsError, Run, save_run
+from updater.benchmark.report.run_folder import ResultsError, save_run
 from updater.training.step import Options
 
 
@@ -23,14 +23,14 @@ class StopError(Exception):
     pass
 
 
-def name_of(stream, setup) -> str:
+def name_of(stream, setup):
     """The name of the folder of a stream's runs."""
     return stream_benchmark(
         "cddb", stream, setup, first_seed=0, kinds={}, leave_families_out=False
     ).default_name
 
 
-def measured(one: Run) -> dict:
+def measured(one):
     """All of a run but its seconds."""
     dumped = one.model_dump(exclude={"seconds": True, "outcome": {"steps": {"__all__": {"seconds"}}}})
     del dumped["outcome"]["figures"]["update_cost"]
@@ -40,9 +40,7 @@ def measured(one: Run) -> dict:
 STAGES = ["b: balanced", "joint: balanced", "without c: plain network: balanced"]
 
 
-def test_a_run_that_is_interrupted_again_and_again_goes_on_to_the_same_run(
-    stream, whole, tmp_path, steps, start
-):
+def test_a_run_interrupted_again_and_again_goes_on_to_the_same_run(stream, whole, tmp_path, steps, start):
     for number, stage in enumerate(STAGES):
         goes_on = []
 
@@ -99,9 +97,7 @@ def test_families_left_out_later_need_no_task_learnt_again(stream, whole, tmp_pa
         ),
     ],
 )
-def test_a_finished_run_of_other_options_or_data_is_not_written_over(
-    stream, tmp_path, change, told, small, start
-):
+def test_a_finished_run_of_other_options_or_data_is_kept(stream, tmp_path, change, told, small, start):
     start(stream, tmp_path)
     before = (tmp_path / "seed-0/run.json").read_bytes()
     other, setup = change(stream, small)
@@ -136,9 +132,7 @@ def test_a_run_of_other_features_or_of_features_that_nobody_wrote_down_is_refuse
 
 
 @pytest.mark.parametrize("other", [{"plan": CropPlan(stride_px=64)}, {"memory": 4}])
-def test_what_is_half_done_with_other_crops_or_options_is_not_mixed_in(
-    stream, whole, tmp_path, steps, small, start, other
-):
+def test_what_is_half_done_with_other_options_stays_out(stream, whole, tmp_path, steps, small, start, other):
     def stop(said, done, total):
         if said == "seed 0: joint: balanced":
             raise StopError

@@ -1,7 +1,6 @@
 """DeeperForensics' trees become forgeries beside originals of FaceForensics++ alone."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from makers import noted, touch
@@ -26,12 +25,12 @@ META = {
 ORIGINALS = "original_sequences/youtube/c23/videos"
 
 
-def meta_file(folder: Path, variant: str) -> Path:
+def meta_file(folder, variant):
     return folder / f"lists/manipulated_videos_distortions_meta/manipulated_videos_{variant}_meta.txt"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     folder = tmp_path / "DeeperForensics-1.0"
     for split, names in SPLITS.items():
         touch(folder / f"lists/splits/{split}.txt").write_text("\n".join(names) + "\n")
@@ -48,7 +47,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def originals(tmp_path: Path) -> Path:
+def originals(tmp_path):
     folder = tmp_path / "FaceForensics++"
     for names in SPLITS.values():
         for name in names:

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import time
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import numpy as np
 import pytest
@@ -113,7 +113,7 @@ def test_images_of_opencils_layout_stand_alone_in_whatever_folder(tmp_path, read
     assert len(set(stream.tasks[0].train.groups)) == 8
 
 
-def lay_sources(folder: Path, *places: str) -> Path:
+def lay_sources(folder, *places):
     for number, place in enumerate(places):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         pixels = np.random.default_rng(number).integers(0, 256, (128, 128, 3), np.uint8)

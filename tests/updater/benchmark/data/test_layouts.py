@@ -4,7 +4,6 @@ import io
 import itertools
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,20 +14,20 @@ from updater.benchmark.data import crops as crops_module
 from updater.benchmark.data.crops import CropReader, MediaFile, UnreadableMediaError
 from updater.benchmark.data.folders import in_steps, load_folders
 from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, sequence_of, with_unseen_families
-from updater.benchmark.data.tasks import OutlierSet, Stream, hold_back, is_real
+from updater.benchmark.data.tasks import OutlierSet, hold_back, is_real
 from updater.data.layouts.entries import DataError, LayoutError
 
 PLAN = CropPlan(crop_px=32, patches=2, face_patches=0)
 
 
-def picture(number: int) -> bytes:
+def picture(number):
     out = io.BytesIO()
     rng = np.random.default_rng(number)
     Image.fromarray(rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)).save(out, "PNG")
     return out.getvalue()
 
 
-def lay(folder: Path, places: dict[str, int]) -> Path:
+def lay(folder, places):
     number = 0
     for place, count in places.items():
         (folder / place).mkdir(parents=True)
@@ -45,7 +44,7 @@ def reader():
         yield opened
 
 
-def cddb(folder: Path, tasks=("gan", "glow"), train=8, val=4) -> Path:
+def cddb(folder, tasks=("gan", "glow"), train=8, val=4):
     return lay(
         folder,
         {
@@ -145,7 +144,7 @@ def test_a_folder_that_is_none_of_cddb_is_refused(tmp_path, reader):
 def test_media_is_decoded_once_and_a_damaged_cache_is_made_again(tmp_path, monkeypatch):
     folder, cache = cddb(tmp_path / "data"), tmp_path / "cache"
 
-    def load() -> Stream:
+    def load():
         with CropReader(PLAN, cache, processes=1) as opened:
             return load_cddb(folder, "gan", opened)
 
@@ -200,7 +199,7 @@ def test_files_that_show_the_same_picture_are_one_group_and_others_are_not(tmp_p
 
 
 def test_progress_reaches_the_end_of_every_stage(tmp_path):
-    seen: dict[str, list[tuple[int, int]]] = {}
+    seen = {}
     show = lambda stage, done, total: seen.setdefault(stage, []).append((done, total))  # noqa: E731
     with CropReader(PLAN, None, show, processes=1) as opened:
         load_cddb(cddb(tmp_path), "gan", opened)

@@ -270,9 +270,7 @@ def test_the_papers_networks_on_videos_are_trained_and_tested_as_the_others_are(
     assert losses["GNC:5"] != losses["CC:5"], "each sees its own distortion"
 
 
-def test_a_seed_that_is_done_is_not_done_again_and_another_choice_does_not_overwrite_it(
-    measure, folder, monkeypatch
-):
+def test_a_seed_that_is_done_is_not_redone_or_overwritten_by_another_choice(measure, folder, monkeypatch):
     def forbidden(*_):
         raise AssertionError("done again")
 

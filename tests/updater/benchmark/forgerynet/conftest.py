@@ -1,24 +1,19 @@
 """A small tree of pictures in ForgeryNet's layout: forgeries are noisier than reals."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.run import TASKS, benchmark, read
 from updater.benchmark.report.harness import run_seeds
-from updater.benchmark.report.run_folder import Run
 from updater.data.layouts.forgerynet import classes_of
-from updater.progress import Progress, no_progress
+from updater.progress import no_progress
 
 PX = 40
 
 
-def write_pictures(root: Path, *, each: int = 4, directories: tuple[int, ...] = (1, 7, 16, 17)) -> Path:
+def write_pictures(root, *, each=4, directories=(1, 7, 16, 17)):
     """Write so many pictures of each directory for training and for validation, and their lists."""
     rng = np.random.default_rng(0)
     for part, folder in (("Training", "train_release"), ("Validation", "val_perturb_release")):
@@ -37,23 +32,16 @@ def write_pictures(root: Path, *, each: int = 4, directories: tuple[int, ...] = 
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def pictures(tmp_path):
     """A tree with two families, one of each kind, and two sources of reals."""
     return write_pictures(tmp_path / "data")
 
 
 @pytest.fixture(scope="session")
-def run_task() -> Callable[..., list[Run]]:
+def run_task():
     """Runs a task on a tree, as the command does, but for where its runs and what it looked at lie."""
 
-    def go(
-        choices: Choices,
-        tree: Path,
-        folder: Path,
-        *,
-        seeds: range = range(1),
-        progress: Progress = no_progress,
-    ) -> list[Run]:
+    def go(choices, tree, folder, *, seeds=range(1), progress=no_progress):
         data = read(TASKS[choices.task].medium, tree, tree, no_progress)
         cpu = torch.device("cpu")
         task = benchmark(choices, data, cache=tree / "cache", device=cpu, weights=None)

@@ -2,10 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -24,12 +21,11 @@ from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.measures import absent, cell_figures, image_figures, map_figures
 from updater.benchmark.forgerynet.training import PAPER, SMALL
 from updater.benchmark.forgerynet.views import by_chance, covering, in_segments, middle
-from updater.benchmark.report.run_folder import Run
 from updater.data.layouts.forgerynet import classes_of
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+def pairs(draw):
     """A map beside a truth that has both forged cells and others, in tenths of a half."""
     n = draw(st.integers(2, 20))
     values = st.lists(st.integers(0, 20), min_size=n, max_size=n)
@@ -122,7 +118,7 @@ Y = [0, 0, 1, 1, 2]
 
 
 @st.composite
-def answers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+def answers(draw):
     """Probabilities with many ties, and classes of which some may be absent."""
     k, n = draw(st.integers(2, 5)), draw(st.integers(2, 25))
     weights = draw(st.lists(st.lists(st.integers(1, 4), min_size=k, max_size=k), min_size=n, max_size=n))
@@ -221,7 +217,7 @@ def test_segments_give_a_frame_each():
     assert in_segments(30, replace(RECIPE, frames=3)).tolist() == [5, 15, 25]
 
 
-def write_video(path: Path, spread: float, rng: np.random.Generator, frames: int = FRAMES) -> None:
+def write_video(path, spread, rng, frames=FRAMES):
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as out:
         stream = out.add_stream("mpeg4", rate=25)
@@ -234,7 +230,7 @@ def write_video(path: Path, spread: float, rng: np.random.Generator, frames: int
 
 
 @pytest.fixture
-def videos(tmp_path: Path) -> Path:
+def videos(tmp_path):
     """Reals and one family, the forgeries noisy; of the training one says more frames than it has."""
     rng = np.random.default_rng(0)
     root = tmp_path / "data"
@@ -252,7 +248,7 @@ def videos(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def measured(videos: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -> Callable[..., Run]:
+def measured(videos, tmp_path, run_task):
     choices = Choices(
         "video",
         "frames:test_resnet",
@@ -265,7 +261,7 @@ def measured(videos: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -
         rate=0.05,
     )
 
-    def go(**change: Any) -> Run:
+    def go(**change):
         (run,) = run_task(replace(choices, **change), videos, tmp_path / "run")
         return run
 

@@ -2,10 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,11 +18,10 @@ from updater.benchmark.forgerynet.choices import (
     groups_named,
 )
 from updater.benchmark.report.report import report_json, write_reports
-from updater.benchmark.report.run_folder import ResultsError, Run
+from updater.benchmark.report.run_folder import ResultsError
 from updater.benchmark.report.table import compare
 from updater.data.layouts.entries import LayoutError
 
-Measure = Callable[..., list[Run]]
 CHOICES = Choices(
     "image",
     "test_resnet",
@@ -40,8 +36,8 @@ CHOICES = Choices(
 
 
 @pytest.fixture
-def measure(pictures: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -> Measure:
-    def go(choices: Choices = CHOICES, folder: Path = tmp_path / "run", **more: Any) -> list[Run]:
+def measure(pictures, tmp_path, run_task):
+    def go(choices=CHOICES, folder=tmp_path / "run", **more):
         return run_task(choices, pictures, folder, **more)
 
     return go
@@ -75,10 +71,10 @@ def test_what_a_folder_holds_is_not_done_again(measure, monkeypatch):
     before = measure()
     image = run.TASKS["image"]
 
-    def fail(job: object) -> None:
+    def fail(job):
         raise AssertionError("measured again")
 
-    monkeypatch.setitem(run.TASKS, "image", replace(image, measure=fail))  # type: ignore[arg-type]
+    monkeypatch.setitem(run.TASKS, "image", replace(image, measure=fail))
     assert measure() == before
     with pytest.raises(AssertionError, match="measured again"):
         measure(seeds=range(2))
@@ -103,13 +99,13 @@ def test_an_interrupted_run_ends_with_the_weights_of_an_unbroken_one(measure, tm
 
     steps = []
 
-    def interrupt(stage: str, done: int, total: int) -> None:
+    def interrupt(stage, done, total):
         if "training" in stage:
             steps.append(done)
             if done == 7 and len(steps) == 7:
                 raise StopHereError
 
-    def go() -> list[Run]:
+    def go():
         return measure(replace(CHOICES, steps=10), folder=tmp_path / "broken", progress=interrupt)
 
     with pytest.raises(StopHereError):
@@ -177,7 +173,7 @@ def test_runs_stand_side_by_side_with_what_they_differ_in(measure, tmp_path):
 )
 def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(change, said):
     with pytest.raises(ChoiceError, match=said):
-        check_choices(replace(CHOICES, **change), families_of("image", synthetic=False))  # type: ignore[arg-type]
+        check_choices(replace(CHOICES, **change), families_of("image", synthetic=False))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +195,7 @@ def test_a_choice_that_would_change_nothing_is_refused(task, model, change):
     with pytest.raises(
         ChoiceError, match=f"--{option} changes nothing of --task {task} with --model {model}"
     ):
-        check_choices(replace(choices, **change), OWN)  # type: ignore[arg-type]
+        check_choices(replace(choices, **change), OWN)
 
 
 def test_classes_are_numbered_as_the_paper_numbers_them():

@@ -1,7 +1,6 @@
 """Where pictures are forged: the localizer and the paper's networks learn maps, and are asked for maps."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,20 +15,20 @@ from updater.benchmark.forgerynet.spatial import measure, outcome
 from updater.benchmark.networks.images import NetworkError
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.forgerynet import write_forgerynet_pictures
-from updater.data.layouts.entries import Entry, LayoutError, Split
+from updater.data.layouts.entries import Entry, LayoutError
 from updater.data.layouts.forgerynet import load_forgerynet
 
 CHOICES = Choices("spatial", "localizer", synthetic=True, input="native", augmentation="weak", steps=2)
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("tree")
+def tree(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tree")
     write_forgerynet_pictures(folder, 0, {"train": 16, "stream": 12, "after": 12})
     return folder
 
 
-def _job(tree: Path, folder: Path, choices: Choices = CHOICES, *, held_back: bool = True) -> Job:
+def _job(tree, folder, choices=CHOICES, *, held_back=True):
     entries = with_own_names(load_forgerynet(tree, "image").entries)
     train, val, test = (tuple(one for one in entries if one.split == of) for of in ("train", "val", "test"))
     return Job(
@@ -72,7 +71,7 @@ def test_families_left_out_are_each_measured_by_a_network_of_their_own(tree, tmp
     without = []
     train = localizer.train_localizer
 
-    def spy(reals, known, *, without: frozenset[str], **others):
+    def spy(reals, known, *, without, **others):
         assert known is None
         asked.append(without)
         return train(reals, known, without=without, **others)
@@ -149,7 +148,7 @@ OF_NETWORKS = Choices(
 )
 
 
-def entry(folder: Path, number: int, split: Split) -> Entry:
+def entry(folder, number, split):
     """Grey noise; of every second picture a square is white, and its map says so."""
     rng = np.random.default_rng([number, len(split)])
     picture = rng.normal(100, 10, (PX, PX, 3)).clip(0, 255).astype(np.uint8)
@@ -166,7 +165,7 @@ def entry(folder: Path, number: int, split: Split) -> Entry:
     return Entry(path, int(forged), family, path.name, split, masks=(mask,) if forged else ())
 
 
-def job_of(tmp_path: Path, choices: Choices = OF_NETWORKS) -> Job:
+def job_of(tmp_path, choices=OF_NETWORKS):
     train = tuple(entry(tmp_path, number, "train") for number in range(8))
     test = tuple(entry(tmp_path, number, "test") for number in range(4))
     return Job(train, (), test, OWN, choices, 0, torch.device("cpu"), tmp_path, tmp_path / "sights")
@@ -175,7 +174,7 @@ def job_of(tmp_path: Path, choices: Choices = OF_NETWORKS) -> Job:
 @pytest.mark.slow
 @pytest.mark.parametrize("input", ["native", "face"])
 def test_a_network_finds_what_is_forged(tmp_path, input):  # the option's name
-    found = measure(job_of(tmp_path, replace(OF_NETWORKS, input=input)))  # type: ignore[arg-type]
+    found = measure(job_of(tmp_path, replace(OF_NETWORKS, input=input)))
     assert (found.figures["pixel_auc"].value or 0) > 0.9
     assert found.figures["pixel_auc"].n == 2
     assert found.zeros["pixel_auc"].value == 0.5
@@ -184,7 +183,7 @@ def test_a_network_finds_what_is_forged(tmp_path, input):  # the option's name
 
 @pytest.mark.parametrize("augmentation", ["weak", "enhanced"])
 def test_the_map_moves_with_its_picture(tmp_path, augmentation):
-    job = job_of(tmp_path, replace(OF_NETWORKS, augmentation=augmentation))  # type: ignore[arg-type]
+    job = job_of(tmp_path, replace(OF_NETWORKS, augmentation=augmentation))
     load = train_map_network(
         job, [MapItem(Sample(one), one.masks[0] if one.masks else None) for one in job.train]
     ).source.load

@@ -1,9 +1,5 @@
 """The temporal task: stretches are found in videos of the layout, told by family, and with one left out."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,8 +8,6 @@ from detector.features.cell_traces import CELL_WIDTH
 from updater.benchmark.forgerynet import temporal as module
 from updater.benchmark.forgerynet.choices import ChoiceError, Choices
 from updater.benchmark.forgerynet.temporal import PredictedVideo, by_family, figures, videos
-from updater.benchmark.report.outcome import Outcome
-from updater.benchmark.report.run_folder import Run
 from updater.benchmark.temporal.bmn import (
     POINTS,
     BoundaryMatching,
@@ -29,14 +23,14 @@ from updater.benchmark.temporal.methods import METHODS, segments_of
 from updater.data.layouts.entries import Entry, Extent, LayoutError
 from updater.data.layouts.listed import Tally
 from updater.distortions.clip_writing import to_h264
-from updater.scan.clips import ScannedClip, make_clip
+from updater.scan.clips import make_clip
 
 FRAMES, SIDE = 48, 64
 FIGURES = {"ap_0.5", "ap_0.75", "ap_0.9", "ap", "ar_2", "ar_5", "ar_share_2", "ar_share_5", "frame_auc"}
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tree(tmp_path_factory):
     """Videos of noise, of which forged stretches are smoother or flatter; the first four unlabelled."""
     root, rng = tmp_path_factory.mktemp("tree"), np.random.default_rng(0)
     for part, top, count in (("Training", "train_video_release", 18), ("Validation", "val_video_release", 9)):
@@ -67,8 +61,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def measure(tree: Path, tmp_path: Path, run_task: Callable[..., list[Run]]) -> Callable[..., Outcome]:
-    def go(place: Path = tree, **choices: Any) -> Outcome:
+def measure(tree, tmp_path, run_task):
+    def go(place=tree, **choices):
         chosen = Choices("temporal", **{"model": "convolutions", "synthetic": False, **choices})
         (run,) = run_task(chosen, place, tmp_path / "run")
         return run.outcome
@@ -122,7 +116,7 @@ def test_a_tree_without_stretches_is_refused(tree, tmp_path, measure):
 FAST = sorted(METHODS.keys() - {"bmn"})
 
 
-def clips_of(seed: int, count: int) -> list[ScannedClip]:
+def clips_of(seed, count):
     rng = np.random.default_rng(seed)
     made = []
     for number in range(count):
@@ -233,14 +227,14 @@ def test_bmn_has_the_papers_sizes():
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "video.mp4"
     path.write_bytes(to_h264(rng.integers(0, 256, (30, 64, 64, 3), np.uint8), 30, "mp4"))
     return path
 
 
-def entry(path: Path, annotated: Extent | None, *segments: Extent) -> Entry:
+def entry(path, annotated, *segments):
     return Entry(path, int(bool(segments)), "made up", "group", "train", segments, annotated)
 
 

@@ -22,7 +22,7 @@ RECIPE = replace(FIRST, backbone_steps=0, balanced_steps=2, batch=8)
 OPTIONS = Options(exposure="none")
 
 
-def entropy(wanted: float, z: float) -> float:
+def entropy(wanted, z):
     said = 1 / (1 + math.exp(-z))
     return -wanted * math.log(said) - (1 - wanted) * math.log(1 - said)
 
@@ -79,7 +79,7 @@ def test_the_head_names_the_class_of_the_nearest_mean(labelled):
 
 
 @pytest.fixture(scope="module")
-def first(labelled) -> TrainedModel:
+def first(labelled):
     items = labelled({"real": 4, "blocky": 4})
     return icarl.learn(Step(items, ("real", "blocky"), TINY, options=OPTIONS, recipe=RECIPE))
 
@@ -122,13 +122,13 @@ def test_two_binary_logits_classify_by_themselves(labelled):
 
 
 @pytest.fixture(scope="module")
-def network() -> Network:
+def network():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return Network(TINY, 4).eval()
 
 
-def said(network: Network) -> torch.Tensor:
+def said(network):
     crops = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, 3, 64, 64)).astype(np.float32))
     with torch.no_grad():
         return network(crops, torch.eye(3)).logits

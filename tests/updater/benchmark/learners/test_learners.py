@@ -15,7 +15,7 @@ from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.rejection.energy_margins import PUBLISHED, WEIGHT, energy_loss
 from updater.training.crop_rows import backbone_rows, classify_items, forensic_rows
 from updater.training.losses import distillation, soft_cross_entropy
-from updater.training.step import FIRST, Options, Step, TrainedModel
+from updater.training.step import FIRST, Options, Step
 
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 CPU = torch.device("cpu")
@@ -46,7 +46,7 @@ class StopError(Exception):
     pass
 
 
-def logits(learnt: TrainedModel, items):
+def logits(learnt, items):
     network = learnt.network
     rows = backbone_rows(network, items.crops, CPU)
     return classify_items(network, rows, items.crop_features, items.starts).logits
@@ -81,12 +81,10 @@ def test_a_learner_trains_through_two_steps_and_says_one_logit_a_class(name, sch
 
 
 @pytest.mark.parametrize("name", BY_STEPS)
-def test_the_same_step_gives_the_same_network_also_where_it_was_interrupted(
-    name, through_both, tmp_path, monkeypatch
-):
+def test_the_same_step_gives_the_same_network_if_interrupted_too(name, through_both, tmp_path, monkeypatch):
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 1)
     step, once = through_both(name, Options())
-    stages: list[str] = []
+    stages = []
     again = LEARNERS[name](replace(step, progress=lambda stage, done, total: stages.append(stage)))
     last = stages[-1]
 

@@ -7,7 +7,7 @@ import torch
 from scipy import ndimage
 from torch import nn
 
-from detector.model.network import CosineHead, Network
+from detector.model.network import CosineHead
 from detector.release.manifest import Architecture
 from updater.benchmark.learners import lucir
 from updater.data.training_data import LabelledCrops
@@ -22,7 +22,7 @@ QUICK = replace(FIRST, backbone_steps=6, balanced_steps=30, batch=12)
 CLASSES = ("real", "blurred", "striped")
 
 
-def make(counts: dict[str, int], seed: int = 0) -> LabelledCrops:
+def make(counts, seed=0):
     rng = np.random.default_rng(seed)
     families = [family for family, count in counts.items() for _ in range(count)]
     crops = []
@@ -50,41 +50,35 @@ def make(counts: dict[str, int], seed: int = 0) -> LabelledCrops:
 TRAIN = make({"real": 20, "blurred": 8, "striped": 8})
 
 
-def learn(
-    train: LabelledCrops,
-    classes: tuple[str, ...],
-    architecture: Architecture,
-    previous: tuple[Network, tuple[str, ...]] | None = None,
-    **of_step: object,
-) -> Network:
+def learn(train, classes, architecture, previous=None, **of_step):
     before = previous and TrainedModel(*previous)
-    step = Step(train, classes, architecture, before, **of_step)  # type: ignore[arg-type]
+    step = Step(train, classes, architecture, before, **of_step)
     return two_stages.learn(step).network
 
 
-def predictions(network: Network, classes: tuple[str, ...], items: LabelledCrops) -> list[str]:
+def predictions(network, classes, items):
     rows, features = backbone_rows(network, items.crops, CPU), forensic_rows(network, items.crops, CPU)
     output = classify_items(network, rows, features, items.starts)
     return [classes[i] for i in output.logits.argmax(1)]
 
 
-def accuracy(network: Network, classes: tuple[str, ...], items: LabelledCrops) -> float:
+def accuracy(network, classes, items):
     guessed = predictions(network, classes, items)
     return float(np.mean([a == b for a, b in zip(guessed, items.families, strict=True)]))
 
 
-def same(first: Network, second: Network) -> bool:
+def same(first, second):
     other = second.state_dict()
     return all(torch.equal(value, other[name]) for name, value in first.state_dict().items())
 
 
-def quick(**changes: object) -> Network:
-    wanted: dict[str, object] = {"seed": 3, "recipe": QUICK, "without": frozenset({"smoothing"})}
-    return learn(TRAIN, CLASSES, SMALL, **(wanted | changes))  # type: ignore[arg-type]
+def quick(**changes):
+    wanted = {"seed": 3, "recipe": QUICK, "without": frozenset({"smoothing"})}
+    return learn(TRAIN, CLASSES, SMALL, **(wanted | changes))
 
 
 @pytest.fixture(scope="module")
-def first() -> Network:
+def first():
     return quick()
 
 
@@ -107,9 +101,9 @@ class StopError(Exception):
 @pytest.mark.parametrize(("stage", "at"), [("backbone", 4), ("balanced", 12)])
 def test_an_interrupted_run_goes_on_to_the_same_network(first, tmp_path, stage, at, monkeypatch):
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 3)
-    seen: list[tuple[str, int]] = []
+    seen = []
 
-    def stop(now: str, done: int, total: int) -> None:
+    def stop(now, done, total):
         if (now, done) == (stage, at):
             raise StopError
 
@@ -128,7 +122,7 @@ def test_a_checkpoint_that_does_not_fit_is_not_gone_on_from(first, tmp_path, dam
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
     file = tmp_path / "checkpoint.safetensors"
 
-    def stop(now: str, done: int, total: int) -> None:
+    def stop(now, done, total):
         if (now, done) == ("backbone", 5):
             raise StopError
 

@@ -3,7 +3,6 @@
 import math
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
 
 import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
 from detector.model.backbone import BackboneError, architecture_of, make_backbone
@@ -24,7 +22,7 @@ from updater.benchmark.networks.maps import make_map_network, map_of
 from updater.benchmark.networks.videos import make_video_network, sampling_of
 
 
-def millions(network: nn.Module) -> float:
+def millions(network):
     return sum(parameter.numel() for parameter in network.parameters()) / 1e6
 
 
@@ -86,7 +84,7 @@ def test_decoders_are_of_the_published_size(name, wanted):
         (maps.check, "unet", "choose of regression:BACKBONE, unet:BACKBONE"),
     ],
 )
-def test_a_name_that_is_none_is_one_line_that_says_what_there_is(check, name, said):  # type: ignore[no-untyped-def]
+def test_a_name_that_is_none_is_one_line_that_says_what_there_is(check, name, said):
     with pytest.raises(NetworkError, match=said):
         check(name)
 
@@ -156,7 +154,7 @@ VIDEO_NETWORKS = (
     "x3d_m slowfast_r50 slow_r50 tsm_r50 c3d i3d lstm:test_resnet tsn:test_resnet frames:test_resnet"
     " frames:highpass:test_resnet r3d_18 mc3_18 r2plus1d_18 s3d"
 )
-MADE: dict[str, tuple[Callable[[], nn.Module], int]] = {
+MADE = {
     **{
         name: (lambda name=name: make_image_network(name, 2, RECIPE.px), 0)
         for name in ("mobilenetv3_small_050", "ela:test_resnet", "highpass:test_resnet", "gram:test_resnet")
@@ -173,16 +171,16 @@ MADE: dict[str, tuple[Callable[[], nn.Module], int]] = {
 }
 
 
-def map_loss(said: Tensor, truth: Tensor) -> Tensor:
+def map_loss(said, truth):
     return (map_of(said) - truth).square().mean() + said[:, :2].logsumexp(1).mean()
 
 
-def trained(name: str, checkpoint: Path, progress: Callable[[int, int], None]) -> dict[str, Tensor]:
+def trained(name, checkpoint, progress):
     make, frames = MADE[name]
     recipe = OF_MAPS if frames < 0 else RECIPE
     px = recipe.px
 
-    def load(row: int, rng: np.random.Generator) -> training.Example:
+    def load(row, rng):
         shape = (frames, px, px, 3) if frames > 0 else (px, px, 3)
         shown = rng.integers(0, 256, shape, dtype=np.uint8)
         truth = rng.random((px, px), np.float32) if frames < 0 else np.array(row)
@@ -203,9 +201,9 @@ def test_a_network_that_was_interrupted_ends_with_the_same_weights(name, tmp_pat
     # C3D's two wide layers are 60 million weights, of which each checkpoint would hold two copies.
     monkeypatch.setattr(deeperforensics, "_WIDE", 64)
     file, left = tmp_path / "unbroken", tmp_path / "interrupted"
-    steps: list[int] = []
+    steps = []
 
-    def keep(done: int, total: int) -> None:
+    def keep(done, total):
         if done == 3:  # what a training that ends here leaves behind
             shutil.copy(file, left)
 

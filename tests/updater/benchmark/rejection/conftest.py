@@ -23,22 +23,22 @@ class Space:
     """[CLASSES, WIDTH], each of length 5; a class's items lie 2.8 around theirs"""
 
     @property
-    def head(self) -> np.ndarray:
+    def head(self):
         """[CLASSES, WIDTH]"""
         return (self.means * (2 / _LENGTH)).astype("f")
 
-    def evidence(self, embedding) -> Evidence:
+    def evidence(self, embedding):
         """What the network would say of these rows, [n, WIDTH]."""
         rows = np.asarray(embedding, np.float32)
         n = len(rows)
         return Evidence(rows @ self.head.T, rows, np.zeros((n, 0), "f"), np.zeros(n, "f"))
 
-    def around(self, places, count, seed) -> Evidence:
+    def around(self, places, count, seed):
         """`count` items around each place."""
         noise = np.random.default_rng(seed).normal(0, _SPREAD, (len(places), count, WIDTH))
         return self.evidence((np.asarray(places)[:, None] + noise).reshape(-1, WIDTH))
 
-    def known(self, count=EACH) -> FitSet:
+    def known(self, count=EACH):
         """`count` training items of each class, and versions of them as AugMix would make them."""
         items = self.around(self.means, count, 0)
         noise = np.random.default_rng(1).normal(0, 0.1, (2, *items.embedding.shape))
@@ -48,7 +48,7 @@ class Space:
 
 
 @pytest.fixture(scope="session")
-def space() -> Space:
+def space():
     """Six classes in the embedding's width."""
     means = np.random.default_rng(100).normal(size=(CLASSES, WIDTH))
     return Space(_LENGTH * means / np.linalg.norm(means, axis=1, keepdims=True))

@@ -21,14 +21,14 @@ from updater.benchmark.rejection.methods import HEADS, POST_HOC
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.candidate.calibrate import fit_gate
 from updater.candidate.evaluate import unknown_scores
-from updater.candidate.gate_inputs import GateInputs, gate_inputs, network_scores
+from updater.candidate.gate_inputs import gate_inputs, network_scores
 from updater.candidate.reference_set import CalibrationError, make_reference
 from updater.measures import auroc, balanced_weights, weighted_quantile, within_class_whitening
 
 NAMES = np.array(["real", "blended"])
 
 
-def items(seed: int, count: int, width: int = 5) -> Evidence:
+def items(seed, count, width=5):
     """Two classes, apart in the features and in the logits; the features are correlated."""
     rng = np.random.default_rng(seed)
     mixing = np.eye(width) + 0.2 * np.random.default_rng(9).normal(size=(width, width))
@@ -39,7 +39,7 @@ def items(seed: int, count: int, width: int = 5) -> Evidence:
     return Evidence(logits.astype("f"), embedding.astype("f"), features, rng.normal(-3, 1, count).astype("f"))
 
 
-def known(count: int = 40, held: int = 30, width: int = 5) -> FitSet:
+def known(count=40, held=30, width=5):
     return FitSet(
         items(0, count, width),
         np.arange(count) % 2,
@@ -54,7 +54,7 @@ def known(count: int = 40, held: int = 30, width: int = 5) -> FitSet:
 KNOWN, FRESH = known(), items(2, 12)
 
 
-def whitened() -> tuple[np.ndarray, np.ndarray]:
+def whitened():
     mean, matrix = within_class_whitening(KNOWN.evidence.features, KNOWN.targets.astype(str))
     return (KNOWN.evidence.features - mean) @ matrix, (FRESH.features - mean) @ matrix
 
@@ -93,7 +93,7 @@ def test_each_group_of_traces_is_whitened_and_measured_alone():
 def test_forensic_distances_do_not_see_the_units_of_the_features():
     units = np.array([10, 0.1, 3, 1, 50], "f")
 
-    def in_units(of: Evidence) -> Evidence:
+    def in_units(of):
         return Evidence(of.logits, of.embedding, of.features * units, of.pseudo_logit)
 
     changed = FitSet(in_units(KNOWN.evidence), KNOWN.targets, KNOWN.head_weight, KNOWN.head_bias)
@@ -122,7 +122,7 @@ def test_mahalanobis_of_many_items_is_pytorch_oods_but_for_its_half_and_its_sum(
     assert forensic.fit_mahalanobis(many)(FRESH) == pytest.approx(expected, rel=0.02)
 
 
-def gate_parts(evidence: Evidence) -> GateInputs:
+def gate_parts(evidence):
     families = [KNOWN.names[target] for target in KNOWN.targets]
     reference = make_reference(KNOWN.evidence.output(), families, [f"{i:03d}" for i in range(40)])
     return gate_inputs(evidence.output(), network_scores(reference, frozen=False))

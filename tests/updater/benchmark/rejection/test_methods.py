@@ -14,7 +14,7 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import entropy
 from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.neighbors import NearestNeighbors
-from torch import Tensor, nn
+from torch import nn
 
 from detector.model.network import Network
 from detector.model.scores import SCORES, NetworkOutput
@@ -31,7 +31,7 @@ CLASSES, WIDTH, FEATURES = 3, 8, 6
 WEIGHT = 3 * np.eye(CLASSES, WIDTH, dtype="f")
 
 
-def items(seed: int, count: int, *, unknown: bool = False) -> Evidence:
+def items(seed, count, *, unknown=False):
     """Known items lie along their class's axis; unknown ones along an axis that no class has."""
     rng = np.random.default_rng(seed)
     axis = np.full(count, CLASSES + 1) if unknown else np.arange(count) % CLASSES
@@ -54,7 +54,7 @@ KNOWN = FitSet(
 every_method = pytest.mark.parametrize("name", POST_HOC)
 
 
-def part(evidence: Evidence, rows: slice) -> Evidence:
+def part(evidence, rows):
     return Evidence(
         evidence.logits[rows], evidence.embedding[rows], evidence.features[rows], evidence.pseudo_logit[rows]
     )
@@ -98,7 +98,7 @@ HEAD_WEIGHT = np.random.default_rng(7).normal(0, 1, (3, 6)).astype("f")
 BIAS = np.array([0.5, -0.5, 1], "f")
 
 
-def clustered(seed: int, count: int) -> Evidence:
+def clustered(seed, count):
     """Three clusters of embeddings, each along its class's weights."""
     rng = np.random.default_rng(seed)
     embedding = (HEAD_WEIGHT[np.arange(count) % 3] + rng.normal(0, 0.6, (count, 6))).astype("f")
@@ -248,14 +248,14 @@ def test_what_tells_forgeries_from_reals_needs_both_among_the_known_classes():
 ROWS = st.lists(st.lists(st.floats(-8, 8, width=32), min_size=3, max_size=3), min_size=1, max_size=6)
 
 
-def evidence(logits: object, pseudo_logit: object = None) -> Evidence:
+def evidence(logits, pseudo_logit=None):
     rows = np.asarray(logits, np.float32)
     n = len(rows)
     pseudo_logit = np.zeros(n) if pseudo_logit is None else pseudo_logit
     return Evidence(rows, np.zeros((n, 2), "f"), np.zeros((n, 0), "f"), np.asarray(pseudo_logit, np.float32))
 
 
-def known(logits: object) -> FitSet:
+def known(logits):
     found = evidence(logits)
     k = found.logits.shape[1]
     return FitSet(found, found.logits.argmax(1), np.zeros((k, 2), "f"), np.zeros(k, "f"))
@@ -359,7 +359,7 @@ def test_the_pseudo_score_is_the_log_odds_of_the_extra_class():
 SIDE = 32
 
 
-def labelled(counts: list[int], side: int = SIDE) -> LabelledCrops:
+def labelled(counts, side=SIDE):
     rng = np.random.default_rng(0)
     names = tuple(f"{i:03d}" for i in range(len(counts)))
     return LabelledCrops(
@@ -375,7 +375,7 @@ def labelled(counts: list[int], side: int = SIDE) -> LabelledCrops:
 class LinearNetwork(nn.Module):
     """Logits (m, -m), m the mean pixel minus 100: the gradient's sign is the same everywhere."""
 
-    def forward(self, crops: Tensor, pooling: Tensor) -> NetworkOutput:
+    def forward(self, crops, pooling):
         mean = pooling @ crops.mean((1, 2, 3)) - 100
         nothing = crops.new_zeros(len(mean))
         return NetworkOutput(torch.stack([mean, -mean], 1), nothing, nothing[:, None], nothing[:, None])
@@ -389,11 +389,11 @@ def test_a_linear_networks_score_is_worked_by_hand():
     # The step is towards the answer: one epsilon up where the mean is above 100, and one down below.
     moved = np.array([m - 100 + 5 * np.sign(m - 100) for m in means])
     expected = -softmax(np.stack([moved, -moved], 1) / 1000, axis=1).max(1)
-    assert odin_scores(LinearNetwork(), items, epsilon=5.0) == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]
+    assert odin_scores(LinearNetwork(), items, epsilon=5.0) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.fixture(scope="module")
-def network() -> Network:
+def network():
     torch.manual_seed(0)
     return Network(Architecture(backbone="lcnet_035", crop_px=SIDE, width=8), 3).eval()
 
@@ -436,7 +436,7 @@ def test_an_item_scores_the_same_alone_and_in_company(network):
 
 
 def test_no_item_gives_no_score_and_progress_counts_items(network):
-    seen: list[tuple[int, int]] = []
+    seen = []
     assert odin_scores(network, labelled([]).take([])).shape == (0,)
     odin_scores(network, labelled([1] * 5), progress=lambda *at: seen.append(at))
     assert seen == [(4, 5), (5, 5)]

@@ -19,7 +19,6 @@ from updater.benchmark.report.report import report_json, report_markdown, report
 from updater.benchmark.report.results import Figures, RejectionScores, Unseen, measure_unseen
 from updater.benchmark.report.run_folder import (
     ResultsError,
-    Run,
     load_run,
     load_runs,
     load_scores,
@@ -31,7 +30,7 @@ from updater.benchmark.report.table import compare
 HOSTILE = "<script>alert(1)</script>[red]|`$\\frac$"
 
 
-def scores(seed: int, knowns=60, unknowns=40) -> RejectionScores:
+def scores(seed, knowns=60, unknowns=40):
     rng = np.random.default_rng(seed)
     means = (0, 1.5, 0.8, -3, -2.8, -3, -2.5, -2)
     counts = (knowns, unknowns, 20, knowns, unknowns, knowns, unknowns, 20)
@@ -39,7 +38,7 @@ def scores(seed: int, knowns=60, unknowns=40) -> RejectionScores:
     return RejectionScores(*(part.astype(np.float32) for part in drawn))
 
 
-def run(seed: int, aa: float = 80.0, **changes) -> Run:
+def run(seed, aa=80.0, **changes):
     matrix = ((95.0, 90.0, aa), (None, 92.0, aa + 2), (None, None, aa + 4))
     figures = Figures(aa=aa, joint_aa=91, af=aa - 93.5, unseen=measure_unseen(scores(seed), 1.0))
     tasks, options = ("gaugan", "biggan", "san"), {"learner": "icarl", "memory": 500}
@@ -47,7 +46,7 @@ def run(seed: int, aa: float = 80.0, **changes) -> Run:
     return make_run(seed, changes.pop("figures", figures), **(of | changes))
 
 
-def summary(runs: list[Run]) -> SimpleNamespace:
+def summary(runs):
     """What a report says of a stream's runs, by the names of its figures."""
     return json.loads(report_json(runs), object_hook=lambda fields: SimpleNamespace(**fields))
 
@@ -111,7 +110,7 @@ def test_the_report_has_every_score_of_each_seed_in_both_settings():
     assert each["rejection_source_known"]["msp"]["auc"] == other.auc
 
 
-def drawn(seed: int, aa: float) -> Run:
+def drawn(seed, aa):
     """A run with its figures drawn anew: AA evenly over aa ± 10, and an AUC that one draw lacks."""
     return run(
         seed,
@@ -200,12 +199,12 @@ def test_aa_over_time_is_over_the_tasks_learnt_so_far():
 
 
 class Tags(HTMLParser):
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.seen = []
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         self.seen.append((tag, dict(attributes)))
 
 

@@ -13,31 +13,22 @@ from sklearn.metrics import roc_auc_score
 
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import GRID_PX, PHOTOGRAPHS, piece
-from updater.benchmark.synthetic.stream import (
-    REAL,
-    SPLITS,
-    MediaSample,
-    digest,
-    make,
-    make_many,
-    source,
-    write_folders,
-)
+from updater.benchmark.synthetic.stream import REAL, SPLITS, digest, make, make_many, source, write_folders
 
 REALS, FAKES = 300, 100
 
 
 @pytest.fixture(scope="module")
-def batch() -> dict[str, list[MediaSample]]:
+def batch():
     wanted = [(REAL, index) for index in range(REALS)]
     wanted += [(family, index) for family in FAMILIES for index in range(FAKES)]
-    by_family: dict[str, list[MediaSample]] = {name: [] for name in (REAL, *FAMILIES)}
+    by_family = {name: [] for name in (REAL, *FAMILIES)}
     for sample in make_many(0, "train", wanted, processes=2):
         by_family[sample.family].append(sample)
     return by_family
 
 
-def _metadata(sample: MediaSample) -> dict[str, float]:
+def _metadata(sample):
     image = Image.open(io.BytesIO(sample.data))
     tables = image.quantization if image.format == "JPEG" else {}
     mean = np.asarray(image.convert("RGB")).mean((0, 1))
@@ -56,7 +47,7 @@ def _metadata(sample: MediaSample) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def metadata(batch: dict[str, list[MediaSample]]) -> dict[str, dict[str, np.ndarray]]:
+def metadata(batch):
     columns = {}
     for family, samples in batch.items():
         rows = [_metadata(sample) for sample in samples]
@@ -64,7 +55,7 @@ def metadata(batch: dict[str, list[MediaSample]]) -> dict[str, dict[str, np.ndar
     return columns
 
 
-def _auc(real: np.ndarray, fake: np.ndarray) -> float:
+def _auc(real, fake):
     values = np.concatenate([real, fake])
     known = np.isfinite(values)
     is_fake = np.arange(len(values)) >= len(real)

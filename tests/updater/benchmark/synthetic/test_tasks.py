@@ -4,7 +4,6 @@ import io
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -15,7 +14,6 @@ from PIL import Image
 
 from ingest.records import CropPlan
 from updater.benchmark.data.crops import CropReader
-from updater.benchmark.data.tasks import Stream
 from updater.benchmark.forgerynet.choices import with_own_names
 from updater.benchmark.synthetic import forgerynet, in_part, tasks
 from updater.benchmark.synthetic.families import FAMILIES
@@ -24,7 +22,6 @@ from updater.benchmark.synthetic.in_part import (
     FRAMES,
     REACH_PX,
     SIDE_PX,
-    ClipSample,
     _filmed_scene,
     forge_in_part,
     make_clip,
@@ -40,7 +37,7 @@ PLAN = CropPlan(crop_px=64, patches=1, face_patches=0)
 FROZEN_LOOK = Path(__file__).with_name("synthetic_stream_frozen.json")
 
 
-def load(cache: Path | None, families=("periodic", "smoothed")) -> Stream:
+def load(cache, families=("periodic", "smoothed")):
     with CropReader(PLAN, cache, processes=1) as reader:
         return load_synthetic(reader, families=families, train=4, calibration=2, test=3)
 
@@ -69,7 +66,7 @@ def test_each_family_is_a_task_with_reals_of_its_own(tmp_path, monkeypatch):
     assert load(tmp_path).digest == stream.digest
 
 
-def look(data: bytes) -> list[float]:
+def look(data):
     """Size, mean colours and roughness: what stays when another processor rounds differently."""
     pixels = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(float)
     across, down = np.abs(np.diff(pixels, axis=1)).mean(), np.abs(np.diff(pixels, axis=0)).mean()
@@ -77,7 +74,7 @@ def look(data: bytes) -> list[float]:
     return [*pixels.shape[:2], *pixels.mean((0, 1)).round(3), *np.round([across, down, bend], 3)]
 
 
-def looks() -> dict[str, list[float]]:
+def looks():
     return {
         f"{split}/{family}": look(make(0, split, family, 0).data)
         for split in SPLITS
@@ -100,7 +97,7 @@ def test_the_stream_is_the_one_that_was_frozen():
     )
 
 
-def alike(found: list[float], frozen: list[float]) -> bool:
+def alike(found, frozen):
     return bool(np.allclose(found, frozen, rtol=0.005, atol=0.05))
 
 
@@ -120,13 +117,13 @@ SPLIT_NAMES = {"train": "train", "stream": "val", "after": "test"}
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def made(monkeypatch):
     """Every sample that is written, with its split, all of seed 7; clips of 24 frames."""
-    samples: list[tuple[str, Any]] = []
+    samples = []
     makers = {name: getattr(forgerynet, name) for name in ("make_local", "make_clip")}
     for name, maker in makers.items():
 
-        def spy(seed: int, split: str, *number: Any, make=maker):
+        def spy(seed, split, *number, make=maker):
             assert seed == 7
             samples.append((split, make(seed, split, *number)))
             return samples[-1][1]
@@ -177,7 +174,7 @@ def test_every_family_and_each_kind_of_real_has_a_directory_of_its_own():
 
 
 # Media forged in part: the same each time, and forged where and when they say.
-def decoded(sample: ClipSample) -> np.ndarray:
+def decoded(sample):
     with av.open(io.BytesIO(sample.data), format="mp4") as container:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
 

@@ -20,12 +20,12 @@ TRUTH = [[[10, 30], [50, 80]], []]
 PREDICTED = [[[12, 30, 0.9], [50, 70, 0.8], [0, 40, 0.3]], [[5, 15, 0.85]]]
 
 
-def _tiou(a, b) -> float:
+def _tiou(a, b):
     common = len(set(range(int(a[0]), int(a[1]))) & set(range(int(b[0]), int(b[1]))))
     return common / (a[1] - a[0] + b[1] - b[0] - common)
 
 
-def slow_ap(predicted, truth, threshold: float) -> float:
+def slow_ap(predicted, truth, threshold):
     """Average precision by the words of the rule: a list of claims, the best precision at each recall."""
     claims = sorted(
         ((score, video, (a, b)) for video, of in enumerate(predicted) for a, b, score in of),
@@ -45,7 +45,7 @@ def slow_ap(predicted, truth, threshold: float) -> float:
     return sum(max([p for r, p in curve if r >= step - 1e-12], default=0) for step in steps) / total
 
 
-def slow_ar(predicted, truth, kept) -> float:
+def slow_ar(predicted, truth, kept):
     """Recall at each threshold of the so many best of each video that has a true segment, then the mean."""
     found = []
     for percent in range(50, 100, 5):
@@ -59,7 +59,7 @@ def slow_ar(predicted, truth, kept) -> float:
 
 
 @st.composite
-def videos(draw: st.DrawFn):
+def videos(draw):
     """A few videos with disjoint true segments and predictions near them, all scores different."""
     predicted, truth = [], []
     for _ in range(draw(st.integers(1, 4))):
@@ -187,7 +187,7 @@ MAX_PIXELS = 10**8
 
 
 @pytest.fixture(scope="module")
-def features() -> SeenFrames:
+def features():
     return SeenFrames(CROP_PX)
 
 

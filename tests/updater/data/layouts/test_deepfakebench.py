@@ -1,20 +1,18 @@
 """DeepfakeBench's lists become videos of sorted frames below another root, and no group is in two splits."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from makers import noted, touch
 
 from updater.data.layouts.deepfakebench import load_deepfakebench
-from updater.data.layouts.entries import Entry, LayoutError, Listing
+from updater.data.layouts.entries import LayoutError
 
 ROOT = "D:\\data\\rgb\\"
 """where the frames were on the machine that wrote the list"""
 
 
-def video(folder: Path, place: str, label: str, numbers: list[int], masks: bool = False) -> dict[str, Any]:
+def video(folder, place, label, numbers, masks=False):
     """A video as the lists have it, its frames in no order, and its files below the folder."""
     for number in numbers:
         touch(folder / place / "frames" / f"{number}.png")
@@ -29,18 +27,18 @@ def video(folder: Path, place: str, label: str, numbers: list[int], masks: bool 
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     return tmp_path / "rgb"
 
 
-def written(data: Path, name: str, content: object) -> Path:
+def written(data, name, content):
     path = data.parent / f"{name}.json"
     path.write_text(json.dumps(content))
     return path
 
 
-def faceforensics(data: Path) -> dict[str, Any]:
-    def at(rate: str, name: str, label: str, numbers: list[int]) -> dict[str, Any]:
+def faceforensics(data):
+    def at(rate, name, label, numbers):
         masks = label != "FF-real"
         return {name: video(data, f"FF/{label}/{rate}/{name}", label, numbers, masks)}
 
@@ -60,7 +58,7 @@ def faceforensics(data: Path) -> dict[str, Any]:
     }
 
 
-def by_folder(listing: Listing) -> dict[str, Entry]:
+def by_folder(listing):
     return {entry.path.parent.name: entry for entry in listing.entries}
 
 
@@ -205,7 +203,7 @@ def test_paths_that_lead_out_of_the_folder_are_missing(data):
 
 
 def test_videos_whose_labels_contradict_or_that_have_no_frames_are_left_out(data):
-    videos: dict[str, Any] = {"a": video(data, "a", "S_real", [1]), "b": video(data, "b", "S_fake", [1])}
+    videos = {"a": video(data, "a", "S_real", [1]), "b": video(data, "b", "S_fake", [1])}
     videos |= {"c": {"label": "S_real"}, "d": {"label": "S_real", "frames": [1]}, "e": 5}
     listing = load_deepfakebench(written(data, "S", {"S": {"S_real": {"test": videos}}}), data)
     assert len(listing.entries) == 1

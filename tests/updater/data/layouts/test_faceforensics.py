@@ -1,7 +1,6 @@
 """FaceForensics++'s trees become originals and both forgeries of each pair, a pair a group."""
 
 import json
-from pathlib import Path
 
 import pytest
 from makers import noted, touch
@@ -12,7 +11,7 @@ from updater.data.layouts.faceforensics import load_faceforensics
 PAIRS = {"train": [["071", "054"], ["087", "081"]], "val": [["720", "672"]], "test": [["953", "974"]]}
 
 
-def made(folder: Path, method: str, rate: str) -> None:
+def made(folder, method, rate):
     for pairs in PAIRS.values():
         for a, b in pairs:
             for name in (f"{a}_{b}", f"{b}_{a}"):
@@ -22,7 +21,7 @@ def made(folder: Path, method: str, rate: str) -> None:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     for split, pairs in PAIRS.items():
         touch(tmp_path / f"splits/{split}.json").write_text(json.dumps(pairs))
         for name in (name for pair in pairs for name in pair):

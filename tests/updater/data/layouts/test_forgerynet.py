@@ -1,12 +1,11 @@
 """ForgeryNet's trees become entries: by the number of a directory, whatever the columns say."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from makers import noted, touch
 
-from updater.data.layouts.entries import Entry, Extent, LayoutError, Listing, SegmentsError, with_frames
+from updater.data.layouts.entries import Extent, LayoutError, SegmentsError, with_frames
 from updater.data.layouts.forgerynet import (
     APPROACHES,
     REAL_SOURCES,
@@ -20,25 +19,25 @@ DIGITS = "1" * 32
 """a hash that consists of digits, as a careless reader's directory would"""
 
 
-def hash_of(number: int) -> str:
+def hash_of(number):
     return f"{number:032x}"
 
 
-def write_list(path: Path, lines: list[str]) -> None:
+def write_list(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
 
-def labels(directory: int) -> str:
+def labels(directory):
     return " ".join(map(str, classes_of(directory)))
 
 
-def by_name(listing: Listing) -> dict[str, Entry]:
+def by_name(listing):
     return {entry.path.name: entry for entry in listing.entries}
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
+def images(tmp_path):
     """Training and Validation with right columns, wrong ones, files in two folders, maps, and holes."""
     train, val = tmp_path / "Training", tmp_path / "Validation"
     rows = [
@@ -206,7 +205,7 @@ V = "val_video_release"
 
 
 @pytest.fixture
-def videos(tmp_path: Path) -> Path:
+def videos(tmp_path):
     """A validation list with every trap of stretches, and files of directories that it passes over."""
     rows = {
         "partly": f"3 {V}/4/{hash_of(1)}/partly/video.mp4 0 10 0 10 35 1 45 30 0 1 2 4",
@@ -231,7 +230,7 @@ def videos(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def listed(listing: Listing) -> dict[str, Entry]:
+def listed(listing):
     return {entry.path.parent.name: entry for entry in listing.entries}
 
 

@@ -14,7 +14,7 @@ from makers import noted, touch
 from published import TREES
 
 from updater.data.layouts.dfdc import load_dfdc
-from updater.data.layouts.entries import Entry, LayoutError, Split
+from updater.data.layouts.entries import Entry, LayoutError
 from updater.data.layouts.layouts import LAYOUTS, labelled_files, read_layout
 from updater.data.layouts.listed import (
     Tally,
@@ -123,7 +123,7 @@ def test_an_import_loads_neither_torch_nor_the_laboratory():
 
 
 KEYS = st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=3), max_size=12)
-SPLITS: list[Split] = ["train", "val", "test"]
+SPLITS = ["train", "val", "test"]
 ENTRIES = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(SPLITS)), max_size=20)
 
 
@@ -215,7 +215,7 @@ PARTS = {
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     for number, files in PARTS.items():
         place = tmp_path / f"dfdc_train_part_{number}"
         touch(place / "metadata.json").write_text(json.dumps(files))
