@@ -125,24 +125,15 @@ def log_verdict(judged: Judged, span: Span | None) -> None:
     if verdict is None:
         assert judged.error is not None
         reason = judged.error.reason
-        log.warning(
-            "item became a dead letter",
-            stage=judged.stage,
-            reason=reason,
-            error=printable(judged.error),
-            **as_fields(record, release=judged.release, trace=trace),
-        )
+        where = as_fields(record, release=judged.release, trace=trace)
+        error = printable(judged.error)
+        log.warning("item became a dead letter", stage=judged.stage, reason=reason, error=error, **where)
         if span is not None:
             span.end({"forgewatch.item": record.id, "forgewatch.stage": judged.stage}, reason)
         return
     if log.is_enabled_for(logging.DEBUG):
-        log.debug(
-            "verdict",
-            label=verdict.label,
-            family=verdict.family,
-            unknown_score=verdict.unknown_score,
-            **as_fields(record, release=judged.release, trace=trace),
-        )
+        facts = verdict.model_dump(include={"label", "family", "unknown_score"})
+        log.debug("verdict", **facts, **as_fields(record, release=judged.release, trace=trace))
     if span is not None:
         attributes: dict[str, str | float] = {
             "forgewatch.item": verdict.id,

@@ -106,13 +106,11 @@ Batch = tuple[Opened, ...]
 """Records that are committed in one transaction, each scored by the stable release."""
 
 
-def open_batch(
-    records: Sequence[InRecord], route: Route, sandbox: Sandbox, settings: IngestSettings
-) -> Batch:
+def open_batch(records: Sequence[InRecord], route: Route, sandbox: Sandbox, ingest: IngestSettings) -> Batch:
     """Have the sandbox open each record's envelope and decode its media; returns while that goes on."""
 
     def open_one_record(record: InRecord) -> Opened:
-        media, plan = RecordMedia(record, settings), route.stable.manifest.contract.media_plan
+        media, plan = RecordMedia(record, ingest), route.stable.manifest.contract.media_plan
         decoding = sandbox.submit(media, plan)
         return Opened(record, route.stable, media, decoding, time.perf_counter(), route.shares(record.id))
 
@@ -224,11 +222,8 @@ def _judge_apart(
             return _judge_apart(part, score, again, unknown_bytes, tries - 1)
         apart, failed = [[waiting] for waiting in part], error
     except RequestTooLargeError as error:
-        log.warning(
-            "request refused as too large: set max_request_bytes below TorchServe's max_request_size",
-            request_bytes=request_bytes(part),
-            **_about(part),
-        )
+        event = "request refused as too large: set max_request_bytes below TorchServe's max_request_size"
+        log.warning(event, request_bytes=request_bytes(part), **_about(part))
         half = (len(part) + 1) // 2
         apart, failed = [part[:half], part[half:]], UnscorableError("request_too_large", error)
     except TorchServeRefusedError as error:
@@ -259,12 +254,8 @@ def _as_unscorable(error: Exception, fields: dict[str, object]) -> UnscorableErr
     if host or isinstance(error, MemoryError | BatchAbandonedError | SandboxUnavailableError):
         raise error
     at = traceback.extract_tb(error.__traceback__)[-1]  # no whole traceback: with hostile media it is a flood
-    log.error(
-        "unexpected error of an item or of others in its request",
-        error=f"{type(error).__name__}: {error}",
-        at=f"{at.filename}:{at.lineno}",
-        **fields,
-    )
+    fields |= {"error": f"{type(error).__name__}: {error}", "at": f"{at.filename}:{at.lineno}"}
+    log.error("unexpected error of an item or of others in its request", **fields)
     return UnscorableError("unexpected", error)
 
 
@@ -289,22 +280,15 @@ def _judge(part: list[PendingItem], score: Score, again: SecondPass, unknown_byt
         for verdict, of_item, waiting, clip in zip(verdicts, evidence, part, known, strict=True)
     ]
     judged = {}
+    version = artifact.manifest.feature_version
     for waiting, now in zip(part, again(artifact, seen), strict=True):
-        unknown = None
-        if now.verdict.label == "unknown":
-            decoded = now.evidence.decoded
+        unknown, verdict = None, now.verdict
+        if verdict.label == "unknown":
+            decoded, hashes = now.evidence.decoded, waiting.decoded.picture_hashes
             picture = decoded.pictures.get(PICTURE)
-            unknown = encode(
-                now.verdict,
-                decoded.crops,
-                now.evidence.features,
-                now.evidence.embedding,
-                artifact.manifest.feature_version,
-                unknown_bytes,
-                None if picture is None else picture[0],
-                waiting.decoded.picture_hashes,
-            )
-        judged[waiting.place] = Judged(
-            waiting.opened.record, now.verdict, unknown, None, "score", waiting.item.trace, artifact.version
-        )
+            whole = None if picture is None else picture[0]
+            rows = decoded.crops, now.evidence.features, now.evidence.embedding
+            unknown = encode(verdict, *rows, version, unknown_bytes, whole, hashes)
+        record, trace = waiting.opened.record, waiting.item.trace
+        judged[waiting.place] = Judged(record, verdict, unknown, None, "score", trace, artifact.version)
     return judged

@@ -51,9 +51,8 @@ def attach_comparison(champion: Judged, opened: Opened, challenger: Challenged, 
     if item is None or route.challenger is None or champion.stage in ("envelope", "decode"):
         return champion
     verdict = _release_verdict(challenger, route.challenger)
-    answers = (
-        isinstance(challenger, Judged) and verdict.error is None and route.canary_answers(champion.record.id)
-    )
+    spoke = isinstance(challenger, Judged) and verdict.error is None
+    answers = spoke and route.canary_answers(champion.record.id)
     comparison = Comparison(
         rollout=route.trial,
         id=champion.record.id,
@@ -77,10 +76,8 @@ def _release_verdict(judged: Challenged, release: str) -> ReleaseVerdict:
     if verdict is None:
         assert judged.error is not None
         return ReleaseVerdict(release=release, error=printable(judged.error))
-    scores = {name: getattr(verdict, name) for name in _SCORES}
-    return ReleaseVerdict(
-        release=release, label=verdict.label, family=verdict.family, model_s=verdict.timings.model_s, **scores
-    )
+    answer = verdict.model_dump(include={"label", "family", *_SCORES})
+    return ReleaseVerdict(release=release, model_s=verdict.timings.model_s, **answer)
 
 
 _T = TypeVar("_T")

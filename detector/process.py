@@ -51,23 +51,20 @@ def work(process: Process) -> None:
         loader = Loader(settings, torchserve, holdings, wanted)
         serving = parts.enter_context(Serving(settings, loader, follower, wanted))
         sandbox = parts.enter_context(Sandbox(ingest))
-        transactional_id = settings.transactional_id or parts.enter_context(
-            own_transactional_id(settings.group_id)
-        )
+        own_id = own_transactional_id(settings.group_id)
+        transactional_id = settings.transactional_id or parts.enter_context(own_id)
         sink = parts.enter_context(TransactionalSink(ingest, transactional_id))
         source = parts.enter_context(Source(ingest, settings.group_id))
-        metrics.TORCHSERVE_READY.set_function(
-            lambda: float(unready(torchserve, serving, _SCRAPE_TIMEOUT_S) is None)
-        )
-        parts.callback(metrics.TORCHSERVE_READY.set_function, lambda: 0.0)
-        REGISTRY.register(
-            Disks({"model_store": settings.model_store_dir, "tmp": Path(tempfile.gettempdir())})
-        )
+        ready = metrics.TORCHSERVE_READY
+        ready.set_function(lambda: float(unready(torchserve, serving, _SCRAPE_TIMEOUT_S) is None))
+        parts.callback(ready.set_function, lambda: 0.0)
+        folders = {"model_store": settings.model_store_dir, "tmp": Path(tempfile.gettempdir())}
+        REGISTRY.register(Disks(folders))
         process.report_started(health=address, group=settings.group_id, transactional_id=transactional_id)
         beat, stop = process.heartbeat, process.stop
         worker = Worker(source, sandbox, torchserve, serving, sink, ingest, settings, stop, beat, spans)
-        own_id = f"{transactional_id}-retraction"
-        own = Retracting(sandbox, torchserve, serving, ingest, settings, own_id, worker.idle, stop)
+        their_id = f"{transactional_id}-retraction"
+        own = Retracting(sandbox, torchserve, serving, ingest, settings, their_id, worker.idle, stop)
         parts.enter_context(own)
         worker.run()
 

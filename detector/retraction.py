@@ -68,18 +68,15 @@ class Correction:
     sent: tuple[OutRecord, ...]
 
 
-def parse_retracted(
-    record: InRecord, retraction: Retraction, ingest: IngestSettings
-) -> RetractedVerdict | None:
+def parse_retracted(record: InRecord, retraction: Retraction, media_topic: str) -> RetractedVerdict | None:
     """Return the verdict of the release that a record holds; None of any other. Raises ForgedVerdictError.
 
     A correction bears the header of the release that made it, so that it is listed only once that is taken
     back in its turn.
     """
     headers = dict(record.headers)
-    if headers.get("ce_source") != source_of(retraction.release).encode():
-        return None
-    if headers.get("ce_type") != VERDICT_TYPE.encode():
+    wanted = source_of(retraction.release).encode(), VERDICT_TYPE.encode()
+    if (headers.get("ce_source"), headers.get("ce_type")) != wanted:
         return None
     try:
         verdict = Verdict.model_validate_json(record.value or b"")
@@ -88,10 +85,7 @@ def parse_retracted(
     item = verdict.item
     if verdict.release != retraction.release:
         raise ForgedVerdictError(f"its body names the release {verdict.release}")
-    if (
-        verdict.id != f"{ingest.media_topic}-{item.partition}-{item.offset}"
-        or item.topic != ingest.media_topic
-    ):
+    if (item.topic, verdict.id) != (media_topic, f"{media_topic}-{item.partition}-{item.offset}"):
         raise ForgedVerdictError(f"its id is {verdict.id}, and its item lies elsewhere")
     if headers.get("ce_id") != verdict.id.encode():
         raise ForgedVerdictError(f"its body has the id {verdict.id}")
@@ -148,9 +142,8 @@ class Corrections:
             after=None if after is None else after.label,
         )
         data = outcome.model_dump_json().encode()
-        record = OutRecord(
-            self.ingest.topic(RETRACTIONS), before.id.encode(), data, signature_headers(self.key, data)
-        )
+        signature = signature_headers(self.key, data)
+        record = OutRecord(self.ingest.topic(RETRACTIONS), before.id.encode(), data, signature)
         return Correction(listed, outcome, (*sent, record))
 
 
@@ -248,11 +241,8 @@ class Retracting:
                     past = ReplayRange(self._ingest.topic(VERDICTS), since_ms, metrics.RETRACTION_LOST)
                     source = Source(self._ingest, group_of(self._settings.group_id, retraction), past)
                     under_way[retraction] = _Progress(sources.enter_context(source))
-                    log.info(
-                        "verdicts are taken back",
-                        release=version_of(retraction.release),
-                        number=retraction.number,
-                    )
+                    release = version_of(retraction.release)
+                    log.info("verdicts are taken back", release=release, number=retraction.number)
                 self._round(retraction, under_way[retraction], sink, media)
             metrics.RETRACTION_BEHIND.set(sum(progress.source.lag() for progress in under_way.values()))
         metrics.RETRACTION_BEHIND.set(0)
@@ -274,7 +264,7 @@ class Retracting:
 
     def _parse_retracted(self, record: InRecord, retraction: Retraction) -> RetractedVerdict | None:
         try:
-            return parse_retracted(record, retraction, self._ingest)
+            return parse_retracted(record, retraction, self._ingest.media_topic)
         except ForgedVerdictError as error:
             metrics.RETRACTED.labels("forged").inc()
             log.warning("a verdict is not the release's that it names", error=str(error), **as_fields(record))
@@ -329,15 +319,10 @@ class Retracting:
                 sink.commit([record for item in settled for record in item.sent], position, membership)
                 break
             except RecordTooLargeError as error:
-                if not any(
-                    record is error.record for item in settled if item.outcome.after for record in item.sent
-                ):
+                (place,) = (n for n, item in enumerate(settled) if any(r is error.record for r in item.sent))
+                if not settled[place].outcome.after:
                     raise
-                settled = [
-                    self._corrections(retraction).withdraw(item.listed, f"record_too_large: {error}")
-                    if any(record is error.record for record in item.sent)
-                    else item
-                    for item in settled
-                ]
+                why, settled = f"record_too_large: {error}", list(settled)
+                settled[place] = self._corrections(retraction).withdraw(settled[place].listed, why)
         for item in settled:
             metrics.RETRACTED.labels(item.outcome.outcome).inc()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from detector import metrics
 from detector.batch import BatchAbandonedError, RequestFailedError
+from detector.records import Reason
 from detector.release.artifact import Artifact
 from detector.release.tensors import ModelOutput, Request
 from detector.serving.rollout import Serving
@@ -42,10 +43,9 @@ def score(
             if isinstance(error, FailedError | BrokenOffError) and answers_probe(torchserve, artifact):
                 failures += _MOST_FAILURES if isinstance(error, OutlastedError) else 1
             if failures >= _MOST_FAILURES:
-                outlasted = isinstance(error, OutlastedError)
-                raise RequestFailedError(
-                    "deadline_exceeded" if outlasted else "scoring_failed", error
-                ) from error
+                late = isinstance(error, OutlastedError)
+                reason: Reason = "deadline_exceeded" if late else "scoring_failed"
+                raise RequestFailedError(reason, error) from error
 
 
 def leave(error: TorchServeUnavailableError) -> None:

@@ -231,9 +231,8 @@ class _Pass:
             raise error
         problem = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_TOLD_CHARS]
         self.why.setdefault(place, problem)
-        log.warning(
-            f"verdict goes out without a {self.again.adds}", item=self.items[place].verdict.id, error=problem
-        )
+        item = self.items[place].verdict.id
+        log.warning(f"verdict goes out without a {self.again.adds}", item=item, error=problem)
         return not isinstance(error, TorchServeUnavailableError | SandboxUnavailableError)
 
 

@@ -103,9 +103,7 @@ def decode(data: bytes) -> UnknownMessage:
         raise UnknownMessageError(f"crops of shape {crops.shape} have no pixel")
     if not features.dtype == embedding.dtype == np.float32 or not features.ndim == embedding.ndim == 1:
         raise UnknownMessageError("features and embedding must be float32 rows")
-    if picture is not None and (
-        picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size
-    ):
+    if picture is not None and not (picture.dtype == np.uint8 and picture.shape[2:] == (3,) and picture.size):
         raise UnknownMessageError(f"picture is {picture.dtype} {picture.shape}, not uint8 (H, W, 3)")
     if len(picture_hashes) % PICTURE_BYTES:
         raise UnknownMessageError(f"{len(picture_hashes)} bytes of hashes are not {PICTURE_BYTES} a picture")

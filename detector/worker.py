@@ -163,9 +163,8 @@ class Worker:
 
     def _most_items(self, item_s: float) -> int:
         """How many items that take item_s seconds each make a batch."""
-        return max(
-            1, min(self.settings.max_batch_items, int(self.settings.max_batch_duration_s / max(item_s, 1e-6)))
-        )
+        fit = int(self.settings.max_batch_duration_s / max(item_s, 1e-6))
+        return max(1, min(self.settings.max_batch_items, fit))
 
     def _take(self, most: int, *, wait: bool) -> InFlightBatch | None:
         records = self.source.poll(most, _POLL_TIMEOUT_S if wait else 0.0)
@@ -200,16 +199,14 @@ class Worker:
         self, artifact: Artifact, items: Sequence[JudgedItem], *, waiting: bool
     ) -> Sequence[JudgedItem]:
         """Add the results of second looks; TorchServe is asked once, and not waited for."""
-        looks = second_looks(
-            artifact, partial(self._ask_again, artifact), max_request_bytes=self.settings.max_request_bytes
-        )
+        ask, most = partial(self._ask_again, artifact), self.settings.max_request_bytes
+        looks = second_looks(artifact, ask, max_request_bytes=most)
         if not any(look.looks_at(item) for look in looks for item in items):
             return items
         seconds = self.budget.seconds(waiting=waiting)
         with metrics.SECOND_LOOK.time():
-            again = run_second_pass(
-                items, looks, self.sandbox.submit, beat=self.heartbeat.beat, seconds=seconds
-            )
+            look, beat = self.sandbox.submit, self.heartbeat.beat
+            again = run_second_pass(items, looks, look, beat=beat, seconds=seconds)
         self.budget.charge()
         metrics.count_second_looks([look.adds for look in looks], [item.verdict for item in again])
         return again
@@ -230,9 +227,8 @@ class Worker:
         def pause(error: TorchServeUnavailableError) -> None:
             metrics.MODEL_RETRIES.inc()
             self.challenger.excuse()
-            log.warning(
-                "TorchServe does not answer, trying again", release=artifact.version, error=str(error)
-            )
+            why = {"release": artifact.version, "error": str(error)}
+            log.warning("TorchServe does not answer, trying again", **why)
             self._wait(f"TorchServe does not answer: {error}")
             if self.serving.route and artifact.digest not in self.serving.route.releases:
                 # A release that cannot be brought back must not stop what another one can score.

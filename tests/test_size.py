@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3560, 34),
-    "detector": (5187, 54),
+    "detector": (5097, 53),
     "memory": (5273, 58),
     "updater": (9218, 105),
     "updater/benchmark": (7568, 87),
@@ -22,7 +22,7 @@ PACKAGES = {
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 67_039
+TEST_LINES = 67_038
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {

@@ -114,9 +114,8 @@ class ForensicFeatures(nn.Module):
         self.crop_px = crop_px
         kernels = residual_kernels()
         self._constant("residual_kernels", kernels)
-        self._constant(
-            "ycc", torch.tensor([[0.299, 0.587, 0.114], [-0.1687, -0.3313, 0.5], [0.5, -0.4187, -0.0813]])
-        )
+        ycc = [[0.299, 0.587, 0.114], [-0.1687, -0.3313, 0.5], [0.5, -0.4187, -0.0813]]
+        self._constant("ycc", torch.tensor(ycc))
         self._constant("dct", _dct_kernels())
         self._constant("by_phase", torch.eye(8).repeat(crop_px // 8, 1) / (crop_px // 8))
         eighth = 2 * math.pi / 8 * torch.outer(torch.arange(8), torch.arange(1, 5)).double()

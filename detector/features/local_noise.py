@@ -105,9 +105,8 @@ class LocalNoise(nn.Module):
         noise = torch.log(self.windows(filtered[:, 2].abs()) + 0.3)
         brightness = self.windows(luma[:, 0]) / 64
         small = F.pad(F.avg_pool2d(chroma, 2), (1, 1, 1, 1), mode="replicate")
-        coloured = F.conv2d(
-            small.reshape(-1, 1, self.chroma_px + 2, self.chroma_px + 2), self.laplacian
-        ).square()
+        planes = small.reshape(-1, 1, self.chroma_px + 2, self.chroma_px + 2)
+        coloured = F.conv2d(planes, self.laplacian).square()
         energy = self.colour_windows(coloured.reshape(-1, 2, self.chroma_px, self.chroma_px)).sum(1)
         colour = torch.log(energy + 0.05)
         unexplained = _regress_out([noise, colour], [texture, brightness, brightness.square()])

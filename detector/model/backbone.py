@@ -45,9 +45,8 @@ def make_backbone(name: str, channels: int, side_px: int) -> tuple[nn.Module, in
     # Each of timm's thousand models has its own way to say that it cannot be made of this size.
     except Exception as error:
         why = " ".join(str(error).split())[:200]
-        raise BackboneError(
-            f"{name} cannot be made for images of {side_px} px ({why}): name another model"
-        ) from error
+        problem = f"{name} cannot be made for images of {side_px} px ({why}): name another model"
+        raise BackboneError(problem) from error
     return backbone.train(), width
 
 

@@ -44,7 +44,7 @@ class DetectorGraph(nn.Module):
     by name: the network's output, each score of the gate under its own name, the unknown score, and the
     neighbours in the reference set. A network without forensic features takes no reference: then its
     novelty is 0, and there are no neighbours (n = 0). Of each expert it takes the logits of the crops or of
-    N' whole pictures, float32 [N] or [N'] (`detector.model.experts`); for the latter also picture, uint8
+    N' whole pictures, float32 [N] or [N'] (`detector.model.export`); for the latter also picture, uint8
     [N', S', S', 3], which experts alone read, and picture_pooling, float32 [M, N']. Raises ValueError where
     only one of network and reference is forensic, or a term of the gate cannot be made.
     """
@@ -64,9 +64,7 @@ class DetectorGraph(nn.Module):
         self.gate = gate
         self.scores = fit_scores(reference)
         if lacking := gate.terms.keys() - self.scores.keys() - {expert.score for expert in experts}:
-            raise ValueError(
-                f"the gate has terms that this network cannot make: {', '.join(sorted(lacking))}"
-            )
+            raise ValueError(f"the gate has terms that it cannot make: {', '.join(sorted(lacking))}")
         self.search = None if reference is None else search(reference)
 
     def forward(

@@ -129,9 +129,8 @@ class _Residual(nn.Module):
 
 def _conv_norm(inputs: int, outputs: int, *, size: int = 3, dilation: int = 1) -> nn.Sequential:
     around = dilation * (size // 2)
-    return nn.Sequential(
-        nn.Conv2d(inputs, outputs, size, 1, around, dilation, bias=False), nn.BatchNorm2d(outputs)
-    )
+    convolution = nn.Conv2d(inputs, outputs, size, 1, around, dilation, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 
 
 _SIDE = 5

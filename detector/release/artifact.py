@@ -142,9 +142,7 @@ def verify(folder: Path, digest: str | None = None) -> Artifact:
         if path.is_symlink() or not path.is_file():
             raise DamagedArtifactError(f"{folder}: {name} is missing, or no plain file")
         if (digest_now := sha256_of(path)) != expected:
-            raise DamagedArtifactError(
-                f"{folder}: {name} has SHA-256 {digest_now}, the manifest says {expected}"
-            )
+            raise DamagedArtifactError(f"{folder}: {name} has SHA-256 {digest_now}, declared is {expected}")
     return artifact
 
 
@@ -160,9 +158,7 @@ def _check_names(folder: Path, manifest: Manifest) -> None:
         declared = getattr(manifest, graph.field) is not None
         needed += graph.files if declared else ()
         if not declared and (spare := [name for name in graph.files if name in manifest.files]):
-            raise DamagedArtifactError(
-                f"{folder}: the manifest declares no {graph.field} for {', '.join(spare)}"
-            )
+            raise DamagedArtifactError(f"{folder}: it declares no {graph.field} for {', '.join(spare)}")
     if missing := [name for name in dict.fromkeys(needed) if name not in manifest.files]:
         raise DamagedArtifactError(f"{folder}: the artifact lacks {', '.join(missing)}")
     # The names become paths wherever the artifact is fetched to.

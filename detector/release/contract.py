@@ -140,15 +140,13 @@ class Contract(GraphContract):
         runs = list(_runs([pooling for _, pooling in poolings], _RUN_CROPS))
         longest = max(span.stop - span.start for _, spans in runs for span in spans)
         if longest > self.most_of_item:
-            raise TensorsError(
-                f"{longest} crops are pooled together: an item has at most {self.most_of_item}"
-            )
+            most = f"an item has at most {self.most_of_item}"
+            raise TensorsError(f"{longest} crops are pooled together: {most}")
         parts = []
         for rows, spans in runs:
             places = {ROWS: rows} | {axis: span for (axis, _), span in zip(poolings, spans, strict=True)}
-            parts.append(
-                run(names, {spec.name: _part(request[spec.name], spec.shape, places) for spec in self.inputs})
-            )
+            feed = {spec.name: _part(request[spec.name], spec.shape, places) for spec in self.inputs}
+            parts.append(run(names, feed))
         order = np.argsort(np.concatenate([rows for rows, _ in runs]))
         columns = zip(names, zip(*parts, strict=True), strict=True)
         return {name: np.concatenate(of_runs)[order] for name, of_runs in columns}

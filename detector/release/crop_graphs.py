@@ -44,9 +44,7 @@ class CropGraph(GraphContract):
     crop_px: int
     threshold: float = Field(gt=0, le=1)
     reals: int = Field(gt=0, description="on how many held-back reals its false alarms were measured")
-    export_difference: float = Field(
-        0.0, ge=0, description="largest difference of a probability, onnx against torch"
-    )
+    export_difference: float = Field(0.0, ge=0, description="largest of a probability, onnx against torch")
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -65,10 +63,8 @@ MAX_REALS_MARKED = 0.05
 def map_problem(marked: float) -> str | None:
     """Why a release makes no maps, by the share of genuine pictures that they mark; None: it makes them."""
     share, most = (f"{100 * part:.0f} %" for part in (marked, MAX_REALS_MARKED))
-    why = (
-        f"The map is left out: this release's maps mark {share} of genuine pictures, and the bound is {most}"
-    )
-    return why if marked > MAX_REALS_MARKED else None
+    why = f"this release's maps mark {share} of genuine pictures, and the bound is {most}"
+    return f"The map is left out: {why}" if marked > MAX_REALS_MARKED else None
 
 
 class MapContract(CropGraph):
@@ -120,15 +116,9 @@ class ScanContract(CropGraph):
     """
 
     crop_px: int = Field(ge=32, multiple_of=8)
-    frames: int = Field(
-        MOST_FRAMES, gt=0, le=MOST_FRAMES, description="most frames of a clip, spread evenly over it"
-    )
-    features: int = Field(
-        726, gt=0, description="of a frame: 342 forensic ones and six traces of each of 64 cells"
-    )
-    reals_told: float = Field(
-        ge=0, le=1, description="share of held-back real clips with a stretch that is told"
-    )
+    frames: int = Field(MOST_FRAMES, gt=0, le=MOST_FRAMES, description="most frames of a clip, spread evenly")
+    features: int = Field(726, gt=0, description="of a frame: 342 forensic, six traces of each of 64 cells")
+    reals_told: float = Field(ge=0, le=1, description="share of held-back real clips with a stretch told")
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:

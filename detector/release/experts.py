@@ -81,9 +81,7 @@ class CarriedExpert(ExpertContract):
     scale: float = Field(gt=0, description="84 % quantile of reals' logits over their source's median")
     reals: int = Field(gt=0, description="that this was measured on")
     sources: int = Field(gt=0, description="that they are of")
-    slope: float = Field(
-        0.0, ge=0, description="nats a logit; 0 of an expert that knows nothing of known forgeries"
-    )
+    slope: float = Field(0.0, ge=0, description="nats a logit; 0: it knows nothing of known forgeries")
     offset: float = Field(0.0, description="nats")
 
     @property

@@ -196,9 +196,8 @@ def conform(
             fits = fits and length == (open_axes.setdefault(size, length) if isinstance(size, str) else size)
         if not fits:
             sizes_so_far = ", ".join(f"{name} {size}" for name, size in open_axes.items())
-            raise TensorsError(
-                f"{spec.name} is {array.dtype} {array.shape}, this model has {spec} with {sizes_so_far}"
-            )
+            given = f"{array.dtype} {array.shape}"
+            raise TensorsError(f"{spec.name} is {given}, this model has {spec} with {sizes_so_far}")
     return open_axes
 
 

@@ -272,7 +272,7 @@ class ReleaseFollower:
     def poll(self, timeout_s: float = 0.0) -> Rollout | None:
         """Read new records and return the newest rollout; None where there was none yet.
 
-        A record that is no rollout, as an earlier version wrote them, is told once and left out. Raises
+        A record that is no rollout is logged once and left out. Raises
         ingest.kafka.access.BrokerRefusedError where an ACL is in the way; any other fault is taken to pass.
         """
         try:
@@ -290,10 +290,6 @@ class ReleaseFollower:
                 self.newest = Rollout.model_validate_json(record.value or b"")
             except ValidationError as error:
                 (problem, *_) = error.errors(include_input=False, include_url=False)
-                log.warning(
-                    "a record of the releases topic is no rollout",
-                    offset=record.offset,
-                    field=".".join(map(str, problem["loc"])),
-                    error=problem["msg"],
-                )
+                about = {"field": ".".join(map(str, problem["loc"])), "error": problem["msg"]}
+                log.warning("a record of the releases topic is no rollout", offset=record.offset, **about)
         return self.newest

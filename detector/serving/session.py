@@ -122,7 +122,5 @@ def _providers(gpu: int | None) -> list[str | tuple[str, dict[str, str]]]:
 
 def _why_not() -> str:
     if _CUDA in onnxruntime.get_available_providers():
-        return (
-            f"ONNX Runtime's {_CUDA} did not load: the lines before say which part of CUDA or cuDNN it lacks"
-        )
+        return f"ONNX Runtime's {_CUDA} did not load: the lines before name what it lacks of CUDA or cuDNN"
     return f"onnxruntime {onnxruntime.__version__} has no {_CUDA}: onnxruntime-gpu in its place has it"

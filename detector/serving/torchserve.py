@@ -93,9 +93,8 @@ class TorchServe:
     def __init__(self, settings: DetectorSettings) -> None:
         """Connect to the addresses of the settings; nothing is sent yet."""
         # trust_env would send loopback traffic through a proxy that the environment names.
-        self._inference = httpx.Client(
-            base_url=settings.torchserve_url, timeout=SCORES_TIMEOUT_S, trust_env=False
-        )
+        url = settings.torchserve_url
+        self._inference = httpx.Client(base_url=url, timeout=SCORES_TIMEOUT_S, trust_env=False)
         self._shared = SharedRequests(shared_folder(settings))
         address = settings.torchserve_management_url
         socket = address.removeprefix("unix:") if address.startswith("unix:") else None

@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 
 from deploy.local.torchserve import start_torchserve
 from detector.batch import judge, open_batch
-from detector.model.experts import WithExperts, export_with_experts
-from detector.model.export import prove_equal
+from detector.model.export import WithExperts, export_with_experts, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, seal, verify

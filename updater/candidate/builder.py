@@ -13,8 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from detector.model.experts import WithExperts, export_with_experts
-from detector.model.export import export, prove_equal
+from detector.model.export import WithExperts, export, export_with_experts, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
 from detector.release.artifact import (
