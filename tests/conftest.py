@@ -186,7 +186,6 @@ def _attributes(of):
 
 @pytest.fixture
 def collector():
-    """A collector of OpenTelemetry that runs."""
     opened = Collector()
     thread = threading.Thread(target=opened.server.serve_forever)
     thread.start()

@@ -32,7 +32,6 @@ def nodes(source):
 
 @cache
 def sources(rooms):
-    """The text of each module of these rooms, by its path."""
     paths = (path for room in rooms for path in sorted((ROOT / room).rglob("*.py")))
     return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
 
@@ -146,7 +145,6 @@ def packages(source):
 
 @cache
 def arrows():
-    """What each module imports."""
     return {name: imported(path.read_text()) - {name} for name, path in MODULES.items()}
 
 
@@ -157,7 +155,6 @@ def folder(module):
 
 
 def circle(graph):
-    """A circle of imports, or None."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -179,7 +176,6 @@ def reached_from(module, without=None):
 
 @cache
 def loaded_by(module):
-    """The modules that are loaded in a process which has imported a module."""
     said = f"import sys, {module}; print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", said], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines())

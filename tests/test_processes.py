@@ -32,7 +32,6 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def environment_of():
-    """The environment of a process with more settings, and with JSON for its log."""
 
     def environment_of(**settings):
         environment = {

@@ -73,7 +73,6 @@ METRICS = ROOT / "deploy/METRICS.md"
 
 
 def with_tables(page):
-    """The page of metrics with each room's table as the code has it."""
     for room in SETTINGS:
         begin, end = markers(room)
         page = page.split(begin)[0] + begin + metrics_table(room) + end + page.split(end.lstrip("\n"))[1]

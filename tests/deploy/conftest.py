@@ -184,7 +184,6 @@ def put(http):
 
 @pytest.fixture
 def propose(http, put, candidate_of):
-    """Puts an artifact and proposes it."""
 
     def put_and_propose(artifact):
         put(artifact)

@@ -96,7 +96,6 @@ class Scene:
         return found
 
     def shadow(self, **given):
-        """What is compared in shadow, where the champion has answered everything."""
         found = self.judged(self.route(0.0), **given)
         assert self.releases(found) == {self.champion.digest}
         assert [result.verdict is None for result in found] == [place == BAD for place in range(ITEMS)]

@@ -15,7 +15,6 @@ from updater.training.step import Recipe, Step
 
 
 def main(folder: Path, kind: str) -> None:
-    """Write this process's network to FOLDER/RANK.safetensors."""
     crops = np.load(folder / "crops.npy")
     names = tuple(str(number) for number in range(len(crops)))
     families = ("real",) * (len(crops) // 2) + ("blocky",) * (len(crops) - len(crops) // 2)

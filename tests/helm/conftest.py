@@ -31,12 +31,10 @@ class Manifests:
         return [each for each in self.objects if each["kind"] == kind]
 
     def one(self, kind, component):
-        """The one object of a kind that a component has."""
         (found,) = [each for each in self.of(kind) if component_of(each) == component]
         return found
 
     def pods(self):
-        """The pod's template of each component that has pods."""
         templates = {}
         for each in self.objects:
             spec = each.get("spec", {})
@@ -45,13 +43,11 @@ class Manifests:
         return templates
 
     def containers(self):
-        """COMPONENT/CONTAINER and the container, of each pod."""
         for component, template in self.pods().items():
             for each in [*template["spec"].get("initContainers", []), *template["spec"]["containers"]]:
                 yield f"{component}/{each['name']}", each
 
     def container(self, name):
-        """A container by COMPONENT/CONTAINER."""
         return dict(self.containers())[name]
 
 
@@ -102,7 +98,6 @@ def chart():
 
 @pytest.fixture(scope="session", params=["helm", "helm3"])
 def each_helm(request):
-    """Each major of helm that is installed."""
     if (found := find_tool(request.param)) is None:
         pytest.skip(f"{request.param} is not installed; `make chart-check` brings it")
     return found
@@ -142,7 +137,6 @@ def scenario(request):
 
 @pytest.fixture(scope="session")
 def refusal(each_helm, chart):
-    """Give what helm says of values that it must refuse, over those of a scenario."""
 
     def refusal(over, scenario="minimal"):
         done = chart.run(each_helm, *chart.template(scenario), values=over)

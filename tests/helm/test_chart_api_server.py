@@ -20,8 +20,6 @@ CORE_APIS = ()  # none of those that come with an operator
 
 @dataclass(frozen=True)
 class Server:
-    """An API server and who reaches it."""
-
     url: str
     token: str
     kubectl: str
@@ -113,7 +111,6 @@ def listed(objects):
 
 
 def an_object(kind, name, **rest):
-    """An object of the namespace, or the namespace itself."""
     place = {} if kind == "Namespace" else {"namespace": "media"}
     about = {"name": name, "labels": rest.pop("labels", {}), **place}
     return {"apiVersion": "v1", "kind": kind, "metadata": about, **rest}

@@ -15,7 +15,6 @@ from deploy.cli.main import app
 
 @pytest.fixture
 def notes(helm, chart):
-    """Give what helm says of a scenario, with some values set."""
 
     def say(scenario, *values):
         given = ["-f", str(chart.values(scenario)), *(word for each in values for word in ("--set", each))]

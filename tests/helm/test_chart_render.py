@@ -138,7 +138,6 @@ NOT_KUBE_SCORE = {
 
 @pytest.fixture
 def kube_score(tool):
-    """Give what kube-score calls critical in objects."""
     if (program := tool("kube-score")) is None:
         pytest.skip("kube-score is not installed; `make chart-check` brings it")
     ignored = [word for check in NOT_KUBE_SCORE for word in ("--ignore-test", check)]

@@ -50,7 +50,6 @@ def is_resource(variable):
 
 @pytest.fixture
 def find(monkeypatch):
-    """Give what a process has against its container's environment."""
 
     def find(name, container):
         with monkeypatch.context() as patch:

@@ -39,7 +39,6 @@ ROOMS = {
 
 
 def settings_schema(room):
-    """The JSON schema of what a room's settings may be given as values."""
     fields = ROOMS[room].model_json_schema()["properties"]
     given = {name: _field(field) for name, field in fields.items() if name not in DECIDED.get(room, set())}
     return {"type": "object", "additionalProperties": False, "properties": given}

@@ -15,7 +15,6 @@ WIDTH = 24
 
 
 def pytest_generate_tests(metafunc):
-    """Run a module's tests on each of its DATABASES."""
     if "database_url" in metafunc.fixturenames and hasattr(metafunc.module, "DATABASES"):
         metafunc.parametrize("database_url", metafunc.module.DATABASES, indirect=True)
 

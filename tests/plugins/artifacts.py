@@ -57,7 +57,6 @@ def make_evaluation():
 
 @pytest.fixture(scope="session")
 def candidate_of():
-    """Makes the candidate record of an artifact, as the updater does."""
 
     def candidate(artifact):
         evaluation = Evaluation.model_validate_json((artifact.folder / "evaluation.json").read_bytes())

@@ -62,5 +62,4 @@ def proxy(postgresql_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def through(proxy: Proxy, postgresql_url: str) -> str:
-    """The URL of the same database through the proxy."""
     return make_url(postgresql_url).set(port=proxy.port).render_as_string(hide_password=False)

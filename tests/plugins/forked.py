@@ -54,7 +54,6 @@ class Forked:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code. Raises psutil.TimeoutExpired."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise psutil.TimeoutExpired(timeout, self.pid)

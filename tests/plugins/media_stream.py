@@ -109,7 +109,6 @@ class Stream:
         return time.monotonic() - now_s
 
     def is_answered(self, until_s: float) -> bool:
-        """Whether each item that was sent until then has its answer."""
         return all(id in self.answered_s for id, at in list(self.sent_s.items()) if at <= until_s)
 
     def worst_s(self, began_s: float, until_s: float) -> float:

@@ -39,7 +39,6 @@ class Trials:
         self._ledger = Ledger(stack.settings["FORGEWATCH_DEPLOY_DATABASE_URL"])
 
     def approve(self, artifact, plan):
-        """Propose a release as the updater does, and approve it as a person does."""
         with DeployClient(UpdaterSettings(deploy_url=self._url)) as deploy:
             deploy.put(artifact)
             deploy.propose(self._candidate_of(artifact))
@@ -88,7 +87,6 @@ class Trials:
         return trial
 
     def view(self):
-        """What the server says of the rollout; None while it is away."""
         try:
             with self.api() as api:
                 return api.rollouts.view()
@@ -143,7 +141,6 @@ def plan_tuning():
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory, kafka_cache, plan_tuning, make_evaluation, candidate_of):
-    """A stack without memory and updater, which a rollout does without."""
     tuning = {"FORGEWATCH_DETECTOR_ROLLBACK_WINDOW_S": "1", **plan_tuning}
     with Stack(tmp_path_factory.mktemp("stack"), cache=kafka_cache, tuning=tuning) as stack:
         for name in ("memory", "updater"):

@@ -14,5 +14,4 @@ def drawn(seed: int, width: int = 240, height: int = 200) -> Image.Image:
 
 
 def hashes_of(picture: Image.Image) -> bytes:
-    """Return a picture's hashes."""
     return picture_hashes(np.asarray(picture))

@@ -12,7 +12,6 @@ from PIL import Image
 
 
 def picture(number):
-    """Return a PNG of noise, another one for each number."""
     rng = np.random.default_rng(number)
     out = io.BytesIO()
     Image.fromarray(rng.integers(0, 256, (80, 96, 3), dtype=np.uint8)).save(out, "PNG")
@@ -20,7 +19,6 @@ def picture(number):
 
 
 def lay(folder, files):
-    """Write files by their paths below a folder, and return that."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)

@@ -34,7 +34,6 @@ def produce(
 
 
 def take(source: Source, count: int) -> list[InRecord]:
-    """The next records of a source."""
     taken: list[InRecord] = []
 
     def come() -> bool:
@@ -46,7 +45,6 @@ def take(source: Source, count: int) -> list[InRecord]:
 
 
 def reader_of(broker: str, topic: str, isolation: str = "read_committed", **options: Any) -> KafkaConsumer:
-    """A reader of a topic from its beginning."""
     return KafkaConsumer(
         topic, bootstrap_servers=broker, auto_offset_reset="earliest", isolation_level=isolation, **options
     )

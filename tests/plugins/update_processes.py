@@ -15,7 +15,6 @@ T = TypeVar("T")
 
 @pytest.fixture
 def table_of():
-    """Opens the table of runs that an environment names."""
     from memory.database import open_engine
     from updater.runs import RunTable
 
@@ -31,7 +30,6 @@ def table_of():
 
 @pytest.fixture
 def start_process():
-    """Starts a command in an environment; what is left of it at the end is killed."""
     with contextlib.ExitStack() as ends:
 
         def start_process(command, environment):
@@ -61,7 +59,6 @@ def awaited(found, process, timeout_s=300):
 
 
 def approve(url, digest):
-    """Approve the candidate by its evaluation, over the API. Raises httpx.HTTPError."""
     (found,) = [
         Candidate.model_validate(one["candidate"])
         for one in httpx.get(f"{url}/releases").json()

@@ -88,7 +88,6 @@ def make_topic(settings):
 
 @pytest.fixture(scope="module")
 def client(torchserve, artifact):
-    """Of a TorchServe that serves the module's `artifact`."""
     settings = DetectorSettings(
         torchserve_url=torchserve.inference_url,
         torchserve_management_url=torchserve.management,

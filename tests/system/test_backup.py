@@ -40,7 +40,6 @@ _PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]) 
 
 
 def commands(program):
-    """The page's commands that begin with this program."""
     return re.findall(rf"^ +({program} .*)$", PAGE.read_text(), re.MULTILINE)
 
 

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def topic(broker):
-    """A topic of this test alone, one partition."""
     name = f"test-{uuid4()}"
     admin = KafkaAdminClient(bootstrap_servers=broker)
     admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)], wait_for_metadata=True)

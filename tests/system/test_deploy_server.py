@@ -228,7 +228,6 @@ def test_a_written_rollout_is_read_back(settings, make_topic):
 
 
 def raises(ledger):
-    """Why the ledger raised its epoch, each time."""
     return [event.move.reason or "" for event in ledger.events() if event.move.action == "raise epoch"]
 
 

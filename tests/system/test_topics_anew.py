@@ -61,7 +61,6 @@ def memory(ingest, tmp_path):
 
 @contextmanager
 def remembering(ingest, memory):
-    """A memory process; yields the address of its metrics."""
     port = free_port()
     settings = {
         "FORGEWATCH_INGEST_BOOTSTRAP_SERVERS": ingest.bootstrap_servers,

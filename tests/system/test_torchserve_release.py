@@ -75,7 +75,6 @@ def asked(px):
 
 
 def curl(*arguments):
-    """The status code and the JSON of what curl got."""
     done = subprocess.run(
         ["curl", "--silent", "--max-time", "30", "--write-out", "\n%{http_code}", *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A schedule in a process of its own, started by test_schedule_kills.py: its clock and its death are lent.
+"""A schedule in a process of its own, started by test_run_faults.py: its clock and its death are lent.
 
 Arguments: the database's URL, the lent numbers' file, this process's place in it, and whether its slots are
 its own, which no unique slot defends: the control.
@@ -24,7 +24,6 @@ PERIOD_S = 900
 
 
 def main(url: str, path: str, place: str, apart: str) -> None:
-    """Run the schedule until killed."""
     lent = np.memmap(path, np.float64, "r+")
     engine = open_engine(url)
     table = RunTable(engine, lease_s=60)

@@ -88,7 +88,6 @@ class Chart:
         self.kubectl("delete", "pods", "-l", f"app.kubernetes.io/component={component}")
 
     def ready(self, component):
-        """Whether each of a component's pods is ready."""
         conditions = [each for pod in self.pods(component) for each in pod["status"].get("conditions", [])]
         ready = [each["status"] for each in conditions if each["type"] == "Ready"]
         return bool(ready) and set(ready) == {"True"}
@@ -111,7 +110,6 @@ class Chart:
         return str(self.kubectl.until(f"{component} waits for {text}", message))
 
     def describes(self, component, *texts):
-        """The line with all these texts in what `kubectl describe` says of a component's pods, awaited."""
         select = ("-l", f"app.kubernetes.io/component={component}")
 
         def line():
@@ -178,7 +176,6 @@ class Stream:
         self.await_that(lambda: not self.count("", sent, 0).lost, timeout_s)
 
     def await_that(self, condition, timeout_s=_ANSWER_TIMEOUT_S):
-        """Whether the condition came to hold in time."""
         deadline = time.monotonic() + timeout_s
         while not (holds := condition()) and time.monotonic() < deadline:
             time.sleep(0.2)

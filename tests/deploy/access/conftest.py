@@ -51,7 +51,6 @@ def tokens(engine, clock):
 
 @pytest.fixture
 def give():
-    """Gives somebody a token, and returns it."""
 
     def give_token(tokens, name, role, days=90):
         return tokens.add(TokenRequest(name=name, role=role, days=days), ROOT).token

@@ -36,20 +36,15 @@ def test_a_session_has_its_token_s_name_and_role(sessions, tokens, give):
     assert sessions.begin("fw_forged") is None
 
 
-def test_30_minutes_without_a_request_end_it(sessions, tokens, give, clock):
+@pytest.mark.parametrize(("minutes", "times", "last"), [(29, 3, 30), (20, 35, 20)])
+def test_30_minutes_without_a_request_end_it_and_12_hours_whole(
+    sessions, tokens, give, clock, minutes, times, last
+):
     session = sessions.begin(give(tokens, "ada", "admin"))
-    for _ in range(3):
-        clock.go(minutes=29)
+    for _ in range(times):
+        clock.go(minutes=minutes)
         assert sessions.person_of(session) is not None
-    clock.go(minutes=30)
-    assert sessions.person_of(session) is None
-
-
-def test_12_hours_whole_end_it(sessions, tokens, give, clock):
-    session = sessions.begin(give(tokens, "ada", "admin"))
-    for _ in range(36):
-        assert sessions.person_of(session) is not None
-        clock.go(minutes=20)
+    clock.go(minutes=last)
     assert sessions.person_of(session) is None
 
 
@@ -184,7 +179,6 @@ ADA = {"X-Forwarded-User": "ada", "X-Forwarded-Groups": "staff,forge-approvers"}
 
 @pytest.fixture
 def behind(settings, monkeypatch):
-    """Settings that believe a proxy."""
     monkeypatch.setenv("FORGEWATCH_DEPLOY_PROXY_ADDRESSES", '["10.1.0.0/16", "fd00::/8"]')
     monkeypatch.setenv("FORGEWATCH_DEPLOY_PROXY_ROLES", '{"forge-approvers": "approver", "staff": "viewer"}')
     return DeploySettings()
@@ -192,7 +186,6 @@ def behind(settings, monkeypatch):
 
 @pytest.fixture
 def asked(behind):
-    """Calls the server as if from an address."""
 
     @contextmanager
     def client(address):

@@ -68,7 +68,6 @@ def proposed(services, make_artifact, candidate_of):
 
 @pytest.fixture
 def fails(capsys):
-    """Runs `forgewatch benchmark` and returns the one line that it ends with."""
 
     def fails(*words, code=1):
         assert main(["benchmark", *map(str, words)]) == code

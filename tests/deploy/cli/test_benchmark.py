@@ -25,7 +25,6 @@ def picture(kind, seed):
 
 
 def lay(folder, places):
-    """Makes folders with so many pictures of a kind each."""
     seed = 0
     for place, (kind, count) in places.items():
         (folder / place).mkdir(parents=True)

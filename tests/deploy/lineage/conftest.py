@@ -26,7 +26,6 @@ def note(services):
 
 @pytest.fixture
 def go_live(http, propose, candidate_of):
-    """Proposes an artifact and takes it live, approved by a person."""
 
     def take(artifact, by):
         propose(artifact)

@@ -182,7 +182,6 @@ def test_what_outlives_a_killed_supervisord_ends_or_is_ended(supervisor, launch,
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 96 MiB."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", tmp_path]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("only root may mount a file system")

@@ -51,7 +51,6 @@ def page(settings, services, monkeypatch):
 
 @pytest.fixture
 def fill(services):
-    """Puts a cluster of unknown items into the memory; returns their ids."""
 
     def put(name, count, source="camera-7", place=0):
         rng = np.random.default_rng(len(name) + count)
@@ -67,7 +66,6 @@ def fill(services):
 
 @pytest.fixture
 def proposed(services, make_artifact, candidate_of):
-    """Proposes an artifact as the updater would."""
 
     def propose(requested_by=None, **figures):
         artifact = make_artifact(**figures)
@@ -124,7 +122,6 @@ class OnTrial:
 
 
 def said(release, what):
-    """What a release says in one word: real, unknown, error, or a family."""
     if what == "error":
         return ReleaseVerdict(release=release, error="it does not answer", model_s=0.1)
     label = what if what in ("real", "unknown") else "fake"

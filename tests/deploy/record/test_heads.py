@@ -23,13 +23,11 @@ ROWS = 120
 
 @pytest.fixture
 def published(record):
-    """The heads that were published of a record, one an act."""
     record.append(*(Act("ada", "label", f"label {number}", {"family": "blend"}) for number in range(ROWS)))
     return [of_now(record, Head(act.sequence, act.hash)) for act in reversed(record.entries(ROWS))]
 
 
 def verify(record, heads):
-    """Prove the chain, then compare it."""
     record.prove_whole()
     compare(record, heads)
 

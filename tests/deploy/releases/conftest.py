@@ -112,7 +112,6 @@ class History:
 
 @pytest.fixture(scope="session")
 def new_history(make_evaluation):
-    """Makes a history of these wishes."""
 
     def make(*wishes):
         history = History(make_evaluation)

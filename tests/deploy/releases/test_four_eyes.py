@@ -17,7 +17,6 @@ A, B = "a" * 64, "b" * 64
 
 @pytest.fixture
 def history(new_history):
-    """A is proposed, of an update that ann asked for."""
     asked = new_history()
     asked.requested_by = "ann"
     assert asked.wish("propose", A)

@@ -12,7 +12,6 @@ BEGAN = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
 
 def said(release, what, sure=0.95, model_s=0.1):
-    """What a release says in one word: real, unknown, error, or a family."""
     if what == "error":
         return ReleaseVerdict(release=release, error="it does not answer", model_s=model_s)
     label = what if what in ("real", "unknown") else "fake"

@@ -69,7 +69,6 @@ def test_a_signature_of_another_comparison_is_none_of_this_one(read, true, compa
 
 
 def elsewhere(share):
-    """The id of an item that is not of this share."""
     return next(id for n in itertools.count() if not in_share(id := f"{TOPIC}-0-{n}", share))
 
 
@@ -174,7 +173,6 @@ WORDS = ("real", "real", "real", "unknown", "blend", "error")
 
 
 def items_of(seed, units=40, lost=0.0):
-    """Comparisons of some units, as three sources send them."""
     rng, items = np.random.default_rng(seed), []
     for number in range(units * 6):
         champion, challenger = rng.choice(WORDS, 2) if rng.random() < 0.2 else ("real", "real")

@@ -237,7 +237,6 @@ def asked_for(http, services, bearer, make_artifact, propose):
 
 @contextmanager
 def under(settings, services, **changed):
-    """The same server, by other settings."""
     object.__setattr__(services.access, "settings", settings.model_copy(update=changed))
     with TestClient(create_app(settings, services), base_url="http://127.0.0.1:8700") as client:
         yield client

@@ -30,46 +30,32 @@ def test_a_release_is_written_in_one_format(untrained_artifact, localized_artifa
     assert read_manifest(other.model_dump_json().encode()) == other
 
 
+SCANNER = {"crop_px": 64, "threshold": 0.3, "reals_told": 0, "reals": 9, "export_difference": 0}
+LOCALIZER = {"crop_px": 64, "threshold": 0.3, "reals_marked": 0, "reals": 9, "export_difference": 0}
+OF_FRAMES = [("frames", 97), ("frames", 0), ("n", 1)]
+NO_SCANNER = [("crop_px", 60), ("crop_px", 24), ("threshold", 0), ("reals", 0), *OF_FRAMES]
+NO_LOCALIZER = [("crop_px", 60), ("cell_px", 16), ("threshold", 0), ("reals", 0), ("more", 1)]
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("part", "declared", "shape", "field", "value"),
     [
-        {"crop_px": 60},
-        {"crop_px": 24},
-        {"frames": 97},
-        {"frames": 0},
-        {"threshold": 0},
-        {"reals": 0},
-        {"n": 1},
+        *(("scanner", SCANNER, ("rows",), *wrong) for wrong in NO_SCANNER),
+        *(("localizer", LOCALIZER, ("rows", 8, 8), *wrong) for wrong in NO_LOCALIZER),
     ],
 )
-def test_a_scanner_that_cannot_be_is_refused(untrained_artifact, wrong):
-    declared = {"crop_px": 64, "threshold": 0.3, "reals_told": 0, "reals": 9, "export_difference": 0}
+def test_a_further_graph_that_cannot_be_is_refused(untrained_artifact, part, declared, shape, field, value):
     fields = untrained_artifact.manifest.model_dump(mode="json")
-    held = read_manifest(json.dumps(fields | {"scanner": declared}).encode()).scanner
-    assert (held.frames, held.outputs[0].shape) == (96, ("rows",))
+    held = getattr(read_manifest(json.dumps(fields | {part: declared}).encode()), part)
+    assert held.outputs[0].shape == shape
+    assert part == "localizer" or held.frames == 96
     with pytest.raises(DamagedArtifactError):
-        read_manifest(json.dumps(fields | {"scanner": declared | wrong}).encode())
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"crop_px": 60}, {"cell_px": 16}, {"threshold": 0}, {"reals": 0}, {"more": 1}]
-)
-def test_a_localizer_that_cannot_be_is_refused(untrained_artifact, wrong):
-    declared = {"crop_px": 64, "threshold": 0.3, "reals_marked": 0, "reals": 9, "export_difference": 0}
-    fields = untrained_artifact.manifest.model_dump(mode="json")
-    held = read_manifest(json.dumps(fields | {"localizer": declared}).encode()).localizer
-    assert held.outputs[0].shape == ("rows", 8, 8)
-    with pytest.raises(DamagedArtifactError):
-        read_manifest(json.dumps(fields | {"localizer": declared | wrong}).encode())
+        read_manifest(json.dumps(fields | {part: declared | {field: value}}).encode())
 
 
 @pytest.mark.parametrize(
     ("number", "advice"),
-    [
-        *((number, "make the release anew") for number in range(FORMAT)),
-        (FORMAT + 1, "upgrade"),
-        ("7", "upgrade"),
-    ],
+    [*((n, "make the release anew") for n in range(FORMAT)), (FORMAT + 1, "upgrade"), ("7", "upgrade")],
 )
 def test_another_format_is_refused_by_its_number_in_one_line(untrained_artifact, number, advice):
     fields = untrained_artifact.manifest.model_dump(mode="json") | {"format": number}
@@ -177,16 +163,18 @@ def test_a_sources_videos_are_unknown_no_sooner_than_all_videos():
     assert decide(11.0, 0.0, own, video=True) == "unknown"
 
 
-def test_a_gate_of_before_sources_had_thresholds_has_none_and_one_with_them_survives_its_manifest():
-    older = {name: value for name, value in GATE.model_dump().items() if name != "sources"}
+@pytest.mark.parametrize("unknown", ["sources", "surroundings"])
+def test_a_gate_of_before_there_were_sources_or_surroundings_has_none(unknown):
+    older = {name: value for name, value in GATE.model_dump().items() if name != unknown}
     assert GateParameters.model_validate(older) == GATE
-    assert GateParameters.model_validate_json(OWN.model_dump_json()) == OWN
+    assert not getattr(GATE, unknown)
 
 
-def test_a_gate_survives_its_manifest():
-    read = GateParameters.model_validate_json(GATE.model_dump_json())
-    assert read == GATE
-    assert list(read.terms) == list(GATE.terms)
+@pytest.mark.parametrize("gate", [GATE, OWN])
+def test_a_gate_survives_its_manifest(gate):
+    read = GateParameters.model_validate_json(gate.model_dump_json())
+    assert read == gate
+    assert list(read.terms) == list(gate.terms)
 
 
 @pytest.mark.parametrize(
@@ -207,9 +195,3 @@ def test_a_gate_survives_its_manifest():
 def test_a_gate_that_cannot_decide_is_refused(broken):
     with pytest.raises(ValidationError):
         GateParameters.model_validate(GATE.model_dump() | broken)
-
-
-def test_a_gate_that_was_written_before_surroundings_were_known_knows_none():
-    older = {name: value for name, value in GATE.model_dump().items() if name != "surroundings"}
-    assert GateParameters.model_validate(older) == GATE
-    assert not GATE.surroundings

@@ -250,7 +250,6 @@ def test_the_certificates_of_the_readmes_line_can_be_read(signer):
 
 # A signature that is not as it was written is refused in one line, whatever it is now.
 def rewritten(change):
-    """Makes what changes a signature's bundle, which `change` is given as JSON."""
 
     def write(path):
         bundle = json.loads(path.read_bytes())
@@ -261,7 +260,6 @@ def rewritten(change):
 
 
 def payload(change):
-    """Makes what changes the statement that was signed."""
 
     def within(bundle):
         statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))

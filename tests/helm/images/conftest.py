@@ -35,8 +35,6 @@ for room in ("ingest", "detector", "memory", "updater", "deploy"):
 
 @dataclass
 class Podman:
-    """podman, and what was started with it."""
-
     environment: dict[str, str]
     started: list[str] = field(default_factory=list)
     volumes: list[str] = field(default_factory=list)
@@ -60,21 +58,18 @@ class Podman:
         return {name.partition(".")[0] for name in said.split()}
 
     def start(self, *arguments):
-        """Start a hardened container; its name."""
         name = f"forgewatch-{uuid.uuid4().hex[:12]}"
         self.started.append(name)
         self("run", "--detach", "--pull=never", "--name", name, *HARDENED, *arguments)
         return name
 
     def make_volume(self):
-        """Make an empty volume; its name."""
         name = f"forgewatch-{uuid.uuid4().hex[:12]}"
         self("volume", "create", name)
         self.volumes.append(name)
         return name
 
     def end(self):
-        """Remove what was started, with its volumes."""
         for name in reversed(self.started):
             self("rm", "--force", "--volumes", "--time=1", name, check=False)
         for name in self.volumes:
@@ -85,7 +80,6 @@ class Podman:
 
 @pytest.fixture(scope="session")
 def podman():
-    """podman, where it and a base image are there."""
     if shutil.which("podman") is None:
         pytest.skip("podman is not installed")
     environment = dict(os.environ)
@@ -120,7 +114,6 @@ def worker(podman):
 
 @pytest.fixture(scope="session")
 def torchserve_image(podman):
-    """TorchServe's image."""
     return built(podman, "torchserve")
 
 

@@ -331,7 +331,6 @@ class Rooms:
         self.deploy = podman.start(*self.options, *command)
 
     def cli(self, *arguments, check=True):
-        """What `forgewatch` says in deploy's container."""
         return str(self.podman("exec", self.deploy, "forgewatch", *arguments, check=check, timeout_s=600))
 
     def await_deploy(self):

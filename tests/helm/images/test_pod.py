@@ -27,8 +27,6 @@ ROOMS = ("detector", "memory", "deploy")
 
 
 class Pod:
-    """Containers that share a network, as those of a pod do, and volumes."""
-
     def __init__(self, podman, worker, torchserve, bootstrap, media):
         self.ports = {room: free_port() for room in ROOMS}
         self.api, inference = free_port(), free_port()
@@ -64,7 +62,6 @@ class Pod:
         self.containers["memory"] = podman.start(*options, *state, worker, "python3", "-m", "memory")
 
     def cli(self, *arguments):
-        """What `forgewatch` says in deploy's container."""
         return str(self.podman("exec", self.containers["deploy"], "forgewatch", *arguments))
 
     def answer(self, room, path):
@@ -103,7 +100,6 @@ def pod(podman, worker, torchserve_image, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def release(pod, untrained_artifact, candidate_of):
-    """The digest of the release that the pod serves."""
     pod.await_ready("deploy")
     with DeployClient(UpdaterSettings(deploy_url=pod.settings["FORGEWATCH_DEPLOY_URL"])) as deploy:
         deploy.put(untrained_artifact)

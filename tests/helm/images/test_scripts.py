@@ -103,7 +103,6 @@ SAID = (
 
 
 def names_of_torch(source):
-    """What a source text asks of torch, as torch.NAME or by importing from it."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         match node:

@@ -59,7 +59,6 @@ _GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
-    """The labels of each series that the processes expose, by its name."""
     url = f"sqlite:///{tmp_path_factory.mktemp('names')}/rows.sqlite"
     ingest_metrics.LAG_SECONDS.assign([])
     memory_metrics.LAG_SECONDS.assign([])
@@ -109,7 +108,6 @@ def expressions(rules, dashboards):
 
 
 def complaints(expr, filled, known):
-    """What an expression names that is not there."""
     bare = re.sub(r'"[^"]*"', '""', expr)
     own = "forgewatch_", "process_"
     names = {x for x in _NAME.findall(bare) if x in BY_PROMETHEUS or ":" in x or x.startswith(own)}

@@ -37,7 +37,6 @@ def alerts():
 
 
 def alerts_of_tests(fires):
-    """The alerts of which a test says that they fire, or that they do not."""
     cases = (
         case
         for path in TESTS
@@ -131,7 +130,6 @@ VARIABLES = {
 
 
 def unknown_words(text):
-    """Commands, their options and settings of a text that Forgewatch does not have."""
     found = set(re.findall(r"\bFORGEWATCH_[A-Z0-9_]+", text)) - VARIABLES
     for given in re.findall(r"`forgewatch ([^`]+)`", text):
         name, *words = given.split()

@@ -131,8 +131,6 @@ def test_groups_and_long_names_do_not_meet():
 
 # The answer that counts is the one to a question asked after the records were fetched.
 class Broker:
-    """What a consumer holds of its cluster: a question is answered when it is waited for."""
-
     def __init__(self):
         self.topic_id_ = "a"
         self.questions = []

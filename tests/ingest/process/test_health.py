@@ -143,7 +143,6 @@ def test_a_folder_shows_the_room_of_its_file_system_before_it_is_made(tmp_path):
 
 
 def samples(registry, kind):
-    """By volume and disk."""
     (metric,) = (each for each in registry.collect() if each.name == f"forgewatch_ingest_disk_{kind}_bytes")
     return {(each.labels["volume"], each.labels["disk"]): each.value for each in metric.samples}
 

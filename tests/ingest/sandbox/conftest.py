@@ -11,7 +11,6 @@ from ingest.settings import IngestSettings
 
 @pytest.fixture
 def one_child():
-    """Opens a sandbox of one child; gives both."""
 
     @contextmanager
     def opened():

@@ -213,7 +213,6 @@ def animation(count):
 
 
 def shows(decoded):
-    """Each crop's frame by its region, and by its grey."""
     greys = [round((float(crop[8:24, 8:24].mean()) - 20) / 5) for crop in decoded.crops]
     return [(region.frame, grey) for region, grey in zip(decoded.regions, greys, strict=True)]
 

@@ -29,7 +29,6 @@ from updater.distortions.clip_writing import to_h264
 
 
 def place(url):
-    """The bucket and the prefix of a URL."""
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     return bucket, prefix
 

@@ -259,7 +259,6 @@ def stream(watcher):
 
 
 def kept(watcher, table=watched, release="a" * 64):
-    """The numbers of the tests of each source that is watched."""
     with watcher.store.read() as connection:
         here = select(table.c.source, table.c.number).where(table.c.release == release, table.c.source != "")
         return {row.source: row.number for row in connection.execute(here)}

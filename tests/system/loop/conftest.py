@@ -60,7 +60,6 @@ def kept(stack):
 
 @pytest.fixture(scope="session")
 def cli(stack):
-    """Runs `forgewatch` with these arguments on the stack; returns what it said."""
 
     def run(*arguments):
         environment = {**os.environ, **stack.settings}
@@ -75,7 +74,6 @@ def cli(stack):
 
 @pytest.fixture(scope="session")
 def propose(stack, candidate_of):
-    """Brings an artifact to the deploy server, as the updater does."""
 
     def put(artifact):
         settings = UpdaterSettings(deploy_url=stack.settings["FORGEWATCH_DEPLOY_URL"])
@@ -116,7 +114,6 @@ def traffic(stack, live):
 
 @pytest.fixture(scope="session")
 def picture():
-    """Makes a small picture's file from a seed and a format."""
 
     def make(seed, format="JPEG"):
         pixels = np.random.default_rng(seed).integers(0, 256, (96, 128, 3), dtype=np.uint8)
@@ -129,7 +126,6 @@ def picture():
 
 @pytest.fixture(scope="session")
 def samples(picture):
-    """Makes so many pictures of a seed."""
 
     def make(seed, count):
         return [
@@ -141,7 +137,6 @@ def samples(picture):
 
 @pytest.fixture(scope="session")
 def answered_once():
-    """Asserts that each message got one verdict or one dead letter, and no second."""
 
     def check(traffic, sent):
         answers = Counter(traffic.verdict_ids) + Counter(traffic.dead_letter_ids)

@@ -41,7 +41,6 @@ def filled(expr):
 
 
 def series_of(expr):
-    """The names of the series that an expression reads."""
     bare = re.sub(r'"[^"]*"', '""', expr)
     return {
         name

@@ -100,7 +100,6 @@ class Deploy:
                 yield Running(serving, topic)
 
     def there(self):
-        """The versions in TorchServe, those of the archives, and the digests in the cache."""
         store = self.settings.model_store_dir
         with TorchServe(self.settings) as client:
             versions = set(client.versions())

@@ -92,7 +92,6 @@ def plain_is_small(monkeypatch):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """Every step that a learner is given."""
     seen = []
     for name, learn in list(LEARNERS.items()):
 

@@ -230,7 +230,6 @@ def test_an_expert_of_whole_pictures_needs_a_memory_that_keeps_them():
 
 
 def items(*rows):
-    """Items of (id, family, source, label)."""
     ids, families, sources, labels = zip(*rows, strict=True) if rows else ((), (), (), ())
     return LabelledCrops(
         ids=ids,

@@ -31,7 +31,6 @@ def array(count, start=0):
 
 @pytest.fixture
 def shards(tmp_path):
-    """Two files of rows: 5 and 4."""
     for name, rows in (("a", array(5)), ("b", array(4, 30))):
         save_file({"crops": rows}, tmp_path / name, {"of": name})
     return [read_shard(tmp_path / name, "crops")[0] for name in ("a", "b")]

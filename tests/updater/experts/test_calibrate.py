@@ -83,7 +83,6 @@ def test_log_odds_are_those_of_two_normal_distributions(held, rng):
 
 @pytest.fixture
 def said(held, contract):
-    """What an expert of these logits says of the held-back items beside a network's logits."""
 
     def said(logits, network, odds=None):
         items = replace(held, expert_logits=logits.astype(np.float32)[:, None])

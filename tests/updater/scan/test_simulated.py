@@ -49,16 +49,19 @@ def uncoded(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_forged_clip_is_the_real_one_but_for_its_stretches(uncoded, seed):
-    real, forged = (
-        simulate_clip(np.random.default_rng(seed), CROP, NOTHING, forged=forged) for forged in (False, True)
-    )
-    assert real.segments == ()
-    inside = np.zeros(FRAMES, bool)
+@pytest.mark.parametrize("of_a_video", [False, True])
+def test_a_forged_clip_is_the_real_one_but_for_its_stretches(uncoded, seed, of_a_video):
+    if of_a_video:
+        real, forged = VIDEOS[1], library_clip(np.random.default_rng(seed), VIDEOS[1], NOTHING, forged=True)
+    else:
+        clips = [simulate_clip(np.random.default_rng(seed), CROP, NOTHING, forged=it) for it in (False, True)]
+        assert clips[0].segments == ()
+        real, forged = clips[0].frames, clips[1]
+    inside = np.zeros(len(real), bool)
     for first, end in forged.segments:
         inside[first:end] = True
-    assert 0 < inside.sum() < FRAMES
-    np.testing.assert_array_equal((real.frames != forged.frames).any((1, 2, 3)), inside)
+    assert 0 < inside.sum() < len(real)
+    np.testing.assert_array_equal((real != forged.frames).any((1, 2, 3)), inside)
 
 
 def test_noise_is_anew_in_each_frame_of_what_a_window_shows(uncoded, monkeypatch):
@@ -101,17 +104,6 @@ VIDEOS = RealClips(
     np.array([0, 18, 42, 62]),
     ("a", "b", "b"),
 )
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_forged_clip_is_the_video_but_for_its_stretches(uncoded, seed):
-    frames = VIDEOS[1]
-    made = library_clip(np.random.default_rng(seed), frames, NOTHING, forged=True)
-    inside = np.zeros(len(frames), bool)
-    for first, end in made.segments:
-        inside[first:end] = True
-    assert 0 < inside.sum() < len(frames)
-    np.testing.assert_array_equal((made.frames != frames).any((1, 2, 3)), inside)
 
 
 def test_a_real_clip_is_the_video_and_some_are_coded_once_more_as_forged_ones_are():
@@ -218,8 +210,6 @@ def test_a_stretch_beyond_the_frames_is_refused():
 
 
 class Repeats(Scanner):
-    """Says of each frame what its one feature is."""
-
     def forward(self, features):
         return {"frame_score": features[:, 0]}
 

@@ -51,7 +51,6 @@ def two_steps(
 
 
 def one_step(step: Step, rate: float) -> Network:
-    """Train on crops and then on rows."""
     torch.manual_seed(step.seed)
     network = loop.start(step)
     data = loop.training_set(step, network)

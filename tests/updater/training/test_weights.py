@@ -53,11 +53,12 @@ def same(one, other):
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
 
-def test_a_backbones_own_weights_are_what_the_first_network_begins_with(items, tmp_path):
+def test_a_backbones_own_weights_are_what_the_first_network_begins_with_that_of_dytox_too(items, tmp_path):
     given = of_timm(in_chans=12, num_classes=0).state_dict()
     weights = read_weights(written(tmp_path / "w.safetensors", given))
     assert not weights.whole
     assert same(given, start(a_step(items, weights)).backbone.state_dict())
+    assert same(given, dytox.start(a_step(items, weights)).backbone.whole.state_dict())
 
 
 @pytest.mark.parametrize("name", ["lcnet_035", "test_vit", "test_convnext"])
@@ -110,12 +111,6 @@ def test_a_model_of_another_layout_is_still_refused_by_name(tmp_path):
         WeightsError, match=r"it lacks blocks\.1\.mlp\.fc1\.weight.*name the model that it is of"
     ):
         put(network(architecture_of("test_vit", crop_px=64, width=8)), weights, CLASSES)
-
-
-def test_a_network_of_dytox_begins_with_a_backbones_weights_too(items, tmp_path):
-    given = of_timm(in_chans=12, num_classes=0).state_dict()
-    weights = read_weights(written(tmp_path / "w.safetensors", given))
-    assert same(given, dytox.start(a_step(items, weights)).backbone.whole.state_dict())
 
 
 def test_a_whole_network_goes_on_with_its_head_and_its_scales(items, tmp_path):

@@ -63,7 +63,6 @@ SPLITS = ("train", "calibration", "test")
 
 @pytest.fixture
 def make_evaluation(make_evaluation):
-    """Every part that an evaluation can have."""
 
     def make(*args, **figures):
         evaluation = make_evaluation(*args, **figures)

@@ -146,7 +146,6 @@ def _enter(visitor, token):
 
 
 def _go(visitor, view):
-    """Go to a view by the menu."""
     visitor.press(visitor.page.get_by_role("navigation", name="Views").get_by_role("link", name=view))
 
 

@@ -96,7 +96,6 @@ SIDE = 32
 
 @pytest.fixture
 def expert(tmp_path):
-    """An expert that calls green pictures forged."""
     nodes = [
         helper.make_node("Cast", [PICTURES], ["levels"], to=TensorProto.FLOAT),
         helper.make_node("MatMul", ["levels", "colour"], ["green"]),
