@@ -143,12 +143,9 @@ def topic_problems(topic: Topic, config: Mapping[str, str], partitions: int) -> 
             f"raise max.message.bytes of {name}, or a partition will stand still for ever",
         )
     if topic.compacted != ("compact" in policy) or len(policy) > 1:
-        lost = (
-            "deletes records that it must keep"
-            if topic.compacted
-            else "forgets records, and takes none without a key"
-        )
-        policy_wanted = "compact" if topic.compacted else "delete"
+        policy_wanted, lost = "delete", "forgets records, and takes none without a key"
+        if topic.compacted:
+            policy_wanted, lost = "compact", "deletes records that it must keep"
         yield (
             f"{name} has cleanup.policy {config['cleanup.policy']}: it {lost}",
             f"set cleanup.policy of {name} to {policy_wanted}",

@@ -85,9 +85,7 @@ class PartitionLag(BaseModel):
     group: str
     topic: str
     partition: int
-    committed: int | None = Field(
-        description="the next offset that the group reads; None where it never read"
-    )
+    committed: int | None = Field(description="the next offset that the group reads; None: it never read")
     end: int = Field(description="the offset after the last record, be its transaction still open")
     lag: int
     held_back: int = Field(0, description="of these, how many lie behind the begin of an open transaction")

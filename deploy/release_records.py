@@ -77,14 +77,10 @@ class Bound(BaseModel, frozen=True):
     """What an approval binds beside the artifact's and the evaluation's digest, and until when it counts."""
 
     ledger: str = Field(description="hash of the ledger's row that proposed the release: of all until then")
-    snapshot: str | None = Field(
-        description="SHA-256 of the training snapshot; null where the artifact has none"
-    )
+    snapshot: str | None = Field(description="SHA-256 of the training snapshot; null where there is none")
     expires_at: AwareDatetime = Field(description="from then on it counts for nothing")
     labelled: int = Field(description="labels of the approver that the release learnt from")
-    plan: Plan | None = Field(
-        None, description="by which steps it goes live; null of approvals before there was this"
-    )
+    plan: Plan | None = Field(None, description="by which steps it goes live")
     token_by: str | None = Field(
         None,
         description="who gave a token, over any number of hands, both to the approver and to who asked for"
@@ -125,17 +121,13 @@ class Approve(BaseModel):
     evaluation_digest: str = Field(
         pattern="^[0-9a-f]{64}$", description="SHA-256 of the evaluation.json that you looked at"
     )
-    accept: dict[str, Reason] = Field(
-        {}, description="for each finding, by the name of its gate, why you accept it"
-    )
+    accept: dict[str, Reason] = Field({}, description="for each finding, by its gate, why you accept it")
     ledger: str | None = Field(
         None,
         pattern="^[0-9a-f]{64}$",
         description="the release's `ledger` when you looked at it; 409 where it was proposed anew since",
     )
-    promote: bool = Field(
-        True, description="begin its rollout too, once it has as many approvals as it needs"
-    )
+    promote: bool = Field(True, description="begin its rollout too, once enough people approved")
     comment: str | None = Field(None, max_length=1000, description="notes beside the approval")
     plan: str | None = Field(
         None,
@@ -172,13 +164,9 @@ class LedgerEntry(BaseModel):
     action: Action
     digest: str = Field(description="of the release that moved; empty where the epoch was raised")
     reason: str | None
-    accepted: dict[str, str] | None = Field(
-        None, description="of an approval: the findings that it took, and why"
-    )
+    accepted: dict[str, str] | None = Field(None, description="of an approval: findings taken, and why")
     requested_by: str | None = Field(None, description="of a proposal: who asked for its update")
-    bound: Bound | None = Field(
-        None, description="of an approval: the conditions that it binds; null of older ones"
-    )
+    bound: Bound | None = Field(None, description="of an approval: the conditions that it binds")
     rollout: Turn | None = Field(None, description="of a move of a rollout: its details")
 
 

@@ -23,9 +23,7 @@ class DeploySettings(BaseSettings):
     token: Token | None = Field(
         None, description="bearer token that a client sends; the server takes it for an admin, `shared token`"
     )
-    detector_token: Token | None = Field(
-        None, description="the detectors' token: it may do their calls alone"
-    )
+    detector_token: Token | None = Field(None, description="the detectors' token, for their calls alone")
     updater_token: Token | None = Field(None, description="the updater's token: it may do its calls alone")
     proxy_addresses: list[IPvAnyNetwork] = Field(
         [],
@@ -34,9 +32,7 @@ class DeploySettings(BaseSettings):
     proxy_roles: dict[str, PersonRole] = Field(
         {}, description="the role of each of the groups that such a proxy names, as JSON"
     )
-    approvals: int = Field(
-        1, ge=1, le=2, description="how many people must approve a release before it can go live"
-    )
+    approvals: int = Field(1, ge=1, le=2, description="how many people must approve a release to go live")
     labellers_may_approve: bool = Field(
         True, description="whether a person may approve a release that learnt from labels of theirs"
     )
@@ -46,9 +42,7 @@ class DeploySettings(BaseSettings):
         description="how a release goes live: the share of items that shadow scores twice, then those that"
         " the canary answers, in percent; `now`: at once",
     )
-    plan_step_minutes: float = Field(
-        10.0, ge=0, description="a step of a rollout lasts at least so long, minutes"
-    )
+    plan_step_minutes: float = Field(10.0, ge=0, description="least duration of a rollout step, minutes")
     plan_step_answers: int = Field(
         500, ge=0, description="a step of a canary has at least so many answers by the challenger"
     )
@@ -70,9 +64,7 @@ class DeploySettings(BaseSettings):
         description="folder where `forgewatch score` keeps fetched artifacts",
     )
     max_file_bytes: int = Field(2**30, gt=0, description="largest file of an artifact, bytes")
-    kafka_timeout_s: float = Field(
-        5.0, gt=0, description="longest wait for the broker before it counts as down"
-    )
+    kafka_timeout_s: float = Field(5.0, gt=0, description="a broker that is silent for longer is down")
     health_urls: dict[str, Address] = Field(
         {
             "detector": "http://127.0.0.1:9101/metrics",

@@ -258,9 +258,7 @@ def refuse_insecure(settings: DeploySettings, access: Access | None = None) -> N
     for name in ("token", "detector_token", "updater_token"):
         value = getattr(settings, name)
         if value is not None and value.get_secret_value() == "":
-            raise WrongSettingError(
-                f"FORGEWATCH_DEPLOY_{name.upper()}", "it is empty; unset it or give it a value"
-            )
+            raise WrongSettingError(f"FORGEWATCH_DEPLOY_{name.upper()}", "it is empty: unset it or set it")
     if is_loopback(settings.host) or settings.token is not None or settings.proxy_addresses:
         return
     if access is None or not access.tokens.for_people():

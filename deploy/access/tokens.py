@@ -144,9 +144,8 @@ class Tokens:
             connection.execute(tokens.insert().values(hash=hash_of(token), **row))
             details = {"role": wanted.role, "expires_at": str(row["expires_at"])}
             append(connection, Act(by.name, "add token", f"token of {name}", details))
-        return TokenMade.model_validate(
-            {**row, "used_at": None, "revoked_at": None, "revoked_by": None, "token": token}
-        )
+        unset = dict.fromkeys(("used_at", "revoked_at", "revoked_by"))
+        return TokenMade.model_validate({**row, **unset, "token": token})
 
     def entries(self) -> list[TokenEntry]:
         """Every token of the database that ever was, the newest first. Raises SQLAlchemyError."""

@@ -120,12 +120,9 @@ def maps_cost(
 def five_in_a_hundred_forged(seed: int) -> list[MediaSample]:
     """Real pictures, and among them pictures of all families that are forged in a part."""
     forged = round(FORGED_SHARE * IMAGES)
-    reals = make_many(
-        seed, "after", [(REAL, index) for index in range(IMAGES - forged)], processes=plan.CORES
-    )
-    local = make_locals(
-        seed, "after", plan.in_part()[:forged], processes=plan.CORES, photographs=PHOTOGRAPH_SHARE["after"]
-    )
+    wanted, share = [(REAL, index) for index in range(IMAGES - forged)], PHOTOGRAPH_SHARE["after"]
+    reals = make_many(seed, "after", wanted, processes=plan.CORES)
+    local = make_locals(seed, "after", plan.in_part()[:forged], processes=plan.CORES, photographs=share)
     samples = [*reals, *local]
     random.Random(seed).shuffle(samples)  # noqa: S311 - an order, no secret
     return samples

@@ -88,9 +88,8 @@ def six_crops(session: Session[Contract], samples: Sequence[MediaSample]) -> Req
 
 def _resnet18(path: Path) -> onnxruntime.InferenceSession:
     torch.manual_seed(0)
-    write_onnx(
-        _Yardstick(), [TensorSpec(name="picture", dtype="float32", shape=(ROWS, 3, _SIDE_PX, _SIDE_PX))], path
-    )
+    picture = TensorSpec(name="picture", dtype="float32", shape=(ROWS, 3, _SIDE_PX, _SIDE_PX))
+    write_onnx(_Yardstick(), [picture], path)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -48,9 +48,8 @@ def _make(folder: Path) -> Artifact:
     architecture = Architecture(backbone="mobilenetv3_small_100", crop_px=CROP_PX, forensic=False)
     network = Network(architecture, len(classes)).eval()
     unit = Term(median=0, scale=1, weight=1)
-    gate = GateParameters(
-        terms={"energy": unit, "pseudo": unit}, clip=1, unknown_threshold=9, fake_threshold=1
-    )
+    terms = {"energy": unit, "pseudo": unit}
+    gate = GateParameters(terms=terms, clip=1, unknown_threshold=9, fake_threshold=1)
     graph = DetectorGraph(network, gate, None)
     plan = CropPlan(crop_px=CROP_PX, patches=1, face_patches=0)
     contract = export(graph, crops_and_pooling(plan), folder / MODEL)

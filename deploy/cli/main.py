@@ -79,8 +79,6 @@ _PANELS = {
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
-# Its name until the word meant three things.
-app.command("bench", hidden=True)(stack.throughput)
 app.add_typer(benchmark.app, rich_help_panel="Research")
 app.add_typer(label_studio.app, name="label-studio", rich_help_panel="The memory")
 app.add_typer(sources.app, name="memory", rich_help_panel="The memory")

@@ -164,9 +164,7 @@ def _test_digests(api: Client, digests: Mapping[str, tuple[str, Path]]) -> set[s
 def _show_changes(api: Client, release: ReleaseDetail, chosen: Mapping[Path, str], source: str) -> None:
     """Print the calls of the live release and of the candidate on these pictures, by their classes."""
     if not chosen:
-        return say(
-            "None of your pictures is held back: a fifth of the groups is, so import more than a handful."
-        )
+        return say("None of your pictures is held back: a fifth of the groups is, so import more.")
     before = (
         None if release.candidate.parent is None else _calls(api, release.candidate.parent, chosen, source)
     )

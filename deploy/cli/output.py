@@ -24,9 +24,7 @@ from updater.progress import Progress
 from updater.terminal import print_grid
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
-ActorOption = Annotated[
-    str | None, typer.Option("--as", help="who does this, where no token says so; else the login name")
-]
+ActorOption = Annotated[str | None, typer.Option("--as", help="who does this, where no token says so")]
 
 
 class CommandError(Exception):

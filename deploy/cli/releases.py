@@ -43,14 +43,9 @@ Accept = Annotated[
 def releases(as_json: JsonFlag = False) -> None:
     """List every release: its state, who moved it there, and why."""
     with client() as api:
-        columns: Any = {
-            "release": lambda r: short(r.digest),
-            "state": "state",
-            "since": "since",
-            "by": "actor",
-        }
+        columns: Any = {"state": "state", "since": "since", "by": "actor"}
         columns |= {"classes": lambda r: ", ".join(r.candidate.classes), "reason": "reason"}
-        show_list(api.releases(), as_json, "releases", **columns)
+        show_list(api.releases(), as_json, "releases", release=lambda r: short(r.digest), **columns)
 
 
 def release(digest: Digest, as_json: JsonFlag = False) -> None:
@@ -229,9 +224,8 @@ def asked_reasons(findings: Sequence[Gate]) -> dict[str, str]:
         if finding.state == "broken"
     }
     if open_ := [finding.name for finding in findings if finding.name not in reasons]:
-        reasons |= dict.fromkeys(
-            open_, typer.prompt(f"reason to accept the gates not shown to hold ({', '.join(open_)})?")
-        )
+        question = f"reason to accept the gates not shown to hold ({', '.join(open_)})?"
+        reasons |= dict.fromkeys(open_, typer.prompt(question))
     return reasons
 
 
@@ -240,9 +234,7 @@ def _reasons(accept: Sequence[str]) -> dict[str, str]:
     for text in accept:
         name, _, why = (part.strip() for part in text.partition("="))
         if not name or not why:
-            raise UsageError(
-                f'--accept {text!r} is not FINDING=WHY, such as "points of power lost=new reals"'
-            )
+            raise UsageError(f'--accept {text!r} is not FINDING=WHY, as "points of power lost=new reals"')
         reasons[name] = why
     return reasons
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.progress import Progress, SpinnerColumn
 
 from deploy.cli.output import (
     CommandError,
@@ -33,9 +33,7 @@ from deploy.settings import DeploySettings
 Report = Annotated[Path | None, typer.Option("--report", help="write the results there as JSON")]
 
 
-def up(
-    empty: Annotated[bool, typer.Option("--empty", help="without the release that ships")] = False,
-) -> None:
+def up(empty: Annotated[bool, typer.Option("--empty", help="without the shipped release")] = False) -> None:
     """Start broker, TorchServe, detector, memory, updater and server here, and leave them running."""
     from deploy.local import commands
 
@@ -170,9 +168,7 @@ def doctor(as_json: JsonFlag = False) -> None:
     from deploy.doctor.diagnosis import CHECKS, examine
 
     findings = []
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), transient=True, disable=as_json
-    ) as progress:
+    with Progress(SpinnerColumn(), "{task.description}", transient=True, disable=as_json) as progress:
         task = progress.add_task("looking", total=None)
         for name in CHECKS:
             progress.update(task, description=name)
@@ -180,11 +176,8 @@ def doctor(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(findings)
     else:
-        print_table(
-            "doctor",
-            ["check", "", "result", "remedy"],
-            ([f.check, f.verdict, f.found, f.advice] for f in findings),
-        )
+        rows = [[f.check, f.verdict, f.found, f.advice] for f in findings]
+        print_table("doctor", ["check", "", "result", "remedy"], rows)
     if wrong := [f.check for f in findings if not f.ok]:
         raise CommandError(f"{len(wrong)} of {len(findings)} checks failed: {', '.join(wrong)}")
 
@@ -239,11 +232,8 @@ def _headline(status: Status) -> None:
     if status.live is None:
         say("live        none yet: propose a release (`forgewatch update`) and approve it")
     else:
-        live = status.live
-        say(
-            f"live        {short(live.digest)}  "
-            f"since {live.since.astimezone():%Y-%m-%d %H:%M} by {live.actor}"
-        )
+        live, since = status.live, f"{status.live.since.astimezone():%Y-%m-%d %H:%M}"
+        say(f"live        {short(live.digest)}  since {since} by {live.actor}")
         say(f"previous    {short(status.previous) or 'none'}")
     say(f"to approve  {', '.join(map(_waiting, status.proposed)) or 'none'}")
     say(f"unknowns    {status.unknowns_waiting} waiting for a person")

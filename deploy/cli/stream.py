@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from deploy.client.scoring import Scorer
 
 Files = Annotated[list[Path], typer.Argument(help="images or videos", show_default=False)]
-SourceOption = Annotated[
-    str | None, typer.Option("--source", help="where they come from; without it their folder")
-]
+SourceOption = Annotated[str | None, typer.Option("--source", help="where they come from; else their folder")]
 _SHOWN = 20
 
 

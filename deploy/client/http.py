@@ -194,9 +194,8 @@ class Client:
 
         digest: which is meant. retract: whether what it answered is scored anew.
         """
-        return self._answer(
-            Release, "POST", "/rollback", {"reason": reason, "digest": digest, "retract": retract}
-        )
+        body = {"reason": reason, "digest": digest, "retract": retract}
+        return self._answer(Release, "POST", "/rollback", body)
 
     def outlook(self) -> Outlook:
         """What an update of today's labels would rest on, and what it would and would not know."""
@@ -257,9 +256,8 @@ class Client:
 
     def label_studio_tasks(self, clusters: list[str], most: int) -> LabelStudioProject:
         """Tasks of what waits, for Label Studio."""
-        return self._answer(
-            LabelStudioProject, "POST", "/label-studio/tasks", {"clusters": clusters, "most": most}
-        )
+        body = {"clusters": clusters, "most": most}
+        return self._answer(LabelStudioProject, "POST", "/label-studio/tasks", body)
 
     def label_studio_project(self) -> str:
         """What tells this server's tasks from others."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.text import Text
 
 from deploy.client.connection import ClientError
@@ -47,13 +47,8 @@ class Story:
     @contextmanager
     def bar(self, title: str) -> Iterator[Callable[[int, int], None]]:
         """A progress bar; call the yielded function with (done, of how many)."""
-        columns = (
-            TextColumn("   {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self.console) as progress:
+        columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+        with Progress("   {task.description}", *columns, console=self.console) as progress:
             task = progress.add_task(title, total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
 

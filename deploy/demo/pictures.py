@@ -91,12 +91,8 @@ def map_sheet(pictures: Sequence[ShownPicture]) -> Image.Image:
         left = _GAP_PX + number % _COLUMNS * width
         top = _LINE_PX + 2 * _GAP_PX + number // _COLUMNS * height
         _write(paper, (left, top), map_caption(picture))
-        pixels = _pixels(picture.data)
-        tiles = (
-            Image.fromarray(pixels),
-            _true(pixels, picture.answered.mask),
-            _draw_verdict(pixels, picture.answered),
-        )
+        pixels, answered = _pixels(picture.data), picture.answered
+        tiles = Image.fromarray(pixels), _true(pixels, answered.mask), _draw_verdict(pixels, answered)
         for place, (head, tile) in enumerate(zip(_HEADS, tiles, strict=True)):
             at = left + place * (_TILE_PX + _GAP_PX)
             _write(paper, (at, top + _LINE_PX), head)

@@ -47,9 +47,8 @@ class Traffic:
         # Photographs are larger than a batch's default, and one batch each costs the broker ten times
         # the time of several together.
         self._producer = KafkaProducer(**options, acks="all", linger_ms=5, batch_size=_BATCH_BYTES)
-        self._consumer = KafkaConsumer(
-            **options, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
-        )
+        own = {"group_id": None, "enable_auto_commit": False, "isolation_level": "read_committed"}
+        self._consumer = KafkaConsumer(**options, **own)
         partitions = [
             TopicPartition(topic, partition)
             for topic in (self._verdicts_topic, settings.dead_letters_topic)
@@ -164,8 +163,5 @@ def totals(metrics_url: str) -> dict[str, float]:
 
 def seconds_spent(metrics_url: str) -> dict[str, float]:
     """Seconds that each part has spent, by the name of its metric up to `_seconds`."""
-    return {
-        name.removesuffix(_SECONDS): value
-        for name, value in totals(metrics_url).items()
-        if name.endswith(_SECONDS)
-    }
+    spent = {name: value for name, value in totals(metrics_url).items() if name.endswith(_SECONDS)}
+    return {name.removesuffix(_SECONDS): value for name, value in spent.items()}

@@ -42,11 +42,7 @@ class NotHereError(Exception):
     """A check has nothing to look at where it runs: why. All may be well."""
 
 
-DATABASES = (
-    "FORGEWATCH_DEPLOY_DATABASE_URL",
-    "FORGEWATCH_MEMORY_DATABASE_URL",
-    "FORGEWATCH_UPDATER_DATABASE_URL",
-)
+DATABASES = tuple(f"FORGEWATCH_{room}_DATABASE_URL" for room in ("DEPLOY", "MEMORY", "UPDATER"))
 
 
 def settings() -> str:
@@ -113,9 +109,7 @@ def databases() -> str:
         try:
             parsed, _ = read_url(url)
             if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).is_file():
-                raise CheckError(
-                    f"{name}: there is no {parsed.database}", "start the stack here: `forgewatch up`"
-                )
+                raise CheckError(f"{name}: there is no {parsed.database}", "start the stack: `forgewatch up`")
             engine = open_engine(urls[name])
             with engine.connect() as connection:
                 connection.execute(text("SELECT 1"))

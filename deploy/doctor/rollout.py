@@ -82,10 +82,8 @@ def check_served() -> str:
         answered = [slot for slot in answered if slot.problem != NO_RELEASE]
     if troubled := [f"{slot.name}: {slot.problem}" for slot in answered if slot.alive and slot.problem]:
         raise CheckError("; ".join(troubled), "see its log for its attempts")
-    addresses = {
-        name: address for name, address in DeploySettings().health_urls.items() if name.startswith("detector")
-    }
-    scoring = {name: _scores_by(name, address) for name, address in addresses.items()}
+    slots = DeploySettings().health_urls.items()
+    scoring = {name: _scores_by(name, address) for name, address in slots if name.startswith("detector")}
     if rollout is None:
         return "no release is live yet"
     wanted = {version_of(digest) for digest in (rollout.stable, rollout.canary) if digest}

@@ -67,9 +67,7 @@ def server() -> str:
     with open_api() as api:
         problem = api.status().publish_problem
     if problem:
-        raise CheckError(
-            f"it does not publish: {problem}", "see the checks of the broker and of the releases topic"
-        )
+        raise CheckError(f"it does not publish: {problem}", "see the checks of broker and releases topic")
     return f"{DeploySettings().url} answers"
 
 
@@ -85,9 +83,7 @@ def torchserve() -> str:
         with TorchServe(settings) as torchserve:
             versions = torchserve.versions()
     except TorchServeError as error:
-        raise CheckError(
-            str(error), "start TorchServe; the detector waits for it and loses nothing"
-        ) from error
+        raise CheckError(str(error), "start TorchServe; the detector waits for it, losing nothing") from error
     if rollout is None:
         return "answers; no release is live yet"
     wanted = version_of(rollout.stable)
@@ -103,9 +99,7 @@ def processes() -> str:
     """Every process answers at its metrics address."""
     health = processes_health(DeploySettings().health_urls)
     if down := [f"{process.name}: {process.problem}" for process in health if not process.alive]:
-        raise CheckError(
-            "; ".join(down), "start it; see FORGEWATCH_DEPLOY_HEALTH_URLS where it runs elsewhere"
-        )
+        raise CheckError("; ".join(down), "start it; see FORGEWATCH_DEPLOY_HEALTH_URLS if it runs elsewhere")
     return f"{', '.join(process.name for process in health)} answer"
 
 

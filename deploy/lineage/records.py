@@ -49,9 +49,7 @@ class NeighbourLineage(Neighbour):
     """One of a verdict's nearest exemplars, with the label that the release learnt it by."""
 
     learnt: SnapshotRow | None = Field(description="its line of the snapshot; null: there is none")
-    label: LabelEntry | None = Field(
-        description="the label that it bore, and who gave it; null as `learnt` is"
-    )
+    label: LabelEntry | None = Field(description="the label that it bore, and its giver; null as `learnt` is")
 
 
 class VerdictLineage(BaseModel):

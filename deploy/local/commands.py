@@ -39,9 +39,7 @@ def up(home: Path = HOME, console: Console | None = None) -> None:
     check_settings()
     home.mkdir(parents=True, exist_ok=True)
     if lack := lack_of_room(home):
-        raise StackError(
-            f"{lack}: make room, and `forgewatch up` again; processes that waited go on by themselves"
-        )
+        raise StackError(f"{lack}: make room, and `forgewatch up` again; processes that waited go on")
     with _alone(home):
         record = read_record(home / "stack.json")
         if record is not None:

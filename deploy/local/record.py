@@ -63,11 +63,7 @@ def stack_settings(
     go before them; where the parts listen, how they reach one another and where their state lies is the
     stack's own. `management` and `model_store` are TorchServe's.
     """
-    metrics = {
-        "detector": ports.detector_metrics,
-        "memory": ports.memory_metrics,
-        "updater": ports.updater_metrics,
-    }
+    metrics = {room: getattr(ports, f"{room}_metrics") for room in ("detector", "memory", "updater")}
     health = ", ".join(f'"{name}": "http://127.0.0.1:{port}/metrics"' for name, port in metrics.items())
     url = f"http://127.0.0.1:{ports.deploy}"
     own = {
@@ -137,15 +133,13 @@ class StackRecord(BaseModel, frozen=True):
     @classmethod
     def of(cls, process: Daemon, folder: Path, sockets: Path) -> Self:
         """The record of a supervisord with its settings in `folder` and its socket in `sockets`."""
-        return cls(
-            pid=process.pid, created_s=process.created_s, log=process.log, folder=folder, sockets=sockets
-        )
+        of = {"pid": process.pid, "created_s": process.created_s, "log": process.log}
+        return cls.model_validate({**of, "folder": folder, "sockets": sockets})
 
     def supervisor(self) -> Supervisor:
         """The supervisord, which may have ended."""
-        return Supervisor(
-            Daemon("supervisord", self.pid, self.created_s, self.log), self.folder, self.sockets
-        )
+        daemon = Daemon("supervisord", self.pid, self.created_s, self.log)
+        return Supervisor(daemon, self.folder, self.sockets)
 
 
 def write_record(path: Path, record: StackRecord) -> None:
@@ -160,9 +154,8 @@ def read_record(path: Path) -> StackRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise StackError(
-            f"{path} does not list the processes here: end them yourself and remove it\n{error}"
-        ) from error
+        problem = f"{path} does not list the processes here: end them yourself and remove it\n{error}"
+        raise StackError(problem) from error
 
 
 def kept_alive(home: Path = HOME) -> list[ProcessStatus]:

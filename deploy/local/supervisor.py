@@ -152,9 +152,8 @@ class Supervisor:
             pid = self._ask("getProcessInfo", name)["pid"]
             return Daemon(name, pid, psutil.Process(pid).create_time(), log)
         except (StackError, psutil.NoSuchProcess) as error:
-            raise ProcessDiedError(
-                f"{name} ended as soon as it was started: {error}.\n{last_lines(log)}"
-            ) from error
+            end = last_lines(log)
+            raise ProcessDiedError(f"{name} ended as soon as it was started: {error}.\n{end}") from error
 
     def end(self, name: str) -> None:
         """Stop one process, which is then not started again; does nothing where it does not run."""
@@ -166,10 +165,8 @@ class Supervisor:
         settings = _read(self.folder)
         own = [process for process in self._ask("getAllProcessInfo") if process["name"] != _LISTENER]
         own.sort(key=lambda process: settings.getint(f"program:{process['name']}", "priority"))
-        ended, lack = (
-            exits((self.folder / ACTIVITY_LOG).read_text(errors="replace")),
-            lack_of_room(self.folder),
-        )
+        ended = exits((self.folder / ACTIVITY_LOG).read_text(errors="replace"))
+        lack = lack_of_room(self.folder)
         return [_status(process, ended, lack if lack and _waits(process["pid"]) else None) for process in own]
 
     def answers(self) -> bool:
@@ -203,9 +200,8 @@ class Supervisor:
                 ((value,), _) = xmlrpc.loads(connection.getresponse().read())
             return value
         except xmlrpc.Fault as fault:
-            raise StackError(
-                f"supervisord: {method} {' '.join(map(str, arguments))}: {fault.faultString}"
-            ) from fault
+            called = " ".join(map(str, (method, *arguments)))
+            raise StackError(f"supervisord: {called}: {fault.faultString}") from fault
         except (OSError, HTTPException, ExpatError) as error:
             why = str(error) or type(error).__name__
             raise StackError(f"supervisord does not answer ({why}): `forgewatch up` starts anew") from error

@@ -204,9 +204,7 @@ class Sender:
 
 TAKEN = Counter("forgewatch_deploy_notices_taken", "Notices that a webhook took", ["webhook"])
 FAILED = Counter("forgewatch_deploy_notices_failed", "Tries to send a notice that failed", ["webhook"])
-LEFT_OUT = Counter(
-    "forgewatch_deploy_notices_left_out", "Notices that a webhook did not take in seven days", ["webhook"]
-)
+LEFT_OUT = Counter("forgewatch_deploy_notices_left_out", "Notices not taken in seven days", ["webhook"])
 WAITING_SINCE = Gauge(
     "forgewatch_deploy_notices_waiting_since_timestamp_seconds",
     "When the oldest notice that a webhook has not taken was written, Unix time; 0: none waits",

@@ -28,6 +28,8 @@ _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _WIDE, _HIGH = 480, 96
 """of a chart, in its own units"""
 _LABELS = (("real", "f-ok"), ("unknown", "f-wait"), ("fake", "f-bad"))
+Bar = tuple[float, float, float, float, str]
+"""left, top, width, height and style of a rectangle"""
 
 
 @router.get("/", response_class=HTMLResponse, openapi_extra=least("viewer"))
@@ -86,7 +88,7 @@ class Chart:
     title: str
     top: str
     says: str
-    bars: Sequence[tuple[float, float, float, float, str]] = ()
+    bars: Sequence[Bar] = ()
     points: str = ""
 
 
@@ -105,14 +107,12 @@ def _charts(around: ServerContext) -> list[Chart]:
     if samples:
         most = max(seconds for _, seconds in samples)
         points = _line(samples, around.since_s, around.until_s, most)
-        now = duration(samples[-1][1])
-        charts.append(
-            Chart("Consumer lag", duration(most), f"now {now}, at most {duration(most)}", (), points)
-        )
+        text = f"now {duration(samples[-1][1])}, at most {duration(most)}"
+        charts.append(Chart("Consumer lag", duration(most), text, (), points))
     return charts
 
 
-def _shares(counts: Sequence[Mapping[str, int]]) -> list[tuple[float, float, float, float, str]]:
+def _shares(counts: Sequence[Mapping[str, int]]) -> list[Bar]:
     """Stacked bars, each as high as the chart: a part without verdicts has none."""
     bars, width = [], _WIDE / len(counts)
     for place, of in enumerate(counts):
@@ -121,26 +121,19 @@ def _shares(counts: Sequence[Mapping[str, int]]) -> list[tuple[float, float, flo
             high = _HIGH * of.get(label, 0) / total if total else 0.0
             y -= high
             if high:
-                bars.append(
-                    (round(place * width, 1), round(y, 1), round(width - 1, 1), round(high, 1), style)
-                )
+                bars.append(_bar(place, width, y, high, style))
     return bars
+
+
+def _bar(place: int, width: float, y: float, high: float, style: str) -> Bar:
+    return round(place * width, 1), round(y, 1), round(width - 1, 1), round(high, 1), style
 
 
 def _unknowns(counts: Sequence[Mapping[str, int]], total: int) -> Chart:
     unknown = [of.get("unknown", 0) for of in counts]
     most, width = max(max(unknown), 1), _WIDE / len(counts)
-    bars = [
-        (
-            round(place * width, 1),
-            round(_HIGH - _HIGH * n / most, 1),
-            round(width - 1, 1),
-            _HIGH * n / most,
-            "f-wait",
-        )
-        for place, n in enumerate(unknown)
-        if n
-    ]
+    heights = [_HIGH * count / most for count in unknown]
+    bars = [_bar(place, width, _HIGH - h, h, "f-wait") for place, h in enumerate(heights) if h]
     text = f"{format_count(total)} items became unknown, at most {format_count(most)} in one span"
     return Chart("Unknown items", format_count(most), text, bars)
 

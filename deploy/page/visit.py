@@ -75,9 +75,8 @@ def show(
     status: int = 200,
 ) -> HTMLResponse:
     """A view in its frame. current: the title of its entry."""
-    return render(
-        request, template, {"frame": frame(request, services), "current": current, **context}, status
-    )
+    around = {"frame": frame(request, services), "current": current}
+    return render(request, template, {**around, **context}, status)
 
 
 def frame(request: Request, services: Services) -> PageContext:

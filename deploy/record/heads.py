@@ -10,16 +10,16 @@ difference, too.
 
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
 import structlog
 from prometheus_client import Gauge
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError
 
+from deploy.background import BackgroundWork
 from deploy.record.chain import Act, Head
 from deploy.record.record import Record, RecordError
 from ingest.kafka.topics import TopicError, read_all, write
@@ -156,7 +156,7 @@ INTERVAL_S = 1.0
 log = structlog.get_logger()
 
 
-class HeadPublisher:
+class HeadPublisher(BackgroundWork):
     """Keeps the topic at the record's head, in a thread of its own, while it is entered.
 
     Where the record differs from what was published of it, nothing more is published: the topic keeps what
@@ -174,21 +174,12 @@ class HeadPublisher:
         timeout_s: float,
     ) -> None:
         """bring_in puts acts of other rooms on record first."""
+        super().__init__("head-publisher")
         self._record, self._bring_in = record, bring_in
         self._options, self._topic = dict(options), topic
         self._interval_s, self._timeout_s = interval_s, timeout_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="head-publisher", daemon=True)
-        self.problem: str | None = "not published yet"
+        self.problem = "not published yet"
         self.newest: PublishedHead | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def read(self) -> list[PublishedHead]:
         """Every head that the topic holds, in its order; other records are passed by. Raises TopicError."""

@@ -50,20 +50,10 @@ def consent(before: Release | None, event: Event) -> Mapping[str, Any]:
     if move.digest == before.digest and move.action in ("expire", "rollback"):
         approvals = ()
     if move.action == "approve" and move.bound is not None:
-        approval = Approval(
-            **dict(move.bound),
-            actor=move.actor,
-            at=event.at,
-            artifact=move.digest,
-            evaluation=move.evaluation_digest,
-        )
-        approvals = (*approvals, approval)
-    return {
-        "requested_by": before.requested_by,
-        "proposed_by": before.proposed_by,
-        "ledger": before.ledger,
-        "approvals": approvals,
-    }
+        of = {"artifact": move.digest, "evaluation": move.evaluation_digest}
+        approvals = (*approvals, Approval(**dict(move.bound), **of, actor=move.actor, at=event.at))
+    kept = ("requested_by", "proposed_by", "ledger")
+    return {name: getattr(before, name) for name in kept} | {"approvals": approvals}
 
 
 def require_reasons(candidate: Candidate, accepted: Mapping[str, str]) -> None:
@@ -179,8 +169,7 @@ def require_approved(release: Release, evidence: Evidence, terms: Terms, now: da
         )
     plans = {str(plan): plan for plan in (a.plan or terms.plan for a in given[-terms.needed :])}
     if len(plans) > 1:
-        raise ApprovalError(
-            f"its approvals name several plans ({' and '.join(sorted(plans))}): one of you approves again"
-        )
+        names = " and ".join(sorted(plans))
+        raise ApprovalError(f"its approvals name several plans ({names}): one of you approves again")
     (plan,) = plans.values()
     return plan

@@ -58,9 +58,7 @@ class AccuracyGauges(Collector):
 RELEASES = Gauge("forgewatch_deploy_releases", "releases by state", ["state"])
 MOVES = Counter("forgewatch_deploy_moves", "events of the ledger that this server wrote", ["action"])
 REFUSALS = Counter("forgewatch_deploy_refusals", "moves that the rules forbade")
-EPOCH = Gauge(
-    "forgewatch_deploy_epoch", "the ledger's epoch: it rises where the releases topic had another's record"
-)
+EPOCH = Gauge("forgewatch_deploy_epoch", "the ledger's epoch: it rises where the topic had another's record")
 LEDGER_SEQUENCE = Gauge("forgewatch_deploy_ledger_sequence", "sequence number of the ledger's last event")
 PUBLISHED_SEQUENCE = Gauge(
     "forgewatch_deploy_published_sequence", "sequence number of the rollout last seen on the releases topic"

@@ -14,11 +14,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
+from deploy.background import BackgroundWork
 from deploy.releases import metrics
 from deploy.releases.ledger import Decide, Event, Ledger, LedgerError, Move
 from deploy.releases.standing import replay
@@ -119,27 +120,22 @@ def write_rollout(options: Mapping[str, Any], topic: str, rollout: Rollout, time
     write(options, topic, _KEY, rollout.model_dump_json().encode(), timeout_s)
 
 
-class Publisher:
+class Publisher(BackgroundWork):
     """Keeps the releases topic at the ledger's state, in a thread of its own, while it is entered."""
 
     def __init__(
         self, ledger: Ledger, options: Mapping[str, Any], topic: str, *, interval_s: float, timeout_s: float
     ) -> None:
+        super().__init__("publisher")
         self._ledger, self._options, self._topic = ledger, dict(options), topic
         self._interval_s, self._timeout_s = interval_s, timeout_s
         self._wake = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
-        self.problem: str | None = "not looked yet"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+        self.problem = "not looked yet"
 
     def __exit__(self, *_: object) -> None:
-        self._stopping = True
+        self._stop.set()
         self._wake.set()
-        self._thread.join()
+        super().__exit__()
 
     def wake(self) -> None:
         """Look now: the ledger has a new row."""
@@ -190,7 +186,7 @@ class Publisher:
         return wanted
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stop.is_set():
             self._wake.clear()
             try:
                 problem, wait_s = self.heal(), self._interval_s

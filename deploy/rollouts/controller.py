@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Self
 
 import structlog
 
+from deploy.background import BackgroundWork
 from deploy.release_records import TakeOut
 from deploy.releases import approval
 from deploy.releases.artifacts import StoreError
@@ -62,7 +62,7 @@ class _Reading:
         return self.evidence if self.complete or self.before is None else self.before
 
 
-class RolloutController:
+class RolloutController(BackgroundWork):
     """Conducts in a thread of its own, while it is entered. `view` says how it stands, at any time."""
 
     def __init__(
@@ -81,23 +81,13 @@ class RolloutController:
         known: sources with a history before a time, the largest first. given: who gave whom a token,
         as `Access.tokens_given`.
         """
+        super().__init__("conductor")
         self._ledger, self._publisher, self._stored = ledger, publisher, stored
         self._ingest, self._keys, self._interval_s = ingest, keys, interval_s
         self._known, self._given = known, given
         self._reading: _Reading | None = None
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="conductor", daemon=True)
         self._decision = Decision("wait", "It waits until its comparisons are read.")
-        self.problem: str | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def view(self) -> RolloutView:
         """How the rollout stands by the ledger and the comparisons. Raises LedgerError."""

@@ -22,9 +22,7 @@ SINCE = Gauge(
 )
 CHECKS = Gauge("forgewatch_deploy_rollout_checks", "Checks of the rollout by state", ["state"])
 PROBLEM = Gauge("forgewatch_deploy_rollout_problem", "1 while the rollout cannot be read or moved")
-UNBELIEVABLE = Counter(
-    "forgewatch_deploy_unbelievable_comparisons", "Records of the comparisons topic that cannot be true"
-)
+UNBELIEVABLE = Counter("forgewatch_deploy_unbelievable_comparisons", "Comparisons that cannot be true")
 RETRACTIONS = Gauge("forgewatch_deploy_retractions", "Releases whose verdicts are being taken back")
 RETRACTION_SINCE = Gauge(
     "forgewatch_deploy_retraction_since_timestamp_seconds",
@@ -33,9 +31,7 @@ RETRACTION_SINCE = Gauge(
 RETRACTION_LEFT = Gauge(
     "forgewatch_deploy_retraction_left", "Records of the verdicts topic that retractions are still to read"
 )
-RETRACTION_PROBLEM = Gauge(
-    "forgewatch_deploy_retraction_problem", "1 while retractions cannot be followed or ended"
-)
+RETRACTION_PROBLEM = Gauge("forgewatch_deploy_retraction_problem", "1 while retractions are not followed")
 
 
 def show(trial: Trial | None) -> None:

@@ -116,6 +116,7 @@ def _waits(trial: Trial, facts: RolloutFacts, open_checks: Sequence[Check], now:
 
 
 _ENDS = ("promote", "rollback", "expire")
+History = Sequence[Event]
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class PastRollout:
     ended: Event | None
 
 
-def past_rollouts(history: Sequence[Event]) -> Iterator[PastRollout]:
+def past_rollouts(history: History) -> Iterator[PastRollout]:
     """Yield the rollouts of a ledger, the newest first."""
     ends: dict[str, Event] = {}
     for event in reversed(history):
@@ -141,7 +142,7 @@ ROLLOUT = "rollout"
 
 
 def by_person(
-    history: Sequence[Event],
+    history: History,
     digest: str,
     action: Action,
     reason: str | None,
@@ -159,15 +160,13 @@ def by_person(
     if action == "extend" and trial.inconclusive is None:
         raise ApprovalError("it is not inconclusive: it needs no more time")
     if action == "extend" and trial.extended:
-        raise ApprovalError(
-            "it was given more time once: label disagreements, waive a check, or roll it back"
-        )
+        raise ApprovalError("it was given more time once: label disagreements, waive a check or roll it back")
     if action in ("resume", "extend"):
         require_servable(stored(digest), digest, release.candidate.evaluation_digest)
     return [_move(release, action, reason, actor)]
 
 
-def waive(history: Sequence[Event], waiver: Waive, actor: str, terms: Terms) -> list[Move]:
+def waive(history: History, waiver: Waive, actor: str, terms: Terms) -> list[Move]:
     """The move by which an approver takes a check away, or leaves a source out.
 
     Raises ApprovalError, where they may not approve the release by the terms of four eyes either.
@@ -184,9 +183,7 @@ def waive(history: Sequence[Event], waiver: Waive, actor: str, terms: Terms) -> 
     return [_move(release, "waive", waiver.reason, actor, turn)]
 
 
-def judge(
-    history: Sequence[Event], digest: str, labels: Mapping[str, str], actor: str, terms: Terms
-) -> list[Move]:
+def judge(history: History, digest: str, labels: Mapping[str, str], actor: str, terms: Terms) -> list[Move]:
     """The move by which a person labels shared items.
 
     Raises ApprovalError, where they may not approve the release by the terms of four eyes either.
@@ -197,9 +194,7 @@ def judge(
     return [_move(release, "judge", None, actor, Turn(labels=labels))]
 
 
-def step_on(
-    history: Sequence[Event], trial: Trial, checks: tuple[Check, ...], evidence: Evidence
-) -> list[Move]:
+def step_on(history: History, trial: Trial, checks: tuple[Check, ...], evidence: Evidence) -> list[Move]:
     """Moves that take a rollout a step on, or live after its last one; none where it moved meanwhile.
 
     evidence is what lies in the store now: one byte that was not approved stops it. Raises ApprovalError and
@@ -215,9 +210,7 @@ def step_on(
     return [_move(release, "step", None, ROLLOUT, Turn(step=trial.step + 1, checks=checks))]
 
 
-def inconclusive(
-    history: Sequence[Event], trial: Trial, checks: tuple[Check, ...], reason: str
-) -> list[Move]:
+def inconclusive(history: History, trial: Trial, checks: tuple[Check, ...], reason: str) -> list[Move]:
     """The move that takes a rollout back to shadow, to wait for a person; none where it moved meanwhile."""
     standing = replay(history)
     if standing.trial != trial:
@@ -225,7 +218,7 @@ def inconclusive(
     return [_move(standing.releases[trial.release], "inconclusive", reason, ROLLOUT, Turn(checks=checks))]
 
 
-def on_trial(history: Sequence[Event], digest: str) -> tuple[LedgerState, Trial, Release]:
+def on_trial(history: History, digest: str) -> tuple[LedgerState, Trial, Release]:
     """The standing, the trial and the release on trial. Raises ApprovalError where that is another."""
     standing = replay(history)
     trial = standing.trial

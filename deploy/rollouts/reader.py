@@ -129,9 +129,8 @@ class TopicReader:
                 raise TopicError(f"there is no topic {self._topic}: `forgewatch topics` makes it")
             self._consumer.assign(partitions)
             ends = self._consumer.end_offsets(partitions, timeout_ms=timeout_ms)
-            firsts = self._consumer.offsets_for_times(
-                dict.fromkeys(partitions, began_ms), timeout_ms=timeout_ms
-            )
+            since = dict.fromkeys(partitions, began_ms)
+            firsts = self._consumer.offsets_for_times(since, timeout_ms=timeout_ms)
             for at in partitions:
                 first = firsts.get(at)
                 self._consumer.seek(at, ends[at] if first is None else first.offset)

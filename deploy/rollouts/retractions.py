@@ -4,7 +4,6 @@ The ledger alone says what is taken back, the topics what was done. So a server 
 one, comes to the same counts, and the end is written once.
 """
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Self
 
 import structlog
 from pydantic import ValidationError
 
+from deploy.background import BackgroundWork
 from deploy.records import PartitionLag
 from deploy.releases.ledger import Event, Ledger, LedgerError, Move
 from deploy.releases.publish import Publisher, make_moves
@@ -59,7 +58,7 @@ class _Followed:
         return {name: counted[name] for name in OUTCOMES}
 
 
-class Retractions:
+class Retractions(BackgroundWork):
     """Follows every retraction in a thread of its own, while it is entered. `view` says how each stands."""
 
     def __init__(
@@ -73,21 +72,11 @@ class Retractions:
         settled_s: float = SETTLED_S,
     ) -> None:
         """keys: of the outcomes' signatures; none: nothing is asked for."""
+        super().__init__("retractions")
         self._ledger, self._publisher, self._lag, self._ingest = ledger, publisher, lag, ingest
         self._keys = keys
         self._interval_s, self._settled_s = interval_s, settled_s
         self._followed: dict[Retraction, _Followed] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="retractions", daemon=True)
-        self.problem: str | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def view(self) -> list[RetractionView]:
         """Running retractions, oldest first, then the last ended, newest first. Raises LedgerError."""
@@ -110,10 +99,8 @@ class Retractions:
                 since_ms = int(_begun_at(events, retraction).timestamp() * 1000) - CLOCKS_APART_MS
                 reader = TopicReader(self._ingest, RETRACTIONS, since_ms)
                 followed = self._followed[retraction] = _Followed(reader)
-            if (
-                self._is_settled(retraction, followed)
-                and standing.releases[retraction.release].state != "shadow"
-            ):
+            state = standing.releases[retraction.release].state
+            if self._is_settled(retraction, followed) and state != "shadow":
                 self._end(retraction, followed.counts())
         metrics.show_retractions(
             [_begun_at(events, item).timestamp() for item in standing.retractions],

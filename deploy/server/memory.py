@@ -77,9 +77,7 @@ _HEAD_BYTES = 2**16  # of one file in an archive, with a long name
 _TEXT = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 Name = Annotated[str, Path(max_length=200, pattern=_TEXT, description="the folder's name")]
-Labels = Annotated[
-    list[int], Query(alias="label", description="labels that earlier parts of this import began")
-]
+Labels = Annotated[list[int], Query(alias="label", description="labels that earlier parts of it began")]
 
 Source = Annotated[
     str | None,

@@ -164,9 +164,8 @@ class SharedMedia:
         media = next(reader.media([place]), None)
         if media is None:
             raise NoPictureError("its topic no longer has it")
-        plan = MediaPlan(
-            crops=_CROPS, pictures={"whole": PicturePlan(width_px=longest_px, height_px=longest_px)}
-        )
+        whole = PicturePlan(width_px=longest_px, height_px=longest_px)
+        plan = MediaPlan(crops=_CROPS, pictures={"whole": whole})
         decoded = sandbox.submit(media[1], plan).result()
         scale = longest_px / max(decoded.width, decoded.height)
         size = max(1, round(decoded.width * scale)), max(1, round(decoded.height * scale))

@@ -37,11 +37,9 @@ def prove_record(services: Opened) -> RecordHead:
     if rows != moves:
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(rows, moves, strict=False)))
         raise BrokenChainError("ledger", same + 1, "is not the one that is on record")
-    newest = newest_of(services.record, heads)
+    newest, no_head = newest_of(services.record, heads), "its topic has no head of it: it was made anew,"
     if newest is None and head.size:
-        not_compared = (
-            not_compared or "its topic has no head of it: it was made anew, or nothing is published yet"
-        )
+        not_compared = not_compared or f"{no_head} or nothing is published yet"
     return RecordHead(
         size=head.size,
         hash=head.hash,

@@ -41,11 +41,8 @@ def list_retractions(services: Opened) -> list[RetractionView]:
 @router.post("/rollouts/turn", openapi_extra=least("approver"))
 def turn(services: Opened, actor: Actor, body: Act, action: ByPerson) -> Release:
     """Hold the rollout at its step, let it go on, take it back to shadow, or give it more time, once."""
-    return move(
-        services,
-        body.digest,
-        lambda history: moves.by_person(history, body.digest, action, body.reason, actor, services.evidence),
-    )
+    turned = action, body.reason, actor, services.evidence
+    return move(services, body.digest, lambda history: moves.by_person(history, body.digest, *turned))
 
 
 @router.post("/rollouts/waive", openapi_extra=least("approver"))
@@ -63,7 +60,5 @@ def judge(services: Opened, actor: Actor, body: Judge) -> Release:
     """
     if other := sorted(set(body.labels) - services.conductor.disagreements()):
         raise HTTPException(404, f"{other[0][:300]} is no item of this rollout on which the releases differ")
-    here = terms(services)
-    return move(
-        services, body.digest, lambda history: moves.judge(history, body.digest, body.labels, actor, here)
-    )
+    judged = body.digest, body.labels, actor, terms(services)
+    return move(services, body.digest, lambda history: moves.judge(history, *judged))

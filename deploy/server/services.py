@@ -189,9 +189,8 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             engine = open_engine(updater.database_url)
             stack.callback(engine.dispose)
             runs = RunTable(engine, lease_s=updater.lease_s)
-            artifacts = ArtifactStore(
-                settings.artifacts_url, settings.max_file_bytes, detector.trusted_signers
-            )
+            limit, signers = settings.max_file_bytes, detector.trusted_signers
+            artifacts = ArtifactStore(settings.artifacts_url, limit, signers)
         except (
             AccessError,
             ExemplarMemoryError,
@@ -207,16 +206,10 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         stack.callback(trier.close)
         shared_media = SharedMedia(ingest)
         stack.callback(shared_media.close)
-        publisher = Publisher(
-            ledger,
-            kafka_options(ingest),
-            ingest.topic(RELEASES),
-            interval_s=RECHECK_INTERVAL_S,
-            timeout_s=settings.kafka_timeout_s,
-        )
-        keys = [
-            token.get_secret_value().encode() for token in (settings.detector_token, settings.token) if token
-        ]
+        times = {"interval_s": RECHECK_INTERVAL_S, "timeout_s": settings.kafka_timeout_s}
+        publisher = Publisher(ledger, kafka_options(ingest), ingest.topic(RELEASES), **times)
+        tokens = settings.detector_token, settings.token
+        keys = [token.get_secret_value().encode() for token in tokens if token]
         stored, known = partial(find_evidence, store, artifacts), partial(known_sources, store)
         conductor = RolloutController(ledger, publisher, stored, ingest, keys, known, access.tokens_given)
         retractions = Retractions(
