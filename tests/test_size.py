@@ -16,13 +16,13 @@ PACKAGES = {
     "ingest": (3560, 34),
     "detector": (5097, 53),
     "memory": (5273, 58),
-    "updater": (9218, 105),
+    "updater": (9134, 105),
     "updater/benchmark": (7568, 87),
     "deploy": (14225, 158),
     "helm": (820, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 66_763
+TEST_LINES = 66_761
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {

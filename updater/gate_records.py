@@ -19,18 +19,11 @@ class Gate(BaseModel, frozen=True):
     value: float | None = Field(description="None where it could not be measured")
     bound: float
     holds: bool
-    low: float | None = Field(
-        None,
-        description="lower end of the value's interval, 95 % confidence in either end; None of an older one",
-    )
-    high: float | None = Field(None, description="upper end of it")
+    low: float | None = Field(None, description="of the value's interval, 95 % confidence in either end")
+    high: float | None = Field(None, description="of the same")
     groups: int | None = Field(None, description="n: groups that the interval rests on")
-    measured: str | None = Field(
-        None, description="figure, interval and n in words, where groups do not say them"
-    )
-    items: tuple[str, ...] = Field(
-        (), description="exemplars behind a finding, by id, the worst first; not all of them"
-    )
+    measured: str | None = Field(None, description="figure, interval and n in words, if not by groups")
+    items: tuple[str, ...] = Field((), description="some behind a finding, by id, the worst first")
     mends: str | None = Field(None, description="a finding's remedy, for a person; None where it holds")
     decides: int | None = Field(
         None,

@@ -32,7 +32,7 @@ class Shares(BaseModel, frozen=True):
     fake: float
     unknown: float
     named: float = Field(description="got the label of its class and, where that is a family, its very name")
-    groups: int | None = Field(None, description="of the items; None of an older evaluation")
+    groups: int = Field(description="of the items")
 
 
 class Caught(BaseModel, frozen=True):
@@ -40,10 +40,8 @@ class Caught(BaseModel, frozen=True):
 
     items: int
     share: float = Field(description="of them, groups weighing the same, called fake or unknown; 0..1")
-    groups: int | None = Field(None, description="of the items; None of an older evaluation")
-    passed: tuple[str, ...] = Field(
-        (), description="items called real, by id, the most familiar first; not all of them"
-    )
+    groups: int = Field(description="of the items")
+    passed: tuple[str, ...] = Field((), description="some called real, by id, the most familiar first")
 
 
 class Power(BaseModel, frozen=True):
@@ -102,9 +100,7 @@ class FoundStretches(BaseModel, frozen=True):
 class ScannerFound(FoundStretches):
     """How it fared on clips that are simulated from real pictures, and on real videos of the library."""
 
-    learnt_library: int = Field(
-        0, description="clips of real videos that it was trained on, beside simulated ones"
-    )
+    learnt_library: int = Field(0, description="clips of real videos that it was trained on, too")
     held_library: int = Field(
         0, description="real videos that its threshold was set on, beside simulated clips; none if too few"
     )
@@ -126,20 +122,12 @@ class Performance(BaseModel, frozen=True):
     rejection_auroc: float = Field(
         description="chance that a pseudo-forgery seems less familiar than an item of the familiar classes"
     )
-    rejection_energy_auroc: float | None = Field(
-        None, description="the same by the energy alone, one of the gate's scores; None in older evaluations"
-    )
+    rejection_energy_auroc: float | None = Field(None, description="the same by the energy alone")
     confusion: Mapping[str, Mapping[str, int]] | None = Field(
-        None,
-        description="items by what they are, then by what they were called: real, unknown, or the family"
-        " that a fake was named; None of an older evaluation",
+        None, description="items by class, then by what they were called: real, unknown, or a fake's family"
     )
-    rejection_roc: tuple[RocPoint, ...] | None = Field(
-        None, description="the curve of rejection_auroc, thinned; None of an older evaluation"
-    )
-    rejected: RocPoint | None = Field(
-        None, description="the shares called unknown, at the thresholds; None of an older evaluation"
-    )
+    rejection_roc: tuple[RocPoint, ...] | None = Field(None, description="its curve, thinned")
+    rejected: RocPoint | None = Field(None, description="shares called unknown")
 
 
 class RealsMarked(BaseModel, frozen=True):
@@ -158,16 +146,12 @@ class Evaluation(BaseModel, frozen=True):
     begun_with: str | None = Field(
         None, description="whose weights a first release began with, and their licence; None: at random"
     )
-    experts: tuple[str, ...] = Field(
-        (), description="each with its weights, their licence and its vote's share"
-    )
+    experts: tuple[str, ...] = Field((), description="each with weights, licence and its vote's share")
     seed: int
     without_kinds: tuple[str, ...] = Field(description="kinds of forging that no pseudo-forgery was made by")
     classes: tuple[str, ...]
     new: tuple[str, ...] = Field(description="classes that the live release does not know")
-    waiting: Mapping[str, Mapping[str, int]] = Field(
-        description="labelled classes with too few items, by split"
-    )
+    waiting: Mapping[str, Mapping[str, int]] = Field(description="classes with too few items, by split")
     items: Mapping[str, Mapping[str, int]] = Field(description="items of each class, by split")
     carried: tuple[str, ...] = Field(
         (), description="known families without held-back items, which the live release's sums answer for"
@@ -178,25 +162,15 @@ class Evaluation(BaseModel, frozen=True):
     pseudo_forgeries: int = Field(description="made of held-back items, to measure rejection by")
     before: Performance | None = Field(description="the live release on the held-back items")
     after: Performance = Field(description="the candidate on the same items")
-    scanner: ScannerFound | None = Field(
-        None, description="of the graph of forged segments, when it was trained; None without"
-    )
+    scanner: ScannerFound | None = Field(None, description="of the graph of forged segments")
     calibration: Mapping[str, float]
     export_differences: Mapping[str, float]
     gates: tuple[Gate, ...]
     reals_marked: RealsMarked | None = Field(None, description="by its maps; None where it makes none")
-    real_groups: Mapping[str, Mapping[str, int]] = Field(
-        {}, description="groups of real items by source and split; empty in an older evaluation"
-    )
-    forgotten: Forgotten | None = Field(
-        None, description="against the live release, with its interval; None of an older evaluation"
-    )
-    flips: Flips | None = Field(
-        None, description="against the live release; None of the first, and of an older evaluation"
-    )
-    made_of: MadeOf | None = Field(
-        None, description="the training snapshot in short; None of an older evaluation"
-    )
+    real_groups: Mapping[str, Mapping[str, int]] = Field({}, description="of reals by source and split")
+    forgotten: Forgotten | None = Field(None, description="against the live release")
+    flips: Flips | None = Field(None, description="against the live release; None of the first")
+    made_of: MadeOf | None = Field(None, description="the training snapshot in short")
     behind: Mapping[str, Behind] = Field({}, description="by a gate's name, the items behind its value")
     sources: Mapping[str, SourceThresholds] = Field(
         {}, description="the sources that the candidate judges by thresholds of their own"

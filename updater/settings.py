@@ -52,9 +52,7 @@ class UpdaterSettings(BaseSettings):
     after_drift: bool = Field(
         False, description="an update also comes due when verdicts drift; without new labels it is refused"
     )
-    lease_s: float = Field(
-        60.0, gt=0, description="a runner that is silent for so long loses its run to another"
-    )
+    lease_s: float = Field(60.0, gt=0, description="a runner silent for so long loses its run to another")
 
     job_template: str | None = Field(
         None,
@@ -117,9 +115,7 @@ class UpdaterSettings(BaseSettings):
         "auto", description="where training runs; auto takes a CUDA device if there is one"
     )
 
-    max_forgotten_points: float = Field(
-        5.0, description="gate: most points that the old families may lose, on average"
-    )
+    max_forgotten_points: float = Field(5.0, description="gate: most mean points that old families may lose")
     max_reals_wrong: float = Field(
         0.06,
         description="gate: largest share of held-back reals called unknown, and largest share called fake",
@@ -130,9 +126,7 @@ class UpdaterSettings(BaseSettings):
     max_robustness_points: float = Field(
         5.0, description="gate: most points by which the accuracy under distortions may fall"
     )
-    min_new_named: float = Field(
-        0.5, description="gate: smallest share of each new family that is named as it"
-    )
+    min_new_named: float = Field(0.5, description="gate: smallest share of a new family that is named as it")
 
     metrics_port: int = Field(9103, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
 

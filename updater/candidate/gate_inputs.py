@@ -129,7 +129,5 @@ def gate_inputs(
 
 def _in_parts(output: NetworkOutput) -> list[NetworkOutput]:
     """Split the output for n items: all their distances to the reference set would fill the memory."""
-    return [
-        NetworkOutput(*part)
-        for part in zip(*(torch.split(tensor, _ITEMS_AT_ONCE) for tensor in output), strict=True)
-    ]
+    parts = (torch.split(tensor, _ITEMS_AT_ONCE) for tensor in output)
+    return [NetworkOutput(*part) for part in zip(*parts, strict=True)]

@@ -33,9 +33,8 @@ def advice_on_reals(evaluation: Evaluation, behind: Behind, called: str) -> str:
 def of_naming(evaluation: Evaluation, family: str) -> str:
     """A new family that is rarely named: label more of it."""
     learnt = evaluation.items.get("train", {}).get(family, 0)
-    return (
-        f"Label more items of {family}: it learnt from {learnt}. Label those behind it that are others anew."
-    )
+    others = "Label those behind it that are others anew."
+    return f"Label more items of {family}: it learnt from {learnt}. {others}"
 
 
 def of_forgotten(evaluation: Evaluation) -> str:
@@ -43,9 +42,7 @@ def of_forgotten(evaluation: Evaluation) -> str:
     by_family = {} if evaluation.forgotten is None else evaluation.forgotten.by_family
     worst = max(by_family, key=lambda name: by_family[name], default=None)
     most = f"{worst} lost most ({100 * by_family[worst]:.0f} points): label" if worst else "Label"
-    return (
-        f"{most} more of the old families' items, or undo a label that took some of them for another family."
-    )
+    return f"{most} more of the old families' items, or undo a label that took some for another family."
 
 
 def of_power(evaluation: Evaluation) -> str:
@@ -143,20 +140,13 @@ def keeps_power(before: Power | None, after: Power | None, bound_points: float) 
     """
     if before is None:
         return ()
-    pairs = [
-        (before.families[name], after.families[name])
-        for name in before.families
-        if after is not None and name in after.families
-    ]
-    if not pairs:
+    known = [name for name in before.families if after is not None and name in after.families]
+    if after is None or not known:
         return (_points_at_most(POWER, math.nan, bound_points, None),)
-    lost = sum(b.share - a.share for b, a in pairs) / len(pairs)
-    # An older release says no groups, of which there are at most as many as items.
-    witnessed = [((b.share, b.groups or b.items), (a.share, a.groups)) for b, a in pairs if a.groups]
-    interval = None
-    if len(witnessed) == len(pairs):
-        ends = difference_interval([b for b, _ in witnessed], [a for _, a in witnessed])
-        interval = (*ends, sum(groups for _, (_, groups) in witnessed))
+    old, new = ([of.families[name] for name in known] for of in (before, after))
+    lost = sum(b.share - a.share for b, a in zip(old, new, strict=True)) / len(known)
+    ends = difference_interval(*([(of.share, of.groups) for of in some] for some in (old, new)))
+    interval = (*ends, sum(of.groups for of in new))
     return (_points_at_most(POWER, lost, bound_points, interval),)
 
 

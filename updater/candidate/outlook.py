@@ -55,10 +55,8 @@ def outlook_of(labelled: Iterable[LabelledCount]) -> Outlook:
 
 def reals_wanted(real_groups: Counts, sources: Sequence[str]) -> list[tuple[str, int]]:
     """Return how many more reals each of these sources wants, the most first, where it wants any."""
-    wanted = {
-        source: reals_for(SOURCE_GROUPS - real_groups.get(source, {}).get("calibration", 0))
-        for source in sources
-    }
+    held = {source: real_groups.get(source, {}).get("calibration", 0) for source in sources}
+    wanted = {source: reals_for(SOURCE_GROUPS - groups) for source, groups in held.items()}
     return sorted(((s, n) for s, n in wanted.items() if n), key=lambda pair: (-pair[1], pair[0]))
 
 

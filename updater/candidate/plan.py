@@ -204,11 +204,6 @@ def load_parent(artifact: Artifact) -> Parent:
             "the live release is a network of task tokens (DyTox), which the stream's learner does not go on"
             " from: make another release live first, or begin with an empty ledger"
         )
-    if any(name.startswith("picture.") for name in load_file(weights)):
-        raise CandidateRefusedError(
-            "the live release has a picture backbone, which updates no longer train: add the model as an"
-            " expert with --input resize, and begin with an empty ledger, to train release 0 anew"
-        )
     network = load_network(weights, architecture, manifest.classes)
     return Parent(artifact, network, *(_foreign(artifact) if architecture.frozen else ()))
 

@@ -41,11 +41,8 @@ _HEAD_BYTES = 4096
 _UNEVEN = 0.02
 _USUAL_RATE = Fraction(25)
 # Filters by the degrees, counter-clockwise, that a frame is to be turned by.
-_TURNS = {
-    90: (("transpose", "cclock"),),
-    180: (("hflip", None), ("vflip", None)),
-    270: (("transpose", "clock"),),
-}
+_HALF = (("hflip", None), ("vflip", None))
+_TURNS = {90: (("transpose", "cclock"),), 180: _HALF, 270: (("transpose", "clock"),)}
 
 
 class ClipError(Exception):

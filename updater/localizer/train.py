@@ -134,19 +134,14 @@ def _batch(
             crops = looked_otherwise(rng, crops, without)
             if rng.random() < REAL_SHARE:
                 side = crops.shape[1] // CELL_PX
-                crops, cells = (
-                    saved_again(rng, crops, without),
-                    np.zeros((len(crops), side, side), np.float32),
-                )
+                crops = saved_again(rng, crops, without)
+                cells = np.zeros((len(crops), side, side), np.float32)
             else:
                 crops, cells = pseudo_forged(rng, crops, without)
         pictures.append(_turn_at_random(rng, crops, cells))
     of_picture = np.repeat(np.arange(PICTURES), [len(crops) for crops, _ in pictures])
-    return (
-        np.concatenate([crops for crops, _ in pictures]),
-        np.concatenate([cells for _, cells in pictures]),
-        of_picture,
-    )
+    crops, cells = (np.concatenate(part) for part in zip(*pictures, strict=True))
+    return crops, cells, of_picture
 
 
 def _rows(rng: np.random.Generator, items: LabelledCrops) -> NDArray[np.int64]:

@@ -29,12 +29,8 @@ from updater.filters import (
 
 MASK_KIND = "blending"
 MASK_SHARE = 0.3
-_METHODS = (
-    Image.Resampling.BILINEAR,
-    Image.Resampling.BICUBIC,
-    Image.Resampling.LANCZOS,
-    Image.Resampling.BOX,
-)
+_SCALING = Image.Resampling
+_METHODS = _SCALING.BILINEAR, _SCALING.BICUBIC, _SCALING.LANCZOS, _SCALING.BOX
 
 
 @dataclass(frozen=True)
@@ -112,10 +108,7 @@ def _warp(rng: np.random.Generator, pixels: Pixels) -> Pixels:
     """Bend by a smooth field: the corners of a coarse mesh move by a few pixels."""
     height, width = pixels.shape[ROWS], pixels.shape[COLUMNS]
     cells = 4
-    rows, columns = (
-        np.linspace(0, height, cells + 1).astype(int),
-        np.linspace(0, width, cells + 1).astype(int),
-    )
+    rows, columns = (np.linspace(0, side, cells + 1).astype(int) for side in (height, width))
     moves = rng.normal(0, rng.uniform(0.8, 2.5), (cells + 1, cells + 1, 2))
     mesh = []
     for i in range(cells):

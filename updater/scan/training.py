@@ -194,10 +194,8 @@ def tiou(a: ArrayLike, b: ArrayLike) -> NDArray[np.float64]:
 
     a, b: [n, 2] and [m, 2] of (first, end); 0 where both are of no length.
     """
-    rows, columns = (
-        np.asarray(a, np.float64).reshape(-1, 2)[:, None],
-        np.asarray(b, np.float64).reshape(-1, 2),
-    )
+    rows, columns = (np.asarray(segments, np.float64).reshape(-1, 2) for segments in (a, b))
+    rows = rows[:, None]
     common = np.minimum(rows[..., 1], columns[:, 1]) - np.maximum(rows[..., 0], columns[:, 0])
     common = np.maximum(common, 0)
     union = (rows[..., 1] - rows[..., 0]) + (columns[:, 1] - columns[:, 0]) - common

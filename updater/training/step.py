@@ -43,11 +43,8 @@ def tenths(done: float) -> float:
     return float(0.1 ** sum(done >= fall for fall in _FALLS))
 
 
-SCHEDULES: Mapping[Schedule, Callable[[float], float]] = {
-    "one-cycle": one_cycle,
-    "cosine": cosine,
-    "tenths": tenths,
-}
+Course = Callable[[float], float]
+SCHEDULES: Mapping[Schedule, Course] = {"one-cycle": one_cycle, "cosine": cosine, "tenths": tenths}
 """shares of the peak of a learning rate, by the share of the steps that is done"""
 
 

@@ -119,11 +119,11 @@ def run_both(
 
 def learn(step: Step) -> TrainedModel:
     """Train a network on a step by softmax with rehearsal; heeds every option."""
-    trained = train(
-        step,
-        "softmax-rehearsal",
-        lambda network, data: _with_distillation(classification(step, data), step, data),
-    )
+
+    def loss(network: Network, data: TrainingSet) -> Loss:
+        return _with_distillation(classification(step, data), step, data)
+
+    trained = train(step, "softmax-rehearsal", loss)
     return TrainedModel(trained.network, step.classes)
 
 

@@ -257,11 +257,8 @@ def put_backbone(backbone: nn.Module, name: str, side_px: int, weights: Weights)
 def _load(module: nn.Module, state: dict[str, Tensor], weights: Weights, optional: tuple[str, ...]) -> None:
     own = module.state_dict()
     lacking = [k for k in own if k not in state and not k.startswith(optional or ("\0",))]
-    wrong = [
-        f"{k} is {_shape(v)}, not {_shape(own[k])}"
-        for k, v in state.items()
-        if k in own and v.shape != own[k].shape
-    ]
+    differ = [k for k, v in state.items() if k in own and v.shape != own[k].shape]
+    wrong = [f"{k} is {_shape(state[k])}, not {_shape(own[k])}" for k in differ]
     problems = [*(f"it lacks {k}" for k in lacking), *(f"it has {k}" for k in state if k not in own), *wrong]
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""

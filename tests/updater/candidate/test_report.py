@@ -145,7 +145,7 @@ def test_forgetting_is_of_the_old_families_alone_and_negative_where_they_are_for
 
 def test_the_power_is_a_figure_where_it_was_measured(make_evaluation):
     evaluation = make_evaluation()
-    power = Power(share=0.4, low=0.2, high=0.7, families={"blend": Caught(items=9, share=0.4)})
+    power = Power(share=0.4, low=0.2, high=0.7, families={"blend": Caught(items=9, share=0.4, groups=9)})
     after = evaluation.after.model_copy(update={"power": power})
     assert figures(evaluation.model_copy(update={"after": after}))["power"] == 0.4
 

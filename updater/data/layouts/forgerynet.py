@@ -213,9 +213,7 @@ def _entries(top: Path, rows: Path, split: Split, medium: Medium, tally: Tally) 
     refuse_another_release(rows, there, len(seen))
     if medium == "video":
         for row, path in files.of_directories(set(FORGED_THROUGHOUT) - directories):
-            tally.add(
-                "videos of directories 2 and 8, which the list passes over, are forged throughout", path
-            )
+            tally.add("videos of directories 2 and 8, not in the list, are forged throughout", path)
             yield _entry(row, path, split, None)
 
 
