@@ -1,6 +1,5 @@
 """Now and Sources: what is going on, told at once whatever is away."""
 
-import html
 import re
 import threading
 import time
@@ -9,26 +8,18 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import insert
 from streams import await_that
 from verdicts import make_item, make_verdict
 
-from deploy.access.roles import Person, TokenRequest
-from deploy.access.sessions import COOKIE
-from deploy.page.login import _MOST
 from deploy.release_records import Approve
 from deploy.releases.standing import replay
-from deploy.server import purge, releases
+from deploy.server import releases
 from deploy.server.surroundings import ContextCache, ServerContext, ask
-from detector.release.artifact import MANIFEST
 from ingest.records import InRecord
-from memory.labels import label
-from memory.records import Drift, Raised
-from memory.schema import drift_alarms
+from memory.records import Raised
 from memory.shift.alarms import put_raised
 from memory.sources import list_sources
 from memory.verdict_index import note_verdicts
-from updater.evaluation_parts import SnapshotRow
 
 HOSTILE = "<script>alert(1)</script>\u202e\x07camera"
 
@@ -170,181 +161,3 @@ def test_an_update_whose_release_is_live_is_not_called_proposed(page, services, 
         wanted = Approve(evaluation_digest=evidence, accept={}, plan="now")
         if state == "proposed":
             releases.approve(services, "bea", artifact.digest, wanted)
-
-
-# The page of sources: what each sends, and what has drifted.
-def test_the_newest_drifts_are_told_with_their_source_statistic_and_direction(http, services):
-    usual = {"at": datetime.now(UTC), "release": "a" * 64, "items": 300, "log_e": 9.0, "log_limit": 7.0}
-    assert "<h2>Drift</h2>" not in http.get("/page/sources").text
-    found = [
-        Drift(source="<b>door</b>", statistic="energy", direction="lower", since=41, **usual),
-        Drift(source=None, statistic="embedding_novelty", direction="higher", since=52, **usual),
-    ]
-    with services.memory.write_unversioned() as connection:
-        for drift in found:
-            connection.execute(insert(drift_alarms).values(found=drift.model_dump_json(), announced=False))
-    shown = http.get("/page/sources").text
-    _, over_all, of_source = shown.split("<h2>Drift</h2>")[1].split("<tr><th>", 3)[-3:]
-    assert 'all sources</th><td data-label="statistic">embedding novelty</td>' in over_all
-    assert "&lt;b&gt;door&lt;/b&gt;" in of_source
-    assert '>energy</td><td data-label="change">lower</td>' in of_source
-
-
-# A source leaves the memory by the API, the command line and the page; what was made of it goes nowhere.
-SOURCE = "<b>camera</b>"
-
-
-@pytest.fixture
-def labelled(services, fill):
-    """Exemplars of one source that people labelled, and a cluster of others that wait."""
-    ids = fill("a", 3, source=SOURCE)
-    label(services.memory, ids, "gan", "ada")
-    fill("bb", 4, source=SOURCE, place=1)
-    fill("ccc", 5, source="calm", place=2)
-    return ids
-
-
-@pytest.mark.usefixtures("labelled")
-def test_a_preview_says_what_goes_and_a_purge_takes_it_a_request_at_a_time(http, services, monkeypatch):
-    monkeypatch.setattr(purge, "_ROWS_A_REQUEST", 4)
-    run, _ = services.runs.request("now", "manual", "ada")
-    lease = services.runs.claim("runner")
-    assert lease is not None
-    found = http.get("/memory/purge", params={"source": SOURCE}).json()
-    assert (found["clusters"], found["updates"], found["blocked"]) == (1, [run.id], False)
-    assert sum(found["exemplars"].values()) == 7
-    wanted = {"source": SOURCE, "block": True, "version": found["version"]}
-    first = http.post("/memory/purge", json=wanted).json()
-    assert (first["purged"], first["left"], first["stopped"]) == (4, 3, [run.id])
-    assert services.runs.get(run.id).state == "refused"
-    assert SOURCE in (services.runs.get(run.id).error or "")
-    assert http.post("/memory/purge", json={"source": SOURCE}).json()["left"] == 0
-    assert http.get("/memory/blocked").json()[0]["source"] == SOURCE
-    acts = [(act["action"], act["subject"]) for act in http.get("/record").json()]
-    assert ("purge source", SOURCE) in acts
-    assert ("block source", SOURCE) in acts
-
-
-def test_what_has_changed_since_it_was_shown_is_looked_at_again(http, services, labelled):
-    version = http.get("/memory/purge", params={"source": SOURCE}).json()["version"]
-    label(services.memory, ["forgewatch.media-1-0"], "gan", "bo")
-    refused = http.post("/memory/purge", json={"source": SOURCE, "version": version})
-    assert (refused.status_code, "preview again" in refused.text) == (409, True)
-    assert len(http.get("/record").json()) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("purges", [True, False])
-def test_a_release_that_was_made_of_what_was_purged_is_not_proposed_approved_or_taken_live(
-    http, services, labelled, make_artifact, candidate_of, purges
-):
-    """With the control: without a purge it goes its way."""
-    rows = [
-        SnapshotRow(
-            exemplar=name, media_digest="0", family="gan", split="train", group="g", source=SOURCE, label=1
-        )
-        for name in labelled
-    ]
-    artifacts = [make_artifact(rows=rows), make_artifact(rows=rows, named=0.95)]
-    bodies = []
-    for artifact in artifacts:
-        for name in (*artifact.manifest.files, MANIFEST):
-            http.put(f"/artifacts/{artifact.digest}/{name}", content=(artifact.folder / name).read_bytes())
-        bodies.append(candidate_of(artifact).model_dump(mode="json"))
-    assert http.post("/releases", json=bodies[0]).status_code == 201
-    path, wanted = f"/releases/{artifacts[0].digest}", {"evaluation_digest": bodies[0]["evaluation_digest"]}
-    assert http.post(f"{path}/approve", json={**wanted, "promote": False}).json()["state"] == "approved"
-    if purges:
-        version = http.get("/memory/purge", params={"source": SOURCE}).json()["version"]
-        http.post("/memory/purge", json={"source": SOURCE, "version": version})
-    proposed = http.post("/releases", json=bodies[1])
-    approved = http.post(f"{path}/approve", json={**wanted, "promote": False})
-    promoted = http.post(f"{path}/promote")
-    for answer, status in ((proposed, 201), (approved, 200), (promoted, 200)):
-        assert answer.status_code == (409 if purges else status)
-        assert ("made of 3 items that were purged" in answer.text) == purges
-
-
-@pytest.mark.usefixtures("labelled")
-def test_the_page_shows_what_goes_and_purges_it(page, services):
-    shown = page.get("/page/source", params={"name": SOURCE})
-    assert "/page/source/purge?name=%3Cb%3Ecamera%3C%2Fb%3E" in shown.text
-    looked = page.get("/page/source/purge", params={"name": SOURCE})
-    assert "&lt;b&gt;camera" in looked.text
-    version = looked.text.partition('name="version" value="')[2][:64]
-    done = page.submit(f"/page/source/purge?name={SOURCE}", name=SOURCE, version=version, block="true")
-    assert "7 items were purged." in done.text
-    assert "It is blocked" not in done.text  # nothing is left to do
-    assert page.get("/page/clusters").text.count("ccc") > 0
-    stale = page.submit("/page/source/purge?name=calm", name="calm", version="0" * 64)
-    assert (stale.status_code, "preview again" in stale.text) == (409, True)
-
-
-# A session that ends while somebody types costs no text, and does nothing by itself.
-OWNER = Person("root", frozenset({"admin"}), "token")
-TYPED = {"do": "reject", "reason": "two words\n</textarea><script>alert(1)</script>", "form_token": "0" * 64}
-
-
-@pytest.fixture
-def token(services):
-    """An admin's token: from now on nobody gets in without one."""
-    return services.access.tokens.add(TokenRequest(name="ada", role="admin", days=1), OWNER).token
-
-
-def path_after_login(text):
-    """Where the login form leads."""
-    found = re.search('name="next" value="([^"]*)"', text)
-    assert found is not None
-    return html.unescape(found[1])
-
-
-def sign_in(page, token, next_):
-    answer = page.post("/login", data={"token": token, "next": next_}, follow_redirects=False)
-    # The test's client drops a cookie that asks for TLS on http.
-    session = re.search(f"{COOKIE}=([^;]+)", answer.headers["set-cookie"])
-    assert session is not None
-    return page.get(answer.headers["location"], headers={"cookie": f"{COOKIE}={session[1]}"})
-
-
-def test_what_was_typed_is_shown_after_the_login_and_nothing_was_done(page, services, token):
-    asked = page.post("/page/updates", data=TYPED, headers={"cookie": f"{COOKIE}=gone"})
-    assert asked.status_code == 401
-    assert "two words" not in asked.text
-    mistyped = page.post("/login", data={"token": "fw_wrong", "next": path_after_login(asked.text)})
-    shown = sign_in(page, token, path_after_login(mistyped.text))
-    assert shown.status_code == 200
-    assert "two words\n&lt;/textarea&gt;&lt;script&gt;" in shown.text
-    assert 'action="/page/updates"' in shown.text
-    assert 'name="do" value="reject"' in shown.text
-    assert "0" * 64 not in shown.text
-    assert services.runs.newest(5) == []
-
-
-def test_what_was_typed_is_shown_to_nobody_without_a_session_nor_under_another_name(page, token):
-    asked = page.post("/page/updates", data=TYPED)
-    place = path_after_login(asked.text)
-    assert place.startswith("/page/kept/")
-    assert page.get(place).status_code == 401
-    assert sign_in(page, token, place + "x").status_code == 404
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "sent",
-    [
-        {"data": {"reason": "x " * 40_000}},
-        {"data": TYPED, "headers": {"origin": "http://evil.example"}},
-        {"json": TYPED},
-        {"files": {"file": b"x"}},
-    ],
-)
-def test_what_is_large_of_another_page_or_no_form_is_not_kept(page, token, sent):
-    asked = page.post("/page/updates", **sent)
-    assert asked.status_code == 401
-    assert path_after_login(asked.text) == "/page/updates"
-
-
-def test_only_so_many_are_kept(page, token):
-    places = [path_after_login(page.post("/page/updates", data=TYPED).text) for _ in range(_MOST + 1)]
-    assert sign_in(page, token, places[-1]).status_code == 200
-    assert sign_in(page, token, places[0]).status_code == 404

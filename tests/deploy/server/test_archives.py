@@ -4,18 +4,12 @@ import io
 import tarfile
 from itertools import islice
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.errors import KafkaConnectionError
-from PIL import Image
 
-from deploy.server import memory, pictures
+from deploy.server import memory
 from deploy.server.memory import ArchiveError, files_of
-from deploy.server.pictures import NoPictureError, SharedMedia
-from ingest.settings import IngestSettings
-from memory import acts
 
 END = bytes(1024)
 
@@ -114,106 +108,3 @@ def test_whatever_bytes_change_no_more_is_read_than_there_is(data):
     except ArchiveError:
         return
     assert sum(len(file.data) for file in files) <= len(whole)
-
-
-# Pictures of shared items: what is read again at their positions, decoded in the sandbox.
-def png(width, height):
-    out = io.BytesIO()
-    Image.new("RGB", (width, height), (200, 40, 40)).save(out, "PNG")
-    return out.getvalue()
-
-
-class Topic:
-    """What a topic still has, by offset; counts how often a reader was opened."""
-
-    def __init__(self, media):
-        self.kept, self.opened, self.answers = media, 0, True
-
-    def __call__(self, _):
-        self.opened += 1
-        if not self.answers:
-            raise KafkaConnectionError()
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_): ...
-
-    def media(self, places):
-        yield from ((place, self.kept[place.offset]) for place in places if place.offset in self.kept)
-
-
-@pytest.fixture
-def topic(monkeypatch):
-    made = Topic({3: png(80, 40), 4: b"no picture"})
-    monkeypatch.setattr(pictures, "MediaReader", made)
-    return made
-
-
-@pytest.fixture
-def media(topic):
-    opened = SharedMedia(IngestSettings())
-    yield opened
-    opened.close()
-
-
-def test_an_item_is_shown_whole_by_its_position(media, topic):
-    shown = media.picture("forgewatch.media-0-3", "0" * 64)
-    assert shown.shape == (192, 384, 3)
-    assert np.abs(shown.astype(int) - (200, 40, 40)).max() < 3
-    with pytest.raises(NoPictureError, match="no longer has it"):
-        media.picture("forgewatch.media-0-5", "0" * 64)
-    with pytest.raises(NoPictureError, match="cannot be decoded"):
-        media.picture("forgewatch.media-0-4", "0" * 64)
-    assert topic.opened == 1
-
-
-def test_an_id_that_is_no_position_is_told_without_a_broker(media, topic):
-    for item in ("forgewatch.media-x-y", "x"):
-        with pytest.raises(NoPictureError, match="no position"):
-            media.picture(item, "0" * 64)
-    assert topic.opened == 0
-
-
-def test_a_broker_that_does_not_answer_is_not_asked_for_each_picture(media, topic, monkeypatch):
-    topic.answers = False
-    monkeypatch.setattr(pictures, "Sandbox", Topic({}))
-    for _ in range(3):
-        with pytest.raises(NoPictureError, match="cannot be read now"):
-            media.picture("forgewatch.media-0-3", "0" * 64)
-    assert topic.opened == 1
-
-
-# The API on the record: what people do in every room stands in one list.
-def test_acts_of_all_rooms_stand_in_one_list_the_newest_first(http, services, make_artifact, propose):
-    artifact = make_artifact()
-    propose(artifact)
-    with services.memory.write() as connection:
-        acts.append(connection, "bo", "label", "label 1", {"what": "gan"})
-    http.post("/updates")
-    entries = http.get("/record").json()
-    # A label came from another database, and is on record by the next look at the latest.
-    assert [(e["actor"], e["action"]) for e in entries] == [
-        ("bo", "label"),
-        ("ada", "request update"),
-        ("ada", "propose"),
-    ]
-    assert entries[0]["details"] == {"what": "gan"}
-    assert entries[2]["subject"] == artifact.digest
-
-
-def test_the_record_is_read_in_pages_and_by_who_what_and_when(http):
-    for _ in range(5):
-        http.post("/updates")
-    first = http.get("/record", params={"limit": 2}).json()
-    second = http.get("/record", params={"limit": 2, "before": first[-1]["sequence"]}).json()
-    assert [e["sequence"] for e in first + second] == [5, 4, 3, 2]
-    assert http.get("/record", params={"actor": "bo"}).json() == []
-    assert (
-        len(http.get("/record", params={"action": "request update", "since": "2026-01-01T00:00:00Z"}).json())
-        == 5
-    )
-    assert http.get("/record", params={"since": "2999-01-01T00:00:00+02:00"}).json() == []
-    for wrong in ({"limit": 0}, {"limit": 1001}, {"since": "yesterday"}, {"before": 0}):
-        assert http.get("/record", params=wrong).status_code == 422
