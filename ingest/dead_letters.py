@@ -47,19 +47,15 @@ def dead_letter(record: InRecord, stage: str, error: Exception, settings: Ingest
         "headers": record_bytes(None, None, headers) - record_bytes(None, None, ()),
         "key": len(record.key or b""),
     }
-    omitted: set[str] = set()
+    topic, key, value = settings.dead_letters_topic, record.key, record.value
     for part in sorted(sizes, key=sizes.__getitem__, reverse=True):
-        letter = OutRecord(
-            settings.dead_letters_topic,
-            None if "key" in omitted else record.key,
-            None if "value" in omitted else record.value,
-            (*(() if "headers" in omitted else headers), *added),
-        )
+        letter = OutRecord(topic, key, value, (*headers, *added))
         if record_bytes(letter.key, letter.value, letter.headers) <= settings.max_record_bytes:
             return letter
-        omitted.add(part)
+        key, value = None if part == "key" else key, None if part == "value" else value
+        headers = [] if part == "headers" else headers
         added.append((f"{PREFIX}{part}_omitted_bytes", str(sizes[part]).encode()))
-    return OutRecord(settings.dead_letters_topic, None, None, tuple(added))
+    return OutRecord(topic, None, None, tuple(added))
 
 
 def as_it_came(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
@@ -72,11 +68,7 @@ def _clip_text(text: str) -> bytes:
 
 
 def as_fields(
-    record: InRecord,
-    *,
-    item: str | None = None,
-    release: str | None = None,
-    trace: TraceContext | None = None,
+    record: InRecord, *, item: str = "", release: str | None = None, trace: TraceContext | None = None
 ) -> dict[str, object]:
     """Give the fields: item, topic, partition and offset, and, where there is one, release and trace_id.
 
@@ -84,7 +76,7 @@ def as_fields(
     """
     at = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
     there = {"release": release, "trace_id": trace and trace.trace_id}
-    return {"item": item or record.id, **at, **{n: text for n, text in there.items() if text is not None}}
+    return {"item": item or record.id, **at, **{name: text for name, text in there.items() if text}}
 
 
 def printable(error: Exception | str) -> str:

@@ -47,20 +47,14 @@ def ensure_topics(settings: IngestSettings, topics: Sequence[Topic], replication
     require_entry(options, REQUEST_TIMEOUT_S)
     admin = KafkaAdminClient(**options, request_timeout_ms=timeout_ms, bootstrap_timeout_ms=timeout_ms)
     try:
-        present = set(admin.list_topics())
-        missing = [topic for topic in topics if topic.name not in present]
-        created = []
-        for topic in missing:
-            new = NewTopic(
-                name=topic.name,
-                num_partitions=topic.partitions,
-                replication_factor=replication,
-                topic_configs={
-                    "max.message.bytes": str(topic.max_record_bytes),
-                    "compression.type": "uncompressed",
-                    "cleanup.policy": "compact" if topic.compacted else "delete",
-                },
-            )
+        present, created = set(admin.list_topics()), []
+        for topic in [topic for topic in topics if topic.name not in present]:
+            configs = {
+                "max.message.bytes": str(topic.max_record_bytes),
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact" if topic.compacted else "delete",
+            }
+            new = NewTopic(topic.name, topic.partitions, replication, topic_configs=configs)
             try:
                 admin.create_topics([new])
                 created.append(topic.name)

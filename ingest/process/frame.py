@@ -153,12 +153,8 @@ class Process:
 
     def settle(self) -> None:
         """Wait until the work that a signal began is done."""
-        if self._had_signal:
+        if signal.getsignal(_SIGNALS[0]) == signal.SIG_DFL:  # one came
             self._listener.join()
-
-    @property
-    def _had_signal(self) -> bool:
-        return signal.getsignal(_SIGNALS[0]) == signal.SIG_DFL
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         # This runs between any two steps of the main thread, which may hold the lock of `stop` or of the
