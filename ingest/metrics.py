@@ -190,9 +190,7 @@ TRANSACTION_SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
 )
 TRANSACTIONS = Counter("forgewatch_ingest_transactions", "Transactions that were committed.")
-TRANSACTIONS_FAILED = Counter(
-    "forgewatch_ingest_transactions_failed", "Transactions that failed; each throws its producer away."
-)
+TRANSACTIONS_FAILED = Counter("forgewatch_ingest_transactions_failed", "Transactions that failed.")
 LOST = Counter("forgewatch_ingest_lost", "Media records deleted before they were read; 0 is normal.")
 TRUNCATIONS = Counter(
     "forgewatch_ingest_truncations",

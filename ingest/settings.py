@@ -62,9 +62,7 @@ class IngestSettings(BaseSettings):
         pattern="^[a-zA-Z0-9._-]{1,200}$",
         description="the prefix of all topics' names: forgewatch.media, forgewatch.verdicts and so on",
     )
-    claim_check_dir: Path | None = Field(
-        None, description="folder below which a dataref may point; unset refuses every dataref"
-    )
+    claim_check_dir: Path | None = Field(None, description="folder that datarefs point into; unset: refused")
     max_media_bytes: int = Field(8_388_608, gt=0, description="largest record of the media topic, bytes")
     max_fetched_bytes: int = Field(104_857_600, gt=0, description="largest media file by dataref, bytes")
     max_pixels: int = Field(

@@ -88,15 +88,9 @@ class Spans:
             "messaging.consumer.group.name": self._group,
             "messaging.kafka.offset": record.offset,
         }
-        return Span(
-            self._tracer.start_span(
-                f"process {record.topic}",
-                TraceContextTextMapPropagator().extract(carrier, Context()),
-                SpanKind.CONSUMER,
-                attributes,
-                start_time=began_ns,
-            )
-        )
+        name, context = f"process {record.topic}", TraceContextTextMapPropagator().extract(carrier, Context())
+        span = self._tracer.start_span(name, context, SpanKind.CONSUMER, attributes, start_time=began_ns)
+        return Span(span)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
-    "ingest": (3543, 34),
+    "ingest": (3523, 34),
     "detector": (5097, 53),
     "memory": (5273, 58),
     "updater": (9134, 105),

@@ -118,28 +118,21 @@ def seek_past_gap(
         begin, on_record = begins[partition], kept.get(partition)
         where = {"topic": partition.topic, "partition": partition.partition, "from_offset": before}
         if before < begin:
-            after = begin
+            after, event = begin, "records were deleted from the topic before they were read"
+            where["records"] = begin - before
             lost.inc(begin - before)
-            log.error(
-                "records were deleted from the topic before they were read",
-                **where,
-                to_offset=begin,
-                records=begin - before,
-                advice="raise retention.ms or retention.bytes of the topic; a reader restored from a backup "
-                "cannot read what the topic keeps no more",
+            advice = (
+                "raise retention.ms or retention.bytes of the topic; a reader restored from a backup cannot "
+                "read what the topic keeps no more"
             )
         else:
             cut = error.divergent_offsets[partition] if isinstance(error, LogTruncationError) else None
             known = cut.offset if cut is not None else on_record
             after = max(begin, known) if known is not None and known < before else begin
             metrics.TRUNCATIONS.inc()
-            log.error(
-                "the topic ends before the last offset read",
-                **where,
-                to_offset=after,
-                advice="the broker lost the end of it, or was restored to an earlier time; what is read "
-                "again is answered again",
-            )
+            event = "the topic ends before the last offset read"
+            advice = "its end was lost, or an earlier time restored; what comes again is answered again"
+        log.error(event, **where, to_offset=after, advice=advice)
         consumer.seek(partition, after)
         steps[partition] = before, after
     return steps

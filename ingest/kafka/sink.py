@@ -110,9 +110,8 @@ class TransactionalSink:
         producer = self._producer
         began = time.monotonic()
         try:
-            commit_s = _run_watched(
-                partial(_transaction, producer, records, offsets, group), COMMIT_TIMEOUT_S
-            )
+            transaction = partial(_transaction, producer, records, offsets, group)
+            commit_s = _run_watched(transaction, COMMIT_TIMEOUT_S)
         except Exception as error:
             self._fail(error)
         metrics.TRANSACTION_SECONDS.observe(time.monotonic() - began)

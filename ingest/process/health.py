@@ -133,10 +133,11 @@ def serve_health(
     at each request in a thread of its own, returns None. Else they answer 503 and one line that says why.
     Raises OSError where the address is taken or no address of this host.
     """
-    probes = {
-        "/livez": heartbeat.silence_problem,
-        "/readyz": lambda: heartbeat.hindrance() or (check() if check else None),
-    }
+
+    def hindrance() -> str | None:
+        return heartbeat.hindrance() or (check() if check else None)
+
+    probes = {"/livez": heartbeat.silence_problem, "/readyz": hindrance}
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     server_class = type("_Server", (_HealthServer,), {"address_family": family})
     try:

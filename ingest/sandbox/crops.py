@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Box = tuple[int, int, int, int]
+Corners = tuple[tuple[int, int], ...]
 _JPEG_GRID_PX = 8
 _FACE_MARGIN = 1.3
 
 
-def grid(
-    width: int, height: int, crop_px: int, patches: int, stride_px: int | None = None
-) -> tuple[tuple[int, int], ...]:
+def grid(width: int, height: int, crop_px: int, patches: int, stride_px: int | None = None) -> Corners:
     """Lay at most `patches` squares evenly over an area of width x height px.
 
     As many rows and columns as cover the area with corners at most stride_px apart (None: crop_px, so that
@@ -29,7 +28,7 @@ def grid(
     return tuple((left, top) for top in tops for left in lefts)
 
 
-def face_grid(face: Box, width: int, height: int, crop_px: int, patches: int) -> tuple[tuple[int, int], ...]:
+def face_grid(face: Box, width: int, height: int, crop_px: int, patches: int) -> Corners:
     """Lay at most `patches` squares over a face box (left, top, width, height) of a picture.
 
     A box smaller than crop_px is widened around its middle: the picture's own pixels are better than
@@ -53,7 +52,7 @@ def enlarge(face: Box, width: int, height: int) -> Box:
     return x0, y0, max(1, x1 - x0), max(1, y1 - y0)
 
 
-def cut(picture: NDArray[np.uint8], corners: tuple[tuple[int, int], ...], crop_px: int) -> NDArray[np.uint8]:
+def cut(picture: NDArray[np.uint8], corners: Corners, crop_px: int) -> NDArray[np.uint8]:
     """Cut squares out of a picture.
 
     picture is uint8 RGB (height, width, 3), at least 1 x 1; corners are (left, top) in px. A picture
