@@ -71,15 +71,15 @@ def imported(source):
     return {name for name in found if name.split(".")[0] in ROOMS}
 
 
+@cache
 def packages(source):
     """The packages of others that a source text imports, wherever in the text it does."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
-    return found - {*ROOMS}
+    nodes = [*ast.walk(ast.parse(source))]
+    plain = (alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names)
+    of = (
+        node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    )
+    return {name.partition(".")[0] for name in (*plain, *of)} - {*ROOMS}
 
 
 @cache
