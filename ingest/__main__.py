@@ -20,10 +20,14 @@ from ingest.records import MediaPlan
 from ingest.sandbox import forks, seccomp, wire
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.extract import extract
+from ingest.sandbox.provenance import read_provenance, warm_up
 
 # What decoders load by need, for some media alone, when no file can be opened any more: FFmpeg's subtitle
-# streams beside the pictures, Pillow's LAB pictures.
-_LOADED_BY_NEED = ("av.subtitles.codeccontext", "av.subtitles.stream", "PIL.ImageCms")
+# streams beside the pictures, Pillow's LAB pictures, text of EXIF.
+_LOADED_BY_NEED = (
+    *("av.subtitles.codeccontext", "av.subtitles.stream", "PIL.ImageCms"),
+    *("encodings.utf_16_le", "encodings.utf_16_be"),
+)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 
@@ -54,8 +58,11 @@ def decode_items(parent: socket.socket, forked_by: int, max_pixels: int) -> None
         return
     wire.send_greeting(parent, None)
     while (item := wire.receive_item(parent)) is not None:
+        data, plan, anchors = item
         try:
-            wire.send_decoded(parent, extract(*item, max_pixels))
+            wire.send_decoded(parent, extract(data, plan, max_pixels))
+            if anchors is not None:
+                wire.send_provenance(parent, read_provenance(data, anchors))
         except DecodeError as error:
             wire.send_rejection(parent, error)
         except MemoryError:
@@ -70,6 +77,7 @@ def _warm_up() -> None:
     blank = "524946461a000000574542505650384c0d0000002f0000001007101111888808"
     with contextlib.suppress(DecodeError):
         extract(bytes.fromhex(blank), MediaPlan(), 1)
+    warm_up()
 
 
 def _die_with(parent: int) -> None:

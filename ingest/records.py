@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from ingest.trace_context import TraceContext, trace_context
 
@@ -112,6 +112,45 @@ class MediaItem(BaseModel, frozen=True):
     def trace(self) -> TraceContext | None:
         """The producer's place in a trace, of both fields."""
         return trace_context(self.traceparent, self.tracestate)
+
+
+ProvenanceState = Literal[
+    "none", "valid_trusted", "valid_untrusted", "invalid", "remote", "unreadable", "too_costly"
+]
+Declaration = Literal["generated", "edited_with_ai", "composite", "captured", "other"]
+"""The origin that a file states for itself: a claim, never a fact."""
+
+
+def _clean(text: object) -> object:
+    return "".join(sign for sign in text[:400] if sign.isprintable())[:200] if isinstance(text, str) else text
+
+
+Claim = Annotated[str, BeforeValidator(_clean), Field(max_length=200)]
+"""Text from a stranger's file: bounded, without control characters and marks of direction."""
+
+
+class Metadata(BaseModel, frozen=True):
+    """Statements of a file that nobody signed: anyone can write or remove them."""
+
+    declares: Declaration | None = Field(None, description="the origin that the statements declare")
+    generator: Claim | None = Field(None, description="the generator that wrote its parameters")
+    make: Claim | None = Field(None, description="EXIF's maker of the camera")
+    model: Claim | None = Field(None, description="EXIF's camera model")
+    software: Claim | None = Field(None, description="EXIF's software")
+
+
+class Provenance(BaseModel, frozen=True):
+    """A file's statements about its own origin: its C2PA credential, and unsigned metadata."""
+
+    state: ProvenanceState = Field("none", description="the credential's")
+    declares: Declaration | None = Field(None, description="the origin that the credential declares")
+    signer: Claim | None = Field(None, description="the certificate's common name")
+    issuer: Claim | None = Field(None, description="the certificate's organisation")
+    generator: Claim | None = Field(None, description="the software or model that the credential names")
+    time: Claim | None = Field(None, description="the signature's time, as the credential states it")
+    actions: tuple[Claim, ...] = Field((), max_length=16, description="its first actions, without `c2pa.`")
+    ingredients: tuple[Claim, ...] = Field((), max_length=16, description="titles of its generated ones")
+    metadata: Metadata = Metadata()
 
 
 class CropPlan(BaseModel, frozen=True):
@@ -227,6 +266,7 @@ class Decoded:
     picture_hashes: bytes = b""
     processor_s: float = field(default=0.0, compare=False)
     frame_s: float = field(default=0.0, compare=False)
+    provenance: Provenance = field(default_factory=Provenance)
 
     def view(self, name: str) -> NDArray[np.uint8]:
         """Return the crops, or the pictures of that name: uint8 RGB of shape (n, height, width, 3)."""

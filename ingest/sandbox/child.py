@@ -10,10 +10,11 @@ import resource
 import signal
 import socket
 import time
+from dataclasses import replace
 
 import psutil
 
-from ingest.records import Decoded, Plan
+from ingest.records import Decoded, Plan, Provenance
 from ingest.sandbox import wire
 from ingest.sandbox.containers import count_heif_pixels
 from ingest.sandbox.decode import DecodeError
@@ -30,6 +31,8 @@ MAX_DECODE_PROCESSOR_S = 5.0
 made to. Wall time says nothing of an item: on a busy host any takes long."""
 DECODE_TIMEOUT_S = 20.0
 """Wall time that a decoder may sleep in all, or may be given no processor at a stretch."""
+_MAX_PROVENANCE_S = 1.0
+"""Processor time for a file's statements about its origin, behind its pixels."""
 _START_TIMEOUT_S = 60.0
 # What a process that has no system call to send signals can only get by its own doing.
 _OWN_SIGNALS = [
@@ -92,9 +95,10 @@ class Child:
             self.kill()
             raise
 
-    def decode(self, data: bytes, plan: Plan, most_s: float) -> Decoded:
+    def decode(self, data: bytes, plan: Plan, most_s: float, anchors: str | None = None) -> Decoded:
         """Have one item decoded within so many seconds of processor time.
 
+        anchors: PEM of the trust anchors by which its provenance is read; None: it is not.
         Raises DecodeError, for which the media is to blame, and SandboxUnavailableError (KilledError where
         the child was killed), for which it is not.
         """
@@ -103,11 +107,12 @@ class Child:
         try:
             watch = CpuWatchdog(self._observed, most_s, DECODE_TIMEOUT_S)
             try:
-                self._allow_processor_time(most_s)
-                wire.send_item(self._socket, data, plan, watch.look)
-                return wire.receive_decoded(self._socket, plan, self._settings.max_pixels, watch.look)
+                self._allow_processor_time(most_s + _MAX_PROVENANCE_S)
+                wire.send_item(self._socket, data, plan, anchors, watch.look)
+                decoded = wire.receive_decoded(self._socket, plan, self._settings.max_pixels, watch.look)
             finally:
                 held_bytes, self.item_s = watch.held_bytes, watch.used_s()
+            return decoded if anchors is None else replace(decoded, provenance=self._receive_provenance())
         except DecodeError as error:
             # After a failed allocation the heap is as good as full.
             self.is_spent = error.reason in ("out_of_memory", "timeout", "crashed")
@@ -121,6 +126,17 @@ class Child:
         except (OSError, psutil.Error) as error:
             self.is_spent = True
             raise self._death(held_bytes) from error
+
+    def _receive_provenance(self) -> Provenance:
+        """Wait for an item's provenance. However its reading ends, the pixels are there."""
+        try:
+            watch = CpuWatchdog(self._observed, _MAX_PROVENANCE_S, DECODE_TIMEOUT_S)
+            return wire.receive_provenance(self._socket, watch.look)
+        except (DecodeError, WireError, OSError, psutil.Error) as error:
+            self.is_spent = True
+            end = error if isinstance(error, DecodeError | WireError) else self._death(0)
+            costly = isinstance(end, KilledError) or getattr(end, "reason", "") == "timeout"
+            return Provenance(state="too_costly" if costly else "unreadable")
 
     def kill(self) -> None:
         """End it, and wait until it has."""

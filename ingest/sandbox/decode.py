@@ -187,7 +187,7 @@ def image_frames(
 
 
 @cache
-def _register_heif() -> None:
+def register_heif() -> None:
     # Not in a parent, which decodes nothing.
     import pi_heif
 
@@ -200,7 +200,7 @@ def _frames(
     data: bytes, frames: Indices, max_pixels: int, most_decoded: int | None, gaps: Gaps
 ) -> Iterator[Frame]:
     """Choose the picture that is shown, and read what is cut as far as it goes."""
-    _register_heif()
+    register_heif()
     if data.startswith((*FORMATS["TIFF"].signatures, b"II+\0", b"MM\0+")):
         pages = containers.pages(data)
         if any(page.is_raw for page in pages):

@@ -68,10 +68,11 @@ class Sandbox:
     """A pool of decoding children; a context manager, usable from several threads.
 
     Entering starts all children and raises SandboxUnavailableError where one does not come up.
+    anchors gives PEM of the certificates that signers of credentials are trusted by now; empty: none is.
     """
 
-    def __init__(self, settings: IngestSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: IngestSettings, anchors: Callable[[], str] = str) -> None:
+        self._settings, self._anchors = settings, anchors
         self._items: queue.PriorityQueue[tuple[int, int, _Item | None]] = queue.PriorityQueue()
         self._count = itertools.count()
         self._threads: list[threading.Thread] = []
@@ -173,7 +174,9 @@ class Sandbox:
             raise DecodeError("too_large", problem)
         again = isinstance(plan, PlacesPlan)
         with (metrics.DECODE_AGAIN_SECONDS if again else metrics.DECODE_SECONDS).time():
-            return server.decode(data, plan, spent_s)
+            # At the first look alone.
+            anchors = None if again or plan.frames else self._anchors()
+            return server.decode(data, plan, spent_s, anchors)
 
 
 class _SandboxServer:
@@ -193,7 +196,7 @@ class _SandboxServer:
             self._child = Child(self._settings, self._forks)
         return self._child
 
-    def decode(self, data: bytes, plan: Plan, spent_s: float) -> Decoded:
+    def decode(self, data: bytes, plan: Plan, spent_s: float, anchors: str | None) -> Decoded:
         """Decode one item, in another child where one ends by no fault of the item's.
 
         What its tries take is added up, with the seconds that earlier looks took. The last try is made while
@@ -201,14 +204,14 @@ class _SandboxServer:
         DecodeError, SandboxUnavailableError.
         """
         try:
-            decoded = self._try_decode(data, plan, spent_s)
+            decoded = self._try_decode(data, plan, spent_s, anchors)
         except DecodeError:
             self._unanswered.end(data)
             raise
         self._unanswered.end(data)
         return decoded
 
-    def _try_decode(self, data: bytes, plan: Plan, spent_s: float) -> Decoded:
+    def _try_decode(self, data: bytes, plan: Plan, spent_s: float, anchors: str | None) -> Decoded:
         tries_left, most_s = _MOST_TRIES, children.most_processor_s(data)
         while True:
             tries_left -= 1
@@ -219,7 +222,10 @@ class _SandboxServer:
                 child = self.prepare()
                 was_fresh = child.items == 0
                 try:
-                    decoded = child.decode(data, plan, most_s - before_s)
+                    decoded = child.decode(data, plan, most_s - before_s, anchors)
+                    if child.is_spent:  # by the reading of provenance
+                        metrics.SANDBOX_RESTARTS.labels("crashed").inc()
+                        self._forks.count_crash()
                     return replace(decoded, processor_s=before_s + child.item_s)
                 except DecodeError as error:
                     if child.is_spent:

@@ -3,8 +3,9 @@
 A message on the stream socket is two lengths, a head, a body; neither side believes the other's lengths.
 
 greeting  <- whether the child is ready, or why it refuses, as JSON, nothing
-item      -> plan as JSON, media
-decoded   <- all of Decoded but the pixels as JSON; crops, then each picture's rows, as raw uint8
+item      -> plan and trust anchors as JSON, media
+decoded   <- all of Decoded but pixels and provenance as JSON; crops, then each picture's rows, as raw uint8
+provenance <- as JSON, nothing; behind what was decoded, where anchors came with the item
 rejected  <- reason and message as JSON, nothing
 """
 
@@ -18,10 +19,10 @@ from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ingest.picture_hash import PICTURE_BYTES
-from ingest.records import Decoded, MediaKind, MediaPlan, PlacesPlan, Plan, Region
+from ingest.records import Decoded, MediaKind, MediaPlan, PlacesPlan, Plan, Provenance, Region
 from ingest.sandbox.decode import DecodeError, DecodeReason
 
 _LENGTHS = struct.Struct("!IQ")
@@ -85,8 +86,14 @@ def _receive_exactly(sock: socket.socket, length: int, waiting: Waiting) -> byte
 _MOST_MESSAGE_CHARS = 400
 _MOST_FORMAT_CHARS = 16
 _MOST_FRAME_NUMBER = 2**53
-# The plan of places has a field that must be there and allows no others, so it is tried first.
-_PLAN: TypeAdapter[Plan] = TypeAdapter(Annotated[PlacesPlan | MediaPlan, Field(union_mode="left_to_right")])
+
+
+class _Order(BaseModel):
+    """What is to be done with an item; anchors as in `receive_item`."""
+
+    # The plan of places has a field that must be there and allows no others, so it is tried first.
+    plan: Annotated[PlacesPlan | MediaPlan, Field(union_mode="left_to_right")]
+    anchors: str | None
 
 
 class _Greeting(BaseModel):
@@ -157,18 +164,22 @@ def receive_greeting(sock: socket.socket, waiting: Waiting) -> str | None:
         raise WireError("no greeting") from error
 
 
-def send_item(sock: socket.socket, data: bytes, plan: Plan, waiting: Waiting) -> None:
+def send_item(sock: socket.socket, data: bytes, plan: Plan, anchors: str | None, waiting: Waiting) -> None:
     """Send one item to a child. Raises OSError, and what waiting raises."""
-    send(sock, plan.model_dump_json().encode(), [data], waiting)
+    send(sock, _Order(plan=plan, anchors=anchors).model_dump_json().encode(), [data], waiting)
 
 
-def receive_item(sock: socket.socket) -> tuple[bytes, Plan] | None:
-    """Wait for the next item, in the child. None where the parent is gone."""
+def receive_item(sock: socket.socket) -> tuple[bytes, Plan, str | None] | None:
+    """Wait for the next item, in the child. None where the parent is gone.
+
+    The last is PEM of the trust anchors by which its provenance is read; None: it is not.
+    """
     try:
         head, body = receive(sock, None, wait)
     except ConnectionError:
         return None
-    return bytes(body), _PLAN.validate_json(head)
+    order = _Order.model_validate_json(head)
+    return bytes(body), order.plan, order.anchors
 
 
 def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
@@ -177,6 +188,18 @@ def send_decoded(sock: socket.socket, decoded: Decoded) -> None:
     pixels = [decoded.crops, *decoded.pictures.values()]
     body = [np.ascontiguousarray(part).reshape(-1).data for part in pixels]
     send(sock, answer.model_dump_json().encode(), body, wait)
+
+
+def send_provenance(sock: socket.socket, provenance: Provenance) -> None:
+    send(sock, provenance.model_dump_json().encode(), [], wait)
+
+
+def receive_provenance(sock: socket.socket, waiting: Waiting) -> Provenance:
+    """Wait for the last part of a child's answer. Raises OSError, WireError, and what waiting raises."""
+    try:
+        return Provenance.model_validate_json(receive(sock, 0, waiting)[0])
+    except ValidationError as error:
+        raise WireError("no provenance") from error
 
 
 def send_rejection(sock: socket.socket, error: DecodeError) -> None:
