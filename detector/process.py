@@ -23,6 +23,7 @@ from ingest.process.health import Disks, serve_health
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
 from ingest.tracing import exporting
+from ingest.trust_anchors import TrustAnchors, TrustAnchorsError
 
 _PROBE_TIMEOUT_S = 1.0
 _SCRAPE_TIMEOUT_S = 3.0
@@ -32,7 +33,7 @@ _SCRAPE_TIMEOUT_S = 3.0
 def work(process: Process) -> None:
     """Run one worker slot until told to stop. Raises ProcessFailedError."""
     ingest, settings = IngestSettings(), DetectorSettings()
-    errors = (KafkaError, CommitError, SinkRefusedError, SandboxUnavailableError, OSError)
+    errors = (KafkaError, CommitError, SinkRefusedError, SandboxUnavailableError, TrustAnchorsError, OSError)
     with failing_on(*errors), ExitStack() as parts:
         address = parts.enter_context(
             serve_health(
@@ -50,7 +51,7 @@ def work(process: Process) -> None:
         wanted = RolloutClient(settings)
         loader = Loader(settings, torchserve, holdings, wanted)
         serving = parts.enter_context(Serving(settings, loader, follower, wanted))
-        sandbox = parts.enter_context(Sandbox(ingest))
+        sandbox = parts.enter_context(Sandbox(ingest, TrustAnchors(settings.c2pa_trust_file)))
         own_id = own_transactional_id(settings.group_id)
         transactional_id = settings.transactional_id or parts.enter_context(own_id)
         sink = parts.enter_context(TransactionalSink(ingest, transactional_id))

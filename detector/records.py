@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from ingest.records import MediaItem, MediaKind
+from ingest.records import MediaItem, MediaKind, Provenance
 from ingest.sandbox.crops import Box
 
 Label = Literal["real", "fake", "unknown"]
@@ -31,9 +31,9 @@ class Prediction(BaseModel, frozen=True):
 
     label: Label
     family: str | None = Field(
-        description="the likeliest forgery family; None where the label is real, or only unscanned is why not"
+        description="the likeliest forgery family, or the file's own claim; None where pixels are called real"
     )
-    family_probability: float | None
+    family_probability: float | None = Field(description="None also of a file's own claim")
     fake_probability: float
     energy: float
     novelty: float
@@ -169,6 +169,12 @@ class Verdict(Prediction):
         None,
         description="why this video could not be scanned, or its stretch not be judged, in one line: what"
         " would be called real is unknown then; None: it was, or is no video, or scan is among left_out",
+    )
+    provenance: Provenance = Field(
+        Provenance(), description="the file's statements about its origin: claims, which never make it real"
+    )
+    pixel_label: Label | None = Field(
+        None, description="the label by pixels alone, where provenance changed it; None: it did not"
     )
     release: str = Field(description="digest of the release that said it")
     supersedes: Digest | None = Field(

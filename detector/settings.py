@@ -33,6 +33,11 @@ class DetectorSettings(BaseSettings):
         description="PEM file of the certificates whose keys may sign a release; every process that uses one "
         "reads it, and refuses what they did not sign; unset: signatures are not asked for",
     )
+    c2pa_trust_file: KeyFile | None = Field(
+        None,
+        description="PEM file of the certificates by which signers of Content Credentials are trusted, such"
+        " as C2PA's trust list; read again when it changes; unset: none is trusted",
+    )
     model_threads: int = Field(1, ge=1, description="threads of ONNX Runtime in one TorchServe worker")
     max_batch_items: int = Field(64, ge=1, description="most items of one transaction")
     max_batch_duration_s: float = Field(

@@ -9,9 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from detector.records import Coverage, Label, Neighbour, RegionPrediction, Timings, Verdict, Withdrawal
+from detector.records import (
+    Coverage,
+    Label,
+    Neighbour,
+    RegionPrediction,
+    Timings,
+    Verdict,
+    Withdrawal,
+)
 from detector.release.artifact import Artifact
-from detector.release.manifest import GateParameters, decide
+from detector.release.manifest import GateParameters, apply_policy, decide
 from detector.release.tensors import ModelOutput, Request
 from ingest.records import Decoded, MediaItem
 from ingest.trace_context import TraceContext
@@ -142,9 +150,10 @@ def build(
                     )
                 ),
                 regions=regions,
+                provenance=decoded.provenance,
                 release=artifact.digest,
                 timings=origin.timings,
-                **rows[i],
+                **rows[i] | apply_policy(decoded.provenance, artifact.manifest.provenance, rows[i]["label"]),
             )
         )
     return verdicts

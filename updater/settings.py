@@ -128,6 +128,11 @@ class UpdaterSettings(BaseSettings):
     )
     min_new_named: float = Field(0.5, description="gate: smallest share of a new family that is named as it")
 
+    unsigned_declarations: Literal["fake", "evidence"] = Field(
+        "fake",
+        description="the label of items that declare generation or an AI edit by metadata or by an untrusted"
+        " signer; evidence: the pixels' one",
+    )
     metrics_port: int = Field(9103, ge=0, le=65535, description="port of /metrics, /livez and /readyz")
 
     @model_validator(mode="after")

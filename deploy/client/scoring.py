@@ -30,6 +30,7 @@ from detector.verdicts import JudgedItem
 from ingest.records import CropPlan, Decoded, InRecord, MediaPlan, PicturePlan
 from ingest.sandbox.sandbox import Sandbox, SandboxUnavailableError
 from ingest.settings import IngestSettings
+from ingest.trust_anchors import TrustAnchors, TrustAnchorsError
 from updater.limited_session import LimitedSession
 
 _SHOWN, _SHOWN_PX = "shown", 1024
@@ -160,7 +161,9 @@ def open_scorer(api: Client, digest: str | None = None) -> Iterator[Scorer]:
     except (FetchError, ArtifactError) as error:
         raise ScoringError(f"the release cannot be fetched: {error}") from error
     try:
-        with Sandbox(ingest) as sandbox:
+        with Sandbox(ingest, TrustAnchors(detector.c2pa_trust_file)) as sandbox:
             yield Scorer(artifact, sandbox, ingest, detector)
     except SandboxUnavailableError as error:
         raise ScoringError(f"media cannot be decoded here: {error}") from error
+    except TrustAnchorsError as error:
+        raise ScoringError(str(error)) from error

@@ -20,6 +20,7 @@ from detector.records import Verdict
 from detector.settings import DetectorSettings
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
+from ingest.trust_anchors import TrustAnchors, TrustAnchorsError
 from updater.limited_session import LimitedSession
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class TrialScorer:
                 return Tried(verdict, pictures, problem)
         except NoVerdictError as error:
             raise TryError(str(error).partition(": ")[2]) from error
+        except TrustAnchorsError as error:
+            raise TryError(str(error)) from error
         finally:
             self._one_at_a_time.release()
 
@@ -109,7 +112,8 @@ class TrialScorer:
 
         if self._scorer is None or self._scorer[0] != digest:
             if self._sandbox is None:
-                self._sandbox = self._opened.enter_context(Sandbox(self._ingest))
+                anchors = TrustAnchors(self._detector.c2pa_trust_file)
+                self._sandbox = self._opened.enter_context(Sandbox(self._ingest, anchors))
             self._scorer = None
             self._folder.close()
             folder = Path(self._folder.enter_context(tempfile.TemporaryDirectory(prefix="release-")))

@@ -6,7 +6,8 @@ No torch here: whoever only serves a release reads it too.
 import itertools
 import json
 import math
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
@@ -15,6 +16,7 @@ from detector.release.contract import Contract
 from detector.release.crop_graphs import MapContract, ScanContract
 from detector.release.experts import CarriedExpert
 from detector.release.tensors import ROWS
+from ingest.records import Declaration, Provenance
 
 FEATURE_VERSION = "3"
 """Of the features: raise it with every change after which old rows mean something else."""
@@ -206,6 +208,43 @@ def decide(
     return "unknown" if unknown_score > gate.unknown_above(source=source) else "fake"
 
 
+class ProvenancePolicy(BaseModel, frozen=True, extra="forbid"):
+    """The weight of a file's statements about its origin: a trusted one always makes it fake, none real."""
+
+    unsigned: Literal["fake", "evidence"] = Field(
+        "fake",
+        description="the label of an item that declares generation or an AI edit by metadata or an untrusted"
+        " signer; evidence: the pixels' one",
+    )
+
+
+DECLARED_FAMILIES: Mapping[Declaration, str] = {
+    "generated": "declared:generated",
+    "edited_with_ai": "declared:edited",
+}
+"""The families of items that declare to be forged."""
+
+
+def apply_policy(provenance: Provenance, policy: ProvenancePolicy, label: Label) -> dict[str, Any]:
+    """Return the fields of a verdict that a file's statements change, of one with this label by pixels.
+
+    No statement makes an item real: anyone can write it.
+    """
+    signed, unsigned = provenance.declares, provenance.metadata.declares
+    claims = (
+        (provenance.state == "valid_trusted", signed),
+        (policy.unsigned == "fake" and provenance.state == "valid_untrusted", signed),
+        (policy.unsigned == "fake", unsigned),
+    )
+    families = (DECLARED_FAMILIES.get(claim) for counts, claim in claims if counts and claim)
+    declared = next(filter(None, families), None)
+    if declared is None and (provenance.state != "invalid" or label != "real"):
+        return {}
+    changed: Label = "fake" if declared else "unknown"
+    fields = {"label": changed, "pixel_label": None if label == changed else label}
+    return fields | ({"family": declared, "family_probability": None} if declared else {})
+
+
 FORMAT = 7
 """Raise it when an older reader would misread the new one: other numbers are refused."""
 
@@ -244,6 +283,7 @@ class Manifest(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     export_differences: dict[str, float] = Field(
         description="worst |onnx - torch| / (1 + |torch|) measured of each output"
     )
+    provenance: ProvenancePolicy = ProvenancePolicy()
     localizer: MapContract | None = Field(
         None, description="the graph that maps forged parts of a picture; None for a release without"
     )

@@ -167,7 +167,8 @@ class StretchLook:
         before = item.verdict
         origin = Origin(before.id, before.item, before.timings)
         (judged,) = build([origin], decoded, output, self.artifact, suspected=True)
-        kept = {name: getattr(before, name) for name in ("width", "height", "scan", "segments", "left_out")}
+        names = ("width", "height", "scan", "segments", "left_out", "provenance")
+        kept = {name: getattr(before, name) for name in names}
         (evidence,) = evidence_of(decoded, output)
         return [replace(item, verdict=judged.model_copy(update=kept), evidence=evidence)]
 

@@ -30,7 +30,7 @@ from detector.release.artifact import (
 )
 from detector.release.contract import crops_and_pooling, picture_and_pooling
 from detector.release.crop_graphs import MapContract
-from detector.release.manifest import Manifest, ReferenceEntry
+from detector.release.manifest import Manifest, ProvenancePolicy, ReferenceEntry
 from detector.release.tensors import write_probe
 from detector.serving.session import Session
 from ingest.durable import rename_durably, write_durably
@@ -309,5 +309,6 @@ def build(draft: Draft, plan: CandidatePlan, bounds: UpdaterSettings, update: in
     scanner = build_scanner(draft, plan)
     made = calibrated, exported, power, localizer, scanner
     write_report(draft, plan, evaluate_candidate(draft, plan, update, bounds, *made))
-    graphs = {"localizer": localizer, "scanner": scanner and scanner.contract}
-    return make_manifest(plan, calibrated, exported).model_copy(update=graphs)
+    policy = ProvenancePolicy(unsigned=bounds.unsigned_declarations)
+    parts = {"localizer": localizer, "scanner": scanner and scanner.contract, "provenance": policy}
+    return make_manifest(plan, calibrated, exported).model_copy(update=parts)
