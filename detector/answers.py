@@ -113,6 +113,7 @@ def count_committed(judged: Sequence[Judged], came: Sequence[float]) -> None:
         metrics.VERDICTS.labels(verdict.label, release).inc()
         if verdict.label == "fake" and verdict.family is not None:
             metrics.FAKES.labels(verdict.family, release).inc()
+        metrics.count_provenance(verdict.provenance, verdict.item.source)
         if verdict.segments:
             metrics.TOLD_VIDEOS.labels(verdict.label).inc()
         metrics.ENERGY.labels(release).observe(verdict.energy)

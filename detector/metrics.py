@@ -7,11 +7,15 @@ retired one's series out, so that they do not pile up.
 from collections.abc import Collection, Sequence
 from typing import get_args
 
+import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from detector.records import Label, Reason, Stage, Verdict
 from ingest.envelope import EnvelopeReason
+from ingest.records import Declaration, Provenance, ProvenanceState
 from ingest.sandbox.decode import DecodeReason
+
+log = structlog.get_logger()
 
 OUTCOMES = ("served", "retried", "refused")
 _REASONS: dict[Stage, tuple[str, ...]] = {
@@ -26,6 +30,15 @@ CONSUMED = Counter("forgewatch_detector_consumed", "Records taken from the media
 VERDICTS = Counter("forgewatch_detector_verdicts", "Verdicts committed", ["label", "release"])
 FAKES = Counter(
     "forgewatch_detector_fakes", "Verdicts committed that call an item fake", ["family", "release"]
+)
+PROVENANCE = Counter(
+    "forgewatch_detector_provenance",
+    "Verdicts committed, by the state of the file's credential and the origin that the file declares",
+    ["state", "declares"],
+)
+INVALID_SHARE = Gauge(
+    "forgewatch_detector_invalid_credentials_share",
+    "Largest share of one source's last 20 to 40 credentials that are invalid; the log names the source",
 )
 DEAD_LETTERS = Counter("forgewatch_detector_dead_letters", "Dead letters committed", ["stage", "reason"])
 END_TO_END = Histogram(
@@ -125,6 +138,31 @@ for _counter, _values in _LABELS.items():
 for _stage, _reasons in _REASONS.items():
     for _reason in _reasons:
         DEAD_LETTERS.labels(_stage, _reason)
+for _state in get_args(ProvenanceState):
+    for _declares in (*get_args(Declaration), "nothing"):
+        PROVENANCE.labels(_state, _declares)
+
+_FEWEST, _MOST_SOURCES, _ALARMING = 20, 1000, 0.2
+_credentials: dict[str, tuple[int, float]] = {}
+
+
+def count_provenance(provenance: Provenance, source: str) -> None:
+    """Count a file's statements, and hold its source's invalid credentials against all of its last ones."""
+    declares = provenance.declares or provenance.metadata.declares or "nothing"
+    PROVENANCE.labels(provenance.state, declares).inc()
+    if provenance.state not in ("valid_trusted", "valid_untrusted", "invalid"):
+        return
+    checked, invalid = _credentials.pop(source, (0, 0.0))
+    checked, invalid = checked + 1, invalid + (provenance.state == "invalid")
+    if checked == 2 * _FEWEST:
+        checked, invalid = _FEWEST, invalid / 2
+    if checked == _FEWEST and invalid / checked > _ALARMING:
+        log.warning("many credentials of a source are invalid", source=source, share=invalid / checked)
+    _credentials[source] = checked, invalid
+    if len(_credentials) > _MOST_SOURCES:
+        del _credentials[next(iter(_credentials))]
+    shares = (part / whole for whole, part in _credentials.values() if whole >= _FEWEST)
+    INVALID_SHARE.set(max(shares, default=0.0))
 
 
 def count_second_looks(added: Collection[str], verdicts: Sequence[Verdict]) -> None:

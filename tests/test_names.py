@@ -102,6 +102,7 @@ BOUNDS = {
     "state": "the states of the code",
     "slot": "stable and canary",
     "action": "the moves of the code",
+    "declares": "the declarations of the code",
     "of": "shared and canary",
     "bound": "value, low and high",
     "label": "real, fake and unknown",

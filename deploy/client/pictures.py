@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from detector.records import ForgeryMap, Scan, Segment, Verdict
+from detector.release.manifest import DECLARED_FAMILIES
+from ingest.records import Provenance
 
 _COLOUR, _PALE, _GREY, _LINE = (255, 40, 40), (255, 205, 205), (150, 150, 150), (30, 60, 160)
 _TRUE = (20, 20, 20)
@@ -36,6 +38,44 @@ def refusal(reason: str, why: str) -> str:
     return f"{HELP[reason]} ({why})" if reason in HELP else f"{reason}: {why}"
 
 
+_ORIGINS = {
+    "generated": "made by a generative model",
+    "edited_with_ai": "edited with AI",
+    "composite": "composed of several pictures",
+    "captured": "captured by a camera",
+    "other": "of another origin",
+    None: "nothing of its origin",
+}
+_CREDENTIALS = {
+    "valid_trusted": "signed by {signer}, on your trust list",
+    "valid_untrusted": "signed by {signer}, not on your trust list",
+    "invalid": "signed by {signer}, but changed since, or the certificate does not count",
+}
+_UNREAD = {
+    "remote": "Its credential lies elsewhere and was not fetched.",
+    "unreadable": "Its credential cannot be read.",
+    "too_costly": "Its credential takes too long to read.",
+}
+
+
+def claims(provenance: Provenance) -> list[str]:
+    """Return a file's statements about its origin in words, as claims."""
+    p, unsigned = provenance, provenance.metadata
+    texts = [_UNREAD[p.state]] if p.state in _UNREAD else []
+    if p.state in _CREDENTIALS:
+        by = _CREDENTIALS[p.state].format(signer=p.signer or "nobody by name")
+        texts.append(f"The file says: {_ORIGINS[p.declares]}{_with(p.generator)} ({by}).")
+    if unsigned.declares:
+        texts.append(f"The file says, unsigned: {_ORIGINS[unsigned.declares]}{_with(unsigned.generator)}.")
+    if camera := " ".join(filter(None, (unsigned.make, unsigned.model))):
+        texts.append(f"Its EXIF names the camera {camera}.")
+    return texts
+
+
+def _with(generator: str | None) -> str:
+    return f" with {generator}" if generator else ""
+
+
 def sentence(v: Verdict) -> str:
     """Return what a verdict says, why, and what of the file it is not about, in words.
 
@@ -45,7 +85,11 @@ def sentence(v: Verdict) -> str:
     strangeness = _against("strangeness", v.unknown_score, v.unknown_threshold)
     known = [near.family for near in v.neighbours]
     stretches = ", ".join(f"{s.start_s:.1f} to {s.end_s:.1f} s" for s in sorted(v.segments or (), key=_start))
-    if v.label == "real":
+    if v.label == "fake" and v.family in DECLARED_FAMILIES.values():
+        first = f"Forged by its own statement; its pixels look {v.pixel_label or 'fake'}; {fakeness}"
+    elif v.pixel_label is not None:
+        first = f"Not known: its pixels look {v.pixel_label}, but its credential is invalid; {fakeness}"
+    elif v.label == "real":
         alike = ": like genuine items that it knows" if 2 * known.count("real") > len(known) else ""
         first = f"Probably real{alike}; {fakeness}"
     elif v.label == "fake":
@@ -60,7 +104,7 @@ def sentence(v: Verdict) -> str:
     else:
         first = f"Not known: a stretch of it stands out; {fakeness}"
     own = "" if v.thresholds_of is None else f", thresholds of {v.thresholds_of}"
-    rest = [f"{first}{own}."]
+    rest = [f"{first}{own}.", *claims(v.provenance)]
     if stretches:
         rest.append(f"It stands out from {stretches}.")
     if v.unscanned is not None:

@@ -147,6 +147,24 @@ def build() -> Dashboard:
             "Normal: up to 5 % of real videos. Called real: judging failed; the detector's log says why.",
             stacked=True,
         ),
+        Row("Statements of origin"),
+        curves(
+            "Credentials by state, and what files declare",
+            "cps",
+            {
+                "{{state}}": f'sum by (state) (rate(forgewatch_detector_provenance_total{{state!="none",{HERE}}}[$__rate_interval]))',
+                "declares {{declares}}": f'sum by (declares) (rate(forgewatch_detector_provenance_total{{declares!="nothing",{HERE}}}[$__rate_interval]))',
+            },
+            "Items a second that state their origin. Normal: few, since platforms strip it. Too_costly or "
+            "unreadable rises: somebody tries the reader.",
+        ),
+        curves(
+            "Invalid credentials of the worst source",
+            "percentunit",
+            {"{{instance}}": f"forgewatch_detector_invalid_credentials_share{{{HERE}}}"},
+            "Of one source's last 20 to 40 credentials. Normal: 0. Else somebody changes signed files on their way: "
+            "the detector's log names the source.",
+        ),
         Row("Memory"),
         curves(
             "Exemplars by shelf and family",

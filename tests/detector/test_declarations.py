@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 from verdicts import make_decoded, make_item
 
+from detector import metrics
 from detector.records import Label, Timings, Verdict
 from detector.release.manifest import ProvenancePolicy, apply_policy, read_manifest
 from detector.second_pass.scan_look import StretchLook
@@ -104,3 +107,21 @@ def test_no_second_look_at_a_stretch_undoes_a_declaration(untrained_artifact):
     assert not look.looks_at(item)
     real = replace(item, verdict=item.verdict.model_copy(update={"label": "real"}))
     assert look.looks_at(real)
+
+
+def test_statements_are_counted_and_a_source_of_invalid_credentials_is_named():
+    def sample(name, **labels):
+        return REGISTRY.get_sample_value(f"forgewatch_detector_{name}", labels)
+
+    claims = Provenance(state="invalid", metadata=Metadata(declares="generated"))
+    before = sample("provenance_total", state="invalid", declares="generated")
+    with capture_logs() as lines:
+        for number in range(100):
+            metrics.count_provenance(TRUSTED if number % 2 else claims, "shop")
+            metrics.count_provenance(TRUSTED, f"camera {number % 4}")
+    assert sample("provenance_total", state="invalid", declares="generated") - before == 50
+    assert sample("invalid_credentials_share") == pytest.approx(0.5, abs=0.05)
+    assert {line["source"] for line in lines} == {"shop"}
+    for _ in range(100):
+        metrics.count_provenance(TRUSTED, "shop")
+    assert sample("invalid_credentials_share") < 0.05

@@ -22,7 +22,7 @@ DECIDED = {
         "ingest": "bootstrap_servers security_protocol sasl_mechanism sasl_username sasl_password "
         "ssl_cafile ssl_certfile ssl_keyfile ssl_password claim_check_dir",
         "detector": "transactional_id torchserve_management_url model_store_dir deploy_url "
-        "deploy_token trusted_signers",
+        "deploy_token trusted_signers c2pa_trust_file",
         "memory": "database_url crops_url index_path",
         "updater": "deploy_url deploy_token database_url signing_key work_dir job_template",
         "deploy": "database_url token detector_token updater_token artifacts_url cache_dir webhooks "
@@ -189,6 +189,7 @@ def test_what_another_value_decides_is_set(render):
     everything = {
         "kafka": {"clientCertificate": True, "keyPasswordKey": "password"},
         "claimCheck": {"existingClaim": "media"},
+        "credentials": {"trustConfigMap": "anchors"},
         "webhooks": {"secret": "hooks", "caKey": "ca.crt"},
         "settings": {"deploy": {"webhook_hosts": ["hooks.example"]}},
     }

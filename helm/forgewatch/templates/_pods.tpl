@@ -84,7 +84,7 @@ livenessProbe:
   failureThreshold: 3
 {{- end }}
 
-{{/* The volumes and mounts of certificates. Takes (list $ "kafka" "database" "object-store" "webhooks" "signers"), or some of them; "signing" has the key too. */}}
+{{/* The volumes and mounts of certificates. Takes (list $ "kafka" "database" "object-store" "webhooks" "signers" "credentials"), or some of them; "signing" has the key too. */}}
 {{- define "forgewatch.certificateVolumes" -}}
 {{- $values := (first .).Values }}
 {{- if and (has "kafka" .) $values.kafka.tlsSecret }}
@@ -125,6 +125,12 @@ livenessProbe:
       - {key: {{ . }}, path: {{ . }}}
       {{- end }}
 {{- end }}
+{{- if and (has "credentials" .) $values.credentials.trustConfigMap }}
+- name: credentials
+  configMap:
+    name: {{ quote $values.credentials.trustConfigMap }}
+    defaultMode: 0440
+{{- end }}
 {{- end }}
 
 {{- define "forgewatch.certificateMounts" -}}
@@ -142,5 +148,8 @@ livenessProbe:
 {{- end }}
 {{- if and (or (has "signers" .) (has "signing" .)) $values.signing.enabled }}
 - {name: signing, mountPath: /etc/forgewatch/signing, readOnly: true}
+{{- end }}
+{{- if and (has "credentials" .) $values.credentials.trustConfigMap }}
+- {name: credentials, mountPath: /etc/forgewatch/credentials, readOnly: true}
 {{- end }}
 {{- end }}

@@ -32,6 +32,9 @@ deploy_url: {{ include "forgewatch.deployUrl" . }}
 {{- if .Values.signing.enabled }}
 trusted_signers: /etc/forgewatch/signing/tls.crt
 {{- end }}
+{{- if .Values.credentials.trustConfigMap }}
+c2pa_trust_file: /etc/forgewatch/credentials/anchors.pem
+{{- end }}
 metrics_port: 9101
 {{- end }}
 

@@ -11,6 +11,7 @@ from deploy.client.pictures import draw_map, draw_scan, refusal, sentence, ticks
 from detector.records import Coverage, Neighbour, Scan, Segment
 from detector.second_pass.map_look import PictureMap, forgery_map
 from ingest.envelope import EnvelopeReason
+from ingest.records import Metadata, Provenance
 from ingest.sandbox.decode import DecodeReason
 
 # A verdict drawn: redder where forged, darker where nobody looked; a line by score, seconds on the axis.
@@ -111,6 +112,9 @@ NEAR = tuple(Neighbour(exemplar="a", family=family, distance=1) for family in ("
 
 
 REAL = {"label": "real", "unknown_score": 1}
+MADE = Provenance(state="valid_untrusted", declares="generated", signer="Ada", generator="M")
+UNSIGNED = Provenance(metadata=Metadata(declares="edited_with_ai", make="Canon", model="R5"))
+DECLARED = {**REAL, "label": "fake", "family": "declared:generated", "pixel_label": "real"}
 
 
 FORGED = {**REAL, "label": "fake", "family": "blended", "family_probability": 0.93, "fake_probability": 0.97}
@@ -124,6 +128,11 @@ FORGED = {**REAL, "label": "fake", "family": "blended", "family_probability": 0.
         ({**REAL, "neighbours": NEAR[1:]}, "real; fakeness"),
         ({**REAL, "fake_probability": 0.49996}, r"fakeness 0\.49996, threshold 0\.50000\."),
         ({**REAL, "thresholds_of": "camera-7"}, r"threshold 0\.50, thresholds of camera-7\.$"),
+        ({**REAL, "provenance": MADE}, r"with M \(signed by Ada, not on your trust list\)\."),
+        ({**REAL, "provenance": UNSIGNED}, r"edited with AI\. Its EXIF names the camera Canon R5\.$"),
+        ({**REAL, "provenance": Provenance(state="remote")}, "lies elsewhere and was not fetched"),
+        (DECLARED, r"Forged by its own statement; its pixels look real; fakeness 0\.50"),
+        ({**REAL, "label": "unknown", "pixel_label": "real"}, "look real, but its credential is invalid"),
         ({**REAL, "left_out": ("scan",)}, r"\. The scan was left out: records waited\.$"),
         (
             {**REAL, "coverage": Coverage(incomplete=True, others=2)},

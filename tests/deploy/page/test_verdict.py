@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from credentials import TRAINED, action, signed
 from media import encode
 from PIL import Image
 from prometheus_client import REGISTRY, generate_latest
@@ -21,7 +22,7 @@ from detector.records import Scan, Segment
 from detector.release import crop_graphs
 from detector.release.artifact import MANIFEST
 from detector.second_pass.map_look import PictureMap, forgery_map
-from ingest.records import InRecord
+from ingest.records import InRecord, Provenance
 from memory.verdict_index import note_verdicts
 from updater.records import RealsMarked
 
@@ -105,6 +106,17 @@ def test_what_could_not_be_scanned_is_told_and_why(page, services, monkeypatch):
         assert ("its &lt;processor&gt; time</bdi>: it is therefore not judged real" in shown) == (offset == 8)
 
 
+def test_a_files_own_statement_is_a_claim_and_a_badge(page, services, monkeypatch):
+    claim = Provenance(state="invalid", declares="captured", signer="<b>Ada</b>")
+    verdict = make_verdict(make_item(7, topic=services.ingest.media_topic), provenance=claim)
+    with services.memory.write_unversioned() as connection:
+        note_verdicts(connection, [(InRecord("verdicts", 0, 0, 1000, None, b"", ()), verdict)])
+    monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
+    shown = page.get(f"/page/verdicts/{verdict.id}").text
+    assert '<span class="tag bad">credential: invalid</span>' in shown
+    assert "The file says: captured by a camera (signed by &lt;b&gt;Ada&lt;/b&gt;, but changed since" in shown
+
+
 def picture():
     pixels = np.random.default_rng(0).integers(0, 256, (200, 160, 3), dtype=np.uint8)
     return encode(Image.fromarray(pixels), "PNG")
@@ -148,6 +160,9 @@ def test_a_picture_gets_a_verdict_in_words_and_nothing_of_it_is_kept(
     shown = drop(page, picture(), name="<b>\u202e.png", source="camera")
     assert shown.status_code == 200, shown.text
     assert "160 × 200" in shown.text
+    declared = drop(page, signed(picture(), "image/png", action("created", TRAINED))).text
+    assert "fake · <bdi>declared:generated</bdi>" in declared
+    assert "made by a generative model" in declared
     assert live.version in shown.text
     assert "Unknown score" in shown.text
     assert str(tmp_path) not in drop(page, picture()).text

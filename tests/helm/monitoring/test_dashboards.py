@@ -20,6 +20,7 @@ from detector.serving.rollout_source import STATES as ROLLOUT_STATES
 from helm.dashboards.__main__ import DASHBOARDS, FOLDER, encode
 from ingest import metrics as ingest_metrics
 from ingest.process.health import Disks
+from ingest.records import ProvenanceState
 from memory import metrics as memory_metrics
 from memory.records import Shelf
 from memory.store import Store
@@ -41,7 +42,13 @@ VALUES = {
     "label": set(get_args(Label)),
     "outcome": {*detector_metrics.OUTCOMES, *_MAPS},
     "shelf": set(get_args(Shelf)),
-    "state": {*get_args(RunState), *get_args(CheckState), *STATES, *ROLLOUT_STATES},
+    "state": {
+        *get_args(RunState),
+        *get_args(CheckState),
+        *STATES,
+        *ROLLOUT_STATES,
+        *get_args(ProvenanceState),
+    },
     "action": set(get_args(Action)),
     "measure": set(get_args(Measure)),
     "room": {"detector", "memory", "updater", "deploy"},
