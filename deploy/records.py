@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 from deploy.release_records import Because, LedgerEntry, Release
 from memory.estimate.records import Accuracy
 from memory.records import Exemplar, SameBytes, Shelf
-from updater.records import Power, UpdateRun
+from updater.records import DeclaredRecall, Power, UpdateRun
 
 Version = Annotated[
     str | None,
@@ -58,6 +58,7 @@ class LabelRequest(BaseModel):
         "refuse",
         description="of items whose very bytes are called another class: keep that, or relabel those",
     )
+    declared: bool = Field(False, description="of a cluster, only the members that declare generation")
     looked_at: list[str] | None = Field(
         None, max_length=100_000, description="ids of the cluster's members that you were shown"
     )
@@ -177,6 +178,11 @@ class AccuracyReport(BaseModel):
     power: Power | None = Field(
         description="of forgeries of a family never seen, which no estimate here knows: the release's own"
         " measure of how many it would not call real; null where it has none"
+    )
+    declared: DeclaredRecall | None = Field(
+        None,
+        description="of media that declares generation, how much its pixels did not call real: an audit by"
+        " files, which are no random sample; null where there was none",
     )
 
 

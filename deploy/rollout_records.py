@@ -7,6 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
+from updater.records import DeclaredRecall
+
 Share = Annotated[float, Field(gt=0, le=1)]
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 """Why a person does something, for the record."""
@@ -184,6 +186,10 @@ class RolloutView(BaseModel):
     )
     model_s: Mapping[str, tuple[float, float]] = Field(
         {}, description="seconds of the model an item, by champion and challenger: median and 95th percentile"
+    )
+
+    declared: Mapping[str, DeclaredRecall] = Field(
+        {}, description="of shared items that declare generation, by champion and challenger"
     )
 
     @property

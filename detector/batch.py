@@ -283,7 +283,7 @@ def _judge(part: list[PendingItem], score: Score, again: SecondPass, unknown_byt
     version = artifact.manifest.feature_version
     for waiting, now in zip(part, again(artifact, seen), strict=True):
         unknown, verdict = None, now.verdict
-        if verdict.label == "unknown":
+        if verdict.for_memory:
             decoded, hashes = now.evidence.decoded, waiting.decoded.picture_hashes
             picture = decoded.pictures.get(PICTURE)
             whole = None if picture is None else picture[0]

@@ -58,6 +58,10 @@ def attach_comparison(champion: Judged, opened: Opened, challenger: Challenged, 
         id=champion.record.id,
         source=item.source,
         digest=item.digest,
+        declared=any(
+            isinstance(judged, Judged) and judged.verdict and judged.verdict.provenance.generation
+            for judged in (champion, challenger)
+        ),
         champion=_release_verdict(champion, route.stable.digest),
         challenger=verdict,
         answered="challenger" if answers else "champion",
@@ -76,7 +80,9 @@ def _release_verdict(judged: Challenged, release: str) -> ReleaseVerdict:
     if verdict is None:
         assert judged.error is not None
         return ReleaseVerdict(release=release, error=printable(judged.error))
-    answer = verdict.model_dump(include={"label", "family", *_SCORES})
+    answer = verdict.model_dump(include={"family", *_SCORES})
+    # What a file declares is the same for both releases, whatever their pixels say.
+    answer |= {"label": verdict.by_pixels} | ({"family": None} if verdict.by_declaration else {})
     return ReleaseVerdict(release=release, model_s=verdict.timings.model_s, **answer)
 
 

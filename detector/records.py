@@ -184,6 +184,22 @@ class Verdict(Prediction):
     )
     timings: Timings
 
+    @property
+    def by_pixels(self) -> Label:
+        """The label that the pixels alone give."""
+        return self.pixel_label or self.label
+
+    @property
+    def by_declaration(self) -> bool:
+        """Whether its file's declaration decides it, whatever the pixels show."""
+        return (self.family or "").startswith("declared:")
+
+    @property
+    def for_memory(self) -> bool:
+        """Whether it may be learnt: it is unknown, or declares generation that the pixels do not show."""
+        declared = self.provenance.generation is not None
+        return self.label == "unknown" or (declared and self.by_pixels != "fake")
+
 
 class Withdrawal(BaseModel, frozen=True):
     """A verdict of a release that was taken back, whose media is gone: nothing holds of it any more."""
@@ -232,6 +248,7 @@ class Comparison(BaseModel, frozen=True):
     id: str = Field(description="topic-partition-offset of the item")
     source: str
     digest: str = Field(description="SHA-256 of the media")
+    declared: bool = Field(False, description="its file declares generation; both labels are of the pixels")
     rollout: int | None = Field(None, description="its rollout: Rollout.trial")
     champion: ReleaseVerdict
     challenger: ReleaseVerdict

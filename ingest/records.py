@@ -152,6 +152,13 @@ class Provenance(BaseModel, frozen=True):
     ingredients: tuple[Claim, ...] = Field((), max_length=16, description="titles of its generated ones")
     metadata: Metadata = Metadata()
 
+    @property
+    def generation(self) -> Declaration | None:
+        """`generated` or `edited_with_ai`, where a valid credential or an unsigned statement declares it."""
+        signed = self.declares if self.state.startswith("valid") else None
+        claims = (signed, self.metadata.declares)
+        return next((claim for claim in claims if claim in ("generated", "edited_with_ai")), None)
+
 
 class CropPlan(BaseModel, frozen=True):
     """How decoded media is cut for a model. Part of a release, since it swaps with the weights."""

@@ -1,14 +1,21 @@
-"""Labels that people gave elsewhere: who imports them gives them here, and who gave them there is a claim."""
+"""Labels that people gave elsewhere, by annotations or folders: who imports them gives them here.
+
+Who gave them there is a claim.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memory import acts
-from memory.labels import extend_label, open_label
-from memory.records import AnnotationsTaken
+from memory.labels import LabelError, checked_name, extend_label, open_label
+from memory.records import IGNORE, REAL, AnnotationsTaken
 from memory.rows import exemplars_of, media_of
 from memory.store import Store
+
+_REAL_FOLDERS = (REAL, "0_real")
+_FAKE_FOLDERS = ("fake", "1_fake")
+_LONGEST_PATH = 1000
 
 
 @dataclass(frozen=True)
@@ -54,3 +61,34 @@ def take(store: Store, marks: Sequence[Annotation], importer: str, *, dry: bool 
             acts.append(connection, importer, "import label", f"label {number}", details)
             done.labels.append((annotator, family, number))
     return done
+
+
+def place(path: str) -> tuple[str, str | None]:
+    """Return the class and the group that a path (with slashes, below the imported folder) names.
+
+    Files of one GROUP must stay on one side of the split, across families; None where it names none.
+    Raises LabelError, whose text is one line, where it names no class.
+    """
+    if not path.isprintable() or len(path) > _LONGEST_PATH:
+        raise LabelError(f"its name is no printable text of at most {_LONGEST_PATH} characters")
+    folder, *rest = path.split("/")
+    if not rest:
+        raise LabelError("lies in no family's folder")
+    family = checked_name(REAL if folder in _REAL_FOLDERS else folder)
+    if family == IGNORE:
+        raise LabelError("a folder cannot be ignored by its name")
+    others = _FAKE_FOLDERS if family == REAL else _REAL_FOLDERS
+    if wrong := [name for name in rest[:-1] if name in others]:
+        raise LabelError(f"its folder {wrong[0]} contradicts {folder}: put it into DIR/{REAL} or DIR/FAMILY")
+    return family, rest[0] if len(rest) > 1 else None
+
+
+def conflict(family: str, known_as: str, exemplar: str) -> str | None:
+    """Return why media is not taken in as family, and a remedy; None where it is called that already.
+
+    known_as is what the memory calls the same bytes, "" where it gives them no name, under this id.
+    """
+    if family == known_as:
+        return None
+    known = f"as {known_as}" if known_as else "without a label"
+    return f"the same bytes are in the memory {known}; to call them so: forgewatch label {exemplar} {family}"

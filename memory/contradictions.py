@@ -19,6 +19,13 @@ def same_bytes(
     return _pairs(connection, ids, name, _MINE.c.media_digest == _OTHER.c.media_digest)
 
 
+def contradicting(connection: Connection, ids: Sequence[str], name: str) -> set[str]:
+    """Return those of ids of whose bytes or group another exemplar has another class."""
+    group = _MINE.c.group == _OTHER.c.group
+    alike = group | (_MINE.c.media_digest == _OTHER.c.media_digest)
+    return {own for own, _, _ in _pairs(connection, ids, name, alike)}
+
+
 def near_duplicates(connection: Connection, ids: Sequence[str], name: str) -> list[str]:
     """Return one line where near-duplicates of these, of other bytes, are called another class; else none.
 

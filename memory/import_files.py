@@ -15,12 +15,13 @@ from ingest.records import Decoded, MediaPlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from memory import acts
+from memory.annotations import conflict, place
 from memory.contradictions import near_duplicates
 from memory.crops.crop_store import CropStore
 from memory.crops.scans import Measure, RealVideo, is_scanned, measure_features, scans
 from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
-from memory.labels import LabelError, conflict, extend_label, open_label, place, reopen_label
+from memory.labels import LabelError, extend_label, open_label, reopen_label
 from memory.records import ImportDone, SkippedFile
 from memory.rows import batches, exemplars_of, media_of
 from memory.schema import exemplars

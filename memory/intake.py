@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -15,7 +15,7 @@ from ingest.trace_context import TraceContext
 from memory.crops.crop_store import CropStore, Views
 from memory.index.index import Index
 from memory.index.picture_index import PictureIndex
-from memory.records import Exemplar
+from memory.records import Declared, Exemplar
 from memory.retention import with_room
 from memory.rows import NewRow, exemplars_of, groups_by_media, insert_rows, media_of
 from memory.sources import blocked_among
@@ -62,6 +62,7 @@ class Arrival:
     """one crop a frame of a video that a person calls real, as `memory.crops.scans` makes them"""
     picture_hashes: bytes = b""
     """as `ingest.records.Decoded` has them; none of what an older detector sent"""
+    declared: Declared = field(default_factory=Declared)
 
     @property
     def views(self) -> Views:
@@ -144,6 +145,7 @@ def remember(
                     release=a.release,
                     unknown_score=a.unknown_score,
                     received_at=a.received_at,
+                    **dict(a.declared),
                 ),
                 crop_count=len(a.crops),
                 features=a.features,

@@ -1,4 +1,4 @@
-"""Labels by people, and their undo, each on record with actor and time; and labels by folders."""
+"""Labels and their undo, each on record with actor and time."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from memory import acts
 from memory.contradictions import in_words, same_bytes
 from memory.records import (
     IGNORE,
-    REAL,
     Exemplar,
     LabelEntry,
     LabelledCount,
@@ -25,10 +24,6 @@ from memory.store import ExemplarMemoryError, Store
 _SLUG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST_SLUG = 64
 _RESERVED = frozenset({"unknown", "fake", "unclustered", "all"})
-
-_REAL_FOLDERS = (REAL, "0_real")
-_FAKE_FOLDERS = ("fake", "1_fake")
-_LONGEST_PATH = 1000
 
 
 class LabelError(ExemplarMemoryError):
@@ -187,6 +182,11 @@ def standing_labels(connection: Connection) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
+def labels_by(connection: Connection, actor: str) -> list[int]:
+    """Return the numbers of the labels that an actor gave."""
+    return list(connection.scalars(select(labels.c.id).where(labels.c.actor == actor)))
+
+
 def labels_of(connection: Connection, of: ColumnElement[bool]) -> dict[int, int]:
     """Return the labels that some exemplars bear or bore: how many of these each holds, by its number."""
     query = select(labelled.c.label, func.count()).join(exemplars).where(of).group_by(labelled.c.label)
@@ -236,34 +236,3 @@ def _place(connection: Connection, places: Sequence[tuple[Exemplar, str, str | N
     names = ("to_shelf", "to_family", "to_split")
     rows = [{"exemplar": e.id, **dict(zip(names, to, strict=True))} for e, *to in places]
     connection.execute(statement, rows)
-
-
-def place(path: str) -> tuple[str, str | None]:
-    """Return the class and the group that a path (with slashes, below the imported folder) names.
-
-    Files of one GROUP must stay on one side of the split, across families; None where it names none.
-    Raises LabelError, whose text is one line, where it names no class.
-    """
-    if not path.isprintable() or len(path) > _LONGEST_PATH:
-        raise LabelError(f"its name is no printable text of at most {_LONGEST_PATH} characters")
-    folder, *rest = path.split("/")
-    if not rest:
-        raise LabelError("lies in no family's folder")
-    family = checked_name(REAL if folder in _REAL_FOLDERS else folder)
-    if family == IGNORE:
-        raise LabelError("a folder cannot be ignored by its name")
-    others = _FAKE_FOLDERS if family == REAL else _REAL_FOLDERS
-    if wrong := [name for name in rest[:-1] if name in others]:
-        raise LabelError(f"its folder {wrong[0]} contradicts {folder}: put it into DIR/{REAL} or DIR/FAMILY")
-    return family, rest[0] if len(rest) > 1 else None
-
-
-def conflict(family: str, known_as: str, exemplar: str) -> str | None:
-    """Return why media is not taken in as family, and a remedy; None where it is called that already.
-
-    known_as is what the memory calls the same bytes, "" where it gives them no name, under this id.
-    """
-    if family == known_as:
-        return None
-    known = f"as {known_as}" if known_as else "without a label"
-    return f"the same bytes are in the memory {known}; to call them so: forgewatch label {exemplar} {family}"

@@ -32,7 +32,16 @@ def is_cluster_id(text: str) -> bool:
     return len(text) == CLUSTER_ID_LENGTH and set(text) <= set(CLUSTER_LETTERS)
 
 
-class Exemplar(BaseModel, frozen=True):
+class Declared(BaseModel, frozen=True):
+    """A file's declaration that a generative model made or edited it, a claim. All None: it has none."""
+
+    declares: Literal["generated", "edited_with_ai"] | None = None
+    generator: str | None = Field(None, description="the model's or software's name, as the file states it")
+    signer: str | None = Field(None, description="who signed it, where the signer is trusted")
+    missed: bool | None = Field(None, description="whether the pixels alone were called real")
+
+
+class Exemplar(Declared):
     """One remembered item: where it is from, a person's label, on which shelf it lies.
 
     Its crops (uint8 RGB, (N, crop_px, crop_px, 3)) lie in the content-addressed store under
@@ -126,6 +135,14 @@ class DriftAlarm(Drift):
     id: int = Field(description="the alarm's number among this memory's of drift")
 
 
+class Declarations(BaseModel):
+    """Of a cluster's members, those that declare generation: claims of files, which anyone can write."""
+
+    items: int
+    generators: dict[str, int] = Field(description="how many name each generator; the most frequent")
+    family: str = Field(description="the name that the most frequent proposes")
+
+
 class ClusterSummary(BaseModel):
     """Unknowns that look alike and wait for a person."""
 
@@ -141,6 +158,15 @@ class ClusterSummary(BaseModel):
         None, description="items called real, of a source that has shifted, and the evidence; else null"
     )
     edit: int | None = Field(None, description="of a cluster that a person made: the edit's number")
+    declared: Declarations | None = Field(None, description="null where no member declares generation")
+
+    @property
+    def declaration(self) -> str:
+        """Its declarations in one sentence; empty where there is none."""
+        if self.declared is None:
+            return ""
+        names = ", ".join(f"{name} {count}" for name, count in self.declared.generators.items())
+        return f"{self.declared.items} of {self.size} declare a generative model ({names})"
 
 
 class ClusterView(ClusterSummary):

@@ -4,6 +4,7 @@ Unlabelled and ignored items leave past their time, and files to which no row po
 the group and the source, so both are bounded.
 """
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,8 @@ MOST_ALIKE = 20
 
 MOST_WAITING = 10_000
 """Exemplars of one source that wait for a person, the newest: of nine crops each, 4 GB."""
+MOST_MISSED = 500
+"""Of these, missed ones that declare generation: a sample by a hash of the id."""
 
 
 def with_room(connection: Connection, groups: Sequence[str], most: int) -> list[bool]:
@@ -39,15 +42,19 @@ def with_room(connection: Connection, groups: Sequence[str], most: int) -> list[
 
 
 def beyond_sources(connection: Connection, most: int) -> list[str]:
-    """Return the ids of waiting items beyond the newest `most` of their source."""
+    """Return the ids of waiting items beyond the newest `most` of their source, or its MOST_MISSED."""
     waiting = exemplars.c.shelf == "unknown"
-    of_source = select(exemplars.c.source).where(waiting).group_by(exemplars.c.source)
+    missed = waiting & exemplars.c.declares.is_not(None) & exemplars.c.missed
+    of_source = select(exemplars.c.source).group_by(exemplars.c.source)
     beyond: list[str] = []
-    for source in connection.scalars(of_source.having(func.count() > most)).all():
+    for source in connection.scalars(of_source.where(waiting).having(func.count() > most)).all():
         newest = (exemplars.c.received_ms.desc(), exemplars.c.id.desc())
         mine = select(exemplars.c.id).where(waiting, exemplars.c.source == source)
         beyond += connection.scalars(mine.order_by(*newest).offset(most)).all()
-    return beyond
+    for source in connection.scalars(of_source.where(missed).having(func.count() > MOST_MISSED)).all():
+        ids = connection.scalars(select(exemplars.c.id).where(missed, exemplars.c.source == source))
+        beyond += sorted(ids, key=lambda id_: hashlib.sha256(id_.encode()).digest())[MOST_MISSED:]
+    return list(dict.fromkeys(beyond))
 
 
 MAX_PURGED_SHARE = 0.01

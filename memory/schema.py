@@ -72,6 +72,10 @@ exemplars = Table(
     Column("feature_version", String(40), nullable=False),
     Column("embedding", LargeBinary),  # float32 little-endian, of `release`'s network
     Column("verdict", Text),
+    Column("declares", String(20)),  # generated or edited_with_ai; NULL of media that declares neither
+    Column("generator", String(200)),
+    Column("signer", String(200)),  # a trusted one
+    Column("missed", Boolean),  # of declared media: whether its pixels were called real
     Column("picture_hashes", LargeBinary),  # as ingest.records.Decoded has them; NULL where there are none
     Column(
         "revision", BigInteger, nullable=False, index=True
@@ -79,6 +83,7 @@ exemplars = Table(
     # With the id, so that what waits is read from the index alone.
     Index("by_shelf", "shelf", "family", "id"),
     Index("by_source", "source_start", "shelf"),
+    Index("by_declaration", "declares", "shelf"),
 )
 
 labels = Table(
@@ -245,6 +250,7 @@ verdicts = Table(
     Column("label", String(20), nullable=False),
     Column("source", String(MAX_SOURCE_CHARS), nullable=False),
     Column("family", String(64)),  # of a fake
+    Column("declared", String(20)),  # of media that declares generation: its label by pixels; else NULL
     Index("verdicts_by_item", "item_partition", "item_offset"),
     Index("verdicts_by_time", "at_ms"),
     Index("verdicts_by_release", "release", "at_ms", "label"),  # all that is counted lies in the index

@@ -39,6 +39,9 @@ class MemorySettings(BaseSettings):
     audit_items: int = Field(
         100, ge=0, le=10_000, description="verdicts a week that are drawn for an audit by people; 0: none"
     )
+    label_declared: bool = Field(
+        False, description="label items by themselves that a trusted signer declares generated"
+    )
     max_batch_messages: int = Field(32, ge=1, description="most messages remembered in one SQL transaction")
     picture_px: int = Field(
         0,

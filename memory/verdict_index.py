@@ -15,8 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 from detector.records import Verdict, Withdrawal
 from detector.release.artifact import version_of
 from ingest.records import InRecord
-from memory import acts
-from memory.labels import extend_label, open_label
+from memory.labels import give
 from memory.records import IGNORE
 from memory.rows import batches
 from memory.schema import MAX_SOURCE_CHARS, exemplars, verdicts
@@ -45,6 +44,8 @@ class VerdictPlace:
     label: str
     source: str
     family: str | None = None
+    declared: str | None = None
+    """of media that declares generation: the label by its pixels"""
 
 
 SUPERSEDED = "superseded"
@@ -77,11 +78,8 @@ def note_verdicts(connection: Connection, batch: Sequence[tuple[InRecord, Verdic
                 "item_offset": verdict.item.offset,
                 "release": version_of(verdict.release),
                 "at_ms": record.timestamp_ms,
-                "label": verdict.label if isinstance(verdict, Verdict) else WITHDRAWN,
                 "source": verdict.item.source[:MAX_SOURCE_CHARS],
-                "family": verdict.family
-                if isinstance(verdict, Verdict) and verdict.label == "fake"
-                else None,
+                **_words(verdict),
             }
             for record, verdict in batch
         ],
@@ -94,6 +92,14 @@ def note_verdicts(connection: Connection, batch: Sequence[tuple[InRecord, Verdic
             of_item = _of_item(verdict.item.partition, verdict.item.offset)
             replaced = update(verdicts).where(of_item, before, verdicts.c.release == version_of(taken_back))
             connection.execute(replaced.values(label=SUPERSEDED))
+
+
+def _words(verdict: Verdict | Withdrawal) -> dict[str, str | None]:
+    if isinstance(verdict, Withdrawal):
+        return {"label": WITHDRAWN, "family": None, "declared": None}
+    family = verdict.family if verdict.label == "fake" else None
+    declared = verdict.by_pixels if verdict.provenance.generation else None
+    return {"label": verdict.label, "family": family, "declared": declared}
 
 
 def release_taken_back(verdict: Verdict | Withdrawal) -> str | None:
@@ -211,6 +217,17 @@ def count_verdicts(connection: Connection, release: str) -> Mapping[str, int]:
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
+def count_declared(connection: Connection, release: str, since_ms: int) -> dict[str, int]:
+    """Return how many verdicts of a release are of media that declares generation, by their pixels' label.
+
+    They go back to a time, milliseconds since 1970, and as far as the topic's retention keeps them.
+    """
+    of_release = (verdicts.c.release == version_of(release)) & (verdicts.c.at_ms >= since_ms)
+    mine = of_release & verdicts.c.declared.is_not(None) & verdicts.c.label.not_in(_TAKEN_BACK)
+    query = select(verdicts.c.declared, func.count()).where(mine).group_by(verdicts.c.declared)
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
 def forget_before(connection: Connection, partition: int, offset: int) -> int:
     """Forget some verdicts of a partition that lie before an offset, the oldest first; return how many."""
     mine = verdicts.c.partition == partition
@@ -242,10 +259,7 @@ def ignore_retracted(connection: Connection, ids: Sequence[str]) -> int:
     """
     unlabelled = [id_ for some in batches(ids) for id_ in _unlabelled_of(connection, some)]
     if unlabelled:
-        number = open_label(connection, IGNORE, ACTOR)
-        extend_label(connection, number, unlabelled)
-        details = {"label": number, "what": IGNORE, **acts.as_fields(unlabelled)}
-        acts.append(connection, ACTOR, "label", f"label {number}", details)
+        number = give(connection, unlabelled, IGNORE, ACTOR, "refuse")
         log.info("unknowns whose verdicts were taken back are ignored", items=len(unlabelled), label=number)
     return len(unlabelled)
 
@@ -265,7 +279,8 @@ def _unlabelled_of(connection: Connection, ids: Sequence[str]) -> list[str]:
     for row in connection.execute(query):
         id_ = items[row.item_partition, row.item_offset]
         if row.label != SUPERSEDED:
-            newest[id_] = row.label
+            # Declared media is fake for its declaration, and waits for the label by its pixels.
+            newest[id_] = "unknown" if row.declared in ("real", "unknown") else row.label
         elif row.release == said_by[id_]:
             superseded.add(id_)
     return [id_ for id_ in said_by if id_ in superseded and newest.get(id_, "unknown") != "unknown"]

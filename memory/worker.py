@@ -25,6 +25,7 @@ from ingest.tracing import Spans
 from memory import metrics
 from memory.clusters.clustering import keep_clustered
 from memory.crops.crop_store import SHARDS, CropStore, CropsUnavailableError
+from memory.declarations import declaration_of, label_declared
 from memory.features import FEATURE_VERSION, WIDTH, features_of
 from memory.index.index import Index
 from memory.index.shared_index import Renewal
@@ -173,6 +174,8 @@ class MemoryWorker:
         with metrics.TRANSACTION_SECONDS.time(), self.store.write() as connection:
             done = remember(connection, self._crops, self._index, arrivals, digests, most_alike=MOST_ALIKE)
             ignore_retracted(connection, done.new)
+            if self._settings.label_declared:
+                label_declared(connection, done.new)
             after = {(r.topic, r.partition): r.next_offset for r in records}
             save_offsets(connection, after, topic_id)
         metrics.LAG_SECONDS.on_answers(after)
@@ -261,5 +264,6 @@ def arrival_of(record: InRecord) -> Arrival:
             trace=of_headers(record.headers) or verdict.item.trace,
             picture=message.picture,
             picture_hashes=message.picture_hashes,
+            declared=declaration_of(verdict),
         )
     )

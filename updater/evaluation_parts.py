@@ -49,6 +49,7 @@ class MadeOf(BaseModel, frozen=True):
 
     labels: Mapping[int, Mapping[str, int]] = Field(description="by the label's number, by split")
     sources: Mapping[str, Mapping[str, int]] = Field(description="by source, by split")
+    declared: Mapping[str, int] = Field({}, description="by split, labelled by their files' declarations")
 
 
 class SnapshotRow(BaseModel, frozen=True):
@@ -61,3 +62,4 @@ class SnapshotRow(BaseModel, frozen=True):
     group: str
     source: str
     label: int = Field(description="number of the label that it bore, in the memory's history")
+    declared: bool = Field(False, description="its file's declaration gave that label, and no person")

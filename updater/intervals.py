@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from scipy.special import betaincinv
 
+from updater.records import DeclaredRecall
+
 CONFIDENCE = 0.95
 """that the truth is not below the lower end; and, apart from that, that it is not above the upper one"""
 
@@ -22,6 +24,14 @@ def share_interval(share: float, groups: int) -> tuple[float, float]:
     low = float(betaincinv(right, wrong + 1, 1 - CONFIDENCE)) if right > 0 else 0.0
     high = float(betaincinv(right + 1, wrong, CONFIDENCE)) if wrong > 0 else 1.0
     return low, high
+
+
+def declared_recall(caught: int, items: int) -> DeclaredRecall | None:
+    """Return the recall of declared media with its interval, each item a witness; None of no items."""
+    if not items:
+        return None
+    low, high = share_interval(caught / items, items)
+    return DeclaredRecall(items=items, caught=caught, low=low, high=high)
 
 
 def groups_to_decide(share: float, bound: float) -> int | None:

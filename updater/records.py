@@ -109,6 +109,19 @@ class ScannerFound(FoundStretches):
     )
 
 
+class DeclaredRecall(BaseModel, frozen=True):
+    """How many items that declare generation the pixels did not call real; no random sample of forgeries."""
+
+    items: int
+    caught: int = Field(description="of them, called fake or unknown by their pixels")
+    low: float = Field(description="the share is at least so high, by 95 % confidence; 0..1")
+    high: float = Field(description="the share is at most so high, by 95 % confidence; 0..1")
+
+    def __str__(self) -> str:
+        share, low, high = (100 * part for part in (self.caught / self.items, self.low, self.high))
+        return f"{self.caught} of {self.items}, {share:.1f} % ({low:.1f} to {high:.1f})"
+
+
 class Performance(BaseModel, frozen=True):
     """What one model made of the held-back items, and its power."""
 
@@ -125,6 +138,9 @@ class Performance(BaseModel, frozen=True):
     rejection_energy_auroc: float | None = Field(None, description="the same by the energy alone")
     confusion: Mapping[str, Mapping[str, int]] | None = Field(
         None, description="items by class, then by what they were called: real, unknown, or a fake's family"
+    )
+    declared: DeclaredRecall | None = Field(
+        None, description="of forgeries that declare generation; None where there is none"
     )
     rejection_roc: tuple[RocPoint, ...] | None = Field(None, description="its curve, thinned")
     rejected: RocPoint | None = Field(None, description="shares called unknown")

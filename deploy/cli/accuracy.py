@@ -42,6 +42,11 @@ def accuracy(
     say(f"{rates.unknown} more are unknown, which is neither right nor wrong")
     if rates.through is not None:
         say(f"the audit covers the days that ended by {rates.through:%Y-%m-%d}: later ones wait for labels")
+    if report.declared is not None:
+        say(
+            f"of media that declares generation, not called real by its pixels: {report.declared}, 95 % in"
+            " either end; it is no random sample, and says nothing of forgeries that declare nothing"
+        )
     if power := report.power:
         say(
             f"of forgeries of a family never seen, {power.share:.0%} ({power.low:.0%} to {power.high:.0%})"

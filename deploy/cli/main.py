@@ -64,7 +64,15 @@ _PANELS = {
     "The stack": (stack.up, stack.down, stack.topics, stack.migrate, stack.demo, stack.throughput),
     "Look": (stack.status, stack.doctor, stream.verdicts, lineage.lineage, accuracy.accuracy),
     "Media": (stream.send, stream.score),
-    "The memory": (memory.clusters, memory.sheet, memory.label, memory.undo, memory.labels, accuracy.audit),
+    "The memory": (
+        memory.clusters,
+        memory.misses,
+        memory.sheet,
+        memory.label,
+        memory.undo,
+        memory.labels,
+        accuracy.audit,
+    ),
     "Releases": (
         memory.update,
         releases.releases,

@@ -55,10 +55,21 @@ def clusters(as_json: JsonFlag = False) -> None:
     for row in rows:
         if row.alarm is not None:
             say(f"{row.id}: {_alarm_line(row.alarm)}")
+        if row.declared is not None:
+            command = f"forgewatch label {row.id}@{row.version} {row.declared.family} --declared"
+            say(f"{row.id}: {row.declaration}; a claim, to agree to it: {command}")
     if fresh.newer:
         say(f"{fresh.newer} unknowns came since; the memory clusters them in a moment: list again")
     if rows:
         say("look at one: forgewatch sheet CLUSTER -o sheet.png; name it: forgewatch label CLUSTER FAMILY")
+
+
+def misses(as_json: JsonFlag = False) -> None:
+    """List items that were missed by the model and are declared by the file, to label by their ids."""
+    with client() as api:
+        items = api.misses()
+    title = "missed by the model, declared by the file"
+    show_list(items, as_json, title, item="id", source="source", declares="declares", generator="generator")
 
 
 def sheet(
@@ -84,6 +95,9 @@ def label(
         SameBytes,
         typer.Option(help="of items whose very bytes are called another class: keep that, or relabel those"),
     ] = "refuse",
+    declared: Annotated[
+        bool, typer.Option("--declared", help="of the cluster, only items that declare generation")
+    ] = False,
     actor: ActorOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -94,26 +108,29 @@ def label(
     cluster, _, version = items[0].partition("@")
     if len(items) > 1 and any(is_cluster_id(item.partition("@")[0]) for item in items):
         raise typer.BadParameter("label one cluster at a time, or exemplars by id")
+    if declared and not is_cluster_id(cluster):
+        raise typer.BadParameter("--declared goes with a cluster")
     with client(actor) as api:
-        request = LabelRequest(ids=items, family=family, same_bytes=same_bytes)
+        which: dict[str, Any] = {"ids": items}
         if is_cluster_id(cluster):
-            seen = version or _version_now(api, cluster, family)
-            request = LabelRequest(cluster=cluster, version=seen, family=family, same_bytes=same_bytes)
-        done = api.label(request)
+            seen = version or _version_now(api, cluster, family, "those that declare it" * declared)
+            which = {"cluster": cluster, "version": seen, "declared": declared}
+        done = api.label(LabelRequest(family=family, same_bytes=same_bytes, **which))
     line = f"label {done.label}: {done.exemplars} called {family}"
     show_result(done, as_json, f"{line}; `forgewatch undo {done.label}` takes it back")
     for contradiction in () if as_json else done.contradicted:
         warn(contradiction)
 
 
-def _version_now(api: Client, cluster: str, family: str) -> str:
+def _version_now(api: Client, cluster: str, family: str, some: str) -> str:
     """Return the state of a cluster that a person at the terminal agrees to."""
     now = next((c for c in api.clusters() if c.id == cluster), None)
     if now is None:
         raise CommandError(f"cluster {cluster} is not in the list: forgewatch clusters")
     if not sys.stdin.isatty():
         raise UsageError(f"say which state you saw, such as {cluster}@{now.version}: forgewatch clusters")
-    typer.confirm(f"Cluster {cluster} holds {now.size} items now. Call all of them {family}?", abort=True)
+    question = f"Cluster {cluster} holds {now.size} items now. Call {some or 'all of them'} {family}?"
+    typer.confirm(question, abort=True)
     return now.version
 
 

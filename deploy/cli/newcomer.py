@@ -102,7 +102,8 @@ def _looked_at(folder: Path) -> dict[str, tuple[str, Path]]:
     Says how many there are. Raises CommandError where no file lies in the folder of a class.
     """
     from deploy.client.importing import files_below
-    from memory.labels import LabelError, place
+    from memory.annotations import place
+    from memory.labels import LabelError
 
     files: dict[str, tuple[str, Path]] = {}
     for name, path in files_below(folder):

@@ -53,6 +53,8 @@ def _say_steps(view: RolloutView, trial: Trial) -> None:
         f"{short(trial.release)} against {short(trial.champion)}, plan {trial.plan}: {where}\n"
         f"both score {shared:.0%}, it answers {answered:.0%}; {view.shared} items so far\n{view.says}"
     )
+    for role, recall in view.declared.items():
+        say(f"{role}: media that declares generation, not called real by its pixels: {recall}, 95 % in each")
     for why, items in view.left_out.items():
         say(f"left out: {items} items, since {why}")
     for source, reason in trial.without.items():

@@ -37,7 +37,15 @@ from deploy.settings import DeploySettings
 from detector.records import Rollout
 from detector.release.artifact import SIGNATURE
 from memory.estimate.records import AuditDone, AuditItem
-from memory.records import AnnotationsTaken, BlockedEntry, Clustering, ClusterSummary, ImportDone, LabelEntry
+from memory.records import (
+    AnnotationsTaken,
+    BlockedEntry,
+    Clustering,
+    ClusterSummary,
+    Exemplar,
+    ImportDone,
+    LabelEntry,
+)
 from updater.records import Outlook, UpdateRun
 
 
@@ -214,6 +222,10 @@ class Client:
     def clusters(self) -> list[ClusterSummary]:
         """The clusters of unknowns that wait, the largest first, as the memory last computed them."""
         return self._answer(list[ClusterSummary], "GET", "/clusters")
+
+    def misses(self) -> list[Exemplar]:
+        """Waiting items that the pixels called real, whose files declare a generative model."""
+        return self._answer(list[Exemplar], "GET", "/misses")
 
     def clustering(self) -> Clustering:
         return self._answer(Clustering, "GET", "/clustering")

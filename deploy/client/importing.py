@@ -10,7 +10,8 @@ import httpx
 
 from deploy.client.connection import ClientError, ServerRefusedError
 from deploy.client.http import Client
-from memory.labels import LabelError, conflict, place
+from memory.annotations import conflict, place
+from memory.labels import LabelError
 from memory.records import ImportDone, SkippedFile
 
 _PART_FILES = 64

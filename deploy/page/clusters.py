@@ -20,6 +20,7 @@ from memory.clusters.review import cluster_in_list, freshness, label_cluster, li
 from memory.clusters.similarity import nearest_known
 from memory.clusters.views import edit_history
 from memory.contradictions import same_bytes
+from memory.declarations import count_missed, missed_exemplars
 from memory.index.shared_index import IndexBusyError
 from memory.labels import history, label, undo
 from memory.records import IGNORE, REAL, ClusterMember, ClusterView, EditEntry, LabelEntry, SameBytes
@@ -94,6 +95,8 @@ def show_cluster(
         "version": cluster.version,
         "edit": cluster.edit,
         "size": len(cluster.members),
+        "declared": cluster.declared,
+        "declaration": cluster.declaration,
         "tiles": [_tile(member, "pixels" if no_map else look.view, twins) for member in tiles],
         "no_map": no_map,
         "twins": len(twins),
@@ -186,6 +189,7 @@ def _tile(member: ClusterMember, view: View, twins: Mapping[str, tuple[str, str]
         "twin": twins.get(id_),
         "name": file_name(member.media_id),
         "source": member.source,
+        "declares": member.declares and (member.generator or "no name"),
         "short": id_.removeprefix("forgewatch."),
         "score": member.unknown_score,
         # What has no map is shown as it is.
@@ -218,7 +222,9 @@ _CARDS = 48
 """Clusters on a page of the list."""
 
 Page = Annotated[int, Query(ge=1, le=100_000)]
-Act = Literal["label", "ignore", "keep", "undo", "split", "split first", "merge", "undo edit", "alike"]
+Act = Literal[
+    "label", "declared", "ignore", "keep", "undo", "split", "split first", "merge", "undo edit", "alike"
+]
 
 
 @router.get("/page/clusters", response_class=HTMLResponse, openapi_extra=least("viewer"))
@@ -234,7 +240,40 @@ def get_clusters(request: Request, services: Opened, page: Page = 1) -> HTMLResp
         "freshness": freshness(services.memory),
         "last_label": labels[0] if labels else None,
     }
+    with services.memory.read() as connection:
+        context["missed"] = count_missed(connection)
     return show(request, services, "clusters.html.j2", "Review queue", context)
+
+
+@router.get("/page/misses", response_class=HTMLResponse, openapi_extra=least("viewer"))
+def get_misses(request: Request, services: Opened) -> HTMLResponse:
+    """The newest items that the pixels called real, whose files declare a generative model."""
+    return _show_misses(request, services, FormState())
+
+
+def _show_misses(request: Request, services: Services, kept: FormState) -> HTMLResponse:
+    with services.memory.read() as connection:
+        newest = missed_exemplars(connection, TILES)
+        tiles = [_tile(member, "pixels", {}) for member in members(connection, [item.id for item in newest])]
+        context = {"tiles": tiles, "count": count_missed(connection), "kept": kept, "error": kept.error}
+    return show(request, services, "misses.html.j2", "Review queue", context, kept.status)
+
+
+@router.post(
+    "/page/misses", response_class=Response, openapi_extra=least("reviewer"), max_body_size=MAX_LABEL_BYTES
+)
+def label_misses(
+    request: Request,
+    services: Opened,
+    ids: Annotated[Sequence[str], Form()] = (),
+    family: Annotated[str, Form(max_length=200)] = "",
+) -> Response:
+    """Label the selected missed items; what is refused shows the form again as it was."""
+    request.state.again = lambda error, status: _show_misses(
+        request, services, FormState(ids, family, error=error, status=status)
+    )
+    label(services.memory, list(ids), family.strip(), visitor(request).name)
+    return RedirectResponse("/page/misses", 303)
 
 
 @router.get("/page/clusters/{cluster}", response_class=HTMLResponse, openapi_extra=least("viewer"))
@@ -287,12 +326,13 @@ def act(
     match do:
         case "alike":
             return RedirectResponse(f"/page/clusters/{cluster}?{_alike(look, ids, seen).query}", 303)
-        case "label" | "ignore":
+        case "label" | "declared" | "ignore":
             name = IGNORE if do == "ignore" else family.strip()
             if ids:
                 label(services.memory, list(ids), name, actor, same)
             else:
-                label_cluster(services.memory, cluster, name, actor, version, seen, same)
+                declared = do == "declared"
+                label_cluster(services.memory, cluster, name, actor, version, seen, same, declared)
         case "keep":
             members = cluster_in_list(services.memory, cluster)[0].members
             label(services.memory, list(ids) or members, None, actor, "keep")

@@ -110,6 +110,7 @@ class RolloutController(BackgroundWork):
                 left_out=evidence.left_out + Counter({"it is not to be believed": reading.not_believed}),
                 table={word: dict(others) for word, others in evidence.table.items()},
                 model_s=evidence.model_s(),
+                declared=evidence.declared_recalls(),
             )
 
     def _by_one(self, trial: Trial) -> frozenset[str]:

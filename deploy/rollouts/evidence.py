@@ -9,6 +9,9 @@ from deploy.rollout_records import Check, Disagreement
 from deploy.rollouts.checks import ERROR, NOT_ALONE, Shared, excuses, rules, settles, word_of
 from deploy.rollouts.tallies import MOST_SOURCES, NEW_NAMES, CheckTally
 from detector.records import Comparison
+from memory.records import REAL
+from updater.intervals import declared_recall
+from updater.records import DeclaredRecall
 
 UNIT_S = 10
 SLACK_S = 2.0
@@ -81,6 +84,8 @@ class RolloutEvidence:
         """comparisons, and answers of the challenger, by the unit of time"""
         self.table: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._kept: defaultdict[tuple[str, str], deque[Comparison]] = defaultdict(lambda: deque(maxlen=_KEPT))
+        self._declared = Counter[str]()
+        """items that declare generation, and of how many each role's pixels say so"""
         self._times: tuple[deque[float], deque[float]] = (deque(maxlen=_TIMES), deque(maxlen=_TIMES))
 
     def add(self, comparison: Comparison, at_s: float) -> None:
@@ -105,6 +110,8 @@ class RolloutEvidence:
         word, other = word_of(comparison.champion), word_of(comparison.challenger)
         self.table[word][other] += 1
         self._kept[word, other].append(comparison)
+        if comparison.declared and ERROR not in (word, other):
+            self._declared.update(items=1, champion=word != REAL, challenger=other != REAL)
         for times, verdict in zip(self._times, (comparison.champion, comparison.challenger), strict=True):
             if verdict.error is None:
                 times.append(verdict.model_s)
@@ -183,6 +190,11 @@ class RolloutEvidence:
     def answered_since(self, at_s: float) -> int:
         """How many answers the challenger gave since then."""
         return sum(count for unit, count in self._answered.items() if unit >= at_s // UNIT_S)
+
+    def declared_recalls(self) -> dict[str, DeclaredRecall]:
+        """The recall of declared media by role; none before the first such item."""
+        of, roles = self._declared, ("champion", "challenger")
+        return {role: recall for role in roles if (recall := declared_recall(of[role], of["items"]))}
 
     def model_s(self) -> dict[str, tuple[float, float]]:
         """Median and 95th percentile of the newest items' seconds, by role."""

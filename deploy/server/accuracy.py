@@ -17,6 +17,8 @@ from deploy.server.services import Opened
 from memory.estimate.accuracy import accuracy
 from memory.estimate.audits import label_audit, waiting
 from memory.estimate.records import KEPT_DAYS, AuditDone, AuditItem
+from memory.records import REAL
+from updater.intervals import declared_recall
 from updater.records import Power
 
 log = structlog.get_logger()
@@ -42,7 +44,9 @@ def get_accuracy(services: Opened, release: Digest = None, days: Days = 7) -> Ac
         power = services.evaluations.of(measured).after.power
     with services.memory.read() as connection:
         estimated = accuracy(connection, measured.digest, time.time_ns() // 10**6, days)
-    return AccuracyReport(accuracy=estimated, power=power)
+    of, items = estimated.declared, sum(estimated.declared.values())
+    declared = declared_recall(items - of.get(REAL, 0), items)
+    return AccuracyReport(accuracy=estimated, power=power, declared=declared)
 
 
 @router.get("/audits", openapi_extra=least("reviewer"))

@@ -24,7 +24,16 @@ from memory.clusters.pages import Order, page_in_order, page_of, views_of
 from memory.clusters.review import cluster_sheet, freshness, list_clusters, members_of
 from memory.clusters.similarity import nearest_known
 from memory.clusters.views import edit_history, load_cluster
-from memory.records import Clustering, ClusterMembers, ClusterSummary, EditDone, EditEntry, KnownNeighbour
+from memory.declarations import missed_exemplars
+from memory.records import (
+    Clustering,
+    ClusterMembers,
+    ClusterSummary,
+    EditDone,
+    EditEntry,
+    Exemplar,
+    KnownNeighbour,
+)
 
 log = structlog.get_logger()
 router = APIRouter(tags=["clusters"], route_class=GuardedRoute)
@@ -60,6 +69,16 @@ def get_clusters(services: Opened) -> Sequence[ClusterSummary]:
 def get_clustering(services: Opened) -> Clustering:
     """How fresh the list of clusters is."""
     return freshness(services.memory)
+
+
+@router.get("/misses", openapi_extra=least("viewer"))
+def get_misses(services: Opened, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> list[Exemplar]:
+    """Waiting items that the pixels called real, whose files declare a generative model; the newest first.
+
+    A declaration is a claim. Name them by their ids in `/labels`; of each source a sample is kept.
+    """
+    with services.memory.read() as connection:
+        return missed_exemplars(connection, limit)
 
 
 @router.get("/clusters/{cluster}", openapi_extra=least("viewer"))

@@ -44,7 +44,14 @@ def add_label(services: Opened, actor: Actor, body: LabelRequest) -> LabelDone:
     """
     if body.cluster is not None:
         number, ids = label_cluster(
-            services.memory, body.cluster, body.family, actor, body.version, body.looked_at, body.same_bytes
+            services.memory,
+            body.cluster,
+            body.family,
+            actor,
+            body.version,
+            body.looked_at,
+            body.same_bytes,
+            body.declared,
         )
     else:
         ids = list(dict.fromkeys(body.ids or []))

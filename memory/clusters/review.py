@@ -10,6 +10,7 @@ from sqlalchemy import case, func, select
 
 from memory.clusters.views import all_clusters, load_cluster, members_at_version, newest_act
 from memory.crops.crop_store import CropStore
+from memory.declarations import waiting_declarations
 from memory.labels import LabelError, give
 from memory.records import Clustering, ClusterView, Exemplar, SameBytes
 from memory.rows import exemplars_of, utc_time
@@ -25,11 +26,13 @@ def label_cluster(
     version: str | None = None,
     looked_at: Collection[str] | None = None,
     same: SameBytes = "refuse",
+    declared: bool = False,
 ) -> tuple[int, list[str]]:
     """Label a cluster's seen members as a family, real or ignore; return the label's number and the items.
 
     All of them or none. version is the state of the cluster that was seen, and looked_at the ids of those
-    that were before the giver's eyes: how many of the items they are is kept with the label. Raises
+    that were before the giver's eyes: how many of the items they are is kept with the label. declared: only
+    the members that declare generation; the others stay. Raises
     ClusterChangedError, UnknownClusterError, LabelError or StoreUnavailableError.
     """
     with store.write() as connection:
@@ -37,6 +40,9 @@ def label_cluster(
         if not ids:
             act = newest_act(connection, cluster)
             raise LabelError(f"nothing of cluster {cluster} waits any more: {act}")
+        if declared:
+            of_files = waiting_declarations(connection)
+            ids = [id_ for id_ in ids if id_ in of_files]
         looked = None if looked_at is None else len(set(looked_at).intersection(ids))
         return give(connection, ids, name, actor, same, f"cluster {cluster}", looked), ids
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
+from memory.declarations import sum_up, waiting_declarations
 from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS, ClusterView, EditEntry, ShiftAlarm
 from memory.rows import batches, utc_time
 from memory.schema import alarms, clusters, edits, exemplars, labelled, labels
@@ -73,11 +74,11 @@ def all_clusters(connection: Connection) -> list[ClusterView]:
         rows.where(clusters.c.edit.is_not(None)).order_by(clusters.c.edit.desc()),
         rows.where(clusters.c.place.is_not(None)).order_by(clusters.c.place),
     ]
-    waits, owner = waiting(connection), owners(connection)
+    waits, owner, declared = waiting(connection), owners(connection), waiting_declarations(connection)
     known = select(alarms.c.id, alarms.c.evidence).where(alarms.c.evidence.is_not(None))
     evidence = {row.id: ShiftAlarm.model_validate_json(row.evidence) for row in connection.execute(known)}
     views = [
-        _cluster_view(row, waits, owner, evidence.get(row.alarm))
+        _cluster_view(row, waits, owner, declared, evidence.get(row.alarm))
         for part in parts
         for row in connection.execute(part)
     ]
@@ -86,7 +87,8 @@ def all_clusters(connection: Connection) -> list[ClusterView]:
 
 def load_cluster(connection: Connection, name: str) -> ClusterView:
     """Return the cluster of that name, also where nothing of it waits. Raises UnknownClusterError."""
-    return _cluster_view(_row(connection, name), waiting(connection), owners(connection))
+    declared = waiting_declarations(connection)
+    return _cluster_view(_row(connection, name), waiting(connection), owners(connection), declared)
 
 
 def members_at_version(connection: Connection, name: str, version: str | None) -> list[str]:
@@ -98,7 +100,7 @@ def members_at_version(connection: Connection, name: str, version: str | None) -
     row = _row(connection, name)
     waits, owner = waiting(connection), owners(connection)
     if version is None:
-        return list(_cluster_view(row, waits, owner).members)
+        return list(_cluster_view(row, waits, owner, {}).members)
     form = _VERSION.fullmatch(version)
     recorded = json.loads(row.members)
     upto = recorded[: int(form[1])] if form else []
@@ -135,7 +137,11 @@ def _row(connection: Connection, name: str) -> Any:
 
 
 def _cluster_view(
-    row: Any, waits: Mapping[str, str], owner: Mapping[str, str], alarm: ShiftAlarm | None = None
+    row: Any,
+    waits: Mapping[str, str],
+    owner: Mapping[str, str],
+    declared: Mapping[str, tuple[str | None, str]],
+    alarm: ShiftAlarm | None = None,
 ) -> ClusterView:
     recorded = json.loads(row.members)
     members = _own(row, recorded, waits, owner)
@@ -151,6 +157,7 @@ def _cluster_view(
         unclustered=bool(row.unclustered),
         alarm=alarm,
         edit=row.edit,
+        declared=sum_up([declared[member] for member in members if member in declared]),
     )
 
 

@@ -14,6 +14,7 @@ from memory.estimate.audits import CANNOT_SAY
 from memory.estimate.records import LEAST_AUDITED, Accuracy, Estimate, Share
 from memory.estimate.sums import DAY_MS, Sum
 from memory.schema import audits, estimate_sums
+from memory.verdict_index import count_declared
 
 LEVEL = 0.95
 _LOG_40 = math.log(2 / (1 - LEVEL))
@@ -121,6 +122,7 @@ def accuracy(connection: Connection, release: str, now_ms: int, days: int) -> Ac
         over_all=_estimate(whole),
         classes={name: _estimate(classes[name]) for name in sorted(classes)},
         sources={name: _estimate(sources[name]) for name in largest},
+        declared=count_declared(connection, release, first * DAY_MS),
     )
 
 

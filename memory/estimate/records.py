@@ -1,6 +1,6 @@
 """Records of the estimated accuracy of verdicts. Light: every client imports it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pydantic import AwareDatetime, BaseModel, Field
@@ -55,6 +55,9 @@ class Accuracy:
     """by what was said: of those called real, the share that is real"""
     sources: dict[str, Estimate]
     """those with most verdicts; "" has what came from too many sources a day"""
+    declared: dict[str, int] = field(default_factory=dict)
+    """verdicts on media that declares generation, by the label of the pixels; in no figure above where the
+    declaration decided"""
 
 
 class AuditItem(BaseModel):

@@ -45,6 +45,8 @@ class Sum:
 
 def note_estimates(connection: Connection, batch: Sequence[tuple[InRecord, Verdict]], weekly: int) -> None:
     """Add verdicts to the sums, and draw some so that about `weekly` a week are audited; 0: none."""
+    # What a declaration decided says nothing of the probabilities.
+    batch = [(record, verdict) for record, verdict in batch if not verdict.by_declaration]
     if not batch:
         return
     today = max(record.timestamp_ms for record, _ in batch) // DAY_MS

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from prometheus_client import REGISTRY
+from verdicts import make_item, make_verdict
 
 from detector import challenger as module
-from detector.batch import judge, open_batch
+from detector.batch import Judged, judge, open_batch
 from detector.challenger import Challenger, attach_comparison
 from detector.records import MAX_COMPARISON_BYTES
 from detector.release.artifact import load, seal
@@ -23,7 +24,7 @@ from detector.serving.session import open_session
 from detector.serving.torchserve import TorchServeUnavailableError
 from detector.settings import DetectorSettings
 from ingest.picture_hash import PICTURE_BYTES
-from ingest.records import Decoded, InRecord, PlacesPlan, Region
+from ingest.records import Decoded, InRecord, Metadata, PlacesPlan, Provenance, Region
 from ingest.sandbox.decode import DecodeError
 from ingest.settings import IngestSettings
 
@@ -298,3 +299,23 @@ def test_a_challenger_of_another_crop_plan_has_the_media_decoded_for_it(scene):
     assert {each.challenger.error for each in scene.shadow()} == {None}
     assert len(scene.sandbox.plans) == 2 * ITEMS
     assert len({repr(each) for each in scene.sandbox.plans}) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "pixels"),
+    [
+        ({"family": "declared:generated", "pixel_label": "real"}, ("real", None)),
+        ({"family": "declared:generated", "pixel_label": None}, ("fake", None)),
+        ({"family": "blend"}, ("fake", "blend")),
+    ],
+)
+def test_releases_are_compared_by_the_pixels_of_what_a_file_declares(scene, said, pixels):
+    file = Provenance(metadata=Metadata(declares="generated"))
+    verdict = make_verdict(make_item(1), label="fake", provenance=file, **said)
+    record = InRecord("media", 0, 1, 0, None, b"", ())
+    both = Judged(record, verdict, None, None, "score", None, scene.champion.version)
+    opened = SimpleNamespace(media=SimpleNamespace(item=make_item(1)))
+    compared = attach_comparison(both, opened, both, scene.route(0.0)).comparison
+    assert compared is not None
+    assert compared.declared
+    assert (compared.champion.label, compared.champion.family) == pixels

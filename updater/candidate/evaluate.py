@@ -24,6 +24,7 @@ from updater.candidate.gate_inputs import GateInputs, Part, gate_inputs
 from updater.data.training_data import LabelledCrops
 from updater.evaluation_parts import RocPoint
 from updater.experts.calibrate import ExpertsSay
+from updater.intervals import declared_recall
 from updater.measures import auroc, balanced_weights, roc_points
 from updater.progress import Steps, no_steps
 from updater.records import Performance, Shares
@@ -149,6 +150,7 @@ def performance_of(
             },
         )
     met = np.isin(families, list(familiar))
+    declared = (families != REAL) & (False if items.declared is None else items.declared)
     return Performance(
         classes=shares,
         rejection_auroc=auroc(pseudo.unknown, calls.unknown[met]),
@@ -160,6 +162,7 @@ def performance_of(
         rejection_roc=tuple(
             RocPoint(*point) for point in roc_points(pseudo.unknown, calls.unknown[met], _ROC_POINTS).tolist()
         ),
+        declared=declared_recall(int((calls.labels[declared] != REAL).sum()), int(declared.sum())),
         rejected=_rejection_point(calls.labels[met], pseudo.labels),
     )
 

@@ -131,6 +131,7 @@ def make_plan(settings: UpdaterSettings, parent: Parent | None, splits: Splits) 
         **{split: _only(getattr(splits, split), classes) for split in LEAST},
         resting=splits.resting,
         clips=splits.clips,
+        by_declaration=splits.by_declaration,
     )
     crop_px = chosen.train.crops.shape[1]
     manifest = parent.artifact.manifest if parent else None

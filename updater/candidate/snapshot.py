@@ -76,6 +76,7 @@ def snapshot_rows(splits: Splits) -> list[SnapshotRow] | None:
                 group=group,
                 source=source,
                 label=int(label),
+                declared=int(label) in splits.by_declaration,
             )
             for exemplar, media, family, group, source, label in zip(*columns, strict=True)
         ]
@@ -88,10 +89,12 @@ def pack_rows(rows: Iterable[SnapshotRow]) -> bytes:
 
 
 def made_of(rows: Iterable[SnapshotRow]) -> MadeOf:
-    """Return how many items there are of each label and of each source, by split."""
+    """Return how many items there are of each label and of each source, and of declared ones, by split."""
     labels: dict[int, Counter[str]] = {}
     sources: dict[str, Counter[str]] = {}
+    declared = Counter[str]()
     for row in rows:
         labels.setdefault(row.label, Counter())[row.split] += 1
         sources.setdefault(row.source, Counter())[row.split] += 1
-    return MadeOf(labels=labels, sources=sources)
+        declared.update([row.split] * row.declared)
+    return MadeOf(labels=labels, sources=sources, declared=declared)

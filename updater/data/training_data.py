@@ -13,7 +13,8 @@ import structlog
 from detector.release.manifest import FEATURE_VERSION
 from ingest.records import PicturePlan
 from memory.crops.crop_store import CropsDamagedError, CropsMissingError, CropStore
-from memory.labels import standing_labels
+from memory.declarations import ACTOR
+from memory.labels import labels_by, standing_labels
 from memory.records import Split
 from memory.rows import UnknownExemplarError, select_exemplars, select_features
 from memory.store import Store
@@ -72,6 +73,8 @@ class LabelledCrops:
     """[n], known to be videos: real ones whose frames an import kept; None where that was not looked up"""
     media: npt.NDArray[np.str_] | None = None
     """[n], SHA-256 of each item's media, hexadecimal; None of items that no memory holds"""
+    declared: npt.NDArray[np.bool_] | None = None
+    """[n], whether its file declares generation; None of items that no memory holds"""
     labels: npt.NDArray[np.int64] | None = None
     """[n], number of the label that each bears in the memory's history; None of items that none holds"""
 
@@ -128,6 +131,8 @@ class Splits:
     """how many items of each class were over a budget and are in none, by split"""
     clips: Mapping[str, RealClips] = field(default_factory=dict)
     """frames of real videos by split, where a scanner is to learn from them"""
+    by_declaration: frozenset[int] = frozenset()
+    """numbers of the labels that files' declarations gave, and no person"""
 
 
 def load_splits(
@@ -156,6 +161,7 @@ def load_splits(
             )
             for split in splits
         }
+        by_declaration = frozenset(labels_by(connection, ACTOR))
     gathered: dict[str, Gathering] = {split: Gathering() for split in splits} if with_clips else {}
     return Splits(
         **{
@@ -172,6 +178,7 @@ def load_splits(
         },
         resting={split: dict(sorted(counts.items())) for split, counts in left_out.items() if counts},
         clips={split: rows.clips() for split, rows in gathered.items()},
+        by_declaration=by_declaration,
     )
 
 
@@ -253,6 +260,7 @@ def load(
         pictures=None if shape is None else pictures.rows() if kept else np.zeros((0, *shape), np.uint8),
         videos=np.array(videos, bool),
         media=np.array([row.media_digest for row in kept], np.str_),
+        declared=np.array([row.declares is not None for row in kept], bool),
         labels=np.array([labels[row.id] for row in kept], np.int64),
     )
 

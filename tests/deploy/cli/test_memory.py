@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from datetime import UTC, datetime
 from unittest.mock import patch
 
 import numpy as np
@@ -10,7 +11,10 @@ from PIL import Image
 
 from deploy.cli.main import main
 from memory.clusters.clustering import renew
-from memory.records import LabelledCount
+from memory.features import FEATURE_VERSION, WIDTH
+from memory.index.index import Index
+from memory.intake import Arrival, remember
+from memory.records import Declared, LabelledCount
 from memory.settings import MemorySettings
 from memory.store import Store
 
@@ -96,3 +100,39 @@ def test_a_clusters_sheet_is_written_as_png(answered, tmp_path):
     answered.ok("sheet", cluster["id"], "-o", "sheet.png")
     with Image.open("sheet.png") as sheet:
         assert sheet.format == "PNG"
+
+
+@pytest.mark.slow
+def test_declared_items_are_listed_summed_up_and_labelled_apart(answered, services):
+    assert "missed by the model, declared by the file: none" in answered.ok("misses")
+    rng, file = np.random.default_rng(0), {"declares": "generated", "generator": "Mid\x1bjourney"}
+    with services.memory.write() as connection:
+        for n in range(4):
+            crops = rng.integers(0, 256, (1, 32, 32, 3), np.uint8)
+            arrival = Arrival(
+                id=f"media-0-{n}",
+                media_digest=f"{n:064x}",
+                source="camera",
+                crops=crops,
+                features=rng.normal(size=WIDTH).astype(np.float32),
+                embedding=None,
+                group=None,
+                release=None,
+                unknown_score=None,
+                received_at=datetime.now(UTC),
+                verdict=None,
+                declared=Declared(**file, missed=n == 0) if n < 3 else Declared(),
+            )
+            index = Index(FEATURE_VERSION, WIDTH)
+            remember(connection, services.crops, index, [arrival], [services.crops.put(crops)])
+    as_the_memory_does()
+    assert [item["id"] for item in answered.json("misses")] == ["media-0-0"]
+    assert "Mid�journey" in answered.ok("misses")
+    (cluster,) = answered.json("clusters")
+    seen = f"{cluster['id']}@{cluster['version']}"
+    listed = answered.ok("clusters")
+    assert "3 of 4 declare a generative model (Mid�journey 3)" in listed
+    assert f"forgewatch label {seen} mid-journey --declared" in listed
+    assert "goes with a cluster" in answered.fails("label", "media-0-0", "gan", "--declared", code=2)
+    assert answered.json("label", seen, "mid-journey", "--declared")["exemplars"] == 3
+    assert answered.json("status")["unknowns_waiting"] == 1

@@ -23,7 +23,7 @@ from deploy.server.services import Services
 from detector.records import Comparison, ReleaseVerdict, in_share
 from detector.release.artifact import MANIFEST, Artifact
 from detector.release.manifest import FEATURE_VERSION
-from memory.records import Exemplar
+from memory.records import Declared, Exemplar
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters
 
@@ -52,11 +52,13 @@ def page(settings, services, monkeypatch):
 @pytest.fixture
 def fill(services):
 
-    def put(name, count, source="camera-7", place=0):
+    def put(name, count, source="camera-7", place=0, declared=()):
         rng = np.random.default_rng(len(name) + count)
         ids = [f"forgewatch.media-{place}-{number}" for number in range(count)]
         with services.memory.write() as connection:
-            insert_rows(connection, [_row(services, each, source, rng) for each in ids])
+            files = itertools.chain(declared, itertools.repeat(Declared()))
+            rows = [_row(services, each, source, rng, file) for each, file in zip(ids, files, strict=False)]
+            insert_rows(connection, rows)
             row = {"id": name, "shown_ms": 0, "members": json.dumps(ids), "place": place, "spread": 1.0}
             connection.execute(insert(clusters).values(**row, unclustered=False))
         return ids
@@ -97,7 +99,7 @@ class OnTrial:
     slow: bool = False
     """the topic gives nothing yet"""
 
-    def compare(self, champion, challenger, count, source="camera"):
+    def compare(self, champion, challenger, count, source="camera", **changes):
         """Let detectors write so many shared items of which both said this, one every 10 seconds."""
         shared = (n for n in itertools.count(self._items) if in_share(self._id(n), 0.25))
         for number in itertools.islice(shared, count):
@@ -110,6 +112,7 @@ class OnTrial:
                 champion=said(self.champion.digest, champion),
                 challenger=said(self.challenger.digest, challenger),
                 answered="champion",
+                **changes,
             )
             at_s = self.began_s + 10.0 * len(self.written)
             self.written.append((comparison.model_dump_json().encode(), [], at_s))
@@ -193,7 +196,7 @@ class _Topic:
     def close(self): ...
 
 
-def _row(services, name, source, rng):
+def _row(services, name, source, rng, declared):
     crops = rng.integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
     exemplar = Exemplar(
         id=name,
@@ -207,5 +210,6 @@ def _row(services, name, source, rng):
         release="a" * 64,
         unknown_score=4.2,
         received_at=datetime(2026, 1, 1, tzinfo=UTC),
+        **dict(declared),
     )
     return NewRow(exemplar, 1, rng.normal(size=8).astype(np.float32), FEATURE_VERSION, None, None)

@@ -12,9 +12,10 @@ from deploy.releases.metrics import AccuracyGauges
 from deploy.releases.standing import replay
 from deploy.server import releases
 from deploy.server.pictures import NoPictureError, SharedMedia
-from ingest.records import InRecord
+from ingest.records import InRecord, Metadata, Provenance
 from memory.acts import acts_after
 from memory.estimate.sums import note_estimates
+from memory.verdict_index import note_verdicts
 
 SOURCE = "<b>camera</b>"
 
@@ -81,6 +82,28 @@ def test_accuracy_is_not_known_until_twenty_drawn_items_are_labelled(page, servi
     assert shown.count("not known: label 10 drawn items to find out") == 2
     assert gauge("accuracy", **{"class": "", "bound": "value"}) == pytest.approx(0.5)
     assert gauge("accuracy", **{"class": "blend", "bound": "value"}) is None
+
+
+def test_declared_media_audits_the_pixels_and_is_in_no_other_figure(page, services, live):
+    assert page.get("/accuracy").json()["declared"] is None
+    file = Provenance(metadata=Metadata(declares="generated"))
+    of_file = {"provenance": file, "release": live, "label": "fake", "family": "declared:generated"}
+    pixels = ["real"] * 5 + ["unknown"] * 7 + [None] * 8
+    found = [
+        (
+            InRecord("verdicts", 0, n, time.time_ns() // 10**6, None, b"", ()),
+            make_verdict(make_item(n), **of_file, pixel_label=of_pixels),
+        )
+        for n, of_pixels in enumerate(pixels, 100)
+    ]
+    with services.memory.write_unversioned() as connection:
+        note_verdicts(connection, found)
+        note_estimates(connection, found, 0)
+    report = page.get("/accuracy").json()
+    assert (report["declared"]["items"], report["declared"]["caught"]) == (20, 15)
+    assert report["accuracy"]["over_all"]["items"] == 20
+    shown = page.get("/page/accuracy").text
+    assert "15 of 20, 75.0 % (54.4 to 89.6), 95 % confidence in either end. It is no random sample" in shown
 
 
 def test_a_drawn_item_is_shown_by_its_position_and_another_is_refused(page, live, monkeypatch):

@@ -11,6 +11,7 @@ from deploy.server.pictures import residual
 from memory.clusters.review import list_clusters
 from memory.crops.crop_store import Views
 from memory.labels import history, label
+from memory.records import Declared
 from memory.rows import counts, exemplars_of
 
 pytestmark = pytest.mark.slow
@@ -111,6 +112,42 @@ def test_what_a_producer_wrote_is_text_alone(page, fill):
     assert "&lt;script&gt;" in text
     assert "\x07" not in text
     assert "<bdi" in text
+
+
+@pytest.mark.parametrize("generator", ["Midjourney", HOSTILE, None])
+def test_one_click_labels_the_items_of_a_cluster_that_declare_generation_and_the_others_stay(
+    page, fill, services, generator
+):
+    ids = fill("fmvr4m", 5, declared=[Declared(declares="generated", generator=generator)] * 3)
+    text = page.get("/page/clusters/fmvr4m").text
+    assert "3 of 5 declare a generative model" in text
+    assert (text.count("<script>alert"), text.count("\x07")) == (0, 0)
+    (family,) = re.findall('id="declared-family" name="family" value="([^"]+)"', text)
+    names = {"Midjourney": "midjourney", HOSTILE: "script-alert-1-script-gpj", None: "generated"}
+    assert family == names[generator]
+    (version,) = set(re.findall('name="version" value="([^"]+)"', text))
+    page.submit("/page/clusters/fmvr4m", do="declared", family=family, version=version)
+    with services.memory.read() as connection:
+        assert [one.family for one in exemplars_of(connection, ids)] == [family] * 3 + [None] * 2
+    assert 'id="declared"' not in page.get("/page/clusters/fmvr4m").text
+
+
+def test_items_that_the_model_missed_and_the_file_declares_are_a_list_of_their_own(page, fill, services):
+    assert "No such item waits" in page.get("/page/misses").text
+    file = Declared(declares="generated", generator=HOSTILE, missed=True)
+    ids = fill("fmvr4m", 4, source=HOSTILE, declared=[file, file])
+    assert "2 items</a> missed by the model, declared by the file" in page.get("/page/clusters").text
+    text = page.get("/page/misses").text
+    assert sorted(re.findall('name="ids" value="([^"]+)"', text)) == ids[:2]
+    assert ("&lt;script&gt;" in text, "<script>alert" in text, "\x07" in text) == (True, False, False)
+    assert {item["id"] for item in page.get("/misses").json()} == set(ids[:2])
+    refused = page.submit("/page/misses", ids=ids[:1], family="No Family")
+    assert refused.status_code == 409
+    assert ('value="No Family"' in refused.text, f'value="{ids[0]}" checked' in refused.text) == (True, True)
+    assert page.submit("/page/misses", family="gan").status_code == 409  # nothing is selected
+    left = page.submit("/page/misses", ids=ids[:1], family=" gan ")
+    assert re.findall('name="ids" value="([^"]+)"', left.text) == ids[1:2]
+    assert shelves(services)[("unknown", None)] == 3
 
 
 def test_only_pngs_made_here_are_sent(page, fill, services):

@@ -57,6 +57,9 @@ def test_a_rollout_is_shown_with_its_steps_its_checks_and_both_verdicts(page, on
     assert "is on trial, scores 25%, answers 0%: It waits for evidence on" in page.get("/").text
     assert ">2</a>" in shown
     assert "on 193 items that both scored" in shown
+    assert "declares generation" not in shown
+    on_trial.compare("real", "unknown", 2, declared=True)
+    assert "2 of 2, 100.0 % (22.4 to 100.0)" in page.get("/page/rollout").text
     for check in ("real → unknown or a known fake", "sure blend → real", "could not score, net"):
         assert check in shown
     assert '<span class="tag ok">passed</span>' in shown

@@ -41,6 +41,7 @@ def compared():
                 "champion": said(CHAMPION, champion, by.get("sure", 0.95), by.get("champion_s", 0.1)),
                 "challenger": said(CHALLENGER, challenger, 0.95, by.get("challenger_s", 0.1)),
                 "answered": answered,
+                "declared": by.get("declared", False),
             }
         )
 

@@ -325,3 +325,17 @@ def test_a_challenger_that_turns_bad_after_an_hour_of_good_is_noticed_within_twe
         bets.bet(0.8)
         units += 1
     assert units <= 12
+
+
+def test_the_recall_of_declared_media_is_of_the_items_that_both_scored(compared):
+    found = evidence()
+    assert found.declared_recalls() == {}
+    fill(found, compared, 4, [("real", "unknown"), ("blend", "blend"), ("error", "real")], declared=True)
+    fill(found, compared, 4, [("real", "real")], first=4)
+    recalls = found.declared_recalls()
+    assert {role: (of.caught, of.items) for role, of in recalls.items()} == {
+        "champion": (4, 8),
+        "challenger": (8, 8),
+    }
+    assert 0.19 < recalls["champion"].low < 0.5 < recalls["champion"].high < 0.81
+    assert (recalls["challenger"].low > 0.68, recalls["challenger"].high) == (True, 1)

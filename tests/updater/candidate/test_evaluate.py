@@ -138,3 +138,14 @@ def test_rejection_is_measured_against_familiar_classes_with_forged_as_positive(
             mine = scored[name][np.isin(some.families, list(familiar))]
             pairs = [(a > b) + 0.5 * (a == b) for a in scored[name] for b in mine]
             assert area == pytest.approx(np.mean(pairs), abs=0.03)
+
+
+def test_the_recall_of_declared_forgeries_is_measured(session, untrained_artifact):
+    manifest, some = untrained_artifact.manifest, items(["real"] * 4 + ["blend"] * 8)
+    judge = GatedModel(session, manifest.gate, manifest.classes)
+    calls, pseudo = judge.calls(some), judge.calls(items(["pseudo"] * 6, 1))
+    assert performance_of(some, calls, pseudo, frozenset({"real"})).declared is None
+    some = replace(some, declared=np.arange(12) % 2 == 0)  # a real one that declares it is a person's word
+    calls = replace(calls, labels=np.array(["real"] * 6 + ["unknown", "fake"] * 3))
+    found = performance_of(some, calls, pseudo, frozenset({"real"})).declared
+    assert (found.caught, found.items) == (3, 4)

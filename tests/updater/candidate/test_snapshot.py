@@ -1,4 +1,5 @@
 import gzip
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,3 +75,10 @@ def test_bytes_that_are_no_snapshot_are_refused(monkeypatch):
     monkeypatch.setattr(snapshot, "MAX_BYTES", 100)
     with pytest.raises(SnapshotError, match="more than 100 bytes"):
         Snapshot(whole)
+
+
+def test_items_that_a_declaration_labelled_are_marked_and_counted():
+    rows = snapshot_rows(replace(SPLITS, by_declaration=frozenset({2, 3})))
+    assert [row.declared for row in rows] == [False, True, False, True]
+    assert made_of(rows).declared == {"train": 1, "test": 1}
+    assert not any(row.declared for row in snapshot_rows(SPLITS))

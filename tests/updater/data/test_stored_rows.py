@@ -188,6 +188,7 @@ def items_of(counts, first=0, on_disk=False):
         expert_logits=numbers[:, None].astype(np.float32) / 2,
         videos=numbers % 2 == 0,
         media=np.array([f"media {name}" for name in names], np.str_),
+        declared=numbers % 3 == 0,
         labels=numbers.astype(np.int64),
     )
 

@@ -38,7 +38,7 @@ from ingest.records import InRecord
 from memory.estimate.audits import CANNOT_SAY
 from memory.estimate.sums import note_estimates
 from memory.labels import label
-from memory.records import Raised
+from memory.records import Declared, Raised
 from memory.shift.alarms import put_raised
 from memory.verdict_index import note_verdicts
 from updater.candidate.gates import make_gates
@@ -97,7 +97,8 @@ def make_evaluation(make_evaluation):
 def paths(services, fill, proposed, begin_rollout, monkeypatch):
     """A view of each kind by its route, over a memory, releases and updates of which strangers named all."""
     monkeypatch.setattr("memory.index.shared_index._PATIENCE_S", 60)  # a busy machine
-    fill("large", 60, source=EVIL)
+    file = Declared(declares="generated", generator=EVIL[:200], missed=True)
+    fill("large", 60, source=EVIL, declared=[file] * 3)
     fill("small", 3, place=1)
     named = [fill(name, 6, source=EVIL, place=place) for place, name in enumerate(("first", "second"), 2)]
     for ids, what in zip(named, ("real", "blend"), strict=True):
@@ -195,6 +196,7 @@ def paths(services, fill, proposed, begin_rollout, monkeypatch):
         "/page/sources": "/page/sources",
         "/page/accuracy": "/page/accuracy",
         "/page/audit": "/page/audit",
+        "/page/misses": "/page/misses",
         "/page/source": f"/page/source?name={quote(EVIL)}",
         "/page/source/purge": f"/page/source/purge?name={quote(EVIL)}",
         "/page/record": "/page/record",
