@@ -13,16 +13,18 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
-    "ingest": (3523, 34),
-    "detector": (5097, 53),
-    "memory": (5273, 58),
-    "updater": (9134, 105),
+    "ingest": (3756, 36),
+    "detector": (5184, 53),
+    "memory": (5410, 60),
+    "updater": (9171, 105),
     "updater/benchmark": (7568, 87),
-    "deploy": (14225, 158),
-    "helm": (820, 9),
+    "deploy": (14357, 158),
+    "helm": (838, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-TEST_LINES = 67_073
+CODE_LINES, FILES = 46_284, 508
+"""Of all packages. One's number rises only where those of others fall by more in the same change."""
+TEST_LINES = 68_048
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
@@ -114,6 +116,10 @@ def test_code_lines_are_those_without_blanks_comments_docstrings_and_imports():
 def test_a_package_keeps_its_budget_of_code_and_files(package):
     lines, files = package_size(package)
     assert (lines <= PACKAGES[package][0], files <= PACKAGES[package][1]) == (True, True), (lines, files)
+
+
+def test_the_packages_budgets_do_not_grow_together():
+    assert [sum(column) for column in zip(*PACKAGES.values(), strict=True)] == [CODE_LINES, FILES]
 
 
 @pytest.mark.parametrize("page", WORDS)
