@@ -1,4 +1,4 @@
-"""The house, drawn from its sources: names are the field's terms, every arrow of the imports points down."""
+"""Functions and classes have the field's terms for names. The numbers only go down."""
 
 import ast
 import re

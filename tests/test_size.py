@@ -24,7 +24,7 @@ PACKAGES = {
 """Lines of code and files of each package; `updater` without its laboratory."""
 CODE_LINES, FILES = 46_284, 508
 """Of all packages. One's number rises only where those of others fall by more in the same change."""
-TEST_LINES = 68_048
+TEST_LINES = 68_029
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {

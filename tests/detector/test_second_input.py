@@ -37,7 +37,6 @@ from ingest.sandbox.extract import extract
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 
-# A model that sees whole pictures beside the crops: its graph and its declaration are all that it brings.
 INPUTS = (
     *crops_and_pooling(CropPlan(crop_px=64, patches=2, face_patches=0, frames=4)),
     MediaInput(

@@ -33,7 +33,8 @@ from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from updater.distortions.clip_writing import to_h264
 
-# A release with all graphs in a real TorchServe: a map of what is not called real, a scan of each video.
+pytestmark = pytest.mark.system
+
 CROP_PX = 64
 
 

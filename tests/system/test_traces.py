@@ -9,6 +9,7 @@ import threading
 import uuid
 from types import SimpleNamespace
 
+import pytest
 from kafka import KafkaProducer
 from streams import first_of
 from taken_back import picture_of
@@ -27,7 +28,8 @@ from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from ingest.tracing import exporting
 
-# An item's trace, from its producer by way of the detector into the memory's log, and the spans of both.
+pytestmark = pytest.mark.system
+
 GOOD, BAD = "4bf92f3577b34da6a3ce929d0e0e4736", "11111111111111111111111111111111"
 
 

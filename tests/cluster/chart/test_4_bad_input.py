@@ -6,8 +6,9 @@ import shlex
 
 import pytest
 
+pytestmark = pytest.mark.cluster
 
-# Where a Secret, the right password or a bucket is missing, the pod says why, and nothing is lost.
+
 def test_without_its_secret_the_pod_waits_and_says_which(chart, stream, secrets):
     with stream.loaded("the Kafka Secret is missing"):
         chart.kubectl("delete", "secret", "kafka")

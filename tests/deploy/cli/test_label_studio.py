@@ -3,7 +3,6 @@
 import json
 
 
-# `forgewatch label-studio`, against a real server: tasks out, annotations back, and files that are none.
 def test_without_anything_that_waits_there_is_a_configuration_and_no_task(answered, services, tmp_path):
     said = answered.ok("label-studio", "export", str(tmp_path / "ls"))
     assert "0 tasks of 0 items" in said

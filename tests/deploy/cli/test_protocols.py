@@ -11,7 +11,6 @@ from updater.benchmark.synthetic.families import FAMILIES
 from updater.training.step import Recipe
 
 
-# Benchmarks of protocols as a person types them: what is wrong is one line, before anything is made.
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -4,7 +4,6 @@ from deploy.record.chain import Act, Head
 from deploy.record.heads import of_now
 
 
-# `forgewatch record`, against a real server: its list, its proof, and what became of the record's rows.
 def test_acts_are_listed_and_the_chain_is_proven_though_no_broker_has_its_heads(answered, services):
     for number in range(3):
         services.record.append(Act("ada", "label", f"label {number}"))

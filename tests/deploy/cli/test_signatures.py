@@ -14,7 +14,6 @@ from deploy.local.record import free_ports, stack_settings, write_environment
 from deploy.releases.signing import OFF
 
 
-# Whether releases are signed is said in one line, and one that is not can be signed where it lies.
 @pytest.fixture
 def trusting(signer, settings, monkeypatch):
     """The signer alone is trusted, by every process."""

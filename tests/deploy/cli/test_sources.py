@@ -1,7 +1,6 @@
 """`forgewatch memory`, against a real server whose memory has nothing of a source yet."""
 
 
-# `forgewatch memory`, against a real server whose memory has nothing of a source yet.
 def test_a_source_is_blocked_before_it_comes_listed_and_let_in_again(answered, services):
     assert "nothing of it is held" in answered.ok("memory", "purge", "--source", "calm")
     assert "--yes is needed" in answered.fails("memory", "purge", "--source", "cam", "--block", code=2)

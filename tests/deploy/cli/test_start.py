@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-# What a command loads before it does anything, since a person waits for it, and how a signal ends it.
+pytestmark = pytest.mark.slow
+
 HEAVY = {"torch", "timm", "onnx", "onnxruntime", "sklearn", "scipy", "faiss", "av", "dlib", "matplotlib"} | {
     *("sqlalchemy", "alembic", "fastapi", "uvicorn", "kafka", "jgo", "PIL", "skimage", "supervisor", "ts")
 }

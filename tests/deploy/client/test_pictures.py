@@ -14,7 +14,6 @@ from ingest.envelope import EnvelopeReason
 from ingest.records import Metadata, Provenance
 from ingest.sandbox.decode import DecodeReason
 
-# A verdict drawn: redder where forged, darker where nobody looked; a line by score, seconds on the axis.
 GREY = np.full((40, 60, 3), 100, np.uint8)
 
 

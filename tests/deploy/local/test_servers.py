@@ -28,7 +28,6 @@ from deploy.local.processes import (
     wait_until,
 )
 
-# A real Prometheus with the rules, beside processes that are not there.
 ROOMS = ("detector", "memory", "updater", "deploy")
 
 

@@ -12,7 +12,6 @@ from memory.records import ShiftAlarm
 from memory.shift.alarms import put_shelved
 
 
-# From an act by way of the server to the receiver, and `forgewatch notices` on what became of it.
 @pytest.fixture
 def settings(settings, receiver, monkeypatch):
     webhook = {"url": f"http://127.0.0.1:{receiver.port}/topsecret", "form": "cloudevents"}

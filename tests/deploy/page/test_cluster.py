@@ -7,7 +7,6 @@ from memory.clusters.review import list_clusters
 from memory.index.index import Index
 
 
-# How one cluster is looked at: in pages, by likeness, beside what is known; and that the view stays.
 def tiles(text):
     return re.findall('name="ids" value="([^"]+)"', text)
 

@@ -9,7 +9,6 @@ from deploy.access.roles import Person, TokenRequest
 from deploy.access.sessions import COOKIE
 from deploy.page.login import _MOST
 
-# A session that ends while somebody types costs no text, and does nothing by itself.
 OWNER = Person("root", frozenset({"admin"}), "token")
 
 

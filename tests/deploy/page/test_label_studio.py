@@ -7,7 +7,6 @@ import pytest
 from memory.labels import history
 
 
-# What waits goes to Label Studio with pictures of the server's own, and comes back as labels.
 def test_tasks_go_out_and_labels_come_back_once(http, services, fill):
     ids = fill("cluster", 5, source="<b>")
     given = http.post("/label-studio/tasks", json={"most": 3}).json()

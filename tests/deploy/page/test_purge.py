@@ -7,7 +7,6 @@ from detector.release.artifact import MANIFEST
 from memory.labels import label
 from updater.evaluation_parts import SnapshotRow
 
-# A source leaves the memory by the API, the command line and the page; what was made of it goes nowhere.
 SOURCE = "<b>camera</b>"
 
 

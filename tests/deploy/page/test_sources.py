@@ -8,7 +8,6 @@ from memory.records import Drift
 from memory.schema import drift_alarms
 
 
-# The page of sources: what each sends, and what has drifted.
 def test_the_newest_drifts_are_told_with_their_source_statistic_and_direction(http, services):
     usual = {"at": datetime.now(UTC), "release": "a" * 64, "items": 300, "log_e": 9.0, "log_limit": 7.0}
     assert "<h2>Drift</h2>" not in http.get("/page/sources").text

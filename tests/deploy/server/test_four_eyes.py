@@ -13,7 +13,6 @@ from memory.labels import label
 from memory.rows import insert_rows
 from updater.runs import LeaseLostError
 
-# Four eyes over HTTP: people with tokens ask, label, approve; and an approval that is sent once more.
 PEOPLE = {"ann": "approver", "bea": "approver", "cem": "admin", "gpu-1": "updater"}
 
 

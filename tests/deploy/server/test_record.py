@@ -3,7 +3,6 @@
 from memory import acts
 
 
-# The API on the record: what people do in every room stands in one list.
 def test_acts_of_all_rooms_stand_in_one_list_the_newest_first(http, services, make_artifact, propose):
     artifact = make_artifact()
     propose(artifact)

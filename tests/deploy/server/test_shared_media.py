@@ -12,7 +12,6 @@ from deploy.server.pictures import NoPictureError, SharedMedia
 from ingest.settings import IngestSettings
 
 
-# Pictures of shared items: what is read again at their positions, decoded in the sandbox.
 def png(width, height):
     out = io.BytesIO()
     Image.new("RGB", (width, height), (200, 40, 40)).save(out, "PNG")

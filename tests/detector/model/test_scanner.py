@@ -11,7 +11,6 @@ from detector.release.crop_graphs import FRAME_SCORE, ScanContract
 from detector.release.tensors import TensorsError
 from detector.serving.session import Session
 
-# The head over time, where a clip is its own reference; and the graph of it, in parts or whole.
 WIDTH = 6 + CELL_WIDTH
 
 

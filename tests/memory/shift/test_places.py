@@ -13,7 +13,6 @@ from memory.shift import places
 from memory.shift.alarms import to_shelve
 from memory.shift.watch import ShiftWatch
 
-# New sources, however many, push out no test that has begun; what is not watched is counted.
 HOUR_MS, WEEK_MS = 3_600_000, 7 * 24 * 3_600_000
 
 

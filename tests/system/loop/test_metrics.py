@@ -11,7 +11,8 @@ import pytest
 from deploy.doctor.diagnosis import examine
 from detector.release.artifact import version_of
 
-# The metrics and the health of every process of a running stack.
+pytestmark = pytest.mark.system
+
 ROOMS = ("detector", "memory", "updater", "deploy")
 
 

@@ -16,7 +16,6 @@ from updater.data.training_data import Splits
 from updater.scan.training import train_scanner
 from updater.settings import UpdaterSettings
 
-# An update's scanner learns from the library's real videos and is set on them, where there are enough.
 SETTINGS = UpdaterSettings(device="cpu", backbone="none", scanner_steps=40)
 
 

@@ -21,8 +21,9 @@ from updater.experts.check import check_expert
 from updater.experts.look import Expert, logits_of
 from updater.settings import UpdaterSettings
 
+pytestmark = pytest.mark.slow
 
-# A release carries its experts inside of its detector's graph, and they count as they were calibrated.
+
 @pytest.fixture
 def expert(contract, tmp_path):
     """Makes an expert that knows blocky pictures: how seldom neighbours in a row differ, scaled."""

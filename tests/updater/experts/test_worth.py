@@ -13,7 +13,6 @@ from updater.experts.check import ExpertError
 from updater.experts.look import Expert, logits_of
 from updater.experts.registry import worth_of
 
-# What an expert is worth is measured on held-back items, each source for itself, and its cost is bounded.
 NAME = "test_efficientnet"
 
 

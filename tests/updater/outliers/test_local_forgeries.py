@@ -17,7 +17,6 @@ from updater.outliers.local_forgeries import (
 )
 from updater.outliers.pseudo_forgeries import OPERATIONS, Operation
 
-# Pseudo-forgeries behind masks: they lie where they say, and use no kind that is left out.
 CROPS = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8).repeat(8, 1).repeat(8, 2)
 
 

@@ -18,7 +18,6 @@ from updater.training.step import Recipe, Step
 CPU = torch.device("cpu")
 
 
-# Rows of crops: the same whatever computes them, on disk or in memory, as many at once as fit a device.
 def test_the_features_of_the_graph_are_those_of_torch_within_rounding():
     rng = np.random.default_rng(0)
     crops = rng.integers(0, 256, (5, 128, 128, 3)).astype(np.uint8)

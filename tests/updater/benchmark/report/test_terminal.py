@@ -11,7 +11,6 @@ from rich.text import Text
 
 from updater.terminal import cut, print_grid, wrap_text
 
-# Tables on terminals of several widths, and in a pipe.
 HEAD = ("release", "state", "since", "by", "classes", "share", "reason")
 
 

@@ -10,7 +10,6 @@ from makers import noted, touch
 from updater.data.layouts.dfdc import load_dfdc
 from updater.data.layouts.entries import LayoutError
 
-# DFDC's parts and test become entries, a fake in the group of its original.
 PARTS = {
     2: {
         "aa.mp4": {"label": "REAL", "split": "train", "original": None},

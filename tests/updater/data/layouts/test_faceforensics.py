@@ -8,7 +8,6 @@ from makers import noted, touch
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.faceforensics import load_faceforensics
 
-# FaceForensics++'s trees become originals and both forgeries of each pair, a pair a group.
 PAIRS = {"train": [["071", "054"], ["087", "081"]], "val": [["720", "672"]], "test": [["953", "974"]]}
 
 
