@@ -37,8 +37,10 @@ _MOST_REPORT_CHARS = 4_194_304
 _MOST_ANCESTORS = 100
 _MOST_ENTRIES = 16
 
+# The type of a manifest store's box, in one piece in every format; long, for it is sought in whole files.
+_STORE = b"jumdc2pa\x00\x11\x00\x10\x80\x00\x00\xaa\x008\x9bq"
 # XMP lies in a file as text; DigitalSourceType is an attribute, an element or a resource of it.
-_XMP_BYTES = _END_BYTES = 65_536
+_XMP_BYTES = _END_BYTES = _TEXT_CHARS = 65_536
 _SOURCE_TYPE = re.compile(
     rb"DigitalSourceType(?:\s*=\s*[\"']|[^<>]{0,80}?>|[^<>]{0,80}?rdf:resource=[\"'])\s*(?:https?:[\w./]*/)?(\w+)"
 )
@@ -55,7 +57,6 @@ _WRITERS = (
     ("Midjourney", ("Description",), "Job ID: [0-9a-f-]{36}"),
     ("Stable Diffusion", ("parameters", "UserComment"), r'\bSteps: \d|"(steps|sampler)"'),
 )
-_TEXT_CHARS = 65_536
 
 
 def read_provenance(data: bytes, anchors: str) -> Provenance:
@@ -67,8 +68,8 @@ def read_provenance(data: bytes, anchors: str) -> Provenance:
         metadata = _metadata(data)
     except Exception:  # parsers of EXIF and text fail in as many ways as there are writers
         metadata = Metadata()
-    # A manifest store is a JUMBF box in every format; without one, a file may name an address in its XMP.
-    if b"jumb" not in data and b"dcterms:provenance" not in data:
+    # Without a manifest store, a file may name an address in its XMP.
+    if _STORE not in data and b"dcterms:provenance" not in data:
         return Provenance(metadata=metadata)
     try:
         return _credential(data, anchors).model_copy(update={"metadata": metadata})
@@ -79,7 +80,7 @@ def read_provenance(data: bytes, anchors: str) -> Provenance:
 
 def warm_up() -> None:
     """Load what a confined child cannot: files, and the page of ctypes's callbacks, which is executable."""
-    read_provenance(b"\xff\xd8\xff\xd9jumb", "")
+    read_provenance(b"\xff\xd8\xff\xd9" + _STORE, "")
     _context.cache_clear()  # a context is its process's own
 
 
@@ -151,7 +152,7 @@ def _declares(source_type: object) -> Declaration | None:
 
 def _metadata(data: bytes) -> Metadata:
     texts, exif = _texts(data)
-    at = data.find(b"rdf:RDF")
+    at = data.find(b"http://www.w3.org/1999/02/22-rdf-syntax-ns#")
     xmp = data[at : at + _XMP_BYTES] if at >= 0 else b""
     parts = (xmp, texts.get("XML:com.adobe.xmp", "").encode(), data[:_END_BYTES], data[-_END_BYTES:])
     declared = {_declares(match[1].decode()) for part in parts for match in _SOURCE_TYPE.finditer(part)}
