@@ -17,7 +17,7 @@ HEADS = ("ber", "vos", "npos", "logit-norm", "t2f-norm", "augmix", "regmixup")
 _SCORES = (
     "msp,odin,max_logit,gen,react,ash,scale,dice,she,rmd,gradnorm,klm,relation,nnguide,embedding_knn,"
     "forensic_knn,mahalanobis,fused,energy,pseudo,novelty,embedding_novelty,trace_novelty,discriminant,"
-    "odin-published,ber-published,vos-published,npos-published"
+    "odin-published,nnguide-published,ber-published,vos-published,npos-published"
 )
 NAMES: Mapping[str, tuple[str, ...]] = {
     "rejection": (*_SCORES.split(","), *HEADS),

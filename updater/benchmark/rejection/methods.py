@@ -35,6 +35,7 @@ POST_HOC: dict[str, Fit] = {
     "klm": logits.fit_klm,
     "relation": embedding.fit_relation,
     "nnguide": embedding.fit_nnguide,
+    "nnguide-published": partial(embedding.fit_nnguide, neighbours=100, every=100),
     "embedding_knn": embedding.fit_embedding_knn,
     "forensic_knn": forensic.fit_forensic_knn,
     "mahalanobis": forensic.fit_mahalanobis,
