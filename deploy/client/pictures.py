@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from detector.records import ForgeryMap, Scan, Segment, Verdict
-from detector.release.manifest import DECLARED_FAMILIES
 from ingest.records import Provenance
 
 _COLOUR, _PALE, _GREY, _LINE = (255, 40, 40), (255, 205, 205), (150, 150, 150), (30, 60, 160)
@@ -85,7 +84,7 @@ def sentence(v: Verdict) -> str:
     strangeness = _against("strangeness", v.unknown_score, v.unknown_threshold)
     known = [near.family for near in v.neighbours]
     stretches = ", ".join(f"{s.start_s:.1f} to {s.end_s:.1f} s" for s in sorted(v.segments or (), key=_start))
-    if v.label == "fake" and v.family in DECLARED_FAMILIES.values():
+    if v.by_declaration:
         first = f"Forged by its own statement; its pixels look {v.pixel_label or 'fake'}; {fakeness}"
     elif v.pixel_label is not None:
         first = f"Not known: its pixels look {v.pixel_label}, but its credential is invalid; {fakeness}"

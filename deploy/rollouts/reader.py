@@ -16,7 +16,6 @@ from sqlalchemy import func, select
 from deploy.rollout_records import Trial
 from deploy.rollouts.tallies import MOST_SOURCES
 from detector.records import MAX_COMPARISON_BYTES, SIGNATURE, Comparison, ReleaseVerdict, in_share, sign
-from detector.release.manifest import DECLARED_FAMILIES
 from ingest.kafka.access import REQUEST_TIMEOUT_S
 from ingest.kafka.source import committed_reader
 from ingest.kafka.topics import TopicError
@@ -97,7 +96,7 @@ def _require_sayable(verdict: ReleaseVerdict, families: Collection[str]) -> None
         raise InvalidComparisonError("a release that could score an item says a label and finite scores")
     if not 0 <= (verdict.fake_probability or 0) <= 1:
         raise InvalidComparisonError(f"{verdict.fake_probability} is no probability")
-    if verdict.family is not None and verdict.family not in (*families, *DECLARED_FAMILIES.values()):
+    if verdict.family is not None and verdict.family not in families:
         raise InvalidComparisonError(f"neither release knows a family {verdict.family[:100]!r}")
 
 

@@ -299,7 +299,7 @@ def _write(path: Path, tensors: dict[str, NDArray[Any]], facts: dict[str, str], 
 
 @contextmanager
 def open_snapshot(path: Path) -> Iterator[IndexSnapshot]:
-    """Yield the snapshot at path. Raises SnapshotError where there is none, or a byte of it has changed."""
+    """Yield the snapshot at path. Raises IndexSnapshotError: there is none, or a byte has changed."""
     try:
         file = path.open("rb")
     except OSError as error:
