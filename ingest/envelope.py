@@ -23,18 +23,9 @@ from ingest.records import InRecord, MediaError, MediaItem, Unreadable
 from ingest.settings import IngestSettings
 from ingest.trace_context import TRACEPARENT, TRACESTATE, TraceContext, of_headers, trace_context
 
-EnvelopeReason = Literal[
-    "null_value",
-    "unreadable",
-    "bad_header",
-    "bad_event",
-    "unknown_specversion",
-    "unsupported_format",
-    "no_media",
-    "too_large",
-    "dataref_refused",
-    "dataref_missing",
-]
+_OfEvents = Literal["bad_header", "bad_event", "unknown_specversion", "unsupported_format"]
+_OfDatarefs = Literal["dataref_refused", "dataref_missing"]
+EnvelopeReason = Literal["null_value", "unreadable", "no_media", "too_large", _OfEvents, _OfDatarefs]
 Headers = Sequence[tuple[str, bytes | None]]
 
 _STRUCTURED = "application/cloudevents"

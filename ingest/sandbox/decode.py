@@ -174,7 +174,7 @@ def image_frames(
     except Exception as error:
         # Libraries of C say it in words.
         if isinstance(error, MemoryError) or re.search("memory|alloc", str(error), re.IGNORECASE):
-            large = "the image does not fit the memory limit: send a smaller copy"
+            large = "the image, or the text in its file, does not fit the memory limit: send a smaller copy"
             raise DecodeError("out_of_memory", large) from error
         if "decompressed image" in str(error) and len(data) > _MOST_HEVC_BYTES:
             raise DecodeError(

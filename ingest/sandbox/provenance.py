@@ -15,15 +15,15 @@ import c2pa
 from PIL import ExifTags, Image
 
 from ingest.records import Declaration, Metadata, Provenance, ProvenanceState
+from ingest.sandbox.containers import boxes, demuxer
 from ingest.sandbox.decode import FORMATS, register_heif
 
 # https://cv.iptc.org/newscodes/digitalsourcetype; the last two are C2PA's own.
 _SOURCE_TYPES: dict[str, Declaration] = {
     **dict.fromkeys(("trainedAlgorithmicMedia", "algorithmicMedia", "trainedAlgorithmicData"), "generated"),
     **dict.fromkeys(("compositeWithTrainedAlgorithmicMedia", "compositeSynthetic"), "edited_with_ai"),
-    **dict.fromkeys(("composite", "compositeCapture"), "composite"),
-    **dict.fromkeys(("digitalCapture", "computationalCapture"), "captured"),
-    **dict.fromkeys(("negativeFilm", "positiveFilm", "print"), "captured"),
+    **dict.fromkeys(("digitalCapture", "computationalCapture", "negativeFilm", "positiveFilm"), "captured"),
+    **{"composite": "composite", "compositeCapture": "composite", "print": "captured"},
 }
 _BY_WEIGHT: tuple[Declaration, ...] = get_args(Declaration)
 # They state the origin of the whole, any other action that of a part.
@@ -33,6 +33,7 @@ _STATES: dict[str | None, ProvenanceState] = {
     **{"Trusted": "valid_trusted", "Valid": "valid_untrusted", "Invalid": "invalid"},
     **{"ManifestNotFound": "none", "Remote": "remote"},
 }
+_MOST_STORE_BYTES = 8_388_608
 _MOST_REPORT_CHARS = 4_194_304
 _MOST_ANCESTORS = 100
 _MOST_ENTRIES = 16
@@ -44,18 +45,20 @@ _XMP_BYTES = _END_BYTES = _TEXT_CHARS = 65_536
 _SOURCE_TYPE = re.compile(
     rb"DigitalSourceType(?:\s*=\s*[\"']|[^<>]{0,80}?>|[^<>]{0,80}?rdf:resource=[\"'])\s*(?:https?:[\w./]*/)?(\w+)"
 )
+# China's label of generated media (GB 45438-2025, annex E): 1 is generated; 2 and 3 only say that it may be.
+_LABEL = re.compile(rb"Label(?:\W|quot){1,40}1(?:\W|quot){1,40}ContentProducer")
 # Credits that an editor writes into XMP or IPTC, and a mark of Samsung's behind the picture.
 _MARKS: dict[bytes, Declaration] = {
     **dict.fromkeys((b"Made with Google AI", b"Apple Image Playground"), "generated"),
     **dict.fromkeys((b"Edited with Google AI", b"Apple Photos Clean Up", b'"genAIType":1'), "edited_with_ai"),
 }
-# Text chunks and EXIF fields, by name, in which front ends write how they made a picture.
+# Text chunks, EXIF fields and a film's tags, by name, in which front ends write how they made a picture.
 _WRITERS = (
-    ("ComfyUI", ("prompt", "workflow", "Make", "Model", "UserComment"), r'"(class_type|nodes)"'),
-    ("InvokeAI", ("invokeai_metadata", "invokeai_graph", "sd-metadata"), ""),
-    ("NovelAI", ("Software",), "^NovelAI"),
-    ("Midjourney", ("Description",), "Job ID: [0-9a-f-]{36}"),
-    ("Stable Diffusion", ("parameters", "UserComment"), r'\bSteps: \d|"(steps|sampler)"'),
+    ("ComfyUI", {"prompt", "workflow", "Make", "Model", "UserComment", "udta"}, r'"(class_type|nodes)\\*"'),
+    ("InvokeAI", {"invokeai_metadata", "invokeai_graph", "sd-metadata"}, ""),
+    ("NovelAI", {"Software"}, "^NovelAI"),
+    ("Midjourney", {"Description"}, "Job ID: [0-9a-f-]{36}"),
+    ("Stable Diffusion", {"parameters", "UserComment"}, r'\bSteps: \d|"(steps|sampler)"'),
 )
 
 
@@ -68,9 +71,13 @@ def read_provenance(data: bytes, anchors: str) -> Provenance:
         metadata = _metadata(data)
     except Exception:  # parsers of EXIF and text fail in as many ways as there are writers
         metadata = Metadata()
+    at = data.find(_STORE)
     # Without a manifest store, a file may name an address in its XMP.
-    if _STORE not in data and b"dcterms:provenance" not in data:
+    if at < 0 and b"dcterms:provenance" not in data:
         return Provenance(metadata=metadata)
+    # The store's own length; a larger one takes more memory than a child has, and ends it.
+    if at > 0 and _MOST_STORE_BYTES < int.from_bytes(data[at - 12 : at - 8]) <= len(data):
+        return Provenance(state="too_costly", metadata=metadata)
     try:
         return _credential(data, anchors).model_copy(update={"metadata": metadata})
     except Exception as error:
@@ -153,26 +160,25 @@ def _declares(source_type: object) -> Declaration | None:
 def _metadata(data: bytes) -> Metadata:
     texts, exif = _texts(data)
     at = data.find(b"http://www.w3.org/1999/02/22-rdf-syntax-ns#")
-    xmp = data[at : at + _XMP_BYTES] if at >= 0 else b""
-    parts = (xmp, texts.get("XML:com.adobe.xmp", "").encode(), data[:_END_BYTES], data[-_END_BYTES:])
+    named = (texts.get(name, "").encode() for name in ("XML:com.adobe.xmp", "udta"))
+    parts = (data[at : at + _XMP_BYTES], *named, data[:_END_BYTES], data[-_END_BYTES:])
     declared = {_declares(match[1].decode()) for part in parts for match in _SOURCE_TYPE.finditer(part)}
     declared |= {kind for mark, kind in _MARKS.items() if any(mark in part for part in parts)}
     writers = (
-        writer
-        for writer, names, pattern in _WRITERS
-        for name in names
-        if name in texts and re.search(pattern, texts[name])
+        w for w, names, form in _WRITERS if any(re.search(form, texts[n]) for n in names & texts.keys())
     )
     generator = next(writers, None)
-    declared |= {"generated"} if generator else set()
+    declared |= {"generated"} if generator or any(map(_LABEL.search, parts)) else set()
     declares = next((kind for kind in _BY_WEIGHT if kind in declared), None)
     return Metadata(declares=declares, generator=generator, **exif)
 
 
 def _texts(data: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """Return a picture's text chunks and EXIF by name, each cut; and the EXIF of its camera."""
-    if data[4:8] == b"ftyp" and b"moov" in data[:_END_BYTES]:
-        return {}, {}
+    """Return a picture's text chunks and EXIF, or a film's tags, by name, each cut; and its camera's EXIF."""
+    if demuxer(data):
+        film = (part for box in boxes(data) if box.kind == b"moov" for part in boxes(data, *box[1:]))
+        tags = (data[at : min(end, at + _TEXT_CHARS)] for kind, at, end in film if kind in (b"udta", b"meta"))
+        return {"udta": _text(b"".join(tags))}, {}
     register_heif()
     try:
         with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from media import grey_clip, long_gif, photo, slow_jpeg
+from media import encode, grey_clip, long_gif, photo, png_chunk, slow_jpeg
 from PIL import Image
 
 Attack = Callable[[random.Random, int], bytes]
@@ -34,19 +34,9 @@ def wide_png(width: int, height: int, depth: int = 8, colour: int = 2, real: boo
         packed += packer.compress(bytes(min(left, 1_000_000)))
         left -= min(left, 1_000_000)
     head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    palette = _chunk(b"PLTE", bytes(6)) if colour == 3 else b""
-    end = _chunk(b"IDAT", packed + packer.flush()) + _chunk(b"IEND", b"")
-    return _PNG + _chunk(b"IHDR", head) + palette + end
-
-
-def _chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-
-def _saved(image: Image.Image, container: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, container, **options)
-    return buffer.getvalue()
+    palette = png_chunk(b"PLTE", bytes(6)) if colour == 3 else b""
+    end = png_chunk(b"IDAT", packed + packer.flush()) + png_chunk(b"IEND", b"")
+    return _PNG + png_chunk(b"IHDR", head) + palette + end
 
 
 def _sides(draw: random.Random, pixels: float) -> tuple[int, int]:
@@ -58,19 +48,11 @@ def _sides(draw: random.Random, pixels: float) -> tuple[int, int]:
 def _samples() -> tuple[bytes, ...]:
     """A sound file of each kind."""
     kinds = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "AVIF", "ICO", "PPM")
-    clips = (
-        ("mp4", "mpeg4"),
-        ("mov", "mpeg4"),
-        ("matroska", "libx264"),
-        ("webm", "libvpx"),
-        ("avi", "mpeg4"),
-    )
+    clips = {"mp4": "mpeg4", "mov": "mpeg4", "matroska": "libx264", "webm": "libvpx", "avi": "mpeg4"}
     frames = [Image.new("RGB", (64, 64), (20 * n, 255 - 20 * n, 0)) for n in range(8)]
-    moving = [
-        _saved(frames[0], kind, save_all=True, append_images=frames[1:])
-        for kind in ("GIF", "PNG", "WEBP", "AVIF")
-    ]
-    return (*(photo(96, kind) for kind in kinds), *moving, *(grey_clip(*clip) for clip in clips))
+    animated = ("GIF", "PNG", "WEBP", "AVIF")
+    moving = [encode(frames[0], kind, save_all=True, append_images=frames[1:]) for kind in animated]
+    return (*(photo(96, kind) for kind in kinds), *moving, *(grey_clip(*clip) for clip in clips.items()))
 
 
 def _png_beyond_the_limit(draw: random.Random, limit: int) -> bytes:
@@ -85,12 +67,11 @@ def _png_at_the_limit(draw: random.Random, limit: int) -> bytes:
 
 def _mode_at_its_limit(draw: random.Random, limit: int) -> bytes:
     """The most bytes for a pixel that decoders have, at, below and above what their mode is allowed."""
-    mode, container, share = draw.choice(
-        [("CMYK", "JPEG", 0.75), ("LAB", "TIFF", 0.75), ("I", "TIFF", 0.5), ("F", "TIFF", 0.5)]
-    )
+    modes = [("CMYK", "JPEG", 0.75), ("LAB", "TIFF", 0.75), ("I", "TIFF", 0.5), ("F", "TIFF", 0.5)]
+    mode, container, share = draw.choice(modes)
     side = int((limit * share * draw.choice([0.98, 1.0, 1.3, 2])) ** 0.5)
     image = Image.new(mode, (side, side))
-    return _saved(image, container, **({} if container == "JPEG" else {"compression": "tiff_lzw"}))
+    return encode(image, container, **({} if container == "JPEG" else {"compression": "tiff_lzw"}))
 
 
 def _modern_at_the_limit(draw: random.Random, limit: int) -> bytes:
@@ -103,7 +84,7 @@ def _modern_at_the_limit(draw: random.Random, limit: int) -> bytes:
         "AVIF": {"speed": 10, "subsampling": "4:4:4"},
     }
     progressive = {"progressive": True, "subsampling": 0}
-    return _saved(image.convert("RGB") if kind == "JPEG" else image, kind, **options.get(kind, progressive))
+    return encode(image.convert("RGB") if kind == "JPEG" else image, kind, **options.get(kind, progressive))
 
 
 def _animation_at_the_limit(draw: random.Random, limit: int) -> bytes:
@@ -111,7 +92,7 @@ def _animation_at_the_limit(draw: random.Random, limit: int) -> bytes:
     frames = [Image.new("RGB", (side, side), colour) for colour in ("red", "blue", "lime")]
     kind = draw.choice(["GIF", "PNG", "WEBP"])
     quick = {"lossless": True, "method": 0, "quality": 0} if kind == "WEBP" else {}
-    return _saved(frames[0], kind, save_all=True, append_images=frames[1:], **quick)
+    return encode(frames[0], kind, save_all=True, append_images=frames[1:], **quick)
 
 
 def _one_row(draw: random.Random, limit: int) -> bytes:
@@ -196,9 +177,8 @@ def _icon_with_a_bomb(draw: random.Random, limit: int) -> bytes:
 
 def _tiff_in_circles(draw: random.Random, limit: int) -> bytes:
     """A TIFF whose directory follows itself, or whose one strip is packed to less than a thousandth."""
-    data = bytearray(
-        _saved(Image.new("L", _sides(draw, limit * 0.9)), "TIFF", compression="tiff_adobe_deflate")
-    )
+    grey = Image.new("L", _sides(draw, limit * 0.9))
+    data = bytearray(encode(grey, "TIFF", compression="tiff_adobe_deflate"))
     if draw.random() < 0.5:
         (directory,) = struct.unpack("<I", data[4:8])
         (entries,) = struct.unpack("<H", data[directory : directory + 2])
@@ -223,14 +203,14 @@ def _packed_text(draw: random.Random, limit: int) -> bytes:
     packed = b"".join(packer.compress(bytes(1_000_000)) for _ in range(limit // 200_000)) + packer.flush()
     name, head = draw.choice([(b"iCCP", b"x\0\0"), (b"zTXt", b"x\0\0"), (b"iTXt", b"x\0\1\0\0\0")])
     data = photo(96, "PNG")
-    return data[:33] + _chunk(name, head + packed) * draw.choice([1, 3]) + data[33:]
+    return data[:33] + png_chunk(name, head + packed) * draw.choice([1, 3]) + data[33:]
 
 
 def _frames_that_are_not_there(draw: random.Random, _: int) -> bytes:
     """An APNG that counts frames without end."""
     data = photo(96, "PNG")
     count = draw.choice([2**31 - 1, 1_000_000, 2])
-    return data[:33] + _chunk(b"acTL", struct.pack(">II", count, 0)) + data[33:]
+    return data[:33] + png_chunk(b"acTL", struct.pack(">II", count, 0)) + data[33:]
 
 
 def _archive(draw: random.Random, _: int) -> bytes:

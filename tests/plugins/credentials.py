@@ -10,7 +10,7 @@ import c2pa
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import AuthorityInformationAccessOID, ExtendedKeyUsageOID, NameOID
 
 IPTC = "http://cv.iptc.org/newscodes/digitalsourcetype/"
 TRAINED, EDITED = IPTC + "trainedAlgorithmicMedia", IPTC + "compositeWithTrainedAlgorithmicMedia"
@@ -27,11 +27,11 @@ class Signer:
 
 
 @cache
-def signer(name="Test Signer", days=365):
-    """A signer under a root of its own, whose certificate is valid until so many days from now."""
+def signer(name="Test Signer", days=365, ocsp=None):
+    """A signer under a root of its own, whose certificate is valid for so many days; ocsp: who revokes it."""
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     root = _certificate("Test Root", root_key, "Test Root", root_key, 365, ca=True)
-    leaf = _certificate(name, key, "Test Root", root_key, days, ca=False)
+    leaf = _certificate(name, key, "Test Root", root_key, days, ca=False, ocsp=ocsp)
     root_pem, leaf_pem = (cert.public_bytes(serialization.Encoding.PEM) for cert in (root, leaf))
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -39,15 +39,7 @@ def signer(name="Test Signer", days=365):
     return Signer(leaf_pem + root_pem, private, root_pem.decode())
 
 
-def _certificate(
-    name,
-    key,
-    issuer,
-    issuer_key,
-    days,
-    *,
-    ca,
-):
+def _certificate(name, key, issuer, issuer_key, days, *, ca, ocsp=None):
     def named(common):
         organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Test Makers")
         return x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, common)])
@@ -74,6 +66,11 @@ def _certificate(
     if not ca:
         use = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.EMAIL_PROTECTION])
         builder = builder.add_extension(use, critical=False)
+    if ocsp:
+        place = x509.AccessDescription(
+            AuthorityInformationAccessOID.OCSP, x509.UniformResourceIdentifier(ocsp)
+        )
+        builder = builder.add_extension(x509.AuthorityInformationAccess([place]), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
 
 
@@ -82,15 +79,7 @@ def action(name, source_type=None, **more):
     return {"action": f"c2pa.{name}"} | ({"digitalSourceType": source_type} if source_type else {}) | more
 
 
-def signed(
-    media,
-    kind,
-    *actions,
-    by=None,
-    generator="Test Generator",
-    parent=None,
-    more=0,
-):
+def signed(media, kind, *actions, by=None, generator="Test Generator", parent=None, more=0):
     """Media of a MIME type with a credential of these actions, and more edits; parent: what was edited."""
     by = by or signer()
     manifest = {

@@ -5,13 +5,11 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 
 import psutil
 import pytest
 from media import photo, slow_jpeg
-from PIL import Image
 
 from ingest.records import CropPlan, MediaPlan
 from ingest.sandbox import child as child_module
@@ -39,11 +37,9 @@ def children():
 def test_a_child_imports_nothing_from_the_folder_that_its_parent_works_in(monkeypatch, tmp_path):
     for name in ("ingest", "json", "PIL"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the working folder')")
-    buffer = BytesIO()
-    Image.new("RGB", (256, 256)).save(buffer, "JPEG")
     monkeypatch.chdir(tmp_path)
     with Sandbox(IngestSettings()) as box:
-        assert len(box.submit(buffer.getvalue(), MediaPlan(crops=CropPlan(patches=4))).result(60).crops) == 4
+        assert len(box.submit(photo(), PLAN).result(60).crops) == 4
     # The same command in that folder: what keeps a child from it is the folder that it is started in.
     alone = subprocess.run(command(), capture_output=True, text=True, check=False)
     assert "a module of the working folder" in alone.stderr
