@@ -141,7 +141,7 @@ def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
 def _check(chosen: Learning) -> None:
     """Raise UsageError for a name that is none, and for options that do not go together; loads no torch."""
     from detector.release.manifest import NO_BACKBONE
-    from updater.benchmark.continual.presets import LINEAR_ONLY, NAMES
+    from updater.benchmark.continual.presets import CLOSED_FORM, LINEAR_ONLY, NAMES
 
     for option, known in NAMES.items():
         for name in str(getattr(chosen, option)).split(","):
@@ -149,8 +149,11 @@ def _check(chosen: Learning) -> None:
     bare, preset, learner = chosen.backbone in (None, NO_BACKBONE), chosen.preset, chosen.learner
     if bare and preset is not None:
         raise UsageError(f"--preset {preset} trains a backbone, and --backbone none is none: name one")
-    if learner == "lda" and (not bare or chosen.head != "linear" or not chosen.forensic):
-        raise UsageError("--learner lda reads frozen features: no --backbone, --head or --no-forensic")
+    if learner in CLOSED_FORM and not (
+        bare and chosen.forensic and (chosen.head, chosen.scheme) == ("linear", "mc")
+    ):
+        without = "--backbone, --head, --scheme or --no-forensic"
+        raise UsageError(f"--learner {learner} solves a head of frozen features: leave out {without}")
     if bare and not chosen.forensic:
         raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
     if bare and learner == "dytox":
@@ -176,6 +179,7 @@ def setup_of(chosen: Learning) -> "Setup":
     from detector.model.backbone import BackboneError, architecture_of
     from detector.model.network import Network
     from detector.release.manifest import NO_BACKBONE
+    from updater.benchmark.continual.presets import CLOSED_FORM
     from updater.benchmark.continual.setup import Setup
     from updater.training.step import Options
 
@@ -192,7 +196,7 @@ def setup_of(chosen: Learning) -> "Setup":
         import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
     try:
         shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
-        architecture = architecture_of(backbone, frozen=chosen.learner == "lda", **shape)
+        architecture = architecture_of(backbone, frozen=chosen.learner in CLOSED_FORM, **shape)
         Network(architecture, 2)
     except BackboneError as error:
         raise UsageError(f"--backbone {error}") from error

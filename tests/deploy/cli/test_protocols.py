@@ -160,6 +160,6 @@ def test_the_newcomers_way_is_gone_from_a_folder_of_sources(tmp_path, monkeypatc
     assert main(["benchmark", *words]) == 0
     assert "forgeries_not_real_after" in capsys.readouterr().out
     figures = json.loads((tmp_path / "r.json").read_text())
-    assert figures["whole"]["others_not_real"]["after"]["items"] == 8
-    assert figures["whole"]["forgeries_not_real"]["after"]["items"] == 4
-    assert set(figures["by_source"]) == {"gan", "phone"}
+    assert figures["figures"]["others_not_real_after"]["n"] == 8
+    assert figures["figures"]["forgeries_not_real_after"]["n"] == 4
+    assert set(figures["families"]) == {"gan", "phone"}

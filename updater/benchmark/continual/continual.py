@@ -99,7 +99,7 @@ class Continual:
             learnt = LEARNERS[setup.learner](
                 step.Step(
                     # What is in its sums must not come again.
-                    self.stream.tasks[number].train if setup.learner == "lda" else train,
+                    self.stream.tasks[number].train if setup.architecture.frozen else train,
                     names,
                     setup.architecture,
                     previous=previous,

@@ -12,7 +12,9 @@ from typing import Any
 
 LINEAR_ONLY = ("bic", "wa", "dytox")
 """learners whose method is of a linear head"""
-_LEARNERS = "fine-tuning,joint,softmax-rehearsal,lda,icarl,lucir,bic,wa,nscil,lrcil,foster,dytox"
+CLOSED_FORM = ("lda", "ridge", "ranpac")
+"""learners that solve a head over frozen features; each item comes once"""
+_LEARNERS = "fine-tuning,joint,softmax-rehearsal,icarl,lucir,bic,wa,nscil,lrcil,foster,dytox"
 HEADS = ("ber", "vos", "npos", "logit-norm", "t2f-norm", "augmix", "regmixup")
 _SCORES = (
     "msp,odin,max_logit,gen,react,ash,scale,dice,she,rmd,gradnorm,klm,relation,nnguide,embedding_knn,"
@@ -21,7 +23,7 @@ _SCORES = (
 )
 NAMES: Mapping[str, tuple[str, ...]] = {
     "rejection": (*_SCORES.split(","), *HEADS),
-    "learner": tuple(_LEARNERS.split(",")),
+    "learner": (*CLOSED_FORM, *_LEARNERS.split(",")),
     "scheme": ("bc", "mc", "mt:sumlog", "mt:sumlogit", "mt:sumfeat", "mt:max"),
     "distilled": ("all", "exemplars"),
     "exposure": ("none", "class", "outliers"),

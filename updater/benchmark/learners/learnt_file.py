@@ -7,8 +7,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from detector.model.network import Network
 from detector.release.manifest import Architecture
 from ingest.durable import write_durably
+from updater.benchmark.learners.ridge import RandomFeatures
 from updater.benchmark.learners.task_tokens import make_network
 from updater.training.step import TrainedModel
 
@@ -50,6 +52,9 @@ def load_learnt(path: Path, device: torch.device) -> TrainedModel | None:
     tasks = architecture.tasks
     logits = max(end for _, end in tasks) if tasks else len(state["head.weight"])
     with torch.random.fork_rng(devices=[]):
-        network = make_network(architecture, logits)
+        if "projection" in state:
+            network: Network = RandomFeatures(architecture, logits, state["projection"])
+        else:
+            network = make_network(architecture, logits)
     network.load_state_dict(state)
     return TrainedModel(network.to(device).eval(), tuple(json.loads(metadata["classes"])), kept)

@@ -7,7 +7,7 @@ have no exemplars and no distillation.
 
 from dataclasses import replace
 
-from updater.benchmark.learners import bias_correction, dytox, foster, icarl, lrcil, lucir, nscil
+from updater.benchmark.learners import bias_correction, dytox, foster, icarl, lrcil, lucir, nscil, ridge
 from updater.training import discriminant, two_stages
 from updater.training.losses import classification
 from updater.training.step import Learner, Step, TrainedModel
@@ -42,6 +42,8 @@ LEARNERS: dict[str, Learner] = {
     "joint": learn_jointly,
     "softmax-rehearsal": two_stages.learn,
     "lda": discriminant.learn,
+    "ridge": ridge.learn_ridge,
+    "ranpac": ridge.learn_ranpac,
     "icarl": icarl.learn,
     "lucir": lucir.learn,
     "bic": bias_correction.learn_bic,

@@ -18,7 +18,7 @@ from updater.benchmark.report.table import mean_matrix
 from updater.filters import Picture
 from updater.measures import auroc
 
-_GATE, _ENERGY, _KNOWN, _UNKNOWN, _CONTROL = "#0b6e99", "#b7791f", "#2b6cb0", "#c53030", "#2f855a"
+_FIRST, _ENERGY, _KNOWN, _UNKNOWN, _CONTROL = "#0b6e99", "#b7791f", "#2b6cb0", "#c53030", "#2f855a"
 _GRID = np.linspace(0, 1, 201)
 _BINS = 30
 
@@ -109,7 +109,7 @@ def aa_over_time(runs: Sequence[Run]) -> str:
     outcomes = [run.outcome for run in runs]
     steps = np.arange(1, len(outcomes[0].tasks) + 1)
     curves = np.array([outcome.aa_over_time() for outcome in outcomes])
-    _band(axes, steps.astype(np.float64), curves, _GATE, "after each task")
+    _band(axes, steps.astype(np.float64), curves, _FIRST, "after each task")
     joint = [run.figures.joint_aa for run in runs if run.figures.joint_aa is not None]
     if joint:
         axes.axhline(
@@ -121,16 +121,16 @@ def aa_over_time(runs: Sequence[Run]) -> str:
     return svg(figure)
 
 
-def roc(scores: Sequence[RejectionScores]) -> str:
-    """The ROC of unknown (positive) against known, by the gate and by energy.
+def roc(scores: Sequence[RejectionScores], first: str) -> str:
+    """The ROC of unknown (positive) against known, by a run's first score, of this name, and by energy.
 
     Scores of different runs have different scales, so it is the mean of their curves, with the standard
     deviation; the AUC told is the mean of theirs.
     """
     figure, axes = _new_figure(4.4, 4.2)
     pairs = {
-        "gate": (_GATE, [(score.unknown, score.known) for score in scores]),
-        "energy": (_ENERGY, [(score.unknown_energy, score.known_energy) for score in scores]),
+        first: (_FIRST, [(score.unknown, score.known) for score in scores]),
+        "plain energy": (_ENERGY, [(score.unknown_energy, score.known_energy) for score in scores]),
     }
     for name, (colour, everything) in pairs.items():
         # A plain network's energy is measured for the first seed alone.
@@ -147,17 +147,17 @@ def roc(scores: Sequence[RejectionScores]) -> str:
     return svg(figure)
 
 
-def energy_histograms(scores: Sequence[RejectionScores]) -> str:
-    """How energy and the gate's score are spread over known and unknown, each run weighing the same."""
+def energy_histograms(scores: Sequence[RejectionScores], first: str) -> str:
+    """How energy and a run's first score are spread over known and unknown, each run weighing the same."""
     figure = Figure(figsize=(8.4, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     energies = {"known": [s.known_energy for s in scores], "unknown": [s.unknown_energy for s in scores]}
-    gates = {
+    of_first = {
         "known": [s.known for s in scores],
         "unknown": [s.unknown for s in scores],
         "reals of unknown sources": [s.control for s in scores],
     }
-    for axes, label, groups in ((left, "energy", energies), (right, "the gate's score", gates)):
+    for axes, label, groups in ((left, "energy", energies), (right, first, of_first)):
         _histogram(axes, groups)
         axes.set(xlabel=f"{label} (higher: less familiar)", ylabel="share of items")
         axes.spines[["top", "right"]].set_visible(False)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ingest.durable import write_durably
 from updater.benchmark.report import plots, results
-from updater.benchmark.report.outcome import REJECTION, Figures, Values, over_seeds, spread_of, summary_of
+from updater.benchmark.report.outcome import Figures, spread_of, summary_of
 from updater.benchmark.report.run_folder import Run, load_scores
 from updater.benchmark.report.table import grids
 
@@ -56,18 +56,27 @@ def write_reports(folder: Path, runs: Sequence[Run], report: Path | None = None)
 def report_json(runs: Sequence[Run]) -> str:
     """Return every figure over the seeds, each seed's figures, and the options to repeat them.
 
-    Of a stream the figures stand as numbers, a mean under its name, and by the same names under `sd` and
-    `interval`; each family's within its source stand under `by_family`, and their spread under
-    `between_families`. Of the newcomer's way each is {items, mean, low, high} before and after, `items` of
-    all seeds, and `between_sources` has {sources, mean, sd}; of other benchmarks each is {mean, sd, n}.
+    Figures stand by the parts of an `Outcome`, each {mean, sd, n, interval}; how families, or sources, differ
+    stands under `between_families`. A seed's own figures are numbers.
     """
-    first = runs[0]
-    about: dict[str, Any] = first.model_dump(mode="json", include={"benchmark", "command", "options"})
-    about |= {"versions": first.versions, "device": first.device, "seeds": [run.seed for run in runs]}
-    if first.benchmark == "newcomer":
-        report = _of_newcomers(runs)
-    else:
-        report = _of_stream(runs, about) if first.outcome.matrix else _of_task(runs, about)
+    first, whole = runs[0], summary_of([run.outcome for run in runs])
+    about = first.model_dump(mode="json", exclude={"format", "seed", "seconds", "outcome"})
+    report: dict[str, Any] = {
+        **about,
+        "seeds": [run.seed for run in runs],
+        "tasks": first.outcome.tasks,
+        **{part: _records(rows) for part, rows in whole.items()},
+        "between_families": _records(spread_of(whole["families"])),
+        "each": [
+            {
+                **run.outcome.model_dump(mode="json", include={"matrix", "about", "notes"}),
+                "seed": run.seed,
+                "seconds": run.seconds,
+                **{part: _records(getattr(run.outcome, part)) for part in whole},
+            }
+            for run in runs
+        ],
+    }
     return json.dumps(report, indent=1, allow_nan=False) + "\n"
 
 
@@ -99,8 +108,9 @@ def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
         yield plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."
         yield plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."
     if rejection := [s for of in scores for s in of.values() if len(s.known) and len(s.unknown)]:
-        yield plots.roc(rejection), "Rejection of untrained families; the line is at 5 %."
-        yield plots.energy_histograms(rejection), "Energy and the gate's score of known and unknown."
+        first = next(iter(whole["rejection"]), "score")
+        yield plots.roc(rejection, first), "Rejection of untrained families; the line is at 5 %."
+        yield plots.energy_histograms(rejection, first), f"Energy and {first} of known and unknown."
     trained = outcomes[0].about.get("by_distortion_trained_on")
     by_level: dict[str, dict[str, Figures]] = {}
     for step, figures in whole["by_distortion"].items():
@@ -133,98 +143,6 @@ def _page_values(runs: Sequence[Run]) -> dict[str, Any]:
         "grids": grids(runs),
         "facts": facts | {name: json.dumps(value, sort_keys=True) for name, value in others.items() if value},
     }
-
-
-def _of_stream(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
-    first, whole = runs[0], summary_of([run.outcome for run in runs])
-
-    def of(flat: Mapping[str, float | None]) -> dict[str, Any]:
-        return results.Figures.of(flat).model_dump()
-
-    ends = {name: figure.interval for name, figure in whole["figures"].items() if figure.interval}
-    low, high = ({name: interval[end] for name, interval in ends.items()} for end in (0, 1))
-    # A share over seeds has the interval over seeds, and not the mean of theirs.
-    power = {"power.low": low.get("power.share"), "power.high": high.get("power.share")}
-    return {
-        **of({name: figure.mean for name, figure in whole["figures"].items()} | power),
-        "sd": of({name: figure.sd for name, figure in whole["figures"].items()}),
-        "interval": {"low": of(low), "high": of(high)},
-        "by_family": _records(whole["families"]),
-        "between_families": _spread(whole["families"], "families"),
-        "runs": len(runs),
-        "stream": first.data,
-        "stream_digest": first.data_digest,
-        **about,
-        "tasks": first.outcome.tasks,
-        "each": [
-            {
-                "seed": run.seed,
-                "matrix": run.outcome.matrix,
-                **{part: _records(getattr(run.outcome, part)) for part in (*REJECTION, "outlier_sets")},
-                **run.figures.model_dump(),
-            }
-            for run in runs
-        ],
-    }
-
-
-def _of_task(runs: Sequence[Run], about: Mapping[str, Any]) -> dict[str, Any]:
-    first, whole = runs[0], summary_of([run.outcome for run in runs])
-    parts = {part: whole[part] for part in ("families", "zeros", "table", "by_distortion")}
-    return {
-        **_records(whole["figures"]),
-        **{name: _records(part) for name, part in parts.items() if part},
-        "task": first.task,
-        "data": first.data,
-        "data_digest": first.data_digest,
-        **about,
-        "each": [
-            {
-                "seed": run.seed,
-                "seconds": run.seconds,
-                "about": run.outcome.about,
-                "notes": run.outcome.notes,
-                "figures": _records(run.outcome.figures),
-            }
-            for run in runs
-        ],
-    }
-
-
-def _of_newcomers(runs: Sequence[Run]) -> dict[str, Any]:
-    outcomes = [run.outcome for run in runs]
-
-    def both(rows: Sequence[Values]) -> dict[str, dict[str, Any]]:
-        figures = {}
-        for name, figure in over_seeds(rows).items():
-            items = sum(values[name].n or 0 for values in rows if name in values)
-            low, high = figure.interval or (None, None)
-            figures[name] = {"items": items, "mean": figure.mean, "low": low, "high": high}
-        return _by_time(figures)
-
-    sources = sorted({source for outcome in outcomes for source in outcome.families})
-    return {
-        "seeds": len(runs),
-        "unknown_thresholds": [outcome.about["unknown_thresholds"] for outcome in outcomes],
-        "own_thresholds": [outcome.about.get("own_thresholds", [[], []]) for outcome in outcomes],
-        "whole": both([outcome.figures for outcome in outcomes]),
-        "by_source": {source: both([o.families.get(source, {}) for o in outcomes]) for source in sources},
-        "between_sources": _by_time(_spread(summary_of(outcomes)["families"], "sources")),
-    }
-
-
-def _by_time(figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the figures NAME_before and NAME_after by the name, then before and after."""
-    nested: dict[str, dict[str, Any]] = {}
-    for full, value in figures.items():
-        name, _, when = full.rpartition("_")
-        nested.setdefault(name, {})[when] = value
-    return nested
-
-
-def _spread(rows: Mapping[str, Figures], counted: str) -> dict[str, dict[str, Any]]:
-    between = spread_of(rows)
-    return {name: {counted: of.n, "mean": of.mean, "sd": of.sd} for name, of in between.items()}
 
 
 def _records(rows: Mapping[str, Any]) -> dict[str, Any]:

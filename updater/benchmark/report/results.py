@@ -147,11 +147,11 @@ class RejectionScores:
     """The scores that a curve or a histogram is drawn of; each 1-D, float32, higher = less familiar."""
 
     known: NDArray[np.float32]
-    """of test items of the known classes, by the gate"""
+    """of test items of the known classes, by the first score"""
     unknown: NDArray[np.float32]
-    """of forgeries (or outliers) of classes never trained on, by the gate"""
+    """of forgeries (or outliers) of classes never trained on, by the first score"""
     control: NDArray[np.float32]
-    """of the unknown sources' own reals, by the gate; may be empty"""
+    """of the unknown sources' own reals, by the first score; may be empty"""
     known_energy: NDArray[np.float32]
     """of the same items as known, by the classifier's energy"""
     unknown_energy: NDArray[np.float32]

@@ -15,7 +15,6 @@ from updater.benchmark.report.outcome import REJECTION, Figure, Figures, over_se
 from updater.benchmark.report.run_folder import Run, load_runs
 from updater.terminal import print_grid
 
-_OF_SETS = ("auc", "fpr95", "ap")
 _SETS = (("each_set", "mean of outlier sets"), ("near", "near sets"), ("far", "far sets"))
 # A stream's figures in the order of its tables: name, and digits. Others stand under their own names, with 3.
 _NAMES = {

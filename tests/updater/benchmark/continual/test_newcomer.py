@@ -84,8 +84,10 @@ def report(*ways):
 
 def test_each_share_is_of_its_own_items():
     found = report((BEFORE, AFTER))
-    assert found["unknown_thresholds"] == [[3, 3]]
-    assert {name: (of["before"]["mean"], of["after"]["mean"]) for name, of in found["whole"].items()} == {
+    assert found["each"][0]["about"]["unknown_thresholds"] == [3, 3]
+    means = {name: figure["mean"] for name, figure in found["figures"].items()}
+    names = [name.removesuffix("_before") for name in means if name.endswith("_before")]
+    assert {name: (means[f"{name}_before"], means[f"{name}_after"]) for name in names} == {
         "others_unknown": (pytest.approx(2 / 3), 0),
         "others_fake": (0, pytest.approx(1 / 3)),
         "others_not_real": (pytest.approx(2 / 3), pytest.approx(1 / 3)),
@@ -101,25 +103,21 @@ def test_each_share_is_of_its_own_items():
 
 
 def test_a_source_has_its_own_figures_of_what_it_holds():
-    of = report((BEFORE, AFTER))["by_source"]
+    of = report((BEFORE, AFTER))["families"]
     assert set(of) == {"phone", "gan"}
-    assert set(of["phone"]) == {"others_unknown", "others_fake", "others_not_real"}
-    assert of["phone"]["others_not_real"]["after"]["mean"] == 0.5
-    assert of["gan"]["others_not_real"]["after"]["mean"] == 0
-    for name in ("forgeries_auc", "forgeries_energy_auc"):
-        assert of["gan"][name]["after"]["items"] == 3
-    aucs = [of["gan"][name]["before"]["mean"] for name in ("forgeries_auc", "forgeries_energy_auc")]
-    assert aucs == [0.5, 1]
+    shares = ("others_unknown", "others_fake", "others_not_real")
+    assert set(of["phone"]) == {f"{name}_{when}" for name in shares for when in ("before", "after")}
+    assert of["phone"]["others_not_real_after"]["mean"] == 0.5
+    assert of["gan"]["others_not_real_after"]["mean"] == 0
+    aucs = [of["gan"][f"{name}_before"] for name in ("forgeries_auc", "forgeries_energy_auc")]
+    assert [(figure["mean"], figure["n"]) for figure in aucs] == [(0.5, 3), (1, 3)]
 
 
 def test_how_far_sources_lie_apart_stands_beside_what_images_say():
     found = report((BEFORE, AFTER))
-    means = [of["others_not_real"]["after"]["mean"] for of in found["by_source"].values()]
-    assert found["between_sources"]["others_not_real"]["after"] == {
-        "sources": len(means),
-        "mean": pytest.approx(np.mean(means)),
-        "sd": pytest.approx(np.std(means, ddof=1)),
-    }
+    means = [of["others_not_real_after"]["mean"] for of in found["families"].values()]
+    between = {"n": len(means), "mean": np.mean(means), "sd": np.std(means, ddof=1)}
+    assert found["between_families"]["others_not_real_after"] == pytest.approx(between)
 
 
 def test_the_page_has_a_table_of_sources():
@@ -131,11 +129,12 @@ def test_the_page_has_a_table_of_sources():
 
 def test_seeds_are_averaged_and_an_interval_holds_the_mean():
     found = report((BEFORE, AFTER), (AFTER, BEFORE))
-    assert found["seeds"] == 2
-    figure = found["whole"]["others_not_real"]["before"]
+    assert found["seeds"] == [0, 1]
+    figure = found["figures"]["others_not_real_before"]
     assert figure["mean"] == pytest.approx(0.5)
-    assert figure["low"] <= figure["mean"] <= figure["high"]
-    assert figure["items"] == 6
+    low, high = figure["interval"]
+    assert low <= figure["mean"] <= high
+    assert figure["n"] == 3
 
 
 def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelled):
@@ -186,7 +185,8 @@ def test_the_report_has_each_outlier_set_and_the_means_over_them():
     runs = [make_run(seed, Figures(**means), outlier_sets=told) for seed in (0, 1)]
     written = json.loads(report_json(runs))
     assert written["each"][1]["outlier_sets"]["fused"]["cifar"]["fpr95"] == 0.5
-    assert (written["each_set"]["auc"], written["near"]["auc"], written["far"]["auc"]) == (0.625, 0.75, 0.5)
+    means = [written["figures"][f"{sets}.auc"]["mean"] for sets in ("each_set", "near", "far")]
+    assert means == [0.625, 0.75, 0.5]
     markdown = report_markdown(runs)
     assert "| fused | cifar | 0.750 ± 0.000 | 0.500 ± 0.000 | 0.250 ± 0.000 |" in markdown
     assert "| AUC, near sets | 0.750 ± 0.000 |" in markdown
@@ -214,11 +214,13 @@ def run(seed, power):
 
 def test_the_report_has_them_with_the_interval_of_the_mean_power_over_the_seeds():
     told = json.loads(report_json([run(0, 0.4), run(1, 0.5)]))
-    assert told["within_source"]["auc"] == pytest.approx(0.65)
-    assert told["within_source"]["caught_at_5"] == pytest.approx(0.2)
-    assert told["lone_source_auc"] == pytest.approx(0.8)
-    assert told["power"] == pytest.approx({"share": 0.45, "low": 0.355, "high": 0.545})
-    assert told["sd"]["within_source"]["auc"] == pytest.approx(0.1 / 2**0.5)
+    figures = told["figures"]
+    within = figures["within_source.auc"]
+    assert (within["mean"], within["sd"]) == pytest.approx((0.65, 0.1 / 2**0.5))
+    assert figures["within_source.caught_at_5"]["mean"] == pytest.approx(0.2)
+    assert figures["lone_source_auc"]["mean"] == pytest.approx(0.8)
+    assert figures["power.share"]["mean"] == pytest.approx(0.45)
+    assert figures["power.share"]["interval"] == pytest.approx([0.355, 0.545])
     assert told["each"][1]["rejection_within_source"]["fused"]["auc"] == pytest.approx(0.7)
 
 
@@ -231,17 +233,17 @@ def test_the_report_has_each_family_and_how_far_families_lie_apart():
         for seed in (0, 1)
     ]
     told = json.loads(report_json(runs))
-    assert told["by_family"]["gan"]["within_source.auc"]["mean"] == pytest.approx(0.65)
-    assert told["by_family"]["gan"]["within_source.auc"]["n"] == 40
+    assert told["families"]["gan"]["within_source.auc"]["mean"] == pytest.approx(0.65)
+    assert told["families"]["gan"]["within_source.auc"]["n"] == 40
     between = told["between_families"]["within_source.auc"]
-    assert between == pytest.approx({"families": 2, "mean": 0.775, "sd": 0.25 / 2**0.5})
+    assert between == pytest.approx({"n": 2, "mean": 0.775, "sd": 0.25 / 2**0.5})
     assert "| mean, ± between rows | 0.775 ± 0.177 |" in report_markdown(runs)
 
 
 def test_a_run_without_families_left_out_has_none_of_them():
-    told = json.loads(report_json([make_run(0, Figures())]))
-    assert told["power"] == PowerShare().model_dump()
-    assert told["within_source"] == WithinSource().model_dump()
+    told = json.loads(report_json([make_run(0, Figures())]))["figures"]
+    assert told["power.share"]["mean"] is None
+    assert told["within_source.auc"]["mean"] is None
 
 
 # Published settings by name, and how long and how fast a benchmark trains, in steps worked by hand.

@@ -11,6 +11,7 @@ from detector.release.manifest import Architecture
 from ingest.records import CropPlan
 from updater.benchmark.continual import run
 from updater.benchmark.continual.continual import Continual
+from updater.benchmark.continual.presets import CLOSED_FORM
 from updater.benchmark.continual.run import stream_benchmark
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
@@ -160,7 +161,7 @@ def test_runs_of_other_data_or_options_have_folders_of_other_names(stream, small
 @pytest.mark.parametrize("name", LEARNERS)
 def test_every_learner_goes_on_from_what_it_left_on_disk(name, stream, tmp_path, steps, small, silent):
     tiny = Architecture(backbone="lcnet_035", crop_px=64, width=8)
-    tiny = Architecture(crop_px=64, frozen=True) if name == "lda" else tiny
+    tiny = Architecture(crop_px=64, frozen=True) if name in CLOSED_FORM else tiny
     setup = replace(small, learner=name, architecture=tiny, backbone_epochs=0.1, least_steps=3, head_epochs=0)
     two = replace(stream, tasks=stream.tasks[:2])
     unbroken = Continual(two, setup, 0, tmp_path, silent).run()

@@ -52,9 +52,9 @@ def test_every_figure_has_a_mean_a_deviation_and_a_number_of_items_by_family_too
         both = [run.outcome.figures[figure].value for run in runs]
         assert all(one is not None and 0 <= one <= 1 for one in both)
         first, second = (one or 0 for one in both)
-        assert report[figure]["mean"] == pytest.approx((first + second) / 2)
-        assert report[figure]["sd"] == pytest.approx(abs(first - second) / math.sqrt(2))
-        assert report[figure]["n"] == 16
+        assert report["figures"][figure]["mean"] == pytest.approx((first + second) / 2)
+        assert report["figures"][figure]["sd"] == pytest.approx(abs(first - second) / math.sqrt(2))
+        assert report["figures"][figure]["n"] == 16
     assert set(report["families"]) == {"FaceShifter", "Talking-head Video"}
     assert {one["auc"]["n"] for one in report["families"].values()} == {12}
     assert report["seeds"] == [0, 1]

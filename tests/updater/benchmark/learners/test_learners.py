@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from detector.release.manifest import Architecture
-from updater.benchmark.continual.presets import PRESETS
+from updater.benchmark.continual.presets import CLOSED_FORM, PRESETS
 from updater.benchmark.learners import lrcil
 from updater.benchmark.learners.foster import balanced_distillation
 from updater.benchmark.learners.methods import LEARNERS
@@ -20,7 +20,7 @@ from updater.training.step import FIRST, Options, Step
 TINY = Architecture(backbone="lcnet_035", crop_px=64, width=8)
 CPU = torch.device("cpu")
 RECIPE = replace(FIRST, backbone_steps=2, balanced_steps=3, batch=8, pseudo_share=0.2)
-BY_STEPS = [name for name in LEARNERS if name != "lda"]
+BY_STEPS = [name for name in LEARNERS if name not in CLOSED_FORM]
 CLASSES = ("a/real", "a/blocky", "b/real", "b/striped")
 
 
