@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deploy.cli.learning import Learning, setup_of, with_options, with_weights
-from deploy.cli.runs import HOME, Data, RunOptions, carry_out
+from deploy.cli.output import UsageError
+from deploy.cli.runs import HOME, Data, RunOptions, carry_out, one_line
 from ingest.records import CropPlan
 
 if TYPE_CHECKING:
@@ -17,17 +18,6 @@ if TYPE_CHECKING:
     from updater.benchmark.data.tasks import Stream
     from updater.benchmark.report.harness import Benchmark
     from updater.progress import Progress
-from typing import TYPE_CHECKING
-
-from deploy.cli.output import UsageError
-from deploy.cli.runs import one_line
-
-if TYPE_CHECKING:
-    import torch
-
-    from updater.benchmark.report.harness import Benchmark
-    from updater.progress import Progress
-
 
 Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of folders")]
 

@@ -149,11 +149,9 @@ def _check(chosen: Learning) -> None:
     bare, preset, learner = chosen.backbone in (None, NO_BACKBONE), chosen.preset, chosen.learner
     if bare and preset is not None:
         raise UsageError(f"--preset {preset} trains a backbone, and --backbone none is none: name one")
-    if learner in CLOSED_FORM and not (
-        bare and chosen.forensic and (chosen.head, chosen.scheme) == ("linear", "mc")
-    ):
-        without = "--backbone, --head, --scheme or --no-forensic"
-        raise UsageError(f"--learner {learner} solves a head of frozen features: leave out {without}")
+    others = (bare, chosen.forensic, chosen.head, chosen.scheme) != (True, True, "linear", "mc")
+    if learner in CLOSED_FORM and others:
+        raise UsageError(f"--learner {learner}: no --backbone, --no-forensic, --head or --scheme beside it")
     if bare and not chosen.forensic:
         raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
     if bare and learner == "dytox":

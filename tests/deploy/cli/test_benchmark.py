@@ -230,6 +230,7 @@ def test_a_checkpoint_of_other_classes_loses_nothing(cddb, tmp_path, fails):
         ),
         (("--learner", "dytox"), "--learner dytox reads the feature map of a backbone: name a --backbone"),
         (("--learner", "bic", "--head", "cosine"), "--learner bic has a linear head: leave --head out"),
+        (("--learner", "ridge", "--scheme", "bc"), "--learner ridge: no --backbone"),
         (("--distilled", "none"), "--distilled 'none' is not known: choose of all, exemplars"),
         ((*LUCIR, "--backbone", "none"), "cddb-lucir trains a backbone, and --backbone none is none"),
         ((*LUCIR, "--leave-out"), "holds no item back to set thresholds by: no --leave-out"),

@@ -19,14 +19,7 @@ from deploy.client.prometheus import PrometheusError, firing_alerts
 from deploy.doctor.diagnosis import examine
 from deploy.local import broker, prometheus
 from deploy.local.broker import JarError
-from deploy.local.processes import (
-    Daemon,
-    PortTakenError,
-    free_port,
-    start,
-    stop,
-    wait_until,
-)
+from deploy.local.processes import Daemon, PortTakenError, free_port, start, stop, wait_until
 
 ROOMS = ("detector", "memory", "updater", "deploy")
 

@@ -23,7 +23,7 @@ _SCORES = (
 )
 NAMES: Mapping[str, tuple[str, ...]] = {
     "rejection": (*_SCORES.split(","), *HEADS),
-    "learner": (*CLOSED_FORM, *_LEARNERS.split(",")),
+    "learner": (*_LEARNERS.split(","), *CLOSED_FORM),
     "scheme": ("bc", "mc", "mt:sumlog", "mt:sumlogit", "mt:sumfeat", "mt:max"),
     "distilled": ("all", "exemplars"),
     "exposure": ("none", "class", "outliers"),
