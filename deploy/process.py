@@ -62,7 +62,7 @@ def work(process: Process) -> None:
         REGISTRY.register(Disks(_folders(settings, MemorySettings())))
         listener = opened.enter_context(_listener(settings.host, settings.port))
         threads: list[AbstractContextManager[object]] = [services.publisher, services.heads]
-        threads += [services.conductor, services.retractions, services.notices]
+        threads += [services.controller, services.retractions, services.notices]
         for thread in threads:
             opened.enter_context(thread)
         config = uvicorn.Config(

@@ -174,7 +174,7 @@ def turn(
 def _rollout(
     request: Request, services: Services, typed: Mapping[str, str] | None = None, status: int = 200
 ) -> HTMLResponse:
-    view = services.conductor.view()
+    view = services.controller.view()
     context: dict[str, Any] = {"view": view, "trial": view.trial, "reason": "", "check": "", "source": ""}
     context |= typed or {}
     context["retractions"] = services.retractions.view()

@@ -70,7 +70,7 @@ def get_picture(
     digest: Annotated[str, Query(pattern="^[0-9a-f]{64}$", description="of its media")],
 ) -> Response:
     """A shared item, its first frame whole, as a PNG made here; where there is none, why."""
-    if id not in services.conductor.kept_ids():
+    if id not in services.controller.kept_ids():
         raise HTTPException(404, "it is no shared item of this rollout that can be opened")
     try:
         png = pictures.whole(services.shared_media.picture(id, digest))
@@ -92,8 +92,8 @@ def _items(
     typed: dict[str, Any] | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    items = services.conductor.items(champion, challenger)
-    trial = services.conductor.view().trial
+    items = services.controller.items(champion, challenger)
+    trial = services.controller.view().trial
     part = items[(page - 1) * _TILES : page * _TILES]
     families = sorted({champion, challenger} - {REAL, "unknown", ERROR})
     context = {

@@ -87,7 +87,7 @@ def frame(request: Request, services: Services) -> PageContext:
         unknown = connection.scalar(select(func.count()).where(exemplars.c.shelf == "unknown")) or 0
         drawn = count_waiting(connection)
     running = sum(run.state in ("queued", "running") for run in services.runs.newest(5))
-    person, needed = visitor(request), services.conductor.view().needs_person
+    person, needed = visitor(request), services.controller.view().needs_person
     nav = {
         "Monitor": (
             NavigationEntry("Overview", "/"),

@@ -81,7 +81,7 @@ class RolloutController(BackgroundWork):
         known: sources with a history before a time, the largest first. given: who gave whom a token,
         as `Access.tokens_given`.
         """
-        super().__init__("conductor")
+        super().__init__("rollout-controller")
         self._ledger, self._publisher, self._stored = ledger, publisher, stored
         self._ingest, self._keys, self._interval_s = ingest, keys, interval_s
         self._known, self._given = known, given

@@ -23,13 +23,13 @@ ByPerson = Literal["hold", "resume", "back to shadow", "extend"]
 @router.get("/rollouts", openapi_extra=least("viewer"))
 def get_rollout_view(services: Opened) -> RolloutView:
     """How the rollout that goes on stands: its step, its checks, both verdicts on the same items."""
-    return services.conductor.view()
+    return services.controller.view()
 
 
 @router.get("/rollouts/items", openapi_extra=least("viewer"))
 def list_items(services: Opened, champion: Said, challenger: Said) -> list[Disagreement]:
     """The newest shared items of which the champion said this and the challenger that."""
-    return services.conductor.items(champion, challenger)
+    return services.controller.items(champion, challenger)
 
 
 @router.get("/retractions", openapi_extra=least("viewer"))
@@ -58,7 +58,7 @@ def judge(services: Opened, actor: Actor, body: Judge) -> Release:
 
     409 where you asked for the release's update, or proposed it.
     """
-    if other := sorted(set(body.labels) - services.conductor.disagreements()):
+    if other := sorted(set(body.labels) - services.controller.disagreements()):
         raise HTTPException(404, f"{other[0][:300]} is no item of this rollout on which the releases differ")
     judged = body.digest, body.labels, actor, terms(services)
     return move(services, body.digest, lambda history: moves.judge(history, *judged))

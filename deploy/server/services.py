@@ -137,7 +137,7 @@ class Services:
     heads: HeadPublisher
     artifacts: ArtifactStore
     publisher: Publisher
-    conductor: RolloutController
+    controller: RolloutController
     retractions: Retractions
     notices: Notices
     memory: Store
@@ -170,7 +170,7 @@ class Services:
 def open_services(settings: DeploySettings) -> Iterator[Services]:
     """Open what this and the other packages' settings name.
 
-    Publishing, conducting and telling begin when `publisher`, `heads`, `conductor`, `retractions` and
+    Publishing, rollouts and notices begin when `publisher`, `heads`, `controller`, `retractions` and
     `notices` are entered.
     Raises ServicesError, LedgerError, RecordError.
     """
@@ -211,7 +211,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
         tokens = settings.detector_token, settings.token
         keys = [token.get_secret_value().encode() for token in tokens if token]
         stored, known = partial(find_evidence, store, artifacts), partial(known_sources, store)
-        conductor = RolloutController(ledger, publisher, stored, ingest, keys, known, access.tokens_given)
+        controller = RolloutController(ledger, publisher, stored, ingest, keys, known, access.tokens_given)
         retractions = Retractions(
             ledger,
             publisher,
@@ -232,7 +232,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
                 Sender(record, number, webhook, key, page_url=settings.url)
                 for number, webhook in enumerate(settings.webhooks, 1)
             ],
-            lambda: pending_notice(ledger.id, replay(ledger.events()), conductor.view(), datetime.now(UTC)),
+            lambda: pending_notice(ledger.id, replay(ledger.events()), controller.view(), datetime.now(UTC)),
             settings.webhook_ca,
         )
         memory_acts = MemoryActs(store, record)
@@ -252,7 +252,7 @@ def open_services(settings: DeploySettings) -> Iterator[Services]:
             heads,
             artifacts,
             publisher,
-            conductor,
+            controller,
             retractions,
             notices,
             store,

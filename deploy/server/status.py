@@ -75,7 +75,7 @@ def under_way(services: Services) -> Iterator[str]:
 
     Raises LedgerError.
     """
-    rollout = services.conductor.view()
+    rollout = services.controller.view()
     if (trial := rollout.trial) is not None:
         shared, answered = trial.shares
         yield (

@@ -1,4 +1,4 @@
-"""A rollout on a real broker: a worker that scores both releases in this process, and deploy's conductor."""
+"""A rollout on a real broker: a worker that scores both releases in this process, and deploy's controller."""
 
 import io
 import shutil
@@ -147,11 +147,11 @@ class Scene:
                 thread.join()
 
     @contextmanager
-    def conductor(self, key=KEY):
+    def controller(self, key=KEY):
         publisher = SimpleNamespace(wake=lambda: None)
         known = (self.ledger, publisher, self._stored, self.ingest, [key])
-        with RolloutController(*known, lambda _: [], lambda: (), interval_s=0.1) as conductor:
-            yield conductor
+        with RolloutController(*known, lambda _: [], lambda: (), interval_s=0.1) as controller:
+            yield controller
 
     @staticmethod
     def _stored(digest):
@@ -201,9 +201,9 @@ def scene(settings, untrained_artifact, tmp_path, monkeypatch):
 @pytest.mark.parametrize("fault", [unknown, away])
 def test_a_bad_challenger_is_taken_out_in_shadow_and_no_word_of_it_went_out(scene, fault):
     scene.model.fault = fault
-    with scene.worker(), scene.conductor() as conductor:
+    with scene.worker(), scene.controller() as controller:
         scene.send(FEW)
-        await_that(lambda: scene.state() == "rolled back", 60, conductor.view)
+        await_that(lambda: scene.state() == "rolled back", 60, controller.view)
         scene.send(4)
     assert {verdict.release for verdict in scene.verdicts()} == {scene.champion.digest}
     assert len(scene.comparisons()) == FEW
@@ -212,25 +212,25 @@ def test_a_bad_challenger_is_taken_out_in_shadow_and_no_word_of_it_went_out(scen
 
 def test_comparisons_by_another_hand_move_nothing(scene):
     scene.model.fault = unknown
-    with scene.worker(), scene.conductor(b"another token") as conductor:
+    with scene.worker(), scene.controller(b"another token") as controller:
         scene.send(FEW)
-        await_that(lambda: sum(conductor.view().left_out.values()) == FEW, 60, conductor.view)
+        await_that(lambda: sum(controller.view().left_out.values()) == FEW, 60, controller.view)
         assert scene.state() == "shadow"
 
 
 def test_a_challenger_that_turns_bad_as_a_canary_is_taken_out_and_taken_back(scene):
     with scene.worker():
-        with scene.conductor():
+        with scene.controller():
             scene.send(MANY // 2)
         # The server was killed: another one reads all of it again, and comes to the same.
-        with scene.conductor() as conductor:
+        with scene.controller() as controller:
             scene.send(MANY - MANY // 2)
-            await_that(lambda: scene.state() == "canary", 120, conductor.view)
+            await_that(lambda: scene.state() == "canary", 120, controller.view)
             scene.send(FEW)
             good = len(scene.comparisons())
             scene.model.fault = unknown
             scene.send(FEW)
-            await_that(lambda: scene.state() == "rolled back", 60, lambda: conductor.view().checks)
+            await_that(lambda: scene.state() == "rolled back", 60, lambda: controller.view().checks)
     assert len(scene.comparisons()) - good <= 300
     answered = {each.id for each in scene.comparisons() if each.answered == "challenger"}
     assert answered

@@ -116,7 +116,7 @@ class OnTrial:
             )
             at_s = self.began_s + 10.0 * len(self.written)
             self.written.append((comparison.model_dump_json().encode(), [], at_s))
-        self.services.conductor.tick()
+        self.services.controller.tick()
 
     _items: int = 0
 
@@ -153,7 +153,7 @@ def begin_rollout(services, monkeypatch):
         later = SimpleNamespace(time=lambda: trial.began_s + 100_000)  # what is written lies before
         monkeypatch.setattr(controller, "time", later)
         monkeypatch.setattr(controller, "TopicReader", partial(_Topic, trial))
-        services.conductor.tick()
+        services.controller.tick()
         return trial
 
     return begin

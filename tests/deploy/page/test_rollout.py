@@ -99,7 +99,7 @@ def test_reals_that_a_new_family_takes_need_a_person_who_labels_them(page, on_tr
     labels = trial(services).labels
     assert sorted(labels.values()) == ["real", *["resampled"] * 19]
     assert "labelled <b>" in page.get(LOOK).text
-    services.conductor.tick()
+    services.controller.tick()
     assert 'class="note"' not in page.get("/page/rollout").text
 
 
@@ -115,11 +115,11 @@ def test_items_stay_open_while_the_comparisons_are_read_anew_by_new_labels(page,
             headers={"X-Forgewatch-Actor": "eve"},
         )
         assert moved.status_code == 200, moved.text
-        services.conductor.tick()
+        services.controller.tick()
         assert ids(page.get(LOOK)) == [first, second]
     on_trial.slow = False
-    services.conductor.tick()
-    assert [item.label for item in services.conductor.items("real", "resampled")] == ["real", "real"]
+    services.controller.tick()
+    assert [item.label for item in services.controller.items("real", "resampled")] == ["real", "real"]
 
 
 def test_hold_resume_and_roll_back_take_a_reason_and_the_release_that_was_seen(page, on_trial, services):
@@ -158,7 +158,7 @@ def test_what_the_evidence_took_out_is_shown_with_its_checks(page, on_trial):
 
 def test_an_inconclusive_rollout_offers_its_ways_on(page, on_trial, services):
     undecided(services, "no traffic")
-    services.conductor.tick()
+    services.controller.tick()
     shown = page.get("/page/rollout").text
     assert ("Options" in shown, 'class="note" role="status"' in shown) == (True, True)
     assert 'Rollout <span class="n wait">1' in page.get("/").text

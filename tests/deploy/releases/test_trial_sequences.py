@@ -43,8 +43,8 @@ def looked(trial, states, answered, now):
     return RolloutFacts(tuple(checks), 100, answered, now, True)
 
 
-def conduct(history, states, answered):
-    """Make the turn that a conductor makes, as the ledger lets it."""
+def take_turn(history, states, answered):
+    """Make the turn that a controller makes, as the ledger lets it."""
     trial = replay(history.events).trial
     if trial is None:
         return
@@ -91,7 +91,7 @@ def test_no_sequence_goes_on_without_passed_checks_at_each_step(new_history, seq
         else:
             states, answered, passed = each
             history.now += passed
-            conduct(history, states, answered)
+            take_turn(history, states, answered)
     steps, extended, waived, since = 0, 0, set(), history.events[began - 1].at
     held = inconclusive = False
     for event in history.events[began:]:

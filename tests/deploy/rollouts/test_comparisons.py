@@ -23,7 +23,7 @@ NOW_S = BEGAN.timestamp() + 100
 
 @pytest.fixture
 def read(trial):
-    """Reads a record as the conductor does: the value, signed where no header is given."""
+    """Reads a record as the controller does: the value, signed where no header is given."""
 
     def one(value, headers=None, at_s=NOW_S, keys=(KEY,)):
         if isinstance(value, Comparison):

@@ -146,7 +146,7 @@ def both_at_once(ledger):
             ticked.result(300)
 
 
-def test_two_servers_that_conduct_at_once_make_one_move(ledger, topic, compared):
+def test_two_servers_at_once_make_one_move(ledger, topic, compared):
     topic.write(compared, "real", "real", 120)
     both_at_once(ledger)
     assert actions(ledger) == ["step"]
@@ -163,10 +163,10 @@ def test_comparisons_of_a_rollout_before_and_of_items_that_never_were_are_left_o
     topic.write(compared, "real", "unknown", 1)
     topic.no_items = [Comparison.model_validate_json(each[0]).id for each in topic.written[before:]]
     topic.write(compared, "real", "real", 1)
-    conducting = new(ledger)
-    conducting.tick()
-    assert conducting.view().shared == 10
-    assert conducting.view().left_out == {"it is not to be believed": 60}
+    rollouts = new(ledger)
+    rollouts.tick()
+    assert rollouts.view().shared == 10
+    assert rollouts.view().left_out == {"it is not to be believed": 60}
 
 
 def test_without_looking_anew_two_servers_would_take_two_steps(ledger, topic, compared, monkeypatch):
@@ -199,9 +199,9 @@ def test_a_repeated_comparison_counts_once(ledger, topic, compared):
     topic.write(compared, "blend", "real", 1)
     (value, headers, at_s), *_ = topic.written
     topic.written = [(value, headers, at_s + 10 * number) for number in range(200)]  # else it is blind
-    conducting = new(ledger)
-    conducting.tick()
-    view = conducting.view()
+    rollouts = new(ledger)
+    rollouts.tick()
+    view = rollouts.view()
     assert (view.shared, view.left_out, actions(ledger)) == (1, {"it came before": 199}, [])
 
 
@@ -209,11 +209,11 @@ def test_records_that_are_no_comparison_are_counted_and_move_nothing(ledger, top
     topic.write(compared, "real", "real", 1)
     junk = [b"", b"{}", b"x" * 1_000_000, topic.written[0][0].replace(b"camera", b"c" * 17_000)]
     topic.written += [(value, [], topic.began_s + 5) for value in junk]
-    conducting = new(ledger)
+    rollouts = new(ledger)
     before = controller.metrics.UNBELIEVABLE._value.get()
-    conducting.tick()
-    assert conducting.view().shared == 10
-    assert conducting.view().left_out == {"it is not to be believed": 4}
+    rollouts.tick()
+    assert rollouts.view().shared == 10
+    assert rollouts.view().left_out == {"it is not to be believed": 4}
     assert controller.metrics.UNBELIEVABLE._value.get() - before == 4
 
 
@@ -252,9 +252,9 @@ def test_a_ledger_from_before_the_rollout_has_none_and_nothing_moves_it(ledger, 
     history = [event.move for event in ledger.events()[:5]]
     older.append(lambda _: history)
     topic.write(compared, "real", "blend", 60)
-    conducting = new(older)
-    conducting.tick()
-    assert (conducting.view().trial, len(older.events())) == (None, 5)
+    rollouts = new(older)
+    rollouts.tick()
+    assert (rollouts.view().trial, len(older.events())) == (None, 5)
     rollout = standing(older).rollout(older.id)
     assert rollout is not None
     assert (rollout.stable, rollout.canary) == (CHAMPION, None)
@@ -262,6 +262,6 @@ def test_a_ledger_from_before_the_rollout_has_none_and_nothing_moves_it(ledger, 
     topic.began_s = began.timestamp() + 600
     begin(older, topic)  # approved once more: what was seen before counts for nothing
     topic.written = [(value, headers, at_s - 3600) for value, headers, at_s in topic.written]
-    conducting.tick()
-    assert (conducting.view().shared, actions(older)) == (0, [])
+    rollouts.tick()
+    assert (rollouts.view().shared, actions(older)) == (0, [])
     older.close()

@@ -135,7 +135,7 @@ def paths(services, fill, proposed, begin_rollout, monkeypatch):
         ),
     ):
         make_moves(services.ledger, services.publisher, move)
-    services.conductor.tick()
+    services.controller.tick()
     for number in range(3):
         services.runs.request(f"slot {number}", "manual", EVIL)
         lease = services.runs.claim("runner")
