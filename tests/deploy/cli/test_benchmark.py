@@ -224,10 +224,7 @@ def test_a_checkpoint_of_other_classes_loses_nothing(cddb, tmp_path, fails):
         (("--rate", "fast"), "--rate fast: it has to be a number above 0"),
         (("--crop-px", "8"), "'--crop-px'"),
         (("--crop-px", "100"), "--crop-px 100: a crop's side must be a multiple of 8"),
-        (
-            ("--no-forensic",),
-            "--no-forensic: a network needs a backbone or forensic features: name a --backbone",
-        ),
+        (("--no-forensic",), "a network needs a backbone or forensic features: name a --backbone"),
         (("--learner", "dytox"), "--learner dytox reads the feature map of a backbone: name a --backbone"),
         (("--learner", "bic", "--head", "cosine"), "--learner bic has a linear head: leave --head out"),
         (("--learner", "ridge", "--scheme", "bc"), "--learner ridge: no --backbone"),

@@ -23,9 +23,9 @@ from updater.benchmark.continual.streams import part_with_features
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.folders import load_sources
 from updater.benchmark.data.tasks import hold_back
-from updater.benchmark.report.bootstrap import Resamples, aurocs, shares
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Value, Values
+from updater.benchmark.report.results import Resamples, aurocs, shares
 from updater.benchmark.synthetic.tasks import load_library
 from updater.candidate.builder import calibrate_gate, export_graph, train_network
 from updater.candidate.calibrate import reals

@@ -8,16 +8,16 @@ from numpy.typing import NDArray
 from updater.benchmark.continual.left_out import LeftOut
 from updater.benchmark.continual.scoring import JudgedItems
 from updater.benchmark.data.tasks import Stream, Task, is_real
-from updater.benchmark.report.bootstrap import (
+from updater.benchmark.report.results import (
     ROUNDS,
     Counts,
+    Drawn,
+    RejectionScores,
     Resamples,
-    Values,
     aurocs,
     caught_shares,
     shares,
 )
-from updater.benchmark.report.results import RejectionScores
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 
@@ -51,7 +51,7 @@ def resample_figures(
     return _as_draws(figures), {family: _as_draws(of) for family, of in within.items()}
 
 
-def _as_draws(figures: Mapping[str, Values]) -> dict[str, Draws]:
+def _as_draws(figures: Mapping[str, Drawn]) -> dict[str, Draws]:
     return {name: tuple(values.tolist()) for name, values in figures.items()}
 
 
@@ -73,7 +73,7 @@ def images_of(stream: Stream) -> Resamples:
     return Resamples([group for _, group in parts], [stratum for stratum, _ in parts])
 
 
-def _continual(on_tests: Sequence[JudgedItems], images: Resamples) -> dict[str, Values]:
+def _continual(on_tests: Sequence[JudgedItems], images: Resamples) -> dict[str, Drawn]:
     drawn = [images.of(test.groups.tolist()) for test in on_tests]
     accuracies = [shares(test.right, counts) for test, counts in zip(on_tests, drawn, strict=True)]
     values = {"aa": 100 * np.mean(accuracies, 0)}
@@ -87,7 +87,7 @@ def _continual(on_tests: Sequence[JudgedItems], images: Resamples) -> dict[str, 
     return values
 
 
-def _of_left_out(stream: Stream, out: LeftOut, images: Resamples, *, source_known: bool) -> dict[str, Values]:
+def _of_left_out(stream: Stream, out: LeftOut, images: Resamples, *, source_known: bool) -> dict[str, Drawn]:
     (left,) = (task for task in stream.tasks if task.name == out.family)
     # In the order in which `leave_out` scores them.
     known = [group for task in stream.tasks if task is not left for group in task.test.groups]
@@ -100,7 +100,7 @@ def _forgeries(left: Task) -> list[str]:
     return [g for part in (left.train, left.calibration, left.test) for g in _groups(part, fake=True)]
 
 
-def _within_source(stream: Stream, out: LeftOut, images: Resamples) -> dict[str, Values]:
+def _within_source(stream: Stream, out: LeftOut, images: Resamples) -> dict[str, Drawn]:
     """Return the figures of a family within its source, and its power."""
     (left,) = (task for task in stream.tasks if task.name == out.family)
     unknown, own = images.of(_forgeries(left)), images.of(_groups(left.test, fake=False))
@@ -112,11 +112,11 @@ def _within_source(stream: Stream, out: LeftOut, images: Resamples) -> dict[str,
     return figures | {"power.share": shares(out.not_real, unknown)}
 
 
-def _over_families(values: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+def _over_families(values: Sequence[Mapping[str, Drawn]]) -> dict[str, Drawn]:
     """Return the means over the families; of the power on families drawn anew, too, as it is of any."""
     if not values:
         return {}
-    means: dict[str, Values] = {name: np.mean([of[name] for of in values], 0) for name in values[0]}
+    means: dict[str, Drawn] = {name: np.mean([of[name] for of in values], 0) for name in values[0]}
     drawn = np.random.default_rng(_FAMILIES_SEED).integers(0, len(values), (len(values), ROUNDS))
     powers = np.array([of["power.share"] for of in values])
     return means | {"power.share": np.take_along_axis(powers, drawn, 0).mean(0)}
@@ -124,7 +124,7 @@ def _over_families(values: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
 
 def _of_steps(
     stream: Stream, scores: Mapping[str, RejectionScores], images: Resamples
-) -> Iterator[dict[str, Values]]:
+) -> Iterator[dict[str, Drawn]]:
     for number in range(len(stream.tasks)):
         if (of_step := scores.get(f"step {number + 1}")) is not None:
             known = [group for task in stream.tasks[: number + 1] for group in task.test.groups]
@@ -140,18 +140,18 @@ def _groups(items: LabelledCrops, *, fake: bool) -> list[str]:
 
 def _rejection(
     scores: RejectionScores, known: Sequence[str], unknown: Sequence[str], images: Resamples
-) -> dict[str, Values]:
+) -> dict[str, Drawn]:
     return _rejection_of(scores.unknown, scores.known, images.of(unknown), images.of(known))
 
 
 def _rejection_of(
     unknown: NDArray[np.float32], known: NDArray[np.float32], of_unknown: Counts, of_known: Counts
-) -> dict[str, Values]:
+) -> dict[str, Drawn]:
     return {
         "auc": aurocs(unknown, known, of_unknown, of_known),
         "caught_at_5": caught_shares(unknown, known, of_unknown, of_known),
     }
 
 
-def _mean(part: str, values: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+def _mean(part: str, values: Sequence[Mapping[str, Drawn]]) -> dict[str, Drawn]:
     return {f"{part}.{name}": np.mean([row[name] for row in values], 0) for name in (values or [{}])[0]}

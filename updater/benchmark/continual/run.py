@@ -16,10 +16,17 @@ from updater.benchmark.continual.scoring import rightly_told
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
-from updater.benchmark.report.bootstrap import interval
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Value, Values
-from updater.benchmark.report.results import PowerShare, RejectionScores, Unseen, WithinSource, af, af_paper
+from updater.benchmark.report.results import (
+    PowerShare,
+    RejectionScores,
+    Unseen,
+    WithinSource,
+    af,
+    af_paper,
+    interval,
+)
 from updater.benchmark.report.results import Result as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in, timing
 from updater.progress import with_prefix

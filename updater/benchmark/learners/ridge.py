@@ -27,7 +27,6 @@ from updater.training.step import Step, TrainedModel
 PROJECTED = 2000
 """M"""
 RIDGES = tuple(10.0**power for power in range(-8, 9))
-_FITTED = 0.8
 
 
 class RandomFeatures(Network):
@@ -69,7 +68,7 @@ def learn_ranpac(step: Step) -> TrainedModel:
 def best_ridge(rows: Tensor, targets: Tensor) -> float:
     """Return lambda for rows [n, M] with one-hot targets [n, K], float64."""
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
-    fitted, held = order.tensor_split([round(_FITTED * len(rows))])
+    fitted, held = order.tensor_split([round(0.8 * len(rows))])
     known, wanted = rows[fitted], targets[fitted]
     gram, cross = known.T @ known, known.T @ wanted
     errors = [F.mse_loss(rows[held] @ solve(gram, cross, ridge), targets[held]).item() for ridge in RIDGES]
@@ -78,8 +77,7 @@ def best_ridge(rows: Tensor, targets: Tensor) -> float:
 
 def solve(gram: Tensor, cross: Tensor, ridge: float) -> Tensor:
     """Return W, float64 [M, K], from G [M, M] and C [M, K]."""
-    whole = gram + ridge * torch.eye(len(gram), dtype=gram.dtype)
-    return torch.linalg.solve(whole, cross)  # type: ignore[no-any-return]
+    return torch.linalg.solve(gram + ridge * torch.eye(len(gram)), cross)  # type: ignore[no-any-return]
 
 
 def _learn(step: Step, network: Network) -> TrainedModel:

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
-from updater.benchmark.report.bootstrap import interval
-from updater.benchmark.report.results import Number, Result
+from updater.benchmark.report.results import Number, Result, interval
 
 REJECTION = ("rejection", "rejection_source_known", "rejection_within_source")
 _PARTS = ("figures", "families", "zeros", "table", "by_distortion", "outlier_sets", *REJECTION)

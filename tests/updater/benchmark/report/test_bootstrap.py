@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import bootstrap
 from sklearn.metrics import roc_auc_score
 
-from updater.benchmark.report.bootstrap import Resamples, aurocs, caught_shares, interval, shares
-from updater.benchmark.report.results import caught_at
+from updater.benchmark.report.results import Resamples, aurocs, caught_at, caught_shares, interval, shares
 from updater.measures import auroc
 
 

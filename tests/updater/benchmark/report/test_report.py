@@ -74,9 +74,8 @@ def test_the_figures_of_rejection_are_scikit_learns_with_the_positive_class_that
     false, true, _ = roc_curve(1 - truth, -values, drop_intermediate=False)
     assert found.fpr95 == pytest.approx(false[np.argmax(true >= 0.95)])
     assert found.caught_deployed == np.mean(one.unknown > 1.0)
-    assert found.energy_auc == pytest.approx(
-        roc_auc_score(truth, np.r_[one.unknown_energy, one.known_energy])
-    )
+    energy = roc_auc_score(truth, np.r_[one.unknown_energy, one.known_energy])
+    assert found.energy_auc == pytest.approx(energy)
     assert measure_unseen(one).caught_deployed is None
     own = roc_auc_score(truth, np.r_[one.unknown_own_energy, one.known_own_energy])
     assert found.own_energy_auc == pytest.approx(own)
@@ -92,24 +91,16 @@ def test_the_report_says_how_to_repeat_its_runs():
 
 def test_the_report_has_every_score_of_each_seed_in_both_settings():
     some, other = (measure_unseen(scores(seed)) for seed in (0, 1))
-    told = json.loads(
-        report_json([run(0, rejection={"msp": values(some)}, rejection_source_known={"msp": values(other)})])
-    )
-    (each,) = told["each"]
+    compared = {"rejection": {"msp": values(some)}, "rejection_source_known": {"msp": values(other)}}
+    (each,) = json.loads(report_json([run(0, **compared)]))["each"]
     assert each["rejection"]["msp"]["auc"] == some.auc
     assert each["rejection_source_known"]["msp"]["auc"] == other.auc
 
 
 def drawn(seed, aa):
     """A run with its figures drawn anew: AA evenly over aa ± 10, and an AUC that one draw lacks."""
-    return run(
-        seed,
-        aa,
-        drawn={
-            "aa": tuple(np.linspace(aa - 10, aa + 10, 1001)),
-            "unseen.auc": (math.nan, *np.linspace(0.7, 0.9, 1000)),
-        },
-    )
+    aucs = (math.nan, *np.linspace(0.7, 0.9, 1000))
+    return run(seed, aa, drawn={"aa": tuple(np.linspace(aa - 10, aa + 10, 1001)), "unseen.auc": aucs})
 
 
 def test_the_interval_is_of_the_mean_over_the_seeds_on_the_same_images():
@@ -264,11 +255,8 @@ def test_runs_side_by_side_tell_the_options_in_which_they_differ(tmp_path):
 
 def test_reports_lie_in_the_folder_and_where_they_were_asked_for(tmp_path):
     write_reports(tmp_path / "out", [run(0)], tmp_path / "deep" / "figures.json")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "report.html",
-        "report.json",
-        "report.md",
-    ]
+    names = {f"report.{form}" for form in ("html", "json", "md")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert (tmp_path / "deep/figures.json").read_bytes() == (tmp_path / "out/report.json").read_bytes()
 
 
