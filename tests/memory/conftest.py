@@ -1,13 +1,13 @@
 import sys
-from datetime import UTC, datetime
+from functools import partial
 
-import numpy as np
 import pytest
+from exemplars import make_arrival
 
 from detector.release.manifest import FEATURE_VERSION
 from memory.crops.crop_store import CropStore
 from memory.index.index import Index
-from memory.intake import Arrival, remember
+from memory.intake import remember
 from memory.settings import MemorySettings
 from memory.store import Store
 
@@ -49,25 +49,6 @@ def index():
     return Index(FEATURE_VERSION, WIDTH)
 
 
-def arrival(number, **changes):
-    """The same number always makes the same item; other numbers make quite other ones."""
-    rng = np.random.default_rng(number)
-    values = {
-        "id": f"media-0-{number}",
-        "media_digest": f"{number:064x}",
-        "source": "camera",
-        "crops": rng.integers(0, 256, (2, 16, 16, 3), dtype=np.uint8),
-        "features": rng.normal(size=WIDTH).astype(np.float32),
-        "embedding": None,
-        "group": None,
-        "release": None,
-        "unknown_score": 1.0,
-        "received_at": datetime(2026, 1, 1, tzinfo=UTC),
-        "verdict": None,
-    }
-    return Arrival(**(values | changes))
-
-
 @pytest.fixture
 def fill(store, crops, index):
     def put(arrivals, near=0.1, most_alike=sys.maxsize):
@@ -80,4 +61,4 @@ def fill(store, crops, index):
 
 @pytest.fixture
 def make():
-    return arrival
+    return partial(make_arrival, width=WIDTH)

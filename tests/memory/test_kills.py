@@ -26,7 +26,7 @@ from memory.index.index import Index
 from memory.intake import remember
 from memory.labels import label
 from memory.store import Store
-from tests.memory.conftest import arrival
+from tests.plugins.exemplars import make_arrival
 what, url, folder, apart = sys.argv[1:]
 store, crops, path = Store(url), CropStore(folder + "/crops"), Path(folder) / "index"
 with store.read() as connection:
@@ -34,7 +34,7 @@ with store.read() as connection:
     held = len(rows.select_exemplars(connection))
 index = Index.open(path, store, "VERSION", 24)
 for number in range(held, held + 1000):
-    item = arrival(number)
+    item = make_arrival(number, 24)
     if apart == "apart":
         print(item.id, flush=True)
     digest = crops.put(item.crops)

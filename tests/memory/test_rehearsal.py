@@ -1,14 +1,14 @@
 from collections import Counter
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from exemplars import make_exemplar
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from memory.labels import label, undo
-from memory.records import Exemplar, split_of
+from memory.records import split_of
 from memory.rehearsal import choose_rehearsal, choose_resting, herd, ids_to_measure, shares
 from memory.rows import select_exemplars
 
@@ -219,19 +219,8 @@ def test_the_split_of_a_name_is_fixed_for_ever():
 
 
 def exemplar(number, family, source, group):
-    return Exemplar(
-        id=f"import-{number}",
-        media_digest="",
-        crops_digest="",
-        source=source,
-        group=f"group-{group}",
-        shelf="held-back",
-        family=family,
-        split="test",
-        release=None,
-        unknown_score=None,
-        received_at=datetime(2026, 1, 1, tzinfo=UTC),
-    )
+    held = {"shelf": "held-back", "family": family, "split": "test"}
+    return make_exemplar(number, source=source, group=f"group-{group}", **held)
 
 
 ITEM = st.tuples(st.sampled_from(["real", "gan", "blend"]), st.sampled_from(["a", "b"]), st.integers(0, 9))

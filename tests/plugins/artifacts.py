@@ -39,7 +39,7 @@ def make_evaluation():
             classes=classes,
             new=new,
             waiting={},
-            items={},
+            items={"train": {}, "calibration": {}, "test": {}},
             pseudo_forgeries=20,
             before=before,
             after=after,

@@ -1,14 +1,14 @@
 """Exemplars, lines of snapshots, and what a test of lineage walks over."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
+from exemplars import make_exemplar
 
 from detector.records import Verdict
 from detector.release.artifact import Artifact
 from memory.features import FEATURE_VERSION, WIDTH
-from memory.records import Exemplar, Split
+from memory.records import Split
 from memory.rows import NewRow
 from updater.evaluation_parts import SnapshotRow
 
@@ -27,19 +27,7 @@ class Story:
 
 def exemplar(number: int, source: str, verdict: str | None = None) -> NewRow:
     """An unlabelled exemplar of a media item at this offset."""
-    record = Exemplar(
-        id=f"{MEDIA}-0-{number}",
-        media_digest=f"{number:064x}",
-        crops_digest=f"{number:064x}",
-        source=source,
-        group=f"group-{number}",
-        shelf="unknown",
-        family=None,
-        split=None,
-        release=None,
-        unknown_score=3.0,
-        received_at=datetime(2026, 1, 1, tzinfo=UTC),
-    )
+    record = make_exemplar(number, id=f"{MEDIA}-0-{number}", source=source, group=f"group-{number}")
     return NewRow(record, 1, np.zeros(WIDTH, np.float32), FEATURE_VERSION, None, verdict)
 
 

@@ -11,9 +11,8 @@ import torch
 from handler_calls import verdicts_on
 from makers import WORTH
 from safetensors.torch import load_file, save_file
-from update_processes import approve
 
-from detector.release.artifact import EVALUATION, LOCALIZER, MODEL_CARD, SCANNER, WEIGHTS, sha256_of, verify
+from detector.release.artifact import EVALUATION, LOCALIZER, MODEL_CARD, SCANNER, WEIGHTS, sha256_of
 from detector.release.experts import ExpertContract
 from detector.release.tensors import read_probe
 from detector.serving.session import Session
@@ -47,27 +46,19 @@ def register(tmp_path):
 
 
 def test_a_registered_expert_is_carried_and_a_removed_one_is_not(
-    scant_recipes, make_settings, remember, memory_settings, deploy_server, register
+    scant_recipes, make_settings, remember, deploy_server, learn, register
 ):
     remember("real", 60)
     remember("blocky", 50)
-    with deploy_server() as (url, artifacts):
-        settings = make_settings(url, backbone="none")
+    with deploy_server() as server:
+        settings = make_settings(server[0], backbone="none")
         registry, contract = register(settings)
-        first = run_once(settings, memory_settings)
-        assert first.state.startswith("proposed"), first.error
-        release_0 = verify(artifacts / first.candidate, first.candidate)
-        approve(url, release_0.digest)
+        release_0 = learn(*server, settings)
         remember("striped", 50)
-        second = run_once(settings, memory_settings)
-        assert second.state.startswith("proposed"), second.error
-        release_1 = verify(artifacts / second.candidate, second.candidate)
-        approve(url, release_1.digest)
+        release_1 = learn(*server, settings)
         registry.remove("small")
         remember("posterised", 50)
-        third = run_once(settings, memory_settings)
-        assert third.state.startswith("proposed"), third.error
-        release_2 = verify(artifacts / third.candidate, third.candidate)
+        release_2 = learn(*server, settings)
 
     for release in (release_0, release_1):
         (carried,) = release.manifest.experts
@@ -114,14 +105,12 @@ def test_the_registered_file_is_the_one_that_was_proven(make_settings, register)
 
 @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
 def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
-    name, published, head_recipes, make_settings, remember, memory_settings, deploy_server
+    name, published, head_recipes, make_settings, remember, deploy_server, learn
 ):
     remember("real", 60)
     remember("blocky", 50)
-    with deploy_server() as (url, artifacts):
-        run = run_once(make_settings(url, backbone=name, checkpoint=published(name)), memory_settings)
-        assert run.state.startswith("proposed"), run.error
-        artifact = verify(artifacts / run.candidate, run.candidate)
+    with deploy_server() as server:
+        artifact = learn(*server, make_settings(server[0], backbone=name, checkpoint=published(name)))
     given, found = load_file(published(name)), load_file(artifact.folder / WEIGHTS)
     alike = [k for k, v in given.items() if torch.equal(v, found.get(f"backbone.{k}", torch.zeros(0)))]
     assert len(alike) > 0.9 * len(given) - 4
@@ -133,7 +122,7 @@ def test_a_checkpoint_becomes_a_release_that_gives_verdicts(
     photograph = np.random.default_rng(0).integers(0, 256, (150, 200, 3), np.uint8)
     (verdict,) = verdicts_on(artifact.folder, photograph)
     assert verdict["label"] in ("real", "fake", "unknown")
-    assert verdict["release"] == run.candidate
+    assert verdict["release"] == artifact.digest
 
 
 @pytest.mark.parametrize(
@@ -174,21 +163,16 @@ def few_clips(monkeypatch):
 
 @pytest.mark.slow
 def test_a_release_says_where_and_when_and_its_child_keeps_that_byte_for_byte(
-    scant_recipes, few_clips, make_settings, remember, memory_settings, deploy_server
+    scant_recipes, few_clips, make_settings, remember, deploy_server, learn
 ):
     remember("real", 60)
     remember("real", 12, frames=lambda rng: rng.integers(0, 256, (18, 64, 64, 3), np.uint8))
     remember("blocky", 50)
-    with deploy_server() as (url, artifacts):
-        given = make_settings(url, backbone="none", localizer_steps=3, scanner_steps=1)
-        first = run_once(given, memory_settings)
-        assert first.state.startswith("proposed"), first.error
-        release_0 = verify(artifacts / first.candidate, first.candidate)
-        approve(url, release_0.digest)
+    with deploy_server() as server:
+        given = make_settings(server[0], backbone="none", localizer_steps=3, scanner_steps=1)
+        release_0 = learn(*server, given)
         remember("striped", 50)
-        second = run_once(make_settings(url, backbone="none"), memory_settings)
-        assert second.state.startswith("proposed"), second.error
-        release_1 = verify(artifacts / second.candidate, second.candidate)
+        release_1 = learn(*server, make_settings(server[0], backbone="none"))
 
     manifest = release_0.manifest
     answers = {LOCALIZER: (manifest.localizer, "cells"), SCANNER: (manifest.scanner, "frame_score")}

@@ -2,18 +2,18 @@
 
 import re
 from contextlib import closing
-from datetime import UTC, datetime
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from exemplars import make_arrival
 from PIL import Image
 
 from deploy.cli.main import main
 from memory.clusters.clustering import renew
 from memory.features import FEATURE_VERSION, WIDTH
 from memory.index.index import Index
-from memory.intake import Arrival, remember
+from memory.intake import remember
 from memory.records import Declared, LabelledCount
 from memory.settings import MemorySettings
 from memory.store import Store
@@ -105,26 +105,12 @@ def test_a_clusters_sheet_is_written_as_png(answered, tmp_path):
 @pytest.mark.slow
 def test_declared_items_are_listed_summed_up_and_labelled_apart(answered, services):
     assert "missed by the model, declared by the file: none" in answered.ok("misses")
-    rng, file = np.random.default_rng(0), {"declares": "generated", "generator": "Mid\x1bjourney"}
+    file = {"declares": "generated", "generator": "Mid\x1bjourney"}
     with services.memory.write() as connection:
         for n in range(4):
-            crops = rng.integers(0, 256, (1, 32, 32, 3), np.uint8)
-            arrival = Arrival(
-                id=f"media-0-{n}",
-                media_digest=f"{n:064x}",
-                source="camera",
-                crops=crops,
-                features=rng.normal(size=WIDTH).astype(np.float32),
-                embedding=None,
-                group=None,
-                release=None,
-                unknown_score=None,
-                received_at=datetime.now(UTC),
-                verdict=None,
-                declared=Declared(**file, missed=n == 0) if n < 3 else Declared(),
-            )
-            index = Index(FEATURE_VERSION, WIDTH)
-            remember(connection, services.crops, index, [arrival], [services.crops.put(crops)])
+            of_file = Declared(**file, missed=n == 0) if n < 3 else Declared()
+            arrival, index = make_arrival(n, WIDTH, declared=of_file), Index(FEATURE_VERSION, WIDTH)
+            remember(connection, services.crops, index, [arrival], [services.crops.put(arrival.crops)])
     as_the_memory_does()
     assert [item["id"] for item in answered.json("misses")] == ["media-0-0"]
     assert "Mid�journey" in answered.ok("misses")

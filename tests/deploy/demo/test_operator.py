@@ -6,7 +6,6 @@ import shutil
 import threading
 from collections import deque
 from contextlib import nullcontext, suppress
-from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -16,6 +15,7 @@ from unittest.mock import Mock, patch
 import numpy as np
 import psutil
 import pytest
+from exemplars import make_exemplar
 from PIL import Image
 from rich.console import Console
 from verdicts import make_item, make_verdict
@@ -45,7 +45,6 @@ from detector.records import Scan, Segment
 from detector.second_pass.map_look import PictureMap, forgery_map
 from memory.clusters.clustering import keep_clustered
 from memory.clusters.review import list_clusters
-from memory.records import Exemplar
 from memory.rows import NewRow, insert_rows
 from updater.distortions.clip_writing import to_h264
 from updater.scan.clips import Stretch
@@ -53,19 +52,7 @@ from updater.scan.clips import Stretch
 
 def unknown(number):
     return NewRow(
-        exemplar=Exemplar(
-            id=f"media-0-{number}",
-            media_digest=f"{number:064x}",
-            crops_digest=f"{number:064x}",
-            source="camera",
-            group=f"media-0-{number}",
-            shelf="unknown",
-            family=None,
-            split=None,
-            release=None,
-            unknown_score=None,
-            received_at=datetime.now(UTC),
-        ),
+        exemplar=make_exemplar(number),
         crop_count=1,
         features=np.random.default_rng(number).normal(size=9).astype(np.float32),
         feature_version="1",

@@ -3,30 +3,17 @@
 import base64
 import json
 from contextlib import suppress
-from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import pytest
+from exemplars import make_exemplar
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.label_studio import NEW, NoExportError, configuration, read, task
-from memory.records import Exemplar
 
 PROJECT = "f" * 32
-EXEMPLAR = Exemplar(
-    id="media-0-1",
-    media_digest="0" * 64,
-    crops_digest="1" * 64,
-    source='<b>"camera"</b>',
-    group="g",
-    shelf="unknown",
-    family=None,
-    split=None,
-    release="a" * 64,
-    unknown_score=4.2,
-    received_at=datetime(2026, 1, 1, tzinfo=UTC),
-)
+EXEMPLAR = make_exemplar(1, source='<b>"camera"</b>', release="a" * 64)
 CONFIGURATION = configuration(["gan", "blend"])
 TASK = task(EXEMPLAR, "c1", b"\x89PNG", PROJECT, "gan")
 

@@ -4,12 +4,12 @@ import itertools
 import json
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from exemplars import make_exemplar
 from fastapi.testclient import TestClient
 from sqlalchemy import insert
 
@@ -23,7 +23,7 @@ from deploy.server.services import Services
 from detector.records import Comparison, ReleaseVerdict, in_share
 from detector.release.artifact import MANIFEST, Artifact
 from detector.release.manifest import FEATURE_VERSION
-from memory.records import Declared, Exemplar
+from memory.records import Declared
 from memory.rows import NewRow, insert_rows
 from memory.schema import clusters
 
@@ -198,18 +198,7 @@ class _Topic:
 
 def _row(services, name, source, rng, declared):
     crops = rng.integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
-    exemplar = Exemplar(
-        id=name,
-        media_digest=rng.bytes(32).hex(),
-        crops_digest=services.crops.put(crops),
-        source=source,
-        group=name,
-        shelf="unknown",
-        family=None,
-        split=None,
-        release="a" * 64,
-        unknown_score=4.2,
-        received_at=datetime(2026, 1, 1, tzinfo=UTC),
-        **dict(declared),
-    )
+    own = {"id": name, "group": name, "source": source, "crops_digest": services.crops.put(crops)}
+    media = {"media_digest": rng.bytes(32).hex(), "release": "a" * 64}
+    exemplar = make_exemplar(0, **own, **media, **dict(declared))
     return NewRow(exemplar, 1, rng.normal(size=8).astype(np.float32), FEATURE_VERSION, None, None)

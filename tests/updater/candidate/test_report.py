@@ -16,109 +16,104 @@ def test_the_page_says_on_how_many_of_how_many_was_measured(make_evaluation):
     assert "| real | 20 |" in page
 
 
+def changed(evaluation, **after):
+    return evaluation.model_copy(update={"after": evaluation.after.model_copy(update=after)})
+
+
 def test_page_and_card_say_what_each_distortion_costs_before_and_after_of_old_classes(make_evaluation):
     evaluation = make_evaluation(("real", "blend", "gan"), "a" * 64, ("real", "blend"))
-    evaluation = evaluation.model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
 
-    def under(one, real, gan):
+    def under(real, gan):
         shares = {"real": real, "blend": 0.5, "gan": gan}
-        found = Robustness(
+        return Robustness(
             items=dict.fromkeys(shares, 8),
             undistorted=dict.fromkeys(shares, 0.75),
             distorted=dict.fromkeys(("CS:1", "CS:3", "GB:1", "GB:3"), shares),
             lost=Lost(share=0.1, low=0.02, high=0.18, reals=8, forgeries=8),
         )
-        return one.model_copy(update={"robustness": found})
 
-    measured = evaluation.model_copy(
-        update={"before": under(evaluation.before, 0.9, 0.0), "after": under(evaluation.after, 0.7, 1.0)}
-    )
-    for text in (evaluation_markdown(measured), model_card(measured)):
+    before = evaluation.before.model_copy(update={"robustness": under(0.9, 0.0)})
+    measured = changed(evaluation.model_copy(update={"before": before}), robustness=under(0.7, 1.0))
+    for make in (evaluation_markdown, model_card):
+        text = make(measured)
         assert "| accuracy, % | level 1 | level 3 |" in text
         assert "| GB | 70.0 → 60.0 | 70.0 → 60.0 |" in text
         # With the new family: (0.7 + 0.75) / 2.
-        assert (
-            "it fell by 10.0 points [2.0 to 18.0, 95 % confidence in either end] on 8 real and 8 forged"
-            in text
-        )
+        fell = "it fell by 10.0 points [2.0 to 18.0, 95 % confidence in either end] on 8 real and 8 forged"
+        assert fell in text
         assert "its accuracy is 72.5 % on average, and on the same 24 held-back items" in text
-    for text in (evaluation_markdown(evaluation), model_card(evaluation)):
-        assert "accuracy, %" not in text
+        assert "accuracy, %" not in make(evaluation)
 
 
 def test_the_card_names_what_is_mistaken_for_what_the_largest_share_first(make_evaluation):
-    plain = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
-
     def card(confusion):
-        after = plain.after.model_copy(update={"confusion": confusion})
-        return model_card(plain.model_copy(update={"after": after}))
+        return model_card(changed(make_evaluation(), confusion=confusion))
 
     mistaken = card({"real": {"real": 96, "unknown": 4}, "blend": {"blend": 6, "real": 3, "unknown": 1}})
-    assert (
-        "blend called real: 3 of 10; blend called unknown: 1 of 10; real called unknown: 4 of 100."
-        in mistaken
-    )
+    told = "blend called real: 3 of 10; blend called unknown: 1 of 10; real called unknown: 4 of 100."
+    assert told in mistaken
     assert "No held-back item got another name" in card({"real": {"real": 4}, "blend": {"blend": 3}})
-    assert "was not kept" in model_card(plain)
-
-
-def test_page_and_card_say_how_often_a_map_marks_a_real_picture(make_evaluation):
-    evaluation = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
-    marking = evaluation.model_copy(update={"reals_marked": RealsMarked(share=0.125, reals=24)})
-    for text in (evaluation_markdown(marking), model_card(marking)):
-        assert "Its maps mark 12.5 % of 24 real pictures, on more than 2 % of their cells" in text
-    assert "Its maps" not in evaluation_markdown(evaluation)
-    assert "does not say where a picture is forged" in model_card(evaluation)
+    assert "was not kept" in card(None)
 
 
 def test_the_page_has_the_energy_alone_beside_the_fused_score(make_evaluation):
-    evaluation = make_evaluation()
-    after = evaluation.after.model_copy(update={"rejection_energy_auroc": 0.525})
-    page = evaluation_markdown(evaluation.model_copy(update={"after": after}))
+    page = evaluation_markdown(changed(make_evaluation(), rejection_energy_auroc=0.525))
     assert "90.0; by the energy alone 52.5." in page
-    assert "energy" not in evaluation_markdown(evaluation)
+    assert "energy" not in evaluation_markdown(make_evaluation())
 
 
-def test_page_and_card_say_which_sources_have_thresholds_of_their_own(make_evaluation):
-    plain = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
-    own = SourceThresholds(groups=23, unknown_threshold=1, fake_threshold=0.5)
-    with_own = plain.model_copy(update={"sources": {"camera": own}})
-    for text in (evaluation_markdown(with_own), model_card(with_own)):
-        assert "Judged by thresholds of their own: camera (23 groups of reals)." in text
-    for text in (evaluation_markdown(plain), model_card(plain)):
-        assert "Every source is judged by the same thresholds" in text
+SIMULATED = ScannerFound(reals=50, reals_told=0.04, forged=48, stretches=90, found=0.3, ap_50=0.431)
+VIDEOS = FoundStretches(reals=16, reals_told=0.125, forged=16, stretches=30, found=0.2, ap_50=0.3)
 
 
-def test_page_and_card_say_how_what_says_when_a_video_is_forged_fared(make_evaluation):
+@pytest.mark.parametrize(
+    ("found", "has", "lacks"),
+    [
+        (
+            {"reals_marked": RealsMarked(share=0.125, reals=24)},
+            ["Its maps mark 12.5 % of 24 real pictures, on more than 2 % of their cells"],
+            ["does not say where a picture is forged"],
+        ),
+        (
+            {"sources": {"camera": SourceThresholds(groups=23, unknown_threshold=1, fake_threshold=0.5)}},
+            ["Judged by thresholds of their own: camera (23 groups of reals)."],
+            ["Every source is judged by the same thresholds"],
+        ),
+        (
+            {"scanner": SIMULATED},
+            [
+                "Of 50 real clips, simulated from held-back real pictures, a forged stretch is told in 4.0 %",
+                "the 90 stretches of 48 such clips with pseudo-forgeries, 30.0 % are told",
+                "ap_0.5 is 0.431",
+                "It learnt from 0 clips of real videos",
+                "simulated clips alone",
+            ],
+            ["it has no scanner"],
+        ),
+        (
+            {
+                "scanner": SIMULATED.model_copy(
+                    update={"learnt_library": 48, "held_library": 21, "library": VIDEOS}
+                )
+            },
+            [
+                "It learnt from 48 clips of real videos",
+                "set on 21 real videos too",
+                "Of 16 real videos of the test split, a stretch is told in 12.5 %",
+                "of 30 pseudo-forged stretches in them 20.0 % are told",
+            ],
+            ["simulated clips alone", "it has no scanner"],
+        ),
+    ],
+    ids=["maps", "sources", "scanner", "scanner of videos"],
+)
+def test_page_and_card_have_a_sentence_of_each_part_that_was_measured(make_evaluation, found, has, lacks):
     plain = make_evaluation(("real", "blend"), "a" * 64, ("real", "blend"))
-    plain = plain.model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
-    found = ScannerFound(reals=50, reals_told=0.04, forged=48, stretches=90, found=0.3, ap_50=0.431)
-    measured = plain.model_copy(update={"scanner": found})
-    for text in (evaluation_markdown(measured), model_card(measured)):
-        assert (
-            "Of 50 real clips, simulated from held-back real pictures, a forged stretch is told in 4.0 %"
-            in text
-        )
-        assert "the 90 stretches of 48 such clips with pseudo-forgeries, 30.0 % are told" in text
-        assert "ap_0.5 is 0.431" in text
-    assert "real clips" not in evaluation_markdown(plain)
-    assert "it has no scanner" in model_card(plain)
-
-
-def test_page_and_card_say_on_how_many_real_videos_a_scanner_rests(make_evaluation):
-    plain = make_evaluation().model_copy(update={"items": {"train": {}, "calibration": {}, "test": {}}})
-    without = ScannerFound(reals=50, reals_told=0.04, forged=48, stretches=90, found=0.3, ap_50=0.431)
-    of_videos = FoundStretches(reals=16, reals_told=0.125, forged=16, stretches=30, found=0.2, ap_50=0.3)
-    found = without.model_copy(update={"learnt_library": 48, "held_library": 21, "library": of_videos})
     for make in (evaluation_markdown, model_card):
-        text = make(plain.model_copy(update={"scanner": found}))
-        assert "It learnt from 48 clips of real videos" in text
-        assert "set on 21 real videos too" in text
-        assert "Of 16 real videos of the test split, a stretch is told in 12.5 %" in text
-        assert "of 30 pseudo-forged stretches in them 20.0 % are told" in text
-        text = make(plain.model_copy(update={"scanner": without}))
-        assert "It learnt from 0 clips of real videos" in text
-        assert "simulated clips alone" in text
+        text, without = make(plain.model_copy(update=found)), make(plain)
+        assert [part for part in has if part not in text or part in without] == []
+        assert [part for part in lacks if part in text] == []
+    assert lacks[-1] in model_card(plain)
 
 
 def test_the_first_release_has_forgotten_nothing_and_no_figure_for_it(make_evaluation):
@@ -141,13 +136,6 @@ def test_forgetting_is_of_the_old_families_alone_and_negative_where_they_are_for
     assert figures(evaluation)["af"] == pytest.approx(0.7 - 0.9)
 
 
-def test_the_power_is_a_figure_where_it_was_measured(make_evaluation):
-    evaluation = make_evaluation()
-    power = Power(share=0.4, low=0.2, high=0.7, families={"blend": Caught(items=9, share=0.4, groups=9)})
-    after = evaluation.after.model_copy(update={"power": power})
-    assert figures(evaluation.model_copy(update={"after": after}))["power"] == 0.4
-
-
 def test_the_accuracy_weighs_reals_as_all_families_together_and_is_a_half_for_who_says_one_thing():
     assert accuracy({"real": 0.9, "blend": 0.6, "gan": 0.2}) == pytest.approx((0.9 + 0.4) / 2)
     assert accuracy({"real": 0.9, "blend": 0.6, "gan": 0.2}, ["gan"]) == pytest.approx((0.9 + 0.2) / 2)
@@ -156,21 +144,18 @@ def test_the_accuracy_weighs_reals_as_all_families_together_and_is_a_half_for_wh
     assert math.isnan(accuracy({"real": 1}))
 
 
-def test_robustness_is_a_figure_where_it_was_measured(make_evaluation):
+def test_a_figure_is_there_where_it_was_measured_and_is_a_number(make_evaluation):
     evaluation = make_evaluation()
-    found = Robustness(
+    power = Power(share=0.4, low=0.2, high=0.7, families={"blend": Caught(items=9, share=0.4, groups=9)})
+    robustness = Robustness(
         items={"real": 9, "blend": 9},
         undistorted={"real": 1, "blend": 1},
         distorted={"CS:1": {"real": 0.8, "blend": 0.6}, "CS:3": {"real": 0.4, "blend": 0.6}},
     )
-    after = evaluation.after.model_copy(update={"robustness": found})
-    assert figures(evaluation.model_copy(update={"after": after}))["robustness"] == pytest.approx(0.6)
-
-
-def test_a_figure_that_is_no_number_is_left_out(make_evaluation):
-    evaluation = make_evaluation()
-    after = evaluation.after.model_copy(update={"rejection_auroc": math.nan})
-    assert "unseen_auc" not in figures(evaluation.model_copy(update={"after": after}))
+    found = figures(changed(evaluation, power=power, robustness=robustness))
+    assert (found["power"], found["robustness"]) == (0.4, pytest.approx(0.6))
+    assert not {"power", "robustness"} & figures(evaluation).keys()
+    assert "unseen_auc" not in figures(changed(evaluation, rejection_auroc=math.nan))
 
 
 def test_a_class_that_waits_for_more_items_is_not_the_release_s(make_evaluation):
