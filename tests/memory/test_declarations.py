@@ -94,18 +94,13 @@ def test_of_300_items_60_declare_generation_and_the_20_that_the_pixels_missed_ar
     said = [verdict.model_dump_json().encode() for verdict in stream]
     watch.take([InRecord("verdicts", 0, n, now_ms(), None, value, ()) for n, value in enumerate(said)])
     watch.close()
-    messages = [
-        encode(
-            verdict,
-            rng.integers(0, 256, (1, 16, 16, 3), np.uint8),
-            rng.normal(size=24).astype(np.float32),
-            np.ones(4, np.float32),
-            FEATURE_VERSION,
-        )
-        for verdict in stream
-        if verdict.for_memory
-    ]
-    fill([arrival_of(InRecord("unknowns", 0, n, 0, None, value, ())) for n, value in enumerate(messages)])
+
+    def message(verdict):
+        crops, features = rng.integers(0, 256, (1, 16, 16, 3), np.uint8), rng.normal(size=24)
+        return encode(verdict, crops, features.astype(np.float32), np.ones(4, np.float32), FEATURE_VERSION)
+
+    values = [message(verdict) for verdict in stream if verdict.for_memory]
+    fill([arrival_of(InRecord("unknowns", 0, n, 0, None, value, ())) for n, value in enumerate(values)])
     with store.read() as connection:
         fakes = search_verdicts(connection, 300, label="fake")
         missed = missed_exemplars(connection, 100)

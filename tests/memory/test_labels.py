@@ -64,13 +64,8 @@ def test_the_history_says_who_did_what_and_who_undid_it(store):
     newest, oldest = history(store)
     said = (newest.label, newest.actor, newest.what, newest.undoes, newest.exemplars)
     assert said == (undoing, "bob", None, first, 3)
-    assert (oldest.label, oldest.actor, oldest.what, oldest.undone_by, oldest.exemplars) == (
-        first,
-        "ada",
-        "gan",
-        undoing,
-        3,
-    )
+    said = (oldest.label, oldest.actor, oldest.what, oldest.undone_by, oldest.exemplars)
+    assert said == (first, "ada", "gan", undoing, 3)
 
 
 def test_an_undo_does_not_reach_below_a_later_label(store):

@@ -51,7 +51,7 @@ def test_an_update_by_discriminants_unlearns_to_the_bit_what_was_undone(
 
 
 def test_release_0_and_then_an_update_with_a_new_family_are_measured_signed_and_proposed(
-    short_recipes, make_settings, remember, memory_settings, deploy_server, signer, monkeypatch
+    short_recipes, make_settings, remember, deploy_server, learn, signer, monkeypatch
 ):
     # Deploy takes, and the updater learns on from, what the key signed alone.
     monkeypatch.setenv("FORGEWATCH_DETECTOR_TRUSTED_SIGNERS", str(signer.certificate))
@@ -59,19 +59,15 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_signed_and_
     remember("blocky", 50)
     with deploy_server(min_new_named=0.5) as (url, artifacts):
         settings = make_settings(url, min_new_named=0.5, signing_key=signer.key)
-        first = run_once(settings, memory_settings)
-        assert first.state.startswith("proposed"), first.error
-        (release_0,) = proposed(url)
-        assert release_0.digest == first.candidate
-        assert release_0.parent is None
-        assert release_0.classes == ("real", "blocky")
-        approve(url, release_0.digest)
+        release_0 = learn(url, artifacts, settings)
+        (candidate,) = proposed(url)
+        assert (candidate.digest, candidate.parent) == (release_0.digest, None)
+        assert candidate.classes == ("real", "blocky")
 
         remember("striped", 50)
         remember("posterised", 3)
-        second = run_once(settings, memory_settings)
-        assert second.state.startswith("proposed"), second.error
-        candidate = next(one for one in proposed(url) if one.digest == second.candidate)
+        second = learn(url, artifacts, settings).digest
+        candidate = next(one for one in proposed(url) if one.digest == second)
         assert candidate.parent == release_0.digest
         assert candidate.classes == ("real", "blocky", "striped")
         assert all(gate.state != "broken" for gate in candidate.gates)
@@ -81,7 +77,7 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_signed_and_
             "share of striped named",
         }
 
-        artifact = verify_signed(artifacts / second.candidate, second.candidate, signer.certificate)
+        artifact = verify_signed(artifacts / second, second, signer.certificate)
         evaluation = json.loads((artifact.folder / "evaluation.json").read_bytes())
         counted = {name: evaluation["after"]["classes"][name]["items"] for name in candidate.classes}
         assert counted == {name: evaluation["before"]["classes"][name]["items"] for name in candidate.classes}
@@ -114,11 +110,11 @@ def test_release_0_and_then_an_update_with_a_new_family_are_measured_signed_and_
         assert evaluation["made_of"] == made_of(rows).model_dump(mode="json")
         striped = httpx.get(f"{url}/lineage/labels/3").json()
         (learner,) = striped["releases"]
-        assert (learner["release"]["digest"], learner["through"]) == (second.candidate, None)
+        assert (learner["release"]["digest"], learner["through"]) == (second, None)
         assert sum(learner["items"].values()) == 50
         known = next(row for row in rows if row.family == "blocky" and row.split == "train")
         ways = httpx.get(f"{url}/lineage/exemplars/{known.exemplar}").json()
-        assert [one["release"]["digest"] for one in ways["releases"]] == [release_0.digest, second.candidate]
+        assert [one["release"]["digest"] for one in ways["releases"]] == [release_0.digest, second]
         page = (artifact.folder / "evaluation.md").read_text()
         assert "| striped (new) | " in page
         assert " → " in page

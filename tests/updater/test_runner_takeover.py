@@ -1,6 +1,5 @@
 """A runner that dies, is replaced or is told to end loses nothing and proposes nothing twice."""
 
-import os
 import shutil
 import signal
 import socket
@@ -128,7 +127,7 @@ def test_a_runner_without_its_lease_proposes_nothing(
 
 
 def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to_end(
-    make_settings, remember, memory_settings, deploy_server, fork
+    environment, table_of, remember, deploy_server, fork
 ):
     remember("real", 60)
     remember("blocky", 60)
@@ -136,35 +135,20 @@ def test_the_process_shows_its_metrics_and_gives_its_run_back_when_it_is_told_to
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with deploy_server() as (url, _):
-        settings = make_settings(url, metrics_port=port)
-        environment = {
-            **os.environ,
-            "FORGEWATCH_UPDATER_DATABASE_URL": settings.database_url,
-            "FORGEWATCH_UPDATER_WORK_DIR": str(settings.work_dir),
-            "FORGEWATCH_UPDATER_DEPLOY_URL": url,
-            "FORGEWATCH_UPDATER_METRICS_PORT": str(port),
-            "FORGEWATCH_UPDATER_LEASE_S": "2",
-            "FORGEWATCH_UPDATER_THREADS": "1",
-            "FORGEWATCH_UPDATER_LEARNER": "softmax",
-            "FORGEWATCH_UPDATER_BACKBONE": "lcnet_050",
-            "FORGEWATCH_MEMORY_DATABASE_URL": memory_settings.database_url,
-            "FORGEWATCH_MEMORY_CROPS_URL": memory_settings.crops_url,
-        }
-        engine = open_engine(settings.database_url)
-        table = RunTable(engine, lease_s=2, max_takeovers=2)
+        settings = environment(url, METRICS_PORT=str(port))
+        table = table_of(settings)
         run, _ = table.request("manual/1", "manual", "ann")
-        process = fork(Path(updater.__file__).with_name("__main__.py"), environment)
+        process = fork(Path(updater.__file__).with_name("__main__.py"), settings)
         awaited(lambda: table.get(run.id).stage == "backbone", process)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             text = answer.read().decode()
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
         ended = table.get(run.id)
-        engine.dispose()
     assert 'forgewatch_updater_runs{state="running"} 1.0' in text
     assert "forgewatch_updater_progress_ratio" in text
     assert (ended.state, ended.lease_until, ended.takeovers) == ("queued", None, 0)
-    assert (settings.work_dir / f"run-{run.id}" / "made-from").is_file()
+    assert (Path(settings["FORGEWATCH_UPDATER_WORK_DIR"]) / f"run-{run.id}" / "made-from").is_file()
 
 
 # `python -m updater` where there are several GPUs: two processes on the CPU stand for them.
