@@ -38,26 +38,14 @@ verdict_changes = st.fixed_dictionaries(
         "id": texts,
         "release": texts | st.just("a" * 64),
         "family": texts | st.none(),
-        "family_probability": reals,
-        "fake_probability": reals,
-        "energy": reals,
-        "unknown_score": reals,
+        **dict.fromkeys(("family_probability", "fake_probability", "energy", "unknown_score"), reals),
         "unknown_parts": st.dictionaries(st.just("embedding_novelty") | texts, reals, max_size=2),
         "label": st.sampled_from(["real", "fake", "unknown"]),
         "supersedes": st.just("b" * 64),
     },
 )
-item_changes = st.fixed_dictionaries(
-    {},
-    optional={
-        "source": texts,
-        "topic": texts,
-        "media_id": texts,
-        "digest": texts,
-        "partition": numbers,
-        "offset": numbers,
-    },
-)
+of_texts = dict.fromkeys(("source", "topic", "media_id", "digest"), texts)
+item_changes = st.fixed_dictionaries({}, optional=of_texts | dict.fromkeys(("partition", "offset"), numbers))
 
 
 @pytest.fixture

@@ -249,17 +249,8 @@ def videos(tmp_path):
 
 @pytest.fixture
 def measured(videos, tmp_path, run_task):
-    choices = Choices(
-        "video",
-        "frames:test_resnet",
-        synthetic=False,
-        input="native",
-        augmentation="weak",
-        px=32,
-        batch=4,
-        steps=20,
-        rate=0.05,
-    )
+    few = {"augmentation": "weak", "px": 32, "batch": 4, "steps": 20, "rate": 0.05}
+    choices = Choices("video", "frames:test_resnet", synthetic=False, input="native", **few)
 
     def go(**change):
         (run,) = run_task(replace(choices, **change), videos, tmp_path / "run")

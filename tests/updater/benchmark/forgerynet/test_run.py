@@ -22,17 +22,8 @@ from updater.benchmark.report.run_folder import ResultsError
 from updater.benchmark.report.table import compare
 from updater.data.layouts.entries import LayoutError
 
-CHOICES = Choices(
-    "image",
-    "test_resnet",
-    synthetic=False,
-    input="native",
-    augmentation="weak",
-    px=32,
-    batch=8,
-    steps=12,
-    rate=0.05,
-)
+FEW = {"px": 32, "batch": 8, "steps": 12, "rate": 0.05}
+CHOICES = Choices("image", "test_resnet", synthetic=False, input="native", augmentation="weak", **FEW)
 
 
 @pytest.fixture

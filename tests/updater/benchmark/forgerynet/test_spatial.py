@@ -135,17 +135,8 @@ def test_a_part_without_maps_is_refused(tree, tmp_path):
 
 
 PX = 72
-OF_NETWORKS = Choices(
-    "spatial",
-    "unet:resnet18",
-    synthetic=True,
-    input="native",
-    augmentation="weak",
-    px=64,
-    batch=4,
-    steps=16,
-    rate=0.02,
-)
+FEW = {"px": 64, "batch": 4, "steps": 16, "rate": 0.02}
+OF_NETWORKS = Choices("spatial", "unet:resnet18", synthetic=True, input="native", augmentation="weak", **FEW)
 
 
 def entry(folder, number, split):
