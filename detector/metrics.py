@@ -4,6 +4,7 @@ The label `release` is a release's short name, and `family` one of its classes. 
 retired one's series out, so that they do not pile up.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from typing import get_args
 
@@ -28,17 +29,15 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 CONSUMED = Counter("forgewatch_detector_consumed", "Records taken from the media topic and committed")
 VERDICTS = Counter("forgewatch_detector_verdicts", "Verdicts committed", ["label", "release"])
-FAKES = Counter(
-    "forgewatch_detector_fakes", "Verdicts committed that call an item fake", ["family", "release"]
-)
+FAKES = Counter("forgewatch_detector_fakes", "Verdicts committed of fake items", ["family", "release"])
 PROVENANCE = Counter(
     "forgewatch_detector_provenance",
     "Verdicts committed, by the state of the file's credential and the origin that the file declares",
     ["state", "declares"],
 )
-INVALID_SHARE = Gauge(
-    "forgewatch_detector_invalid_credentials_share",
-    "Largest share of one source's last 20 to 40 credentials that are invalid; the log names the source",
+INVALID_RISE = Gauge(
+    "forgewatch_detector_invalid_credentials_rise",
+    "Least rise of a source's share of invalid credentials, the largest of all sources; the log names it",
 )
 DEAD_LETTERS = Counter("forgewatch_detector_dead_letters", "Dead letters committed", ["stage", "reason"])
 END_TO_END = Histogram(
@@ -52,13 +51,9 @@ SECOND_LOOK = Histogram(
     "One batch's second looks: videos scanned, some judged by a stretch, media not called real mapped",
     buckets=_SECONDS,
 )
-MAPS = Counter(
-    "forgewatch_detector_maps", "Second looks at items that are not called real, by outcome", ["outcome"]
-)
+MAPS = Counter("forgewatch_detector_maps", "Second looks at items not called real, by outcome", ["outcome"])
 SCANS = Counter("forgewatch_detector_scans", "Second looks at videos, by outcome", ["outcome"])
-LEFT_OUT = Counter(
-    "forgewatch_detector_looks_left_out", "Second looks left out while records waited", ["look"]
-)
+LEFT_OUT = Counter("forgewatch_detector_looks_left_out", "Second looks left out as records waited", ["look"])
 TOLD_VIDEOS = Counter(
     "forgewatch_detector_told_videos",
     "Verdicts committed on videos in which a stretch is told as forged, by what the video is called",
@@ -142,27 +137,40 @@ for _state in get_args(ProvenanceState):
     for _declares in (*get_args(Declaration), "nothing"):
         PROVENANCE.labels(_state, _declares)
 
-_FEWEST, _MOST_SOURCES, _ALARMING = 20, 1000, 0.2
-_credentials: dict[str, tuple[int, float]] = {}
+_BLOCK, _MOST_BEFORE, _MOST_SOURCES = 20, 200, 1000
+_credentials: dict[str, tuple[float, float, int, int, float]] = {}
 
 
 def count_provenance(provenance: Provenance, source: str) -> None:
-    """Count a file's statements, and hold its source's invalid credentials against all of its last ones."""
+    """Count a file's statements, and hold the source's last 20 credentials against its up to 200 before.
+
+    While more of them are invalid than before, the ones before stay.
+    """
     declares = provenance.declares or provenance.metadata.declares or "nothing"
     PROVENANCE.labels(provenance.state, declares).inc()
     if provenance.state not in ("valid_trusted", "valid_untrusted", "invalid"):
         return
-    checked, invalid = _credentials.pop(source, (0, 0.0))
-    checked, invalid = checked + 1, invalid + (provenance.state == "invalid")
-    if checked == 2 * _FEWEST:
-        checked, invalid = _FEWEST, invalid / 2
-    if checked == _FEWEST and invalid / checked > _ALARMING:
-        log.warning("many credentials of a source are invalid", source=source, share=invalid / checked)
-    _credentials[source] = checked, invalid
+    before, invalid_before, last, invalid, rise = _credentials.pop(source, (0, 0, 0, 0, 0))
+    last, invalid = last + 1, invalid + (provenance.state == "invalid")
+    if last == _BLOCK:
+        was, rise = rise, _least_rise(invalid, last, invalid_before, before)
+        if rise and not was:
+            log.warning("more credentials of a source are invalid than before", source=source)
+        if not rise:
+            kept = min(1, _MOST_BEFORE / (before + last))
+            before, invalid_before = kept * (before + last), kept * (invalid_before + invalid)
+        last = invalid = 0
+    _credentials[source] = before, invalid_before, last, invalid, rise
     if len(_credentials) > _MOST_SOURCES:
         del _credentials[next(iter(_credentials))]
-    shares = (part / whole for whole, part in _credentials.values() if whole >= _FEWEST)
-    INVALID_SHARE.set(max(shares, default=0.0))
+    INVALID_RISE.set(max(rise for *_, rise in _credentials.values()))
+
+
+def _least_rise(now: int, of: int, before: float, of_before: float) -> float:
+    """Return the lower end of a share's rise, in 99.7 % (Agresti and Caffo 2000), no less than 0."""
+    share, share_before = (now + 1) / (of + 2), (before + 1) / (of_before + 2)
+    variance = share * (1 - share) / (of + 2) + share_before * (1 - share_before) / (of_before + 2)
+    return max(0.0, share - share_before - 3 * math.sqrt(variance))
 
 
 def count_second_looks(added: Collection[str], verdicts: Sequence[Verdict]) -> None:

@@ -3,15 +3,7 @@
 from grafana_foundation_sdk.builders.dashboard import Row
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from helm.dashboards.panels import (
-    HERE,
-    QUARTER,
-    THIRD,
-    curves,
-    dashboard,
-    figure,
-    heat,
-)
+from helm.dashboards.panels import HERE, QUARTER, THIRD, curves, dashboard, figure, heat
 
 _SHOWN = f'release=~"$release",{HERE}'
 _WEEK = 'namespace=~"$namespace",release=~"$release"'
@@ -159,11 +151,11 @@ def build() -> Dashboard:
             "unreadable rises: somebody tries the reader.",
         ),
         curves(
-            "Invalid credentials of the worst source",
+            "Rise of a source's invalid credentials",
             "percentunit",
-            {"{{instance}}": f"forgewatch_detector_invalid_credentials_share{{{HERE}}}"},
-            "Of one source's last 20 to 40 credentials. Normal: 0. Else somebody changes signed files on their way: "
-            "the detector's log names the source.",
+            {"{{instance}}": f"forgewatch_detector_invalid_credentials_rise{{{HERE}}}"},
+            "Its last 20 against its up to 200 before, the lower end. Normal: 0. Else somebody changes signed files "
+            "on their way: the detector's log names the source.",
         ),
         Row("Memory"),
         curves(

@@ -105,9 +105,7 @@ def build() -> Dashboard:
         curves(
             "Rollout",
             "percentunit",
-            {
-                "{{of}}": f"max by (of) (forgewatch_deploy_rollout_share{{{HERE}}})",
-            },
+            {"{{of}}": f"max by (of) (forgewatch_deploy_rollout_share{{{HERE}}})"},
             "Share of the items that both releases score (shared), and that the challenger answers (canary). "
             "0: none is on trial. Where it stands still: forgewatch rollout show.",
             span=THIRD,
@@ -157,9 +155,7 @@ def build() -> Dashboard:
         curves(
             "Swaps by outcome, within an hour",
             "short",
-            {
-                "{{outcome}}": f"sum by (outcome) (increase(forgewatch_detector_swaps_total{{{HERE}}}[1h]))",
-            },
+            {"{{outcome}}": f"sum by (outcome) (increase(forgewatch_detector_swaps_total{{{HERE}}}[1h]))"},
             "served: a release began to score. retried: it could not be loaded yet. refused: wrong "
             "bytes or scores; an operator must look. Normal: one served for each detector and approval.",
             span=THIRD,

@@ -109,19 +109,33 @@ def test_no_second_look_at_a_stretch_undoes_a_declaration(untrained_artifact):
     assert look.looks_at(real)
 
 
-def test_statements_are_counted_and_a_source_of_invalid_credentials_is_named():
+def test_statements_are_counted_and_a_source_whose_invalid_credentials_jump_is_named():
     def sample(name, **labels):
         return REGISTRY.get_sample_value(f"forgewatch_detector_{name}", labels)
+
+    def send(source, invalid, of):
+        for number in range(of):
+            metrics.count_provenance(claims if number % of < invalid else TRUSTED, source)
 
     claims = Provenance(state="invalid", metadata=Metadata(declares="generated"))
     before = sample("provenance_total", state="invalid", declares="generated")
     with capture_logs() as lines:
-        for number in range(100):
-            metrics.count_provenance(TRUSTED if number % 2 else claims, "shop")
-            metrics.count_provenance(TRUSTED, f"camera {number % 4}")
-    assert sample("provenance_total", state="invalid", declares="generated") - before == 50
-    assert sample("invalid_credentials_share") == pytest.approx(0.5, abs=0.05)
-    assert {line["source"] for line in lines} == {"shop"}
-    for _ in range(100):
-        metrics.count_provenance(TRUSTED, "shop")
-    assert sample("invalid_credentials_share") < 0.05
+        for _ in range(20):
+            send("always half", 10, 20)
+            send("shop", 1, 20)
+            send("camera", 0, 20)
+        send("new", 20, 20)
+        send("shop", 5, 20)
+        assert sample("invalid_credentials_rise") == 0
+        assert sample("provenance_total", state="invalid", declares="generated") - before == 245
+        send("shop", 10, 20)
+        rise = sample("invalid_credentials_rise")
+        assert 0.05 < rise < 0.45
+        for _ in range(40):
+            send("shop", 10, 20)
+    assert sample("invalid_credentials_rise") == rise  # it is no new measure, however long it lasts
+    assert [line["source"] for line in lines] == ["shop"]
+    send("shop", 1, 20)
+    assert sample("invalid_credentials_rise") == 0
+    send("camera", 6, 20)
+    assert sample("invalid_credentials_rise") > 0
