@@ -63,6 +63,7 @@ class Answers:
         if judged.verdict is None:
             raise CommitError(f"{error}: raise max.message.bytes of {error.record.topic}") from error
         reason = UnscorableError("record_too_large", error)
+        reason.claims = judged.verdict.provenance.claims
         failed = replace(judged, verdict=None, unknown=None, error=reason, stage="commit", comparison=None)
         return self._answer(failed, answer.span)
 
@@ -136,11 +137,6 @@ def log_verdict(judged: Judged, span: Span | None) -> None:
         facts = verdict.model_dump(include={"label", "family", "unknown_score"})
         log.debug("verdict", **facts, **as_fields(record, release=judged.release, trace=trace))
     if span is not None:
-        attributes: dict[str, str | float] = {
-            "forgewatch.item": verdict.id,
-            "forgewatch.release": judged.release,
-            "forgewatch.label": verdict.label,
-            "forgewatch.decode_s": verdict.timings.decode_s,
-            "forgewatch.model_s": verdict.timings.model_s,
-        }
-        span.end(attributes | ({} if verdict.family is None else {"forgewatch.family": verdict.family}))
+        facts = verdict.model_dump(include={"label", "family"}) | verdict.timings.model_dump()
+        facts |= {"item": verdict.id, "release": judged.release}
+        span.end({f"forgewatch.{name}": fact for name, fact in facts.items() if fact is not None})

@@ -233,6 +233,7 @@ def _judge_apart(
     if len(part) == 1:
         (alone,) = part
         record, release = alone.opened.record, alone.opened.artifact.version
+        failed.claims = alone.decoded.provenance.claims
         return {alone.place: Judged(record, None, None, failed, "score", alone.item.trace, release)}
     judged: dict[int, Judged] = {}
     for smaller in apart:

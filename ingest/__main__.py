@@ -61,12 +61,12 @@ def decode_items(parent: socket.socket, forked_by: int, max_pixels: int) -> None
         data, plan, anchors = item
         try:
             wire.send_decoded(parent, extract(data, plan, max_pixels))
-            if anchors is not None:
-                wire.send_provenance(parent, read_provenance(data, anchors))
         except DecodeError as error:
             wire.send_rejection(parent, error)
         except MemoryError:
             wire.send_rejection(parent, DecodeError("out_of_memory", "the media exceeds the memory limit"))
+        if anchors is not None:
+            wire.send_provenance(parent, read_provenance(data, anchors))
 
 
 def _warm_up() -> None:

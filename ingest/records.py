@@ -1,6 +1,6 @@
 """The records that ingest owns: a media item, and the plans to cut it for a model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple, Self
 
@@ -18,12 +18,17 @@ class MediaError(Exception):
     """An item that can never be scored: fatal for the item, harmless for the stream.
 
     reason is one of a small closed set (see the subclasses' modules), so that it can be a metric's
-    label; the message is for a person.
+    label; the message is for a person. claims are its file's, as of Provenance, and follow the message.
     """
+
+    claims: Sequence[str] = ()
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+    def __str__(self) -> str:
+        return ". ".join((super().__str__(), *self.claims))
 
 
 class Position(NamedTuple):
@@ -121,6 +126,20 @@ Declaration = Literal["generated", "edited_with_ai", "composite", "captured", "o
 """The origin that a file states for itself: a claim, never a fact."""
 
 
+_ORIGINS: Mapping[Declaration, str] = {
+    "generated": "was made by a generative model in",
+    "edited_with_ai": "was edited with an AI model in",
+    "composite": "was composed of several pictures in",
+    "captured": "was captured with a camera by",
+    "other": "was made by other means in",
+}
+_SIGNERS: Mapping[ProvenanceState, str] = {
+    "valid_trusted": "on your trust list",
+    "valid_untrusted": "not on your trust list",
+    "invalid": "but changed since, or the certificate does not count",
+}
+
+
 def _clean(text: object) -> object:
     return "".join(sign for sign in text[:400] if sign.isprintable())[:200] if isinstance(text, str) else text
 
@@ -153,11 +172,27 @@ class Provenance(BaseModel, frozen=True):
     metadata: Metadata = Metadata()
 
     @property
+    def claims(self) -> list[str]:
+        """The declarations in words: of the credential, and unsigned; sentences without a full stop."""
+        texts, unsigned = [], self.metadata
+        if self.state in _SIGNERS:
+            by = f"signed by {self.signer or 'an unnamed signer'}, {_SIGNERS[self.state]}"
+            origin = self.declares and f"says that it {_origin(self.declares, self.generator)}"
+            texts.append(f"The file {origin or 'does not say how it was made'} ({by})")
+        if unsigned.declares:
+            texts.append(f"The file says, unsigned, that it {_origin(unsigned.declares, unsigned.generator)}")
+        return texts
+
+    @property
     def generation(self) -> Declaration | None:
         """`generated` or `edited_with_ai`, where a valid credential or an unsigned statement declares it."""
         signed = self.declares if self.state.startswith("valid") else None
         claims = (signed, self.metadata.declares)
         return next((claim for claim in claims if claim in ("generated", "edited_with_ai")), None)
+
+
+def _origin(declares: Declaration, generator: str | None) -> str:
+    return f"{_ORIGINS[declares]} {generator}" if generator else _ORIGINS[declares].rpartition(" ")[0]
 
 
 class CropPlan(BaseModel, frozen=True):

@@ -163,10 +163,10 @@ class ClusterSummary(BaseModel):
     @property
     def declaration(self) -> str:
         """Its declarations in one sentence; empty where there is none."""
-        if self.declared is None:
+        if (of := self.declared) is None:
             return ""
-        names = ", ".join(f"{name} {count}" for name, count in self.declared.generators.items())
-        return f"{self.declared.items} of {self.size} declare a generative model ({names})"
+        names = ", ".join(f"{name} {count}" for name, count in of.generators.items())
+        return f"{of.items} of {self.size} declare{'s' * (of.items == 1)} a generative model ({names})"
 
 
 class ClusterView(ClusterSummary):

@@ -13,24 +13,24 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAX_MODULE_LINES = 400
 PACKAGES = {
-    "ingest": (3756, 36),
-    "detector": (5184, 53),
+    "ingest": (3752, 36),
+    "detector": (5182, 53),
     "memory": (5410, 60),
     "updater": (9171, 105),
     "updater/benchmark": (7568, 87),
-    "deploy": (14357, 158),
-    "helm": (838, 9),
+    "deploy": (14336, 158),
+    "helm": (834, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-CODE_LINES, FILES = 46_284, 508
+CODE_LINES, FILES = 46_253, 508
 """Of all packages. One's number rises only where those of others fall by more in the same change."""
-TEST_LINES = 68_029
+TEST_LINES = 68_028
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
     "README.md": 896,
     "CONTRIBUTING.md": 1030,
-    "SECURITY.md": 880,
+    "SECURITY.md": 879,
     "deploy/README.md": 697,
     "deploy/METRICS.md": 33,
     "deploy/OPERATIONS.md": 1694,
@@ -45,7 +45,7 @@ WORDS = {
     "helm/forgewatch/BACKUP.md": 1295,
     "helm/forgewatch/README.md": 773,
     "helm/images/README.md": 556,
-    "ingest/README.md": 647,
+    "ingest/README.md": 644,
     "memory/OPERATIONS.md": 1311,
     "memory/README.md": 692,
     "memory/RESULTS.md": 1282,

@@ -83,7 +83,7 @@ def list_(
     columns |= {"when": lambda letter: datetime.fromtimestamp(letter.at_ms / 1000, UTC)}
     columns |= {"original": _original, "source": "source"}
     columns |= {name: lambda letter, of=name: letter.facts.get(of) for name in ("stage", "reason")}
-    columns |= {"message": lambda letter: letter.facts.get("message", "")[:80]}
+    columns |= {"message": lambda letter: letter.facts.get("message", "")}
     columns |= {"replayed": lambda letter: "yes" if _id(letter, ingest) in done else None}
     print_rows("dead letters", letters, **columns)
 

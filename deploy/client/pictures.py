@@ -37,42 +37,18 @@ def refusal(reason: str, why: str) -> str:
     return f"{HELP[reason]} ({why})" if reason in HELP else f"{reason}: {why}"
 
 
-_ORIGINS = {
-    "generated": "made by a generative model",
-    "edited_with_ai": "edited with AI",
-    "composite": "composed of several pictures",
-    "captured": "captured by a camera",
-    "other": "of another origin",
-    None: "nothing of its origin",
-}
-_CREDENTIALS = {
-    "valid_trusted": "signed by {signer}, on your trust list",
-    "valid_untrusted": "signed by {signer}, not on your trust list",
-    "invalid": "signed by {signer}, but changed since, or the certificate does not count",
-}
 _UNREAD = {
     "remote": "Its credential lies elsewhere and was not fetched.",
     "unreadable": "Its credential cannot be read.",
-    "too_costly": "Its credential takes too long to read.",
+    "too_costly": "Its credential takes too much time or memory to read.",
 }
 
 
-def claims(provenance: Provenance) -> list[str]:
+def _origin(p: Provenance) -> list[str]:
     """Return a file's statements about its origin in words, as claims."""
-    p, unsigned = provenance, provenance.metadata
-    texts = [_UNREAD[p.state]] if p.state in _UNREAD else []
-    if p.state in _CREDENTIALS:
-        by = _CREDENTIALS[p.state].format(signer=p.signer or "nobody by name")
-        texts.append(f"The file says: {_ORIGINS[p.declares]}{_with(p.generator)} ({by}).")
-    if unsigned.declares:
-        texts.append(f"The file says, unsigned: {_ORIGINS[unsigned.declares]}{_with(unsigned.generator)}.")
-    if camera := " ".join(filter(None, (unsigned.make, unsigned.model))):
-        texts.append(f"Its EXIF names the camera {camera}.")
-    return texts
-
-
-def _with(generator: str | None) -> str:
-    return f" with {generator}" if generator else ""
+    texts = ([_UNREAD[p.state]] if p.state in _UNREAD else []) + [f"{claim}." for claim in p.claims]
+    camera = " ".join(filter(None, (p.metadata.make, p.metadata.model)))
+    return [*texts, f"Its EXIF names the camera {camera}."] if camera else texts
 
 
 def sentence(v: Verdict) -> str:
@@ -85,7 +61,8 @@ def sentence(v: Verdict) -> str:
     known = [near.family for near in v.neighbours]
     stretches = ", ".join(f"{s.start_s:.1f} to {s.end_s:.1f} s" for s in sorted(v.segments or (), key=_start))
     if v.by_declaration:
-        first = f"Forged by its own statement; its pixels look {v.pixel_label or 'fake'}; {fakeness}"
+        pixels = {None: "fake", "unknown": "like nothing that it knows"}.get(v.pixel_label, v.pixel_label)
+        first = f"Forged, as its file states; its pixels look {pixels}; {fakeness}"
     elif v.pixel_label is not None:
         first = f"Not known: its pixels look {v.pixel_label}, but its credential is invalid; {fakeness}"
     elif v.label == "real":
@@ -103,7 +80,7 @@ def sentence(v: Verdict) -> str:
     else:
         first = f"Not known: a stretch of it stands out; {fakeness}"
     own = "" if v.thresholds_of is None else f", thresholds of {v.thresholds_of}"
-    rest = [f"{first}{own}.", *claims(v.provenance)]
+    rest = [f"{first}{own}.", *_origin(v.provenance)]
     if stretches:
         rest.append(f"It stands out from {stretches}.")
     if v.unscanned is not None:

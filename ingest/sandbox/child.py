@@ -99,7 +99,8 @@ class Child:
         """Have one item decoded within so many seconds of processor time.
 
         anchors: PEM of the trust anchors by which its provenance is read; None: it is not.
-        Raises DecodeError, for which the media is to blame, and SandboxUnavailableError (KilledError where
+        Raises DecodeError, for which the media is to blame, with the file's claims where the child is not
+        spent, and SandboxUnavailableError (KilledError where
         the child was killed), for which it is not.
         """
         self.items += 1
@@ -116,6 +117,8 @@ class Child:
         except DecodeError as error:
             # After a failed allocation the heap is as good as full.
             self.is_spent = error.reason in ("out_of_memory", "timeout", "crashed")
+            if anchors is not None and not self.is_spent:
+                error.claims = self._receive_provenance().claims
             raise
         except HostBusyError as error:
             self.is_spent = True

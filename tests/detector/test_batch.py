@@ -41,7 +41,7 @@ from detector.settings import DetectorSettings
 from detector.unknowns import decode as decode_unknown
 from detector.verdicts import ItemEvidence, JudgedItem
 from ingest.picture_hash import PICTURE_BYTES
-from ingest.records import Decoded, InRecord, Region
+from ingest.records import Decoded, InRecord, Metadata, Provenance, Region
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import SandboxUnavailableError
 from ingest.settings import IngestSettings
@@ -55,7 +55,8 @@ def decoded(seed, crops=2):
     pixels = np.random.default_rng(seed).integers(0, 256, (crops, 64, 64, 3), dtype=np.uint8)
     face = Region("face", (0, 0, 64, 64), 0, None, (crops - 1,))
     hashes = bytes([seed % 256]) * PICTURE_BYTES
-    return Decoded("image", "PNG", 64, 64, 1, pixels, (face,), picture_hashes=hashes)
+    said = Provenance(metadata=Metadata(declares="composite"))
+    return Decoded("image", "PNG", 64, 64, 1, pixels, (face,), picture_hashes=hashes, provenance=said)
 
 
 class Decoding:
@@ -119,9 +120,10 @@ def test_an_item_that_torchserve_refuses_is_the_only_one_without_a_verdict(untra
     judged = judge(opened(6, Route(untrained_artifact)), model, DetectorSettings(), 900_000)
     assert reasons(judged) == [None, None, None, "refused", None, None]
     assert judged[3].stage == "score"
-    assert [result.verdict.id for result in judged if result.verdict] == [
-        f"media-0-{i}" for i in range(6) if i != 3
-    ]
+    claim = "The file says, unsigned, that it was composed of several pictures"
+    assert str(judged[3].error) == f"TorchServeRefusedError: HTTP 400: no. {claim}"
+    ids = [result.verdict.id for result in judged if result.verdict]
+    assert ids == [f"media-0-{i}" for i in range(6) if i != 3]
 
 
 @pytest.mark.parametrize("failures", [2, 3, 99])
@@ -263,12 +265,7 @@ def test_an_envelope_that_breaks_the_reader_costs_one_item(untrained_artifact, m
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        MemoryError(),
-        OSError(errno.EMFILE, "too many open files"),
-        SandboxUnavailableError("no"),
-        BatchAbandonedError("stop"),
-    ],
+    [MemoryError(), OSError(errno.EMFILE, "full"), SandboxUnavailableError("no"), BatchAbandonedError("no")],
 )
 def test_a_fault_of_the_host_makes_no_dead_letter(untrained_artifact, fault):
     def refuse(request):
@@ -296,9 +293,8 @@ def test_shared_items_are_asked_about_apart_and_the_stable_release_scores_all(un
     judged = judge(opened(40, route), model, DetectorSettings(), 900_000)
     assert [result.verdict.release for result in judged if result.verdict] == [untrained_artifact.digest] * 40
     assert len(model.requests) == 2
-    judge(
-        opened(40, Route(untrained_artifact)), alone := Model(untrained_artifact), DetectorSettings(), 900_000
-    )
+    alone = Model(untrained_artifact)
+    judge(opened(40, Route(untrained_artifact)), alone, DetectorSettings(), 900_000)
     assert len(alone.requests) == 1
 
 

@@ -27,9 +27,8 @@ from ingest.trace_context import TraceContext
 
 
 def lines_about(release):
-    return [
-        line for line in generate_latest(REGISTRY).decode().splitlines() if f'release="{release}"' in line
-    ]
+    lines = generate_latest(REGISTRY).decode().splitlines()
+    return [line for line in lines if f'release="{release}"' in line]
 
 
 def test_a_retired_release_leaves_no_series_behind():
@@ -86,34 +85,22 @@ def judged(label, family, **changes):
 
 def test_fakes_are_counted_by_family_and_what_is_unknown_is_no_fake_of_the_likeliest_one():
     FAKES.clear()
-    count_committed(
-        [judged("fake", "gan"), judged("fake", "gan"), judged("unknown", "gan"), judged("real", None)],
-        [0.0] * 4,
-    )
-    counted = {
-        (sample.labels["family"], sample.labels["release"]): sample.value
-        for metric in FAKES.collect()
-        for sample in metric.samples
-        if sample.name.endswith("_total")
-    }
-    assert counted == {("gan", "cccccccccccc"): 2}
+    called = [("fake", "gan"), ("fake", "gan"), ("unknown", "gan"), ("real", None)]
+    count_committed([judged(*one) for one in called], [0.0] * 4)
+    counted = [(s.labels, s.value) for m in FAKES.collect() for s in m.samples if s.name.endswith("_total")]
+    assert counted == [({"family": "gan", "release": "cccccccccccc"}, 2)]
     forget_release("cccccccccccc")
 
 
 def test_videos_with_a_told_stretch_are_counted_by_what_they_are_called():
     def counted():
-        return [
-            REGISTRY.get_sample_value("forgewatch_detector_told_videos_total", {"label": label})
-            for label in ("real", "unknown")
-        ]
+        name = "forgewatch_detector_told_videos_total"
+        return [REGISTRY.get_sample_value(name, {"label": label}) for label in ("real", "unknown")]
 
     before = counted()
     told = Segment(start_s=0, end_s=1, frames=(0, 24), score=0.9, box=(0, 0, 8, 8))
-    count_committed(
-        [judged("real", None, segments=one) for one in ((told,), (told, told), (), None)]
-        + [judged("unknown", None, segments=(told,))],
-        [0.0] * 5,
-    )
+    real = [judged("real", None, segments=one) for one in ((told,), (told, told), (), None)]
+    count_committed([*real, judged("unknown", None, segments=(told,))], [0.0] * 5)
     assert np.subtract(counted(), before).tolist() == [2, 1]
     forget_release("cccccccccccc")
 

@@ -16,7 +16,7 @@ from detector.worker import InFlightBatch, Worker
 from ingest.envelope import EnvelopeError
 from ingest.kafka.sink import CommitError, RecordTooLargeError, record_bytes
 from ingest.process.health import Heartbeat
-from ingest.records import InRecord
+from ingest.records import InRecord, Metadata, Provenance
 from ingest.settings import IngestSettings
 
 POLLS = 12
@@ -285,7 +285,8 @@ def committed(limit_bytes, verdicts, comparison=None, **given):
 def verdict(media_id, traceparent=None):
     state = traceparent and "vendor=1"
     item = make_item(media_id=media_id, traceparent=traceparent, tracestate=state)
-    return make_verdict(item, id=f"of {media_id[:8]}")
+    declared = Provenance(metadata=Metadata(declares="generated"))
+    return make_verdict(item, id=f"of {media_id[:8]}", provenance=declared)
 
 
 def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are_committed():
@@ -296,6 +297,7 @@ def test_an_answer_that_fits_no_topic_becomes_one_dead_letter_and_the_others_are
     assert told["__forgewatch.errors.offset"] == b"1"
     assert told["__forgewatch.errors.stage"] == b"commit"
     assert told["__forgewatch.errors.reason"] == b"record_too_large"
+    assert told["__forgewatch.errors.message"].endswith(b"unsigned, that it was made by a generative model")
     assert (sent[2].key, sent[2].value) == (b"key", b"file")
 
 

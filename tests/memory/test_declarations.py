@@ -115,6 +115,8 @@ def test_of_300_items_60_declare_generation_and_the_20_that_the_pixels_missed_ar
         upsert_cluster(connection, sorted(waiting), shown_ms=0, place=0, spread=1.0, unclustered=False)
     (cluster,) = list_clusters(store)
     assert cluster.declaration == "35 of 95 declare a generative model (ComfyUI 23, Midjourney 12)"
+    one = cluster.declared.model_copy(update={"items": 1})
+    assert "1 of 95 declares a" in cluster.model_copy(update={"declared": one}).declaration
     assert cluster.declared.family == "comfyui"
     number, ids = label_cluster(store, cluster.id, "diffusion", "ada", cluster.version, declared=True)
     assert sorted(ids) == sorted(f"media-0-{n}" for n in range(35))

@@ -1,5 +1,6 @@
 """A verdict drawn: redder where forged, darker where nobody looked; a line by score, seconds on the axis."""
 
+import itertools
 import re
 from typing import get_args
 
@@ -11,7 +12,7 @@ from deploy.client.pictures import draw_map, draw_scan, refusal, sentence, ticks
 from detector.records import Coverage, Neighbour, Scan, Segment
 from detector.second_pass.map_look import PictureMap, forgery_map
 from ingest.envelope import EnvelopeReason
-from ingest.records import Metadata, Provenance
+from ingest.records import Metadata, Provenance, ProvenanceState
 from ingest.sandbox.decode import DecodeReason
 
 GREY = np.full((40, 60, 3), 100, np.uint8)
@@ -105,17 +106,11 @@ def test_seconds_are_told_at_a_few_round_times(end_s):
 
 
 SEGMENT = Segment(start_s=1, end_s=2.5, frames=(3, 8), score=0.9, box=(0, 0, 8, 8))
-
-
 NEAR = tuple(Neighbour(exemplar="a", family=family, distance=1) for family in ("real", "real", "blended"))
-
-
 REAL = {"label": "real", "unknown_score": 1}
 MADE = Provenance(state="valid_untrusted", declares="generated", signer="Ada", generator="M")
 UNSIGNED = Provenance(metadata=Metadata(declares="edited_with_ai", make="Canon", model="R5"))
 DECLARED = {**REAL, "label": "fake", "family": "declared:generated", "pixel_label": "real"}
-
-
 FORGED = {**REAL, "label": "fake", "family": "blended", "family_probability": 0.93, "fake_probability": 0.97}
 
 
@@ -127,10 +122,15 @@ FORGED = {**REAL, "label": "fake", "family": "blended", "family_probability": 0.
         ({**REAL, "neighbours": NEAR[1:]}, "real; fakeness"),
         ({**REAL, "fake_probability": 0.49996}, r"fakeness 0\.49996, threshold 0\.50000\."),
         ({**REAL, "thresholds_of": "camera-7"}, r"threshold 0\.50, thresholds of camera-7\.$"),
-        ({**REAL, "provenance": MADE}, r"with M \(signed by Ada, not on your trust list\)\."),
-        ({**REAL, "provenance": UNSIGNED}, r"edited with AI\. Its EXIF names the camera Canon R5\.$"),
+        ({**REAL, "provenance": MADE}, r" in M \(signed by Ada, not on your trust list\)\.$"),
+        (
+            {**REAL, "provenance": UNSIGNED},
+            r"with an AI model\. Its EXIF names the camera Canon R5\.$",
+        ),
         ({**REAL, "provenance": Provenance(state="remote")}, "lies elsewhere and was not fetched"),
-        (DECLARED, r"Forged by its own statement; its pixels look real; fakeness 0\.50"),
+        (DECLARED, r"Forged, as its file states; its pixels look real; fakeness 0\.50"),
+        ({**DECLARED, "pixel_label": None}, "its pixels look fake;"),
+        ({**DECLARED, "pixel_label": "unknown"}, "its pixels look like nothing that it knows;"),
         ({**REAL, "label": "unknown", "pixel_label": "real"}, "look real, but its credential is invalid"),
         ({**REAL, "left_out": ("scan",)}, r"\. The scan was left out: records waited\.$"),
         (
@@ -156,6 +156,29 @@ FORGED = {**REAL, "label": "fake", "family": "blended", "family_probability": 0.
 )
 def test_a_verdict_s_sentence_says_what_its_numbers_say(changes, expected):
     assert re.search(expected, sentence(make_verdict(make_item(0), **changes)))
+
+
+@pytest.mark.parametrize(
+    ("declares", "generator", "expected"),
+    [
+        ("generated", "Sora", "says that it was made by a generative model in Sora"),
+        ("generated", None, "says that it was made by a generative model"),
+        ("edited_with_ai", "Adobe Photoshop", "says that it was edited with an AI model in Adobe Photoshop"),
+        ("composite", None, "says that it was composed of several pictures"),
+        ("captured", "Pixel Camera", "says that it was captured with a camera by Pixel Camera"),
+        ("other", None, "says that it was made by other means"),
+        (None, "Adobe Photoshop", "does not say how it was made"),
+    ],
+)
+def test_every_claim_is_a_sentence_in_each_state(declares, generator, expected):
+    of = {"valid_trusted": "on your trust list", "valid_untrusted": "not on your trust list"}
+    of |= {"invalid": "but changed since, or the certificate does not count"}
+    for state, name in itertools.product(get_args(ProvenanceState), (None, "Ada")):
+        signed = Provenance(state=state, declares=declares, generator=generator, signer=name).claims
+        by = f"signed by {name or 'an unnamed signer'}, {of.get(state)}"
+        assert signed == ([f"The file {expected} ({by})"] if state in of else [])
+    unsigned = Provenance(metadata=Metadata(declares=declares, generator=generator)).claims
+    assert unsigned == ([f"The file says, unsigned, {expected[5:]}"] if declares else [])
 
 
 @pytest.mark.parametrize("reason", [*get_args(DecodeReason), *get_args(EnvelopeReason)])

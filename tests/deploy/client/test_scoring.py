@@ -36,9 +36,8 @@ def picture(seed):
 
 
 def test_a_file_gets_the_releases_verdict_and_a_bad_one_its_reason(untrained_artifact, tmp_path):
-    good, again, bad, empty, large = (
-        tmp_path / name for name in ("a.png", "b.png", "bad.jpg", "e.png", "l.png")
-    )
+    names = "a.png", "b.png", "bad.jpg", "e.png", "l.png"
+    good, again, bad, empty, large = (tmp_path / name for name in names)
     good.write_bytes(picture(0))
     again.write_bytes(picture(0))
     bad.write_bytes(b"\xff\xd8 no picture")
@@ -129,9 +128,8 @@ def test_a_video_not_called_real_has_a_scan_and_frames(localized_artifact, scann
 
 @pytest.mark.parametrize("container", ["GIF", "WEBP", "AVIF", "PNG"])
 def test_an_animated_picture_is_scanned_as_the_video_that_it_is(scanned_artifact, tmp_path, container):
-    frames = [
-        Image.fromarray(one) for one in np.random.default_rng(0).integers(0, 256, (12, 64, 80, 3), np.uint8)
-    ]
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 64, 80, 3), np.uint8)
+    frames = [Image.fromarray(one) for one in pixels]
     path = tmp_path / "moving"
     frames[0].save(path, container, save_all=True, append_images=frames[1:], duration=100)
     with Sandbox(IngestSettings()) as sandbox:

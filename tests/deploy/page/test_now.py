@@ -11,6 +11,7 @@ import pytest
 from streams import await_that
 from verdicts import make_item, make_verdict
 
+from deploy.dead_letters import DeadLetter, LetterPage
 from deploy.release_records import Approve
 from deploy.releases.standing import replay
 from deploy.server import releases
@@ -138,6 +139,13 @@ def test_dead_letters_that_cannot_be_read_say_why_and_a_mistyped_place_is_one_li
     assert "no broker answers" in page.get("/page/dead-letters").text
     refused = page.get("/page/dead-letters", params={"before": "0:1,x"})
     assert (refused.status_code, "before:" in refused.text) == (422, True)
+
+
+def test_a_dead_letter_shows_the_claim_of_its_file(page, monkeypatch):
+    message = "x" * 200 + ". The file says that it was made by a generative model in <b>M</b>"
+    letter = DeadLetter(0, 1, 0, {"message": message}, None, None, None, None)
+    monkeypatch.setattr("deploy.page.dead_letters.read_page", lambda *_: LetterPage((letter,), None))
+    assert "made by a generative model in &lt;b&gt;M&lt;/b&gt;" in page.get("/page/dead-letters").text
 
 
 def test_sources_whose_long_names_begin_alike_are_counted_apart(services, fill):

@@ -114,7 +114,7 @@ def test_a_files_own_statement_is_a_claim_and_a_badge(page, services, monkeypatc
     monkeypatch.setattr(back, "read_verdict", lambda *_: verdict)
     shown = page.get(f"/page/verdicts/{verdict.id}").text
     assert '<span class="tag bad">credential: invalid</span>' in shown
-    assert "The file says: captured by a camera (signed by &lt;b&gt;Ada&lt;/b&gt;, but changed since" in shown
+    assert "that it was captured with a camera (signed by &lt;b&gt;Ada&lt;/b&gt;, but changed since" in shown
 
 
 def picture():

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from credentials import EDITED, TRAINED, action, signed, signer
 from media import long_gif, photo
 from PIL import Image
 
 from ingest import metrics
-from ingest.records import CropPlan, MediaPlan, PicturePlan
+from ingest.dead_letters import dead_letter
+from ingest.records import CropPlan, InRecord, MediaPlan, PicturePlan
 from ingest.sandbox import child as child_module
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.extract import extract
@@ -48,6 +50,22 @@ def test_it_gives_what_decoding_in_this_process_gives(sandbox):
     assert inside.crops.shape == (4, 128, 128, 3)
     assert (inside.kind, inside.format, inside.width, inside.height) == ("image", "JPEG", 256, 256)
     assert inside.regions == outside.regions
+
+
+def test_a_dead_letter_says_what_its_file_declares_where_the_child_goes_on():
+    made = signed(photo(96), "image/jpeg", action("created", TRAINED, softwareAgent="Model \u202eX"))
+    undecodable = photo(64)[:200] + f'<a DigitalSourceType="{EDITED}"'.encode()
+    says = "The file says that it was made by a generative model in Model X"
+    ends = {
+        made: f": send a smaller copy. {says} (signed by Test Signer, on your trust list)",
+        undecodable: ". The file says, unsigned, that it was edited with an AI model",
+        photo(96): ": send a smaller copy",
+    }
+    with Sandbox(IngestSettings(max_pixels=5_000), lambda: signer().anchor) as box:
+        for data, end in ends.items():
+            record, error = InRecord("media", 0, 0, 0, None, data, ()), box.submit(data, PLAN).exception(60)
+            headers = dict(dead_letter(record, "decode", error, SETTINGS).headers)
+            assert headers["__forgewatch.errors.message"].decode().endswith(end)
 
 
 def test_whole_pictures_come_beside_the_crops_one_a_sampled_frame(sandbox):
