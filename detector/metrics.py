@@ -137,12 +137,12 @@ for _state in get_args(ProvenanceState):
     for _declares in (*get_args(Declaration), "nothing"):
         PROVENANCE.labels(_state, _declares)
 
-_BLOCK, _MOST_BEFORE, _MOST_SOURCES = 20, 200, 1000
+_BLOCK, _MOST_BEFORE, _MOST_SOURCES = 40, 200, 1000
 _credentials: dict[str, tuple[float, float, int, int, float]] = {}
 
 
 def count_provenance(provenance: Provenance, source: str) -> None:
-    """Count a file's statements, and hold the source's last 20 credentials against its up to 200 before.
+    """Count a file's statements, and hold the source's last 40 credentials against its up to 200 before.
 
     While more of them are invalid than before, the ones before stay.
     """

@@ -154,7 +154,7 @@ def build() -> Dashboard:
             "Rise of a source's invalid credentials",
             "percentunit",
             {"{{instance}}": f"forgewatch_detector_invalid_credentials_rise{{{HERE}}}"},
-            "Its last 20 against its up to 200 before, the lower end. Normal: 0. Else somebody changes signed files "
+            "Its last 40 against its up to 200 before, the lower end. Normal: 0. Else somebody changes signed files "
             "on their way: the detector's log names the source.",
         ),
         Row("Memory"),

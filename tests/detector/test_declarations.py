@@ -120,22 +120,22 @@ def test_statements_are_counted_and_a_source_whose_invalid_credentials_jump_is_n
     claims = Provenance(state="invalid", metadata=Metadata(declares="generated"))
     before = sample("provenance_total", state="invalid", declares="generated")
     with capture_logs() as lines:
-        for _ in range(20):
-            send("always half", 10, 20)
-            send("shop", 1, 20)
-            send("camera", 0, 20)
-        send("new", 20, 20)
-        send("shop", 5, 20)
+        for _ in range(10):
+            send("always half", 20, 40)
+            send("shop", 2, 40)
+            send("camera", 0, 40)
+        send("new", 40, 40)
+        send("shop", 8, 40)
         assert sample("invalid_credentials_rise") == 0
-        assert sample("provenance_total", state="invalid", declares="generated") - before == 245
-        send("shop", 10, 20)
+        assert sample("provenance_total", state="invalid", declares="generated") - before == 268
+        send("shop", 20, 40)
         rise = sample("invalid_credentials_rise")
         assert 0.05 < rise < 0.45
         for _ in range(40):
-            send("shop", 10, 20)
+            send("shop", 20, 40)
     assert sample("invalid_credentials_rise") == rise  # it is no new measure, however long it lasts
     assert [line["source"] for line in lines] == ["shop"]
-    send("shop", 1, 20)
+    send("shop", 2, 40)
     assert sample("invalid_credentials_rise") == 0
-    send("camera", 6, 20)
+    send("camera", 7, 40)
     assert sample("invalid_credentials_rise") > 0
