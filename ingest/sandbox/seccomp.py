@@ -16,24 +16,26 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+# fmt: off
 # Numbers on x86-64 and on aarch64 (the kernel's asm/unistd.h of each).
 _ALLOWED = {
-    **{"read": (0, 63), "write": (1, 64), "close": (3, 57), "recvfrom": (45, 207), "sendto": (44, 206)},
-    **{"brk": (12, 214), "munmap": (11, 215), "mremap": (25, 216), "madvise": (28, 233)},
-    **{"futex": (202, 98), "sched_yield": (24, 124), "sched_getaffinity": (204, 123)},
-    **{"set_robust_list": (273, 99), "rseq": (334, 293), "rt_sigprocmask": (14, 135)},
-    **{"restart_syscall": (219, 128), "getpid": (39, 172), "gettid": (186, 178)},
-    **{"clock_gettime": (228, 113), "gettimeofday": (96, 169), "getrandom": (318, 278)},
-    **{"exit": (60, 93), "exit_group": (231, 94)},
+    "read": (0, 63), "write": (1, 64), "close": (3, 57), "recvfrom": (45, 207), "sendto": (44, 206),
+    "brk": (12, 214), "munmap": (11, 215), "mremap": (25, 216), "madvise": (28, 233),
+    "futex": (202, 98), "sched_yield": (24, 124), "sched_getaffinity": (204, 123),
+    "set_robust_list": (273, 99), "rseq": (334, 293), "rt_sigprocmask": (14, 135),
+    "restart_syscall": (219, 128), "getpid": (39, 172), "gettid": (186, 178),
+    "clock_gettime": (228, 113), "gettimeofday": (96, 169), "getrandom": (318, 278),
+    "exit": (60, 93), "exit_group": (231, 94),
 }
 # What the process that forks has no use for, once all is loaded; None: there is no such call.
 _REACHING_OUT = {
-    **{"open": (2, None), "openat": (257, 56), "openat2": (437, 437), "mount": (165, 40)},
-    **{"socket": (41, 198), "connect": (42, 203), "bind": (49, 200)},
-    **{"execve": (59, 221), "execveat": (322, 281), "ptrace": (101, 117)},
-    **{"process_vm_readv": (310, 270), "process_vm_writev": (311, 271)},
-    **{"unshare": (272, 97), "setns": (308, 268), "io_uring_setup": (425, 425), "bpf": (321, 280)},
+    "open": (2, None), "openat": (257, 56), "openat2": (437, 437), "mount": (165, 40),
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200),
+    "execve": (59, 221), "execveat": (322, 281), "ptrace": (101, 117),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "unshare": (272, 97), "setns": (308, 268), "io_uring_setup": (425, 425), "bpf": (321, 280),
 }
+# fmt: on
 _MMAP, _MPROTECT, _CLONE, _CLONE3, _SECCOMP = (9, 222), (10, 226), (56, 220), (435, 435), (317, 277)
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
