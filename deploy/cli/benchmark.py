@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deploy.cli.learning import Learning, setup_of, with_options, with_weights
-from deploy.cli.output import UsageError
+from deploy.cli.output import UsageError, say
 from deploy.cli.runs import HOME, Data, RunOptions, carry_out, one_line
 from ingest.records import CropPlan
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from updater.benchmark.data.tasks import Stream
     from updater.benchmark.report.harness import Benchmark
     from updater.progress import Progress
-
 Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of folders")]
 
 app = typer.Typer(
@@ -110,13 +109,15 @@ def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: 
     from updater.benchmark.synthetic.families import FAMILIES
     from updater.experts.look import picture_plan_of
 
-    source = Dataset(which, data, **steps, crop_px=chosen.crop_px, calibration_share=chosen.calibration_share)
+    cut = {name: getattr(chosen, name) for name in ("crop_px", "crops", "calibration_share")}
+    source = Dataset(which, data, **steps, **cut)
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if which == "synthetic" else {}
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
         setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
+        setup.check_weights()
         picture_plan = picture_plan_of(setup.experts)
-        with CropReader(source.plan, HOME / "crops", progress, picture=picture_plan) as reader:
+        with CropReader(source.plan, HOME / "crops", progress, picture=picture_plan, tell=say) as reader:
             stream = source.read(reader)
         stream = replace(stream, notes=(*stream.notes, *reader.tally.notes()))
         return stream_benchmark(

@@ -2,8 +2,7 @@
 
 import inspect
 import logging
-import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -37,7 +36,8 @@ class Learning:
     learner: Annotated[str, _option(_METHOD, "how a task is learnt after another")] = "softmax-rehearsal"
     memory: Annotated[int, _option(_METHOD, "exemplars of earlier tasks, all together", min=0)] = 500
     scheme: Annotated[
-        str, _option(_METHOD, "bc: real or fake; mc: a class a family; mt:sumlogit and its like: both")
+        str,
+        _option(_METHOD, "bc: real or fake; mc: a class a family; mt:sumlogit[:LAMBDA] and its like"),
     ] = "mc"
     head: Annotated[str, _option(_METHOD, "linear or cosine")] = "linear"
     distillation: Annotated[float, _option(_METHOD, "weight of its loss; 0 for none", min=0)] = 1.0
@@ -57,11 +57,15 @@ class Learning:
         bool, _option(_NETWORK, "forensic features and residuals beside the backbone; else plain RGB")
     ] = True
     crop_px: Annotated[int, _option(_NETWORK, "side of a crop, in native pixels", min=32, max=1024)] = 128
+    crops: Annotated[int, _option(_NETWORK, "most crops of a picture", min=1, max=64)] = 9
     epochs: Annotated[
         float | None, _option(_NETWORK, "times that an item is drawn to train the network; else the default")
     ] = None
     rate: Annotated[
         str | None, _option(_NETWORK, "highest learning rate of that training; or FIRST,LATER of the tasks")
+    ] = None
+    settings: Annotated[
+        list[str] | None, _option(_NETWORK, "optimizer=adam, mixup=0.2, …; may be repeated", "--set")
     ] = None
     checkpoint: Annotated[
         Path | None,
@@ -85,6 +89,8 @@ class Learning:
     optimizer: str = "adamw"
     schedule: str = "one-cycle"
     weight_decay: float = 0.02
+    label_smoothing: float = 0.05
+    mixup: float = 0.0
     head_epochs: float | None = None
     """as `epochs`, to train what lies above the backbone after that; 0 for no second stage"""
     calibration_share: float | None = None
@@ -110,8 +116,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     def run(context: typer.Context, **values: Any) -> None:
         chosen = options_of(**{option.name: values.pop(option.name) for option in options})
         if isinstance(chosen, Learning):
-            chosen = _with_preset(chosen, context)
-            _check(chosen)
+            from updater.benchmark.continual.presets import check
+
+            try:
+                chosen = _with_preset(chosen, context)
+                check(vars(chosen))
+            except ValueError as error:
+                raise UsageError(str(error)) from error
             data = values.get("data")
             if "data" in values and not (data and data.is_dir()):
                 given = f"{data} is none" if data else "there is no --data"
@@ -125,46 +136,19 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _with_preset(chosen: Learning, context: typer.Context) -> Learning:
     """The options of a preset, where one is named, under those that were given. Raises UsageError."""
-    if chosen.preset is None:
-        return chosen
-    from updater.benchmark.continual.presets import PRESETS, differences
+    from updater.benchmark.continual.presets import PRESETS, differences, settings
 
-    _one_of("preset", chosen.preset, PRESETS)
+    given = settings(chosen.settings or ())
+    if chosen.preset is None:
+        return replace(chosen, **given)
+    if chosen.preset not in PRESETS:
+        raise UsageError(f"--preset {chosen.preset!r} is not known: choose of {', '.join(PRESETS)}")
     preset = PRESETS[chosen.preset]
     left: dict[str, Any] = {k: v for k, v in preset.options.items() if not _was_given(context, k)}
-    merged = replace(chosen, **left)
+    merged = replace(chosen, **left | given)
     differs = differences(preset, {**context.params, **vars(merged)})
     say(f"{chosen.preset} is {preset.source}. Remaining differences: {'; '.join(differs)}.")
     return merged
-
-
-def _check(chosen: Learning) -> None:
-    """Raise UsageError for a name that is none, and for options that do not go together; loads no torch."""
-    from detector.release.manifest import NO_BACKBONE
-    from updater.benchmark.continual.presets import CLOSED_FORM, LINEAR_ONLY, NAMES
-
-    for option, known in NAMES.items():
-        for name in str(getattr(chosen, option)).split(","):
-            _one_of(option, name.strip(), known)
-    bare, preset, learner = chosen.backbone in (None, NO_BACKBONE), chosen.preset, chosen.learner
-    if bare and preset is not None:
-        raise UsageError(f"--preset {preset} trains a backbone, and --backbone none is none: name one")
-    others = (bare, chosen.forensic, chosen.head, chosen.scheme) != (True, True, "linear", "mc")
-    if learner in CLOSED_FORM and others:
-        raise UsageError(f"--learner {learner}: no --backbone, --no-forensic, --head or --scheme beside it")
-    if bare and not chosen.forensic:
-        raise UsageError("--no-forensic: a network needs a backbone or forensic features: name a --backbone")
-    if bare and learner == "dytox":
-        raise UsageError("--learner dytox reads the feature map of a backbone: name a --backbone")
-    if learner in LINEAR_ONLY and chosen.head != "linear":
-        raise UsageError(f"--learner {learner} has a linear head: leave --head out")
-    if chosen.crop_px % 8:
-        raise UsageError(f"--crop-px {chosen.crop_px}: a crop's side must be a multiple of 8")
-    if (epochs := chosen.epochs) is not None and not (math.isfinite(epochs) and epochs > 0):
-        raise UsageError(f"--epochs {epochs:g}: it has to be above 0")
-    if chosen.calibration_share == 0 and chosen.leave_out:
-        raise UsageError(f"--preset {preset} holds no item back to set thresholds by: no --leave-out")
-    _rates(chosen.rate)
 
 
 def _was_given(context: typer.Context, option: str) -> bool:
@@ -177,14 +161,15 @@ def setup_of(chosen: Learning) -> "Setup":
     from detector.model.backbone import BackboneError, architecture_of
     from detector.model.network import Network
     from detector.release.manifest import NO_BACKBONE
-    from updater.benchmark.continual.presets import CLOSED_FORM
+    from updater.benchmark.continual.presets import CLOSED_FORM, rates, scheme_of
     from updater.benchmark.continual.setup import Setup
     from updater.training.step import Options
 
-    scheme, _, aggregate = chosen.scheme.partition(":")
+    scheme, aggregate, share = scheme_of(chosen.scheme)
     options = Options(
         scheme=cast(Any, scheme),
-        aggregate=cast(Any, aggregate or Options.aggregate),
+        aggregate=cast(Any, aggregate),
+        binary_share=share,
         distillation=chosen.distillation,
         distilled=cast(Any, chosen.distilled),
         exposure=cast(Any, chosen.exposure),
@@ -205,12 +190,14 @@ def setup_of(chosen: Learning) -> "Setup":
         options,
         architecture,
         chosen.memory,
-        rates=_rates(chosen.rate),
+        rates=rates(chosen.rate),
         batch=chosen.batch,
         augment=cast("Augment", chosen.augment),
         optimizer=cast("Optimizer", chosen.optimizer),
         schedule=cast("Schedule", chosen.schedule),
         weight_decay=chosen.weight_decay,
+        label_smoothing=chosen.label_smoothing,
+        mixup=chosen.mixup,
         rejection=tuple(name.strip() for name in chosen.rejection.split(",")),
     )
     if chosen.epochs is not None:
@@ -218,19 +205,6 @@ def setup_of(chosen: Learning) -> "Setup":
     if chosen.head_epochs is not None:
         setup = replace(setup, head_epochs=chosen.head_epochs, least_steps=0)
     return setup
-
-
-def _rates(text: str | None) -> tuple[float, float] | None:
-    """The learning rates of the first task and of later ones, from RATE or FIRST,LATER. Raises UsageError."""
-    if text is None:
-        return None
-    try:
-        rates = [float(part) for part in text.split(",")]
-    except ValueError:
-        rates = []
-    if len(rates) not in (1, 2) or not all(math.isfinite(rate) and rate > 0 for rate in rates):
-        raise UsageError(f"--rate {text}: it has to be a number above 0, or two as FIRST,LATER")
-    return rates[0], rates[-1]
 
 
 def with_weights(setup: "Setup", chosen: Learning) -> "Setup":
@@ -263,8 +237,3 @@ def device_of(name: str) -> "torch.device":
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(f"--device {name}: there are {torch.cuda.device_count()} GPUs that torch can use")
     return device
-
-
-def _one_of(option: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise UsageError(f"--{option} {name!r} is not known: choose of {', '.join(known)}")

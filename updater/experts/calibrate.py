@@ -48,10 +48,6 @@ class ExpertsSay:
         assert items.expert_logits is not None
         return replace(self, logits=torch.from_numpy(items.expert_logits))
 
-    def take(self, some: slice) -> Self:
-        """Return the output for some of the items."""
-        return replace(self, logits=self.logits[some])
-
     @property
     def lean(self) -> Tensor:
         """The sum for the logit of each forgery, float32 [n]."""

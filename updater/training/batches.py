@@ -69,6 +69,8 @@ class Drawn:
     """[M', S, S, 3]: fresh pseudo-forgeries, a crop of each"""
     mirrored: npt.NDArray[np.bool_] | None = None
     """[M], which of the crops the backbone sees from left to right turned round; None: none of them"""
+    mixed: float | None = None
+    """the share of each crop beside that of its partner, in the batch turned round; None: none is mixed"""
     shifts: npt.NDArray[np.int64] | None = None
     """[M, 2], in px, how far down and right the backbone sees each crop moved; None: none of them"""
 
@@ -95,7 +97,8 @@ def draw(
     mirrored = rng.random(len(rows)) < 0.5 if on_crops and step.recipe.flip else None
     most = step.recipe.shift_px if on_crops else 0
     shifts = rng.integers(-most, most, (len(rows), 2), endpoint=True) if most else None
-    return Drawn(torch_seed, items, rows, outliers, mirrored, shifts)
+    mixed = rng.beta(step.recipe.mixup, step.recipe.mixup) if on_crops and step.recipe.mixup else None
+    return Drawn(torch_seed, items, rows, outliers, mirrored, mixed, shifts)
 
 
 def ahead(ready: Callable[[range], list[T]], numbers: range, beside_a_gpu: bool) -> Generator[T, None, None]:
@@ -128,7 +131,7 @@ def at_once(ready: Callable[[int], T], numbers: range) -> Generator[T, None, Non
 
 @dataclass(frozen=True)
 class Batch:
-    """M items of a training set and the network's output."""
+    """M items of a training set and the network's output; mixed: as of `Drawn`."""
 
     output: NetworkOutput
     items: Tensor
@@ -139,6 +142,7 @@ class Batch:
     """[M], rows of whatever is kept by crop; those that the items were seen by"""
     outliers: NetworkOutput | None = None
     """of pseudo-forgeries drawn anew for this batch, which are no items; None in a stage on rows"""
+    mixed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,12 @@ def ready_images(step: Step, data: TrainingSet, network: Network, drawn: list[Dr
             seen = mirror_crops(seen, batch.mirrored)
         if batch.shifts is not None:
             seen = shift_crops(seen, batch.shifts)
-        own = as_images(seen, step.device), rows_at(data.features, batch.rows, step.device)
+        own: tuple[Tensor, ...] = (
+            as_images(seen, step.device),
+            rows_at(data.features, batch.rows, step.device),
+        )
+        if (share := batch.mixed) is not None:
+            own = tuple(share * part + (1 - share) * part.flip(0) for part in own)
         pairs = [own, next(forged)] if batch.outliers is not None else [own]
         ready.append(PreparedBatch(batch, *zip(*pairs, strict=True)))
     return ready
@@ -208,6 +217,7 @@ def pass_batch(step: Step, data: TrainingSet, network: Network, ready: PreparedB
         target=torch.from_numpy(data.targets[ready.drawn.items]).to(step.device),
         crops=ready.drawn.rows,
         outliers=outliers[0] if outliers else None,
+        mixed=ready.drawn.mixed,
     )
 
 

@@ -145,7 +145,8 @@ def optimiser_of(recipe: Recipe, rate: float, groups: list[dict[str, Any]]) -> t
     """Return the recipe's optimizer of groups of parameters, as torch takes them."""
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=rate, momentum=0.9, weight_decay=recipe.weight_decay)
-    return torch.optim.AdamW(groups, lr=rate, weight_decay=recipe.weight_decay)
+    adam = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
+    return adam(groups, lr=rate, weight_decay=recipe.weight_decay)
 
 
 def _trained_parameters(network: Network) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

@@ -4,6 +4,7 @@ Distillation holds a network to what the previous one still says: its logits and
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -28,11 +29,15 @@ def classification(step: Step, data: TrainingSet, entropy: Entropy | None = None
     entropy: in place of the softmax cross-entropy with the recipe's label smoothing.
 
     Exposure. "class": the pseudo-forgeries are the K+1st class of the cross-entropy. "outliers": they are
-    held to an energy above that of known media (`outlier_energy`). "none": there are none.
+    held to an energy above that of known media (`outlier_energy`). "none": there are none. Of a mixed batch
+    it is the sum over both items' labels, by their shares (Zhang et al. 2018, "mixup", eq. 1).
     """
     options, fake, entropy = step.options, data.fake, entropy or schemes.smooth(step.recipe.label_smoothing)
 
     def of(batch: Batch) -> Tensor:
+        if (share := batch.mixed) is not None:
+            own = replace(batch, mixed=None)
+            return share * of(own) + (1 - share) * of(replace(own, target=batch.target.flip(0)))
         output, target = _with_outliers(batch, len(fake))
         known = target < len(fake)
         if options.exposure == "class":

@@ -12,9 +12,6 @@ from torch import Tensor
 
 from updater.training.step import Aggregate, Options, is_real
 
-BINARY_SHARE = 0.3
-"""lambda of CDDB eq. 7, the share of the binary loss: the paper has 0.3 throughout"""
-
 
 def columns(classes: Sequence[str], options: Options) -> tuple[str, ...]:
     return ("real", "fake") if options.scheme == "bc" else tuple(classes)
@@ -56,11 +53,11 @@ def class_loss(
         return value
     known = target < len(fake)
     if not known.any() or fake.all() or not fake.any():
-        return (1 - BINARY_SHARE) * value
+        return (1 - options.binary_share) * value
     scores = binary_scores(logits[known, : len(fake)], fake, options.aggregate)
     is_fake = fake.to(target.device)[target[known]].long()
     binary = -scores.gather(1, is_fake[:, None]).mean()
-    return (1 - BINARY_SHARE) * value + BINARY_SHARE * binary
+    return (1 - options.binary_share) * value + options.binary_share * binary
 
 
 def binary_scores(logits: Tensor, fake: Tensor, aggregate: Aggregate) -> Tensor:
@@ -85,18 +82,6 @@ def binary_scores(logits: Tensor, fake: Tensor, aggregate: Aggregate) -> Tensor:
         return (F.logsigmoid(two) + F.logsigmoid(-two.flip(1))) / 2
     share = two / two.sum(1, keepdim=True)
     return -share if aggregate == "sumlog" else torch.log(share)
-
-
-def fake_by_maxima(logits: Tensor, fake: Tensor) -> Tensor:
-    """Return CDDB's p_F = M_F / (M_F + M_R) (appendix A.6), float32 [M], in 0..1; fake: bool [K].
-
-    M_F and M_R are the largest softmax outputs among the fakes and among the reals, so this is the sigmoid of
-    the difference of the largest logits. 1 where every logit is a fake's, 0 where none is.
-    """
-    fake = fake.to(logits.device)
-    nothing = logits.new_full((len(logits), 1), -torch.inf)
-    of_fakes, of_reals = (torch.cat([logits[:, columns], nothing], 1).amax(1) for columns in (fake, ~fake))
-    return torch.sigmoid(of_fakes - of_reals)
 
 
 def fake_probability(logits: Tensor, fake: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,7 @@ from updater.data.training_data import LabelledCrops
 from updater.progress import Progress, no_progress
 from updater.training.weights import Weights
 
-Optimizer = Literal["adamw", "sgd"]
+Optimizer = Literal["adamw", "adam", "sgd"]
 Schedule = Literal["one-cycle", "cosine", "tenths"]
 Augment = Literal["none", "flip", "flip-shift"]
 """of each crop, while the backbone is trained"""
@@ -67,12 +67,10 @@ class Recipe:
     flip: bool = False
     """whether crops are mirrored at random while the backbone is trained; their forensic features, and what a
     previous network says of them, stay those of the crop as it is"""
+    mixup: float = 0.0
+    """alpha of Mixup while the backbone is trained; 0 for none"""
     shift_px: int = 0
     """most that crops are moved by while the backbone is trained, in each direction; black behind"""
-
-    def with_augmentation(self, augment: Augment, crop_px: int) -> "Recipe":
-        """Return the recipe that does this to crops of that side, moving them by at most an eighth of it."""
-        return replace(self, flip=augment != "none", shift_px=crop_px // 8 if augment == "flip-shift" else 0)
 
 
 FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
@@ -91,6 +89,8 @@ class Options:
     """binary, multi-class or multi-task (CDDB section 4)"""
     aggregate: Aggregate = "sumlogit"
     """how "mt" makes two scores of the logits"""
+    binary_share: float = 0.3
+    """lambda of CDDB eq. 7, the share of "mt"'s binary loss: 0.3 in its main tables, .1 to .9 in table 8"""
     distillation: float = 1.0
     """weight of the distillation loss; 0 leaves it out"""
     distilled: Literal["all", "exemplars"] = "all"
@@ -182,7 +182,7 @@ def is_real(name: str) -> bool:
     return name.rpartition("/")[2] == "real"
 
 
-_PREFIX = "head."
+HEAD_PREFIX = "head."
 
 
 def with_head(network: Network, state: Mapping[str, Tensor]) -> Network:
@@ -206,12 +206,7 @@ def with_head(network: Network, state: Mapping[str, Tensor]) -> Network:
     return result
 
 
-def keep_head(network: Network) -> dict[str, Tensor]:
-    """Return a head's tensors for `TrainedModel.kept`."""
-    return {_PREFIX + name: value.detach().clone() for name, value in network.head.state_dict().items()}
-
-
 def load_trained(learnt: TrainedModel) -> Network:
     """Return the network with the head that was trained: its own, unless another one was kept."""
-    kept = {k.removeprefix(_PREFIX): v for k, v in learnt.kept.items() if k.startswith(_PREFIX)}
+    kept = {k.removeprefix(HEAD_PREFIX): v for k, v in learnt.kept.items() if k.startswith(HEAD_PREFIX)}
     return with_head(learnt.network, kept).eval() if kept else learnt.network

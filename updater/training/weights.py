@@ -105,7 +105,7 @@ def _names(names: str | Iterable[str] | None) -> tuple[str, ...]:
 
 _PARTS = ("backbone.", "project.", "branch.", "pseudo_head.")
 """what names in a whole network begin with, and names in a backbone of timm's do not"""
-_HEADS = ("head.", "pseudo_head.")
+HEADS = ("head.", "pseudo_head.")
 _LEARNT_FORMAT = "learnt-"
 """what the format of a benchmark's network begins with (`updater.benchmark.learners.task_tokens`)"""
 _LEARNT, _KEPT = "network.", "kept."
@@ -146,13 +146,6 @@ class Weights:
     @property
     def whole(self) -> bool:
         return any(name.startswith(_PARTS) for name in self.tensors)
-
-    def without_head(self) -> "Weights":
-        """Return the weights below the head, which any other classes can begin with."""
-        if not self.whole:
-            return self
-        below = {name: value for name, value in self.tensors.items() if not name.startswith(_HEADS)}
-        return replace(self, tensors=below, classes=None)
 
 
 def read_weights(path: Path) -> Weights:
@@ -242,7 +235,7 @@ def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
             f"{weights.origin} has a head of {len(head)} logits, and the first task has {own}:"
             f" {_WITHOUT_HEAD}"
         )
-    _load(network, state, weights, _HEADS)
+    _load(network, state, weights, HEADS)
 
 
 def put_backbone(backbone: nn.Module, name: str, side_px: int, weights: Weights) -> None:

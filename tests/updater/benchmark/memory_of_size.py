@@ -63,9 +63,9 @@ def peak_of_update(images: int, setup: Setup, cache: Path | None) -> int:
     recipe = Recipe(20, 1e-3, 100, 2e-3, 0.02, batch=setup.batch)
     step = Step(task.train, CLASSES, setup.architecture, options=setup.options, recipe=recipe)
     learnt = LEARNERS[setup.learner](step)
-    features, own = scoring.herding_features(learnt, task.train, step.device).numpy(), task.train.families
+    features = scoring.network_output(learnt, task.train, step.device).embedding.numpy()
     for name in CLASSES:
-        herd(features[np.array(own) == name], 50)
+        herd(features[np.array(task.train.families) == name], 50)
     del features
     LEARNERS[setup.learner](replace(step, previous=learnt))
     scoring.calibrate_model(learnt, setup, task.train, task.calibration, seed=0).judge(task.test)

@@ -155,6 +155,18 @@ def test_crops_are_mirrored_only_where_it_is_asked_for_and_the_backbone_is_train
     assert np.array_equal(drawn.mirrored, draw(flips, data, weights, 0, True).mirrored)
 
 
+def test_mixup_is_of_a_batch_and_its_reverse_and_only_while_the_backbone_is_trained(items, data):
+    known, one = replace(data, exposure=None), step(items, recipe=replace(RECIPE, mixup=0.2))
+    drawn = [draw(one, known, cumulative(item_weights(data.targets, 1.0)), 0, on) for on in (True, False)]
+    assert (0 <= drawn[0].mixed <= 1, drawn[1].mixed) == (True, None)
+    of = [
+        batches.ready_images(one, known, start(one), [replace(drawn[0], mixed=share)])[0]
+        for share in (None, 0.25)
+    ]
+    whole, mixed = (ready.parts[0] for ready in of)
+    assert torch.allclose(mixed, 0.25 * whole + 0.75 * whole.flip(0))
+
+
 def test_a_mirrored_crop_is_turned_round_from_left_to_right():
     crops = np.arange(2 * 2 * 3 * 3, dtype=np.uint8).reshape(2, 2, 3, 3)
     found = mirror_crops(crops, np.array([False, True]))

@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from detector.model.scores import NetworkOutput
 from detector.release.manifest import Architecture
+from updater.benchmark.continual.scoring import fake_by_maxima
 from updater.benchmark.learners import teacher
 from updater.training import losses, schemes
 from updater.training.loop import Batch, TrainingSet
@@ -149,9 +150,10 @@ def test_the_binary_loss_falls_as_the_true_side_rises(aggregate):
         assert (logits.grad[0, side] <= 0).any()
 
 
-def test_multi_task_is_the_stated_share_of_both_losses():
-    target, options = torch.tensor([3]), Options(scheme="mt", aggregate="sumlogit")
-    expected = -0.7 * math.log(G[3]) - 0.3 * BY_HAND["sumlogit"][1]
+@pytest.mark.parametrize("share", [0.3, 0.1, 0.9])
+def test_multi_task_is_the_stated_share_of_both_losses(share):
+    target, options = torch.tensor([3]), Options(scheme="mt", aggregate="sumlogit", binary_share=share)
+    expected = (share - 1) * math.log(G[3]) - share * BY_HAND["sumlogit"][1]
     assert schemes.class_loss(LOGITS, target, FAKE, options).item() == pytest.approx(expected, rel=1e-5)
 
 
@@ -192,19 +194,19 @@ def test_the_probability_of_fake_is_the_mass_on_the_fake_logits():
 
 def test_cddbs_probability_is_the_largest_fake_output_of_the_two_largest():
     # G is in the ratio e^2 : e^-1 : e^0.5 : e^1; the largest real is the first, the largest fake the last.
-    assert schemes.fake_by_maxima(LOGITS, FAKE).item() == pytest.approx(G[3] / (G[3] + G[0]), rel=1e-5)
-    of_maxima, of_mass = schemes.fake_by_maxima(LOGITS, FAKE), schemes.fake_probability(LOGITS, FAKE)
+    assert fake_by_maxima(LOGITS, FAKE).item() == pytest.approx(G[3] / (G[3] + G[0]), rel=1e-5)
+    of_maxima, of_mass = fake_by_maxima(LOGITS, FAKE), schemes.fake_probability(LOGITS, FAKE)
     assert of_maxima.item() != pytest.approx(of_mass.item(), rel=0.01)
 
 
 def test_with_two_logits_the_two_probabilities_of_fake_are_one():
     two, fake = LOGITS[:, :2], FAKE[:2]
-    assert torch.allclose(schemes.fake_by_maxima(two, fake), schemes.fake_probability(two, fake))
+    assert torch.allclose(fake_by_maxima(two, fake), schemes.fake_probability(two, fake))
 
 
 @pytest.mark.parametrize(("all_are", "wanted"), [(True, 1.0), (False, 0.0)])
 def test_among_logits_of_one_side_every_item_is_of_that_side(all_are, wanted):
-    assert schemes.fake_by_maxima(LOGITS, torch.full((4,), all_are)).item() == wanted
+    assert fake_by_maxima(LOGITS, torch.full((4,), all_are)).item() == wanted
 
 
 OUTPUT = NetworkOutput(
@@ -224,7 +226,8 @@ def test_the_loss_reads_pseudo_forgeries_as_the_exposure_says(exposure, labelled
         recipe=replace(FIRST, label_smoothing=0.0),
     )
     data = TrainingSet(TARGET.numpy(), FAKE, None, None, torch.zeros(3, 0))
-    value = classification(step, data)(Batch(OUTPUT, TARGET, TARGET, TARGET)).item()
+    loss, batch = classification(step, data), Batch(OUTPUT, TARGET, TARGET, TARGET)
+    value = loss(batch).item()
     known = cross_entropy(OUTPUT.logits[:2], TARGET[:2]).item()
     energy = -math.log(sum(EXP))
     expected = {
@@ -234,3 +237,6 @@ def test_the_loss_reads_pseudo_forgeries_as_the_exposure_says(exposure, labelled
         "outliers": known + 0.1 * (5 + energy - energy) ** 2,
     }
     assert value == pytest.approx(expected[exposure], rel=1e-5)
+    # Of a mixed batch both labels count by their shares (Zhang et al. 2018, eq. 1).
+    both = [loss(replace(batch, target=target)).item() for target in (TARGET, TARGET.flip(0))]
+    assert loss(replace(batch, mixed=0.25)).item() == pytest.approx(0.25 * both[0] + 0.75 * both[1], rel=1e-5)

@@ -2,19 +2,21 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from memory.rehearsal import herd
+from updater.benchmark.continual.resampled import Draws, rejection_draws
 from updater.benchmark.continual.scoring import (
     CalibratedModel,
     JudgedItems,
     calibrate_model,
-    herding_features,
+    network_output,
 )
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
@@ -23,6 +25,7 @@ from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.results import (
     Figures,
     RejectionScores,
+    Resamples,
     Result,
     Unseen,
     aa_m,
@@ -34,31 +37,69 @@ from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
 from updater.progress import Progress, with_prefix
-from updater.training import schemes, step
+from updater.training import schemes
 from updater.training.processes import broadcast, is_first
-from updater.training.step import TrainedModel
+from updater.training.step import Step, TrainedModel
 
 Part = TypeVar("Part", bound=BaseModel)
 
 
+def learn_step(
+    setup: Setup, train: LabelledCrops, classes: tuple[str, ...], items: int, **rest: Any
+) -> TrainedModel:
+    """Learn a step as the setup says, as long as so many items take. rest: the step's other fields."""
+    recipe = setup.recipe(items, first=rest.get("previous") is None)
+    return LEARNERS[setup.learner](
+        Step(
+            train,
+            classes,
+            setup.architecture,
+            options=setup.options,
+            recipe=recipe,
+            start_from=setup.begin(classes),
+            device=setup.torch_device,
+            **rest,
+        )
+    )
+
+
+def learn_once(path: Path, setup: Setup, train: LabelledCrops, *of: Any, **rest: Any) -> TrainedModel:
+    """Return the network that an earlier run wrote to the path, or learn it, as `learn_step` does."""
+    if (kept := load_learnt(path, setup.torch_device)) is not None:
+        return kept
+    # The seconds are written before the weights, and so whatever is loaded has its seconds.
+    with timing(path.with_suffix(".json")):
+        learnt = learn_step(setup, train, *of, **rest)
+    if is_first():
+        save_learnt(path, learnt)
+    return learnt
+
+
+@dataclass
 class Continual:
     """One run over a stream: column by column of B, from whatever its folder holds of an earlier try.
 
     The folder, which is this run's alone, has, after task number t, t.json (the seconds of training) and
-    t.safetensors (the network and what its learner keeps), each in place only when it is whole.
+    t.safetensors (the network and what its learner keeps), each in place only when it is whole. Where there
+    are draws of the stream's images, the figures of rejection are also of these.
     """
 
-    def __init__(self, stream: Stream, setup: Setup, seed: int, folder: Path, progress: Progress) -> None:
-        self.stream, self.setup, self.seed, self.progress = stream, setup, seed, progress
-        self.folder = folder
-        self.memory: dict[str, LabelledCrops] = {}
-        """exemplars of each class, the best first"""
-        self.unseen: dict[str, list[Unseen]] = {}
-        """by score, the figures of rejection after each step that has outliers, all sets pooled"""
-        self.unseen_sets: dict[str, dict[str, list[Unseen]]] = {}
-        """the same by score and by outlier set, each on its own"""
-        self.on_tests: list[JudgedItems] = []
-        """the tests of all tasks so far, after the last step"""
+    stream: Stream
+    setup: Setup
+    seed: int
+    folder: Path
+    progress: Progress
+    images: Resamples | None = None
+    memory: dict[str, LabelledCrops] = field(default_factory=dict)
+    """exemplars of each class, the best first"""
+    unseen: dict[str, list[Unseen]] = field(default_factory=dict)
+    """by score, the figures of rejection after each step that has outliers, all sets pooled"""
+    unseen_sets: dict[str, dict[str, list[Unseen]]] = field(default_factory=dict)
+    """the same by score and by outlier set, each on its own"""
+    drawn: list[Draws] = field(default_factory=list)
+    """of the first score, after each step that has outliers"""
+    on_tests: list[JudgedItems] = field(default_factory=list)
+    """the tests of all tasks so far, after the last step"""
 
     def run(self) -> tuple[list[list[float]], list[Result], dict[str, RejectionScores]]:
         """Learn every task; return the columns of B, each step's figures, and scores of outliers by step."""
@@ -67,18 +108,26 @@ class Continual:
         steps: list[Result] = []
         scores: dict[str, RejectionScores] = {}
         for number, task in enumerate(self.stream.tasks):
-            train = self._train(number)
-            learnt = self._learn_task(number, learnt, train)
+            train, file = self._train(number), self.folder / f"{number}.safetensors"
+            learnt = learn_once(
+                file,
+                self.setup,
+                # What is in its sums must not come again.
+                task.train if self.setup.architecture.frozen else train,
+                tuple(name for known in self.stream.tasks[: number + 1] for name in known.classes),
+                len(train),
+                previous=learnt,
+                seed=self.seed,
+                checkpoint=self.folder / "checkpoint.safetensors",
+                progress=with_prefix(self.progress, task.name),
+            )
             began = time.perf_counter()
             self._remember(learnt, task.train)
             judge = self._judge(learnt, number, train)
-            column, figures, own_scores = self._measure(judge, number)
-            scores |= own_scores
+            column, figures = self._measure(judge, number, scores)
             columns.append(column)
-            seconds = {
-                "training": seconds_in(self._seconds_file(number)),
-                "evaluation": time.perf_counter() - began,
-            }
+            training = seconds_in(file.with_suffix(".json"))
+            seconds = {"training": training, "evaluation": time.perf_counter() - began}
             steps.append(Result(task=task.name, figures=figures, seconds=seconds))
         return columns, steps, scores
 
@@ -88,44 +137,11 @@ class Continual:
             return LabelledCrops.join([task.train for task in self.stream.tasks[: number + 1]])
         return LabelledCrops.join([self.stream.tasks[number].train, *self.memory.values()])
 
-    def _learn_task(self, number: int, previous: TrainedModel | None, train: LabelledCrops) -> TrainedModel:
-        """Learn one task, or load its network from an earlier run."""
-        names = self._classes(number)
-        weights, setup = self.folder / f"{number}.safetensors", self.setup
-        if (kept := load_learnt(weights, setup.torch_device)) is not None:
-            return kept
-        # The seconds are written before the weights, and so whatever is loaded has its seconds.
-        with timing(self._seconds_file(number)):
-            learnt = LEARNERS[setup.learner](
-                step.Step(
-                    # What is in its sums must not come again.
-                    self.stream.tasks[number].train if setup.architecture.frozen else train,
-                    names,
-                    setup.architecture,
-                    previous=previous,
-                    options=setup.options,
-                    recipe=setup.recipe(len(train), first=previous is None),
-                    seed=self.seed,
-                    device=setup.torch_device,
-                    checkpoint=self.folder / "checkpoint.safetensors",
-                    start_from=setup.start_from,
-                    progress=with_prefix(self.progress, self.stream.tasks[number].name),
-                )
-            )
-        if is_first():
-            save_learnt(weights, learnt)
-        return learnt
-
-    def _seconds_file(self, number: int) -> Path:
-        return self.folder / f"{number}.json"
-
-    def _classes(self, number: int) -> tuple[str, ...]:
-        return tuple(name for task in self.stream.tasks[: number + 1] for name in task.classes)
-
     def _remember(self, learnt: TrainedModel, train: LabelledCrops) -> None:
         """Herd the new classes' exemplars, and cut the old ones' to their share of the budget."""
         families = np.array(train.families)
-        features = broadcast(herding_features(learnt, train, self.setup.torch_device).cpu()).numpy()
+        embedding = network_output(learnt, train, self.setup.torch_device).embedding.float()
+        features = broadcast(embedding).numpy()
         counts = {name: len(kept) for name, kept in self.memory.items()} | train.counts()
         # As the papers share it: the same for every class, and what one cannot fill stays empty.
         places = {name: min(self.setup.memory // len(counts), n) for name, n in counts.items()}
@@ -144,8 +160,8 @@ class Continual:
         return calibrate_model(learnt, self.setup, train, held, new=new, seed=self.seed)
 
     def _measure(
-        self, judge: CalibratedModel, number: int
-    ) -> tuple[list[float], Figures, dict[str, RejectionScores]]:
+        self, judge: CalibratedModel, number: int, scores: dict[str, RejectionScores]
+    ) -> tuple[list[float], Figures]:
         tasks = self.stream.tasks[: number + 1]
         self.progress(f"{tasks[-1].name}: evaluation", 0, 0)
         on_tests = self.on_tests = [judge.judge(task.test) for task in tasks]
@@ -154,30 +170,23 @@ class Continual:
         out_of_fold = any(len(task.calibration) for task in tasks)
         if not out_of_fold:
             figures = figures.model_copy(update={"reals_unknown": None, "reals_fake": None})
-        scores: dict[str, RejectionScores] = {}
-        outliers = {
-            outlier.name: outlier.at(number, len(self.stream.tasks)) for outlier in self.stream.outliers
-        }
-        unknown = {name: part for name, part in outliers.items() if len(part)}
-        if unknown:
-            judged = judge.judge(LabelledCrops.join(list(unknown.values())))
-            ends = np.cumsum([len(part) for part in unknown.values()])
-            sets = {
-                name: judged.take(slice(end - len(part), end))
-                for (name, part), end in zip(unknown.items(), ends, strict=True)
-            }
-            for name in self.setup.rejection:
-                rejected = rejection_scores(on_tests, judged, name)
-                scores.setdefault(f"step {number + 1}", rejected)
-                threshold = judge.gated.gate.unknown_threshold if name == "fused" and out_of_fold else None
-                self.unseen.setdefault(name, []).append(measure_unseen(rejected, threshold))
-                by_set = self.unseen_sets.setdefault(name, {})
-                for outlier_set, set_ in sets.items():
-                    own = measure_unseen(rejection_scores(on_tests, set_, name), threshold)
-                    by_set.setdefault(outlier_set, []).append(own)
-            first = self.unseen[self.setup.rejection[0]]
-            figures = figures.model_copy(update={"unseen": first[-1]})
-        return column, figures, scores
+        at = {outlier.name: outlier.at(number, len(self.stream.tasks)) for outlier in self.stream.outliers}
+        sets = {name: judge.judge(part) for name, part in at.items() if len(part)}
+        if not sets:
+            return column, figures
+        known, pooled = JudgedItems.join(on_tests), JudgedItems.join(list(sets.values()))
+        first = self.setup.rejection[0]
+        for name in self.setup.rejection:
+            threshold = judge.gated.gate.unknown_threshold if name == "fused" and out_of_fold else None
+            by_set = self.unseen_sets.setdefault(name, {})
+            for outliers, unseen in [*sets.items(), (None, pooled)]:
+                rejected = rejection_scores(known, unseen, name)
+                rows = by_set.setdefault(outliers, []) if outliers else self.unseen.setdefault(name, [])
+                rows.append(measure_unseen(rejected, threshold))
+            if name == first:
+                scores[f"step {number + 1}"] = rejected
+        self.drawn.append(rejection_draws("unseen", known, pooled, first, self.images))
+        return column, figures.model_copy(update={"unseen": self.unseen[first][-1]})
 
 
 def accuracy(judged: JudgedItems) -> float:
@@ -200,6 +209,7 @@ def figures_of(on_tests: Sequence[JudgedItems], judge: CalibratedModel) -> Figur
     by_maxima = _apart([test.fake_by_maxima for test in on_tests], truly_fake)
     return Figures(
         aa=float(np.mean([accuracy(test) for test in on_tests])),
+        seen_accuracy=100 * float(np.concatenate([test.right for test in on_tests]).mean()),
         aa_m=recognised,
         map=mean_ap(*by_maxima) if both_kinds else None,
         map_mass=mean_ap(fakes, others) if both_kinds else None,
@@ -219,24 +229,19 @@ def _apart(
     return [of[is_fake] for of, is_fake in pairs], [of[~is_fake] for of, is_fake in pairs]
 
 
-def rejection_scores(known: Sequence[JudgedItems], unseen: JudgedItems, name: str) -> RejectionScores:
+def rejection_scores(known: JudgedItems, unseen: JudgedItems, name: str) -> RejectionScores:
     """Return the scores of known test items and of items never trained on, whose reals are the control."""
-    real = reals(unseen.families)
-    energies = np.concatenate([part.energy for part in known])
+    real, score = reals(unseen.families), unseen.rejection[name]
     return RejectionScores(
-        known=np.concatenate([_score(part, name) for part in known]),
-        unknown=_score(unseen, name)[~real],
-        control=_score(unseen, name)[real],
-        known_energy=energies,
+        known=known.rejection[name],
+        unknown=score[~real],
+        control=score[real],
+        known_energy=known.energy,
         unknown_energy=unseen.energy[~real],
-        known_own_energy=energies,
+        known_own_energy=known.energy,
         unknown_own_energy=unseen.energy[~real],
         control_own_energy=unseen.energy[real],
     )
-
-
-def _score(judged: JudgedItems, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return judged.unknown_score if name == "fused" else judged.rejection[name].astype(np.float32)
 
 
 def mean_of(kind: type[Part], parts: Sequence[Part]) -> Part:

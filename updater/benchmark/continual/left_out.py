@@ -1,64 +1,63 @@
 """Rejection of a family that nothing was trained on: each family of a stream left out once."""
 
-import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save
+from pydantic import BaseModel
 from sklearn.neighbors import NearestNeighbors
 
+from detector.model.scores import energy
 from detector.release.artifact import Reference
 from detector.release.manifest import NO_BACKBONE
 from ingest.durable import write_durably
-from updater.benchmark.continual.continual import rejection_scores
-from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate_model, energy_of
-from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.continual import learn_once, learn_step, rejection_scores
+from updater.benchmark.continual.resampled import Draws, rejection_draws, within_draws
+from updater.benchmark.continual.scoring import JudgedItems, calibrate_model, network_output
+from updater.benchmark.continual.setup import Setup, without_head
 from updater.benchmark.data.tasks import Stream, Task, is_real
-from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.report.results import (
+    Number,
     RejectionScores,
+    Resamples,
     Unseen,
     WithinSource,
     measure_unseen,
     measure_within,
 )
+from updater.benchmark.report.run_folder import load_scores, save_scores
 from updater.candidate.calibrate import reals
 from updater.data.training_data import LabelledCrops
 from updater.measures import auroc
 from updater.progress import Progress, with_prefix
 from updater.training.processes import is_first
-from updater.training.step import Options, Step, TrainedModel
+from updater.training.step import Options, TrainedModel
 
-_FACTS = ("family", "reals_unknown", "reals_fake", "lone_source_auc")
 PLAIN_BACKBONE = "lcnet_050"
 """of the plain network whose energy is shown beside the gate, where the setup has no backbone"""
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """One family left out: the figures of rejection, and the scores that they are of.
+class LeftOut(BaseModel, frozen=True, extra="forbid", ser_json_inf_nan="constants"):
+    """One family left out: the figures of rejection.
 
     The unknowns are all forgeries of the family, those for training too: nothing has seen them. The control
     is its reals: all of them, or those for testing where the others were trained on (source_known).
     """
 
     family: str
-    unseen: Unseen
-    scores: RejectionScores
-    reals_unknown: float
-    reals_fake: float
-    not_real: NDArray[np.bool_]
-    """of each unknown, whether the release would say fake or unknown of it"""
-    lone_source_auc: float | None
-    """None where the source is not known, or there are no forensic features"""
-
-    @property
-    def within(self) -> WithinSource:
-        """The unknowns against their source's held-back reals; of a source that is known."""
-        return measure_within(self.scores)
+    # By score: against all that is known, and against the reals of a source that is known.
+    unseen: dict[str, Unseen]
+    within: dict[str, WithinSource]
+    # The share of the unknowns that the release would call fake or unknown, and how many there are.
+    power: float
+    n: int
+    # None where the source is not known, or there are no forensic features.
+    lone_source_auc: Number
+    # Of the first score.
+    drawn: Draws
 
 
 def leave_out(
@@ -67,76 +66,90 @@ def leave_out(
     seed: int,
     family: str,
     kinds: frozenset[str],
+    images: Resamples,
     *,
     source_known: bool,
     plain: bool,
     folder: Path,
     progress: Progress,
-) -> dict[str, LeftOut]:
-    """Train on every other task, and measure each of the setup's scores on the family; by score.
+) -> tuple[LeftOut, RejectionScores]:
+    """Train on every other task; return the family's figures, and the scores of the first score.
 
     kinds: of the pseudo-forgeries that are left out with it. plain: whether the energy is a plain network's,
     trained for this alone on pixels and classes; else it is not measured. What the folder holds of the same
     is not measured again.
     """
     done = folder / f"without-{family}{'-source-known' if source_known else ''}"
-    if (kept := _load(done)) is not None:
-        return kept
-    tasks, unseen = without_families(stream, [family], source_known)
-
+    if (done / "figures.json").is_file():
+        return LeftOut.model_validate_json((done / "figures.json").read_bytes()), load_scores(done)[family]
+    tasks, unseen = without_family(stream, family, source_known)
     part = f"the forgeries of {family}" if source_known else family
     say = with_prefix(progress, f"without {part}")
+    train, held = (
+        LabelledCrops.join([getattr(task, of) for task in tasks]) for of in ("train", "calibration")
+    )
     learnt = train_without(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
-    train = LabelledCrops.join([task.train for task in tasks])
-    held = LabelledCrops.join([task.calibration for task in tasks])
     judge = calibrate_model(learnt, setup, train, held, without=kinds, seed=seed)
-    known, of_family = [judge.judge(task.test) for task in tasks], judge.judge(unseen)
-    own = [part for part in known if family in {name.partition("/")[0] for name in part.families}]
-    energies = _plain_energies(tasks, unseen, setup, seed, kinds, folder, say) if plain else None
-    real = reals(of_family.families)
-    not_real, shares = of_family.labels[~real] != "real", _shares_of_reals(known)
-    lone = _lone_source_auc(judge, family, known, of_family) if source_known else None
-    results = {}
-    for name in setup.rejection:
-        scores = rejection_scores(known, of_family, name)
-        if source_known:
-            of_own = rejection_scores(known, own[0], name)
-            scores = replace(scores, control=of_own.control, control_own_energy=of_own.control_own_energy)
-        threshold = judge.gated.gate.unknown_threshold if name == "fused" else None
-        nothing = np.zeros(0, np.float32)
-        known_energy, energy = (nothing, nothing) if energies is None else (energies[0], energies[1][~real])
-        scores = replace(scores, known_energy=known_energy, unknown_energy=energy)
-        unseen_figures = measure_unseen(scores, threshold)
-        results[name] = LeftOut(family, unseen_figures, scores, *shares, not_real, lone)
+    known, judged = JudgedItems.join([judge.judge(task.test) for task in tasks]), judge.judge(unseen)
+    real, nothing, first = reals(judged.families), np.zeros(0, np.float32), setup.rejection[0]
+    fakes, own = judged.take(~real), judged.take(real)
+    energies = (
+        _plain_energies(tasks, unseen.take(np.flatnonzero(~real)), setup, seed, kinds, folder, say)
+        if plain
+        else (nothing, nothing)
+    )
+    scores = {
+        name: replace(
+            rejection_scores(known, judged, name), known_energy=energies[0], unknown_energy=energies[1]
+        )
+        for name in setup.rejection
+    }
+    drawn, lone = (
+        rejection_draws("source_known" if source_known else "unseen", known, fakes, first, images),
+        None,
+    )
+    if source_known:
+        drawn |= within_draws(fakes, own, first, images)
+        if (reference := judge.gated.reference) is not None:
+            lone = auroc(*(lone_source_scores(reference, family, of.features) for of in (fakes, known)))
+    thresholds = {"fused": judge.gated.gate.unknown_threshold}
+    left = LeftOut(
+        family=family,
+        unseen={name: measure_unseen(of, thresholds.get(name)) for name, of in scores.items()},
+        within={name: measure_within(of) for name, of in scores.items()} if source_known else {},
+        power=float((fakes.labels != "real").mean()),
+        n=len(fakes.labels),
+        lone_source_auc=lone,
+        drawn=drawn,
+    )
     if is_first():
-        _save(done, results)
-    return results
+        done.mkdir(exist_ok=True)
+        save_scores(done, {family: scores[first]})
+        write_durably(done / "figures.json", left.model_dump_json().encode())
+    return left, scores[first]
 
 
-def without_families(
-    stream: Stream, families: Collection[str], source_known: bool
-) -> tuple[list[Task], LabelledCrops]:
-    """Return the tasks to train on, and everything of the families that they leave out.
+def without_family(stream: Stream, family: str, source_known: bool) -> tuple[list[Task], LabelledCrops]:
+    """Return the tasks to train on, and everything of the family that they leave out.
 
-    source_known: the families' reals are trained on, as further tasks, and what is left out are forgeries.
+    source_known: the family's reals are trained on, as a last task, and what is left out are its forgeries,
+    beside the reals for testing.
     """
-    left = [task for task in stream.tasks if task.name in families]
-    tasks = [task for task in stream.tasks if task.name not in families]
-    everything = LabelledCrops.join(
-        [part for task in left for part in (task.train, task.calibration, task.test)]
+    (left,) = (task for task in stream.tasks if task.name == family)
+    tasks, parts = (
+        [task for task in stream.tasks if task is not left],
+        (left.train, left.calibration, left.test),
     )
     if not source_known:
-        return tasks, everything
-    for task in left:
-        tasks.append(
-            Task(task.name, *(_only_reals(part) for part in (task.train, task.calibration, task.test)))
-        )
-    fakes = (i for i, name in enumerate(everything.families) if not is_real(name))
-    return tasks, everything.take(fakes)
+        return tasks, LabelledCrops.join(parts)
+    own = [_of_kind(part, real=True) for part in parts]
+    return [*tasks, Task(family, *own)], LabelledCrops.join(
+        [*(_of_kind(part, real=False) for part in parts), own[2]]
+    )
 
 
-def _only_reals(items: LabelledCrops) -> LabelledCrops:
-    return items.take(i for i, name in enumerate(items.families) if is_real(name))
+def _of_kind(items: LabelledCrops, *, real: bool) -> LabelledCrops:
+    return items.take(i for i, name in enumerate(items.families) if is_real(name) is real)
 
 
 def train_without(
@@ -146,23 +159,27 @@ def train_without(
     kinds: frozenset[str],
     checkpoint: Path,
     progress: Progress,
+    path: Path | None = None,
 ) -> TrainedModel:
-    """Train a first network on these tasks. kinds: of the pseudo-forgeries that are left out."""
+    """Train a first network on these tasks. kinds: of the pseudo-forgeries that are left out.
+
+    path: of its file, where it is kept.
+    """
     train = LabelledCrops.join([task.train for task in tasks])
-    step = Step(
+    classes = tuple(name for task in tasks for name in task.classes)
+    if setup.start_from is not None and setup.options.scheme != "bc":
+        setup = replace(setup, start_from=without_head(setup.start_from))
+    learn = learn_step if path is None else partial(learn_once, path)
+    return learn(
+        setup,
         train,
-        tuple(name for task in tasks for name in task.classes),
-        setup.architecture,
-        options=setup.options,
-        recipe=setup.recipe(len(train), first=True),
+        classes,
+        len(train),
         without=kinds,
         seed=seed,
-        device=setup.torch_device,
         checkpoint=checkpoint,
-        start_from=setup.start_from.without_head() if setup.start_from else None,
         progress=progress,
     )
-    return LEARNERS[setup.learner](step)
 
 
 def _plain_energies(
@@ -173,7 +190,7 @@ def _plain_energies(
     kinds: frozenset[str],
     folder: Path,
     progress: Progress,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+) -> list[NDArray[np.float32]]:
     """Return the energies of the tests and of the unseen items by a network of pixels and classes alone."""
     name = setup.architecture.backbone
     backbone = PLAIN_BACKBONE if name == NO_BACKBONE else name
@@ -183,48 +200,9 @@ def _plain_energies(
     )
     say = with_prefix(progress, "plain network")
     learnt = train_without(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
-    of_tests = [energy_of(learnt, task.test, setup.torch_device) for task in tasks]
-    return np.concatenate(of_tests), energy_of(learnt, unseen, setup.torch_device)
-
-
-def _lone_source_auc(
-    judge: CalibratedModel, family: str, known: list[JudgedItems], unseen: JudgedItems
-) -> float | None:
-    reference = judge.gated.reference
-    if reference is None:
-        return None
-    features = np.concatenate([part.features for part in known])
-    near, far = (lone_source_scores(reference, family, rows) for rows in (unseen.features, features))
-    return auroc(near, far)
-
-
-def _shares_of_reals(known: list[JudgedItems]) -> tuple[float, float]:
-    labels = np.concatenate([part.labels for part in known])
-    real = np.concatenate([reals(part.families) for part in known])
-    return float((labels[real] == "unknown").mean()), float((labels[real] == "fake").mean())
-
-
-def _save(path: Path, results: Mapping[str, LeftOut]) -> None:
-    arrays, facts = {}, {}
-    for name, of_score in results.items():
-        for key, values in [*vars(of_score.scores).items(), ("not_real", of_score.not_real)]:
-            arrays[f"{name}/{key}"] = np.ascontiguousarray(values, np.float32)
-        facts[name] = {key: getattr(of_score, key) for key in _FACTS} | {
-            "unseen": of_score.unseen.model_dump()
-        }
-    write_durably(path.with_suffix(".safetensors"), save(arrays))
-    write_durably(path.with_suffix(".json"), json.dumps(facts).encode())
-
-
-def _load(path: Path) -> dict[str, LeftOut] | None:
-    if not path.with_suffix(".json").is_file():
-        return None
-    arrays, results = load_file(path.with_suffix(".safetensors")), {}
-    for name, facts in json.loads(path.with_suffix(".json").read_bytes()).items():
-        own = {key.rpartition("/")[2]: v for key, v in arrays.items() if key.rpartition("/")[0] == name}
-        not_real, unseen = own.pop("not_real").astype(bool), Unseen.model_validate(facts.pop("unseen"))
-        results[name] = LeftOut(**facts, unseen=unseen, scores=RejectionScores(**own), not_real=not_real)
-    return results
+    tests = LabelledCrops.join([task.test for task in tasks])
+    logits = [network_output(learnt, items, setup.torch_device).logits for items in (tests, unseen)]
+    return [np.asarray(energy(of).numpy(), np.float32) for of in logits]
 
 
 def lone_source_scores(

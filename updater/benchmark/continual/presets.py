@@ -4,32 +4,25 @@ A preset is a set of options and of what no option says; what is given beside it
 run then still is not the published one. presets.toml has them all: the command says it, and reads it there.
 """
 
+import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LINEAR_ONLY = ("bic", "wa", "dytox")
-"""learners whose method is of a linear head"""
-CLOSED_FORM = ("lda", "ridge", "ranpac")
-"""learners that solve a head over frozen features; each item comes once"""
-_LEARNERS = "fine-tuning,joint,softmax-rehearsal,icarl,lucir,bic,wa,nscil,lrcil,foster,dytox"
-HEADS = ("ber", "vos", "npos", "logit-norm", "t2f-norm", "augmix", "regmixup")
-_SCORES = (
-    "msp,odin,max_logit,gen,react,ash,scale,dice,she,rmd,gradnorm,klm,relation,nnguide,embedding_knn,"
-    "forensic_knn,mahalanobis,fused,energy,pseudo,novelty,embedding_novelty,trace_novelty,discriminant,"
-    "odin-published,nnguide-published,ber-published,vos-published,npos-published"
-)
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "rejection": (*_SCORES.split(","), *HEADS),
-    "learner": (*_LEARNERS.split(","), *CLOSED_FORM),
-    "scheme": ("bc", "mc", "mt:sumlog", "mt:sumlogit", "mt:sumfeat", "mt:max"),
-    "distilled": ("all", "exemplars"),
-    "exposure": ("none", "class", "outliers"),
-    "head": ("linear", "cosine"),
-}
+_FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+NAMES: Mapping[str, tuple[str, ...]] = {option: tuple(of.split()) for option, of in _FILE["names"].items()}
 """what options may be; the tables of methods load torch, and a wrong name is told of before that"""
+SETTINGS: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(("optimizer", "schedule", "augment"), str),
+    **dict.fromkeys(("width", "batch"), int),
+    **dict.fromkeys(("weight_decay", "label_smoothing", "mixup", "head_epochs", "calibration_share"), float),
+}
+"""what --set sets, and the type of each"""
+LINEAR_ONLY, CLOSED_FORM, HEADS = (tuple(_FILE[of].split()) for of in ("linear_only", "closed_form", "heads"))
+"""learners whose method is of a linear head; those that solve one over frozen features, where each item comes
+once; scores of a head of their own"""
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,6 @@ def _preset(groups: list[dict[str, Any]]) -> Preset:
     return Preset(options, source, tuple(text for group in groups for text in group.get("differs", ())))
 
 
-_FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 PRESETS = {name: _preset([_FILE["groups"][of] for of in groups]) for name, groups in _FILE["presets"].items()}
 _HOLDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "no checkpoint": lambda chosen: chosen["checkpoint"] is None,
@@ -65,9 +57,107 @@ _HOLDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 }
 
 
+def settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the options that NAME=VALUE texts set. Raises ValueError."""
+    chosen = {}
+    for name, _, value in (text.partition("=") for text in texts):
+        if name not in SETTINGS:
+            raise ValueError(f"--set {name!r} is not known: choose of {', '.join(SETTINGS)}")
+        try:
+            chosen[name] = SETTINGS[name](value)
+        except ValueError as error:
+            raise ValueError(f"--set {name}={value}: it has to be a number") from error
+    return chosen
+
+
+def scheme_of(text: str) -> tuple[str, str, float]:
+    """Return the scheme, its aggregate and its share of the binary loss, from SCHEME[:SUM[:LAMBDA]].
+
+    Raises ValueError for a share that is none: CDDB's table 8 has .1 to .9.
+    """
+    scheme, aggregate, share, *more = [*text.split(":"), "", ""]
+    try:
+        value = float(share or 0.3)
+    except ValueError:
+        value = math.nan
+    if any(more) or not 0 < value < 1 or (share and scheme != "mt"):
+        raise ValueError(f"--scheme {text}: mt:SUM:LAMBDA has a lambda between 0 and 1, others have none")
+    return scheme, aggregate or "sumlogit", value
+
+
+def rates(text: str | None) -> tuple[float, float] | None:
+    """Return the rates of the first task and of later ones, from RATE or FIRST,LATER. Raises ValueError."""
+    if text is None:
+        return None
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 2) or not all(math.isfinite(rate) and rate > 0 for rate in values):
+        raise ValueError(f"--rate {text}: it has to be a number above 0, or two as FIRST,LATER")
+    return values[0], values[-1]
+
+
+def check(chosen: Mapping[str, Any]) -> None:
+    """Raise ValueError for a name that is none, and for options that do not go together; loads no torch.
+
+    chosen: by the fields of `deploy.cli.learning.Learning`.
+    """
+    scheme, aggregate, _ = scheme_of(chosen["scheme"])
+    names = {**chosen, "scheme": f"{scheme}:{aggregate}" if ":" in chosen["scheme"] else scheme}
+    for option, known in NAMES.items():
+        for name in str(names[option]).split(","):
+            if name.strip() not in known:
+                raise ValueError(f"--{option} {name.strip()!r} is not known: choose of {', '.join(known)}")
+    bare, preset, learner = chosen["backbone"] in (None, "none"), chosen["preset"], chosen["learner"]
+    epochs, forensic, linear = chosen["epochs"], chosen["forensic"], chosen["head"] == "linear"
+    as_it_is = (scheme, learner, bool(chosen["checkpoint"])) == ("bc", "fine-tuning", True)
+    whole = chosen["calibration_share"] == 0
+    smooth, mixed = 0 <= chosen["label_smoothing"] < 1, 0 <= chosen["mixup"] < math.inf
+    some, side = epochs is None or 0 <= epochs < math.inf, chosen["crop_px"]
+    refused = (
+        (bare and preset, f"--preset {preset} trains a backbone, and --backbone none is none: name one"),
+        (
+            learner in CLOSED_FORM and not (bare and linear and forensic and scheme == "mc"),
+            f"--learner {learner}: no --backbone, --no-forensic, --head or --scheme beside it",
+        ),
+        (
+            bare and not forensic,
+            "--no-forensic: a network needs a backbone or forensic features: name a --backbone",
+        ),
+        (
+            bare and learner == "dytox",
+            "--learner dytox reads the feature map of a backbone: name a --backbone",
+        ),
+        (
+            not linear and learner in LINEAR_ONLY,
+            f"--learner {learner} has a linear head: leave --head out",
+        ),
+        (side % 8, f"--crop-px {side}: a crop's side must be a multiple of 8"),
+        (not some, f"--epochs {epochs}: it has to be above 0"),
+        (
+            epochs == 0 and not as_it_is,
+            "--epochs 0 is for a network as it is: --scheme bc --learner fine-tuning --checkpoint FILE",
+        ),
+        (
+            chosen["leave_out"] and whole,
+            f"--preset {preset} holds no item back to set thresholds by: no --leave-out",
+        ),
+        (not smooth, "--set label_smoothing: a share from 0 to below 1"),
+        (not mixed, "--set mixup: an alpha of 0 or more"),
+    )
+    if problems := [text for holds, text in refused if holds]:
+        raise ValueError(problems[0])
+    rates(chosen["rate"])
+
+
 def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
     """Return how a run of these options, by their names, is not the published one."""
     texts = [of["text"] for of in preset.differs if "when" not in of or _HOLDS[of["when"]](chosen)]
-    changed = [name for name, value in preset.options.items() if chosen[name] != value]
-    given = [f"--{of.replace('_', '-')} {chosen[of]}; there {preset.options[of]}" for of in changed]
+
+    def flag_of(option: str) -> str:
+        return f"set {option}=" if option in SETTINGS else f"{option.replace('_', '-')} "
+
+    changed = {name: value for name, value in preset.options.items() if chosen[name] != value}
+    given = [f"--{flag_of(of)}{chosen[of]}; there {value}" for of, value in changed.items()]
     return [*(text.format(**chosen) for text in texts), *given]

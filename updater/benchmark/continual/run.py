@@ -1,17 +1,16 @@
 """A stream as a benchmark: learnt task by task, beside joint training, and with each family left out."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
 from detector.release.manifest import FEATURE_VERSION
-from ingest.durable import write_durably
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
 from updater.benchmark.continual.left_out import LeftOut, leave_out, train_without
-from updater.benchmark.continual.resampled import Draws, resample_figures
+from updater.benchmark.continual.resampled import accuracy_draws, images_of, mean_draws
 from updater.benchmark.continual.scoring import rightly_told
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
@@ -28,7 +27,8 @@ from updater.benchmark.report.results import (
     interval,
 )
 from updater.benchmark.report.results import Result as StreamStep
-from updater.benchmark.report.run_folder import save_scores, seconds_in, timing
+from updater.benchmark.report.run_folder import save_scores, seconds_in
+from updater.benchmark.report.table import SETS
 from updater.progress import with_prefix
 from updater.training.processes import is_first
 
@@ -58,17 +58,30 @@ def stream_benchmark(
     crops = stream.plan.model_dump(mode="json")
 
     def measure_seed(featured: Stream, seed: Seed) -> Outcome:
-        out: list[list[dict[str, LeftOut]]] = [[], []]
-        continual = Continual(featured, setup, seed.number, seed.parts, seed.progress)
+        images = images_of(featured)
+        continual = Continual(featured, setup, seed.number, seed.parts, seed.progress, images)
         learnt = continual.run()
         joint = _joint(featured, setup, seed)
-        if leave_families_out:
-            plain = seed.number == first_seed
-            out = [
-                _left_out(featured, setup, seed, kinds, source_known=known, plain=plain and not known)
-                for known in (False, True)
+        out = [
+            [
+                leave_out(
+                    featured,
+                    setup,
+                    seed.number,
+                    task.name,
+                    kinds.get(task.name, frozenset()),
+                    images,
+                    source_known=known,
+                    plain=seed.number == first_seed and not known,
+                    folder=seed.parts,
+                    progress=seed.progress,
+                )
+                for task in stream.tasks
+                if leave_families_out
             ]
-        return _outcome(featured, setup, seed, continual, learnt, joint, *out)
+            for known in (False, True)
+        ]
+        return _outcome(seed, continual, learnt, joint, *out)
 
     return Benchmark(
         name,
@@ -83,133 +96,97 @@ def stream_benchmark(
     )
 
 
+Out = Sequence[tuple[LeftOut, RejectionScores]]
+
+
 def _outcome(
-    stream: Stream,
-    setup: Setup,
     seed: Seed,
     continual: Continual,
     learnt: tuple[list[list[float]], list[StreamStep], dict[str, RejectionScores]],
     joint: tuple[float, float],
-    out: Sequence[Mapping[str, LeftOut]],
-    out_source_known: Sequence[Mapping[str, LeftOut]],
+    out: Out,
+    out_source_known: Out,
 ) -> Outcome:
     """Put all that was measured together, and write the scores of rejection into the seed's folder."""
-    (columns, steps, scores), (joint_aa, joint_s), first = learnt, joint, setup.rejection[0]
+    (columns, steps, scores), (joint_aa, joint_s), stream = learnt, joint, continual.stream
     matrix = [[c[i] if i < len(c) else float("nan") for c in columns] for i in range(len(columns))]
+    lefts, known = ([left for left, _ in of] for of in (out, out_source_known))
+    names, first = continual.setup.rejection, continual.setup.rejection[0]
     by_score = {name: mean_of(Unseen, rows) for name, rows in continual.unseen.items()}
+    if out:
+        by_score = {name: mean_of(Unseen, [left.unseen[name] for left in lefts]) for name in names}
+    by_score_known = {name: mean_of(Unseen, [left.unseen[name] for left in known]) for name in names if out}
+    within = {name: mean_of(WithinSource, [left.within[name] for left in known]) for name in names if out}
     by_set = {
         name: {outliers: mean_of(Unseen, rows) for outliers, rows in sets.items()}
         for name, sets in continual.unseen_sets.items()
     }
-    by_score_known: dict[str, Unseen] = {}
-    by_score_within: dict[str, WithinSource] = {}
-    if out:
-        by_score, by_score_known = _by_score(setup, out), _by_score(setup, out_source_known)
-        by_score_within = {
-            name: mean_of(WithinSource, [family[name].within for family in out_source_known])
-            for name in setup.rejection
-        }
-        scores |= {f"without {family[first].family}": family[first].scores for family in out}
-    by_first = [[family[first] for family in scored] for scored in (out, out_source_known)]
-    drawn, drawn_of_family = resample_figures(stream, continual.on_tests, scores, *by_first)
+    assert continual.images is not None
+    drawn = accuracy_draws(continual.on_tests, continual.images)
+    drawn |= mean_draws([left.drawn for left in lefts] or continual.drawn)
+    drawn |= mean_draws([left.drawn for left in known])
     updates = [step.seconds["training"] for step in steps[1:]]
+    lone = [left.lone_source_auc for left in known if left.lone_source_auc is not None]
+    low, high = interval(drawn.get("power.share", ())) or (None, None)
+    share = float(np.mean([left.power for left in known])) if known else None
     figures = steps[-1].figures.model_copy(
         update={
             "joint_aa": joint_aa,
+            "incremental_accuracy": fmean(step.figures.seen_accuracy or 0.0 for step in steps),
             "af": af(matrix),
             "af_paper": af_paper(matrix),
             "unseen": by_score.get(first, Unseen()),
             "source_known": by_score_known.get(first, Unseen()),
-            "within_source": by_score_within.get(first, WithinSource()),
-            **_of_source_known(by_first[1], drawn.get("power.share", ())),
+            "within_source": within.get(first, WithinSource()),
+            "lone_source_auc": float(np.mean(lone)) if lone else None,
+            "power": PowerShare(share=share, low=low, high=high),
             **means_over_sets(by_set.get(first, {}), stream.outliers),
             "update_cost": float(np.mean(updates)) / joint_s if updates and joint_s else None,
         }
     )
     if is_first():
-        save_scores(seed.folder, scores)
+        save_scores(seed.folder, scores | {f"without {left.family}": of for left, of in out})
     return Outcome(
         figures={
             name: Value(value=value, drawn=drawn.get(name, ())) for name, value in figures.flat().items()
         },
-        families={left.family: _of_family(left, drawn_of_family[left.family]) for left in by_first[1]},
+        families={left.family: _of_family(left, first) for left in known},
         tasks=tuple(task.name for task in stream.tasks),
         matrix=tuple(tuple(row) for row in matrix),
         steps=tuple(steps),
         rejection=_values(by_score),
         rejection_source_known=_values(by_score_known),
-        rejection_within_source=_values(by_score_within),
-        outlier_sets={score: _values(sets) for score, sets in by_set.items()},
+        rejection_within_source=_values(within),
+        outlier_sets={name: _values(sets | _of_sets(sets, stream)) for name, sets in by_set.items()},
         notes=stream.notes,
     )
 
 
-def _of_family(out: LeftOut, drawn: Mapping[str, Draws]) -> Values:
+def _of_sets(sets: Mapping[str, Unseen], stream: Stream) -> dict[str, Unseen]:
+    """Return the means over a score's sets by the names of tables: of OpenCIL's main table, its rows."""
+    means = means_over_sets(sets, stream.outliers)
+    return {label: means[name] for name, label in SETS if name in means and len(sets) > 1}
+
+
+def _of_family(out: LeftOut, score: str) -> Values:
     """Return how a family fares within its source, which is known; each figure is of all its forgeries."""
-    figures = {f"within_source.{name}": value for name, value in out.within}
-    figures["power.share"] = float(out.not_real.mean())
-    n = len(out.not_real)
-    return {name: Value(value=value, n=n, drawn=drawn.get(name, ())) for name, value in figures.items()}
+    figures = {f"within_source.{name}": value for name, value in out.within[score]} | {
+        "power.share": out.power
+    }
+    return {
+        name: Value(value=value, n=out.n, drawn=out.drawn.get(name, ())) for name, value in figures.items()
+    }
 
 
 def _values(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:
     return {row: {name: Value(value=value) for name, value in figures} for row, figures in rows.items()}
 
 
-def _by_score(setup: Setup, out: Sequence[Mapping[str, LeftOut]]) -> dict[str, Unseen]:
-    return {name: mean_of(Unseen, [family[name].unseen for family in out]) for name in setup.rejection}
-
-
-def _of_source_known(left_out: Sequence[LeftOut], powers: Sequence[float]) -> dict[str, object]:
-    """Return the figures of known sources alone: the power, and the score of the lone source."""
-    if not left_out:
-        return {}
-    lone = [family.lone_source_auc for family in left_out if family.lone_source_auc is not None]
-    low, high = interval(powers) or (None, None)
-    share = float(np.mean([family.not_real.mean() for family in left_out]))
-    return {
-        "lone_source_auc": float(np.mean(lone)) if lone else None,
-        "power": PowerShare(share=share, low=low, high=high),
-    }
-
-
 def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
     """Return the AA of training on all tasks at once, in points, and the seconds that it took."""
-    done, clock = seed.parts / "joint-aa.json", seed.parts / "joint.json"
-    if done.is_file():
-        joint_aa = float(json.loads(done.read_bytes()))
-    else:
-        file = seed.parts / "joint.safetensors"
-        with timing(clock):
-            learnt = train_without(
-                stream.tasks,
-                replace(setup, learner="joint"),
-                seed.number,
-                frozenset(),
-                file,
-                with_prefix(seed.progress, "joint"),
-            )
-        shares = [rightly_told(learnt, setup, task.test) for task in stream.tasks]
-        joint_aa = 100 * float(np.mean(shares))
-        if is_first():
-            write_durably(done, json.dumps(joint_aa).encode())
-    return joint_aa, seconds_in(clock)
-
-
-def _left_out(
-    stream: Stream, setup: Setup, seed: Seed, kinds: Kinds, *, source_known: bool, plain: bool
-) -> list[dict[str, LeftOut]]:
-    return [
-        leave_out(
-            stream,
-            setup,
-            seed.number,
-            task.name,
-            kinds.get(task.name, frozenset()),
-            source_known=source_known,
-            plain=plain,
-            folder=seed.parts,
-            progress=seed.progress,
-        )
-        for task in stream.tasks
-    ]
+    joint, path = replace(setup, learner="joint"), seed.parts / "joint.safetensors"
+    say = with_prefix(seed.progress, "joint")
+    begun = seed.parts / "joint-begun.safetensors"
+    learnt = train_without(stream.tasks, joint, seed.number, frozenset(), begun, say, path)
+    aa = 100 * float(np.mean([rightly_told(learnt, setup, task.test) for task in stream.tasks]))
+    return aa, seconds_in(path.with_suffix(".json"))

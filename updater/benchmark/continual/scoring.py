@@ -1,24 +1,23 @@
 """A trained network on items: its output, gate, labels and scores of rejection."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.scores import NetworkOutput, energy
+from detector.model.scores import NetworkOutput
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.rejection.evidence import Evidence, Score, evidence_of, known_of
 from updater.candidate.calibrate import calibrate, reals
 from updater.candidate.evaluate import GatedNetwork, labels_of, unknown_scores
-from updater.candidate.gate_inputs import Part, gate_inputs
+from updater.candidate.gate_inputs import Part, output_of
 from updater.candidate.reference_set import equal_shares
 from updater.data.training_data import LabelledCrops
 from updater.draws import SeedPurpose
-from updater.experts.calibrate import ExpertsSay
+from updater.progress import no_progress
 from updater.training import schemes
-from updater.training.crop_rows import backbone_rows, classify_in_parts, crop_features
 from updater.training.step import TrainedModel
 
 
@@ -27,9 +26,9 @@ class JudgedItems:
     """n items as a trained network judged them; scores are higher for less familiar items.
 
     families: each item's class. column: its highest logit, and right whether that is right, the gate aside,
-    as `rightly_told` counts it. fake_by_maxima: CDDB's p_F, of which its mAP is. unknown_score: the gate's.
-    labels: real, fake or unknown, at the deployed thresholds. All are [n]; features, the raw forensic ones,
-    are [n, F], and F is 0 where there are none.
+    as `rightly_told` counts it. fake_by_maxima: CDDB's p_F, of which its mAP is. labels: real, fake or
+    unknown, at the deployed thresholds. All are [n]; features, the raw forensic ones, are [n, F], and F is 0
+    where there are none. rejection: by score, of which the gate's own is "fused".
     """
 
     families: NDArray[np.str_]
@@ -39,42 +38,46 @@ class JudgedItems:
     fake_probability: NDArray[np.float32]
     fake_by_maxima: NDArray[np.float32]
     energy: NDArray[np.float32]
-    unknown_score: NDArray[np.float32]
     labels: NDArray[np.str_]
     features: NDArray[np.float32]
-    rejection: dict[str, NDArray[np.float64]]
+    rejection: dict[str, NDArray[np.float32]]
 
-    def take(self, rows: slice) -> "JudgedItems":
-        parts = {name: values[rows] for name, values in vars(self).items() if name != "rejection"}
-        return JudgedItems(**parts, rejection={name: v[rows] for name, v in self.rejection.items()})
+    @staticmethod
+    def join(parts: Sequence["JudgedItems"]) -> "JudgedItems":
+        """Return the items of all parts, at least one, in order."""
+        first, *_ = parts
+        whole = {
+            name: np.concatenate([vars(part)[name] for part in parts])
+            for name in vars(first)
+            if name != "rejection"
+        }
+        scores = {name: np.concatenate([part.rejection[name] for part in parts]) for name in first.rejection}
+        return JudgedItems(**whole, rejection=scores)
+
+    def take(self, chosen: NDArray[np.bool_]) -> "JudgedItems":
+        """Return these items, bool [n]."""
+        parts = {name: values[chosen] for name, values in vars(self).items() if name != "rejection"}
+        return JudgedItems(**parts, rejection={name: v[chosen] for name, v in self.rejection.items()})
 
 
-def joined_items(parts: Sequence[JudgedItems]) -> JudgedItems:
-    names = [name for name in vars(parts[0]) if name != "rejection"]
-    return JudgedItems(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
-        rejection={
-            name: np.concatenate([part.rejection[name] for part in parts]) for name in parts[0].rejection
-        },
-    )
+def fake_by_maxima(logits: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
+    """Return CDDB's p_F = M_F / (M_F + M_R) (appendix A.6), float32 [M], in 0..1; fake: bool [K].
+
+    M_F and M_R are the largest softmax outputs among the fakes and among the reals, so this is the sigmoid of
+    the difference of the largest logits. 1 where every logit is a fake's, 0 where none is.
+    """
+    fake = fake.to(logits.device)
+    nothing = logits.new_full((len(logits), 1), -torch.inf)
+    of_fakes, of_reals = (torch.cat([logits[:, columns], nothing], 1).amax(1) for columns in (fake, ~fake))
+    return torch.sigmoid(of_fakes - of_reals)
 
 
-def outputs_of(
-    learnt: TrainedModel, items: LabelledCrops, device: torch.device
-) -> Iterator[tuple[slice, NetworkOutput]]:
-    """Yield some thousands of whole items at a time, at least once, with the network's output."""
-    network, done = learnt.network, 0
-    features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
-    for tensors in classify_in_parts(network, rows, features, items.starts):
-        output = NetworkOutput(*(tensor.cpu() for tensor in tensors))
-        yield slice(done, done + len(output.logits)), output
-        done += len(output.logits)
+def network_output(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> NetworkOutput:
+    return output_of(learnt.network, items, device, "", no_progress)
 
 
 def _part(learnt: TrainedModel, items: LabelledCrops, setup: Setup) -> Part:
-    outputs = (output for _, output in outputs_of(learnt, items, setup.torch_device))
-    joined = NetworkOutput(*(torch.cat(of) for of in zip(*outputs, strict=True)))
-    return Part(items, joined, np.zeros((len(items), 0)))
+    return Part(items, network_output(learnt, items, setup.torch_device), np.zeros((len(items), 0)))
 
 
 def _fake_columns(learnt: TrainedModel, setup: Setup) -> torch.Tensor:
@@ -99,39 +102,28 @@ class CalibratedModel:
     """the setup's scores of evidence, fitted, by name"""
 
     def judge(self, items: LabelledCrops) -> JudgedItems:
-        parts, experts = [], self.gated.experts and self.gated.experts.of(items)
-        for some, output in outputs_of(self.learnt, items, self.setup.torch_device):
-            parts.append(self._judge_output(output, experts and experts.take(some), items, some))
-        judged = joined_items(parts)
-        return replace(judged, rejection=judged.rejection | self._odin(items))
+        learnt, gate = self.learnt, self.gated.gate
+        part = _part(learnt, items, self.setup)
+        measured, evidence = self.gated.measure(part), evidence_of(learnt.network, part.output)
+        logits, unknown = torch.from_numpy(measured.logits), unknown_scores(measured, gate)
+        scores = {name: score(evidence).astype(np.float32) for name, score in self.rejection.items()}
+        if ODIN in self.setup.rejection:
+            from updater.benchmark.rejection.logits import odin_scores
 
-    def _judge_output(
-        self, output: NetworkOutput, experts: ExpertsSay | None, items: LabelledCrops, some: slice
-    ) -> JudgedItems:
-        judge, fake = self.gated, _fake_columns(self.learnt, self.setup)
-        measured = gate_inputs(output, judge.scores, experts, judge.fake)
-        logits, unknown = torch.from_numpy(measured.logits), unknown_scores(measured, judge.gate)
-        evidence = evidence_of(self.learnt.network, output)
+            stepped = odin_scores(learnt.network, items, device=self.setup.torch_device)
+            scores[ODIN] = stepped.astype(np.float32)
         return JudgedItems(
-            families=np.array(items.families[some], str),
-            groups=np.array(items.groups[some], str),
+            families=np.array(items.families, str),
+            groups=np.array(items.groups, str),
             column=np.asarray(logits.argmax(1).numpy()),
-            right=_right(self.learnt, self.setup, logits, items.families[some]),
+            right=_right(learnt, self.setup, logits, items.families),
             fake_probability=measured.fake_probability,
-            fake_by_maxima=schemes.fake_by_maxima(logits, fake).numpy(),
+            fake_by_maxima=fake_by_maxima(logits, _fake_columns(learnt, self.setup)).numpy(),
             energy=measured.scores["energy"],
-            unknown_score=unknown,
-            labels=labels_of(unknown, measured.fake_probability, judge.gate, sources=items.sources[some]),
-            features=np.asarray(output.features.numpy(), np.float32),
-            rejection={name: score(evidence) for name, score in self.rejection.items()},
+            labels=labels_of(unknown, measured.fake_probability, gate, sources=items.sources),
+            features=np.asarray(part.output.features.numpy(), np.float32),
+            rejection=scores | {"fused": unknown},
         )
-
-    def _odin(self, items: LabelledCrops) -> dict[str, NDArray[np.float64]]:
-        if ODIN not in self.setup.rejection:
-            return {}
-        from updater.benchmark.rejection.logits import odin_scores
-
-        return {ODIN: odin_scores(self.learnt.network, items, device=self.setup.torch_device)}
 
 
 def calibrate_model(
@@ -176,7 +168,7 @@ def calibrate_model(
         tuple(schemes.columns(learnt.classes, setup.options)),
         _augmix_evidence(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
     )
-    names = [name for name in setup.rejection if name != ODIN]
+    names = [name for name in setup.rejection if name not in (ODIN, "fused")]
     fitted = {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names}
     return CalibratedModel(learnt, setup, judge, fitted)
 
@@ -192,7 +184,7 @@ def _augmix_evidence(
         rng = SeedPurpose.AUGMIX_VERSIONS.generator(seed, number)
         crops = augmix.augment_all(rng, items.crops, without)
         changed = replace(items, crops=crops, features=None, crop_features=None)
-        evidence.append(evidence_of(learnt.network, _part(learnt, changed, setup).output))
+        evidence.append(evidence_of(learnt.network, network_output(learnt, changed, setup.torch_device)))
     return tuple(evidence)
 
 
@@ -201,9 +193,8 @@ def rightly_told(learnt: TrainedModel, setup: Setup, items: LabelledCrops) -> fl
 
     Right is real or fake (CDDB section 4); among classes none of which is of real media, the very class.
     """
-    outputs = outputs_of(learnt, items, setup.torch_device)
-    right = sum(_right(learnt, setup, of.logits, items.families[some]).sum() for some, of in outputs)
-    return int(right) / len(items)
+    logits = network_output(learnt, items, setup.torch_device).logits
+    return float(_right(learnt, setup, logits, items.families).mean())
 
 
 def _right(
@@ -215,16 +206,5 @@ def _right(
     return np.asarray(schemes.fake_columns(names)[column].numpy() == ~reals(families))
 
 
-def herding_features(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> torch.Tensor:
-    """Return the features that exemplars are chosen by, float32 [n, D]: each item's embedding."""
-    return torch.cat([output.embedding.float() for _, output in outputs_of(learnt, items, device)])
-
-
 def _columns(items: LabelledCrops, learnt: TrainedModel, setup: Setup) -> NDArray[np.int64]:
     return np.array(schemes.targets(items.families, learnt.classes, setup.options), np.int64)
-
-
-def energy_of(learnt: TrainedModel, items: LabelledCrops, device: torch.device) -> NDArray[np.float32]:
-    """Return the classifier's energy of each item, float32 [n]."""
-    logits = torch.cat([output.logits for _, output in outputs_of(learnt, items, device)])
-    return np.asarray(energy(logits).numpy(), np.float32)

@@ -6,9 +6,18 @@ import torch
 from pydantic import JsonValue
 
 from detector.release.manifest import NO_BACKBONE, Architecture
+from updater.benchmark.learners.task_tokens import make_network
 from updater.experts.look import Expert, digests_of
 from updater.training.step import Augment, Optimizer, Options, Recipe, Schedule
-from updater.training.weights import Weights
+from updater.training.weights import HEADS, Weights, put
+
+
+def without_head(weights: Weights) -> Weights:
+    """Return the weights below the head, which any other classes can begin with."""
+    if not weights.whole:
+        return weights
+    below = {name: value for name, value in weights.tensors.items() if not name.startswith(HEADS)}
+    return replace(weights, tensors=below, classes=None)
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,9 @@ class Setup:
     None: the default's"""
     batch: int = 64
     """items of a training step"""
+    label_smoothing: float = 0.05
+    mixup: float = 0.0
+    """alpha of Mixup; 0 for none"""
     augment: Augment = "none"
     """what is done to crops while the backbone is trained; they are shifted by an eighth of their side"""
     optimizer: Optimizer = "adamw"
@@ -57,6 +69,23 @@ class Setup:
         more = {"rejection": list(self.rejection), "device": self.torch_device.type}
         return whole | more | digests_of(self.experts)
 
+    def begin(self, classes: tuple[str, ...]) -> Weights | None:
+        """Return what a first network of these classes begins with: a head of others is left out.
+
+        With "bc" a head of real and fake goes on, whatever its classes: so zero-shot rows are measured.
+        """
+        begun = self.start_from
+        if begun is None or begun.classes in (None, classes):
+            return begun
+        return replace(begun, classes=None) if self.options.scheme == "bc" else without_head(begun)
+
+    def check_weights(self) -> None:
+        """Raise WeightsError where the weights to begin with are of another network."""
+        if self.start_from is not None:
+            tasks = ((0, 1),) if self.learner == "dytox" else None
+            network = make_network(self.architecture.model_copy(update={"tasks": tasks}), 1)
+            put(network, without_head(self.start_from), ())
+
     def recipe(self, items: int, *, first: bool) -> Recipe:
         """Return the recipe for so many items: equal steps an item, whether all at once or task by task."""
         share = 0.3 if first else 0.5
@@ -75,13 +104,19 @@ class Setup:
             weight_decay=self.weight_decay,
             optimizer=self.optimizer,
             schedule=self.schedule,
-        ).with_augmentation(self.augment, self.architecture.crop_px)
+            label_smoothing=self.label_smoothing,
+            mixup=self.mixup,
+            flip=self.augment != "none",
+            shift_px=self.architecture.crop_px // 8 if self.augment == "flip-shift" else 0,
+        )
 
     def trained_epochs(self, epochs: float) -> "Setup":
         """Return the setup in which an item is drawn so often to train the whole network.
 
         Without a backbone that is the head and the forensic branch, for at least one step.
         """
+        if not epochs:  # as it is
+            return replace(self, backbone_epochs=0.0, head_epochs=0.0, least_steps=0)
         if self.bare:
             return replace(self, head_epochs=epochs, least_steps=1)
         return replace(self, backbone_epochs=epochs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,14 +13,14 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.crops import CropReader, stored_features
 from updater.benchmark.data.folders import load_folders
 from updater.benchmark.data.forgery_sets import load_cddb, load_families, with_unseen_families
-from updater.benchmark.data.tasks import Stream, Task
+from updater.benchmark.data.tasks import PARTS, Stream, Task
 from updater.benchmark.synthetic.tasks import load_synthetic
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.layouts import LAYOUTS, read_layout
 from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
 from updater.experts.look import with_expert_logits
-from updater.progress import Progress
+from updater.progress import Progress, with_prefix
 from updater.training.crop_rows import with_crop_features
 
 Which = Literal["cddb", "opencil", "synthetic", "deepfakebench", "dfdc", "faceforensics"]
@@ -29,26 +30,28 @@ _FEW_SHOTS_STRIDE_PX = 64
 
 @dataclass(frozen=True)
 class Dataset:
-    """Where a stream comes from, and how it is cut into steps."""
+    """Where a stream comes from, and how it is cut into steps.
+
+    sequence: of CDDB's layout the tasks, of OpenCIL's lists whose. base, increment: of OpenCIL's layout, the
+    classes of the first step and of each that follows. crop_px, crops: side of a crop, and how many a picture
+    gives at most. calibration_share: of the training items of each class, held back to set thresholds by;
+    None: the layout's default.
+    """
 
     which: Which
     data: Path | None = None
     sequence: str = "easy"
-    """of CDDB's layout: the tasks"""
     base: int = 10
-    """of OpenCIL's layout: the classes of the first step"""
     increment: int = 10
-    """and of each that follows"""
     crop_px: int = 128
-    """side of a crop"""
+    crops: int = CropPlan().patches
     calibration_share: float | None = None
-    """of the training items of each class, held back to set thresholds by; None: the layout's default"""
 
     @property
     def plan(self) -> CropPlan:
         """How media is cut: the own stream's as a release cuts it; others' few shots with overlap."""
         stride_px = None if self.which == "synthetic" else _FEW_SHOTS_STRIDE_PX * self.crop_px // 128
-        return CropPlan(crop_px=self.crop_px, stride_px=stride_px)
+        return CropPlan(crop_px=self.crop_px, patches=self.crops, stride_px=stride_px)
 
     def read(self, reader: CropReader) -> Stream:
         """Read it. OpenCIL also takes CDDB's layout: the families not yet learnt are its outliers.
@@ -71,11 +74,12 @@ class Dataset:
             return load_cddb(self.data, self.sequence, reader, **held)
         if self.which in LAYOUTS:
             return load_families(read_layout(self.which, self.data), reader, **held)
-        if (self.data / "id").is_dir() or (self.data / "ood").is_dir():
-            return load_folders(self.data, reader, base=self.base, increment=self.increment, **held)
+        if any((self.data / name).is_dir() for name in ("id", "ood", "benchmark_imglist")):
+            held |= {"base": self.base, "increment": self.increment, "imglists": self.sequence}
+            return load_folders(self.data, reader, **held)
         if not any(path.is_dir() for path in self.data.glob("*/train")):
             raise LayoutError(
-                f"{self.data} holds neither id/CLASS and ood/NAME (OpenCIL) nor"
+                f"{self.data} holds neither id/CLASS and ood/NAME nor benchmark_imglist (OpenCIL) nor"
                 " TASK/{train,val}/[CLASS/]{0_real,1_fake} (CDDB): lay it out as one of them"
             )
         known = load_cddb(self.data, self.sequence, reader, **held)
@@ -87,49 +91,18 @@ def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path
 
     And with its experts' logits, kept in the folder `frozen`. Parts that have the features keep them.
     """
-    device = setup.torch_device
-    with_crops = _in_every_part(
-        stream,
-        lambda part, say: part_with_features(part, device, say),
-        lambda part: len(part.crops) if part.crop_features is None else 0,
-        "forensic features",
-        progress,
-    )
-    if setup.experts:
-        with_crops = _in_every_part(
-            with_crops,
-            lambda part, say: with_expert_logits(part, setup.experts, frozen, lambda _, *at: say(*at)),
-            lambda part: len(part.crops),
-            "experts",
-            progress,
-        )
-    return with_crops
 
+    def change(name: str, part: LabelledCrops) -> LabelledCrops:
+        say = with_prefix(progress, name)
+        part = part_with_features(part, setup.torch_device, partial(say, "forensic features"))
+        return with_expert_logits(part, setup.experts, frozen, say)
 
-def _in_every_part(
-    stream: Stream,
-    change: Callable[[LabelledCrops, Callable[[int, int], None]], LabelledCrops],
-    amount: Callable[[LabelledCrops], int],
-    stage: str,
-    progress: Progress,
-) -> Stream:
-    """Change each part of a stream; `amount` is the total of its progress, which `change` reports."""
-    parts = [part for task in stream.tasks for part in (task.train, task.calibration, task.test)]
-    parts += [outlier.items for outlier in stream.outliers]
-    total, done = sum(amount(part) for part in parts), 0
-    changed: list[LabelledCrops] = []
-    for part in parts:
-        before = done
+    def with_rows(task: Task) -> Task:
+        parts: dict[str, Any] = {of: change(f"{task.name}, {of}", getattr(task, of)) for of in PARTS}
+        return replace(task, **parts)
 
-        def say(now: int, _: int, before: int = before) -> None:
-            progress(stage, before + now, total)
-
-        changed.append(change(part, say))
-        done += amount(part)
-    ready = iter(changed)
-    tasks = tuple(Task(task.name, next(ready), next(ready), next(ready)) for task in stream.tasks)
-    outliers = tuple(replace(outlier, items=next(ready)) for outlier in stream.outliers)
-    return replace(stream, tasks=tasks, outliers=outliers)
+    outliers = tuple(replace(of, items=change(of.name, of.items)) for of in stream.outliers)
+    return replace(stream, tasks=tuple(map(with_rows, stream.tasks)), outliers=outliers)
 
 
 def part_with_features(

@@ -29,20 +29,20 @@ class CacheError(DataError):
 
 @dataclass(frozen=True)
 class Piece:
-    """Crops of n media and facts of their bytes."""
+    """Crops of n media and facts of their bytes, each of length n.
+
+    digests: SHA-256 of each medium, hexadecimal. crops: [T, S, S, 3], uint8, RGB; on disk where there is a
+    cache. starts: [n + 1], rows starts[i]:starts[i + 1] of crops are medium i's; one without a picture has
+    none. hashes: those of `ingest.picture_hash`, hexadecimal. pictures: [n, S', S', 3], uint8, RGB: each
+    medium whole, a video by its first frame, where a plan asks for it.
+    """
 
     digests: tuple[str, ...]
-    """length n: SHA-256 of each medium, hexadecimal"""
     groups: tuple[str, ...]
-    """length n"""
     crops: NDArray[np.uint8] | StoredRows
-    """[T, S, S, 3], uint8, RGB; on disk where there is a cache"""
     starts: NDArray[np.int64]
-    """[n + 1]: rows starts[i]:starts[i + 1] of crops are medium i's; one that gives no picture has none"""
     hashes: tuple[str, ...]
-    """length n: the hashes of `ingest.picture_hash`, hexadecimal"""
     pictures: NDArray[np.uint8] | StoredRows | None = None
-    """[n, S', S', 3], uint8, RGB: each medium whole, a video by its first frame, where a plan asks for it"""
 
 
 def identity(plan: CropPlan, picture: PicturePlan | None, media: Sequence[str]) -> str:

@@ -4,7 +4,9 @@ The forensic features of crops that lie in a cache are kept beside them: compute
 """
 
 import hashlib
-from collections import deque
+import shutil
+import tempfile
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -27,7 +29,7 @@ from ingest.settings import IngestSettings
 from memory.index.picture_index import PictureIndex
 from updater.benchmark.data.cache import Piece, fetch, identity, made_once
 from updater.benchmark.data.tasks import item_id
-from updater.data.layouts.entries import DataError
+from updater.data.layouts.entries import DataError, LayoutError
 from updater.data.layouts.listed import Tally
 from updater.data.stored_rows import Shard, StoredRows, joined_rows, read_shard
 from updater.data.training_data import LabelledCrops
@@ -63,7 +65,7 @@ class CropReader(ExitStack):
     """Reads media as labelled crops; leaving its context ends its decoding children.
 
     Children are started when the cache (a folder, or None for no cache) lacks something. picture: how each
-    medium is also shown whole; None for crops alone.
+    medium is also shown whole; None for crops alone. tell: is told what a stream takes.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class CropReader(ExitStack):
         progress: Progress = no_progress,
         processes: int = 2,
         picture: PicturePlan | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         super().__init__()
+        self.tell = tell
         self.plan = plan or CropPlan()
         self.picture = picture
         self.cache = cache
@@ -120,6 +124,34 @@ class CropReader(ExitStack):
             problem = f"no file of {lost[0].family} gives a picture (first: {lost[0].path})"
             raise UnreadableMediaError(f"{problem}: replace or remove them")
         return items if len(kept) == len(items) else items.take(kept)
+
+    def check(self, trained: Sequence[MediaFile], *others: Sequence[MediaFile]) -> None:
+        """Tell what a stream's files take, before any is decoded.
+
+        Raises LayoutError for a class of a single file to train on, and for equal files in two of the parts.
+        """
+        by_size: dict[int, list[tuple[int, MediaFile]]] = {}
+        for part, files in enumerate((trained, *others)):
+            for file in files:
+                if file.path.is_file():  # what is none is told of when it is read
+                    by_size.setdefault(file.path.stat().st_size, []).append((part, file))
+        for name, count in Counter(file.family for file in trained).items():
+            if count == 1:
+                raise LayoutError(f"class {name} has one picture to learn from: add some, or leave it out")
+        for same in (of for of in by_size.values() if len({part for part, _ in of}) > 1):
+            first: dict[str, tuple[int, MediaFile]] = {}
+            for part, file in same:
+                other, twin = first.setdefault(hashlib.sha256(self.bytes_of(file)).hexdigest(), (part, file))
+                if other != part:
+                    raise LayoutError(f"{file.path} and {twin.path} are one picture in two sets: remove one")
+        count, side = sum(map(len, (trained, *others))), self.plan.crop_px
+        crops, cache = count * self.plan.patches, self.cache or Path(tempfile.gettempdir())
+        place = next(path for path in (cache.absolute(), *cache.absolute().parents) if path.exists())
+        free, needed = shutil.disk_usage(place).free, 3 * side**2 * crops
+        self.tell(
+            f"{count} pictures, at most {crops} crops of {side} px: {needed / 1e9:.2f} of {free / 1e9:.0f} GB"
+            f" free in {cache}, and about {0.8 + 1e-6 * crops:.1f} GB of memory; --crops N takes fewer"
+        )
 
     def _piece(
         self,

@@ -4,13 +4,16 @@ OpenCIL's is classes under DIR/id in steps, and any number of outlier sets under
 "OpenCIL: Benchmarking Out-of-Distribution Detection in Class-Incremental Learning", section 3.3. A class lies
 at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own. An outlier set
 lies at ood/near/NAME or ood/far/NAME, as the paper's are near or far, or at ood/NAME. Its files are images
-that stand alone: each is a group, whatever folder below that it lies in.
+that stand alone: each is a group, whatever folder below that it lies in. Or lists name the files, as the
+released ones do: DIR/benchmark_imglist/ID/{train,test}_ID.txt has the classes, each other test_NAME.txt is an
+outlier set, and a line is PATH LABEL, of a file below DIR/images_classic or DIR/images_largescale.
 
 By source it is DIR/SOURCE/…/{0_real,1_fake}/[GROUP/]FILE; CDDB's layout is one of these.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -20,10 +23,14 @@ from memory.records import REAL
 from updater.benchmark.data.crops import CropReader, MediaFile
 from updater.benchmark.data.tasks import FAKE, Distance, OutlierSet, Stream, Task, hold_back, is_real, shuffle
 from updater.data.layouts.entries import LayoutError
-from updater.data.layouts.listed import media_in, subfolders
+from updater.data.layouts.listed import below, is_there, lines_of, media_in, subfolders
 from updater.data.training_data import LabelledCrops
 
 _PARTS = ("train", "test")
+_IMGLISTS, _ROOTS = "benchmark_imglist", ("images_classic", "images_largescale", ".")
+_NEAR = ("cifar10", "tin", "species", "inaturalist", "openimage_o", "imagenet_o")
+"""its released configurations' near sets, for CIFAR-100 and for ImageNet"""
+Outliers = list[tuple[str, Distance | None, list[MediaFile]]]
 _DISTANCES: tuple[Distance, ...] = get_args(Distance)
 _LAYOUTS = (
     "id/CLASS/{train,test}, id/{train,test}/CLASS or id/CLASS, each with media, and"
@@ -36,12 +43,13 @@ def in_steps(
 ) -> tuple[tuple[str, ...], ...]:
     """Share classes out: `base` in the first step, `increment` in each that follows, the rest in the last.
 
-    They are shuffled first, from their sorted names, as OpenCIL's published configuration does; there
-    base and increment are 10 of CIFAR-100's classes. Raises ValueError for a step of no class.
+    They are shuffled first, from their sorted names, by numpy's legacy generator: with the seed of OpenCIL's
+    published configurations, 1993, CIFAR-100's steps are the published ones; there base and increment are
+    10. Raises ValueError for a step of no class.
     """
     if base < 1 or increment < 1:
         raise ValueError("a step needs at least one class")
-    shuffled = [str(name) for name in np.random.default_rng(order_seed).permutation(sorted(classes))]
+    shuffled = [str(name) for name in np.random.RandomState(order_seed).permutation(sorted(classes))]
     starts = [0, *range(base, len(shuffled), increment)]
     return tuple(tuple(shuffled[a:b]) for a, b in zip(starts, [*starts[1:], len(shuffled)], strict=True))
 
@@ -52,19 +60,23 @@ def load_folders(
     *,
     base: int = 10,
     increment: int = 10,
-    order_seed: int = 0,
+    imglists: str = "",
+    order_seed: int = 1993,
     test_share: float = 0.2,
     calibration_share: float = 0.1,
     seed: int = 0,
 ) -> Stream:
     """Read DIR/id as tasks of `in_steps` classes each, and DIR/ood as outliers that grow with the steps.
 
-    test_share is held back from classes without a split of their own, then calibration_share from what
+    imglists: whose lists are read instead, where there are any; may be left out where there are one data
+    set's. test_share is held back from classes without a split of their own, then calibration_share from what
     is left to train on, both by `hold_back` and the seed. Which outliers come first is drawn by the seed
     too. Raises LayoutError and what `CropReader.read` raises.
     """
-    by_class = _classes(folder)
-    sets = [(place, distance, media_in(place, "media")) for place, distance in _outlier_sets(folder)]
+    listed = (folder / _IMGLISTS).is_dir()
+    by_class, sets = _imglists(folder, imglists) if listed else (_classes(folder), _outlier_sets(folder))
+    known = ([file for of in by_class.values() for file in of.get(part, [])] for part in _PARTS)
+    reader.check(*known, [file for _, _, files in sets for file in files])
     steps = in_steps(list(by_class), base, increment, order_seed)
     tasks = []
     for number, names in enumerate(steps, 1):
@@ -78,15 +90,53 @@ def load_folders(
         kept, held = hold_back(train, calibration_share, seed)
         tasks.append(Task(task, kept, held, test))
     outliers = []
-    for place, distance, paths in sets:
-        files = [MediaFile(path, path.relative_to(folder).as_posix(), place.name) for path in paths]
-        items = reader.read(f"read {place.relative_to(folder)}", place.name, files)
-        outliers.append(OutlierSet(place.name, shuffle(items, seed), distance=distance))
+    for name, distance, files in sets:
+        items = reader.read(f"read outliers {name}", name, files)
+        outliers.append(OutlierSet(name, shuffle(items, seed), distance=distance))
     return Stream("opencil", tuple(tasks), tuple(outliers), reader.plan)
 
 
-def _outlier_sets(folder: Path) -> list[tuple[Path, Distance | None]]:
-    """Return the sets' folders, near ones first, then far ones, then those that are neither."""
+def _imglists(folder: Path, wanted: str) -> tuple[dict[str, dict[str, list[MediaFile]]], Outliers]:
+    """Return the files of each class by part, by its number, and those of the outlier sets."""
+    top = folder / _IMGLISTS
+    there = [path for path in subfolders(top) if (path / f"train_{path.name}.txt").is_file()]
+    chosen = [path for path in there if path.name == wanted] or there
+    if len(chosen) != 1:
+        names = ", ".join(path.name for path in there)
+        raise LayoutError(f"{top} has the lists of {names or 'nothing'}: name one of them by --sequence")
+    own = chosen[0].name
+    by_class: dict[str, dict[str, list[MediaFile]]] = {}
+    for part in _PARTS:
+        for label, file in _in_list(folder, chosen[0] / f"{part}_{own}.txt"):
+            name = f"{label:04d}"
+            by_class.setdefault(name, {of: [] for of in _PARTS})[part].append(replace(file, family=name))
+    if lone := [name for name, of in by_class.items() if not all(of.values())]:
+        raise LayoutError(f"{chosen[0]}: class {lone[0]} has no train or no test: take lists of one release")
+    sets: Outliers = []
+    for path in sorted(chosen[0].glob("test_*.txt")):
+        name = path.stem.removeprefix("test_")
+        if name != own:
+            files = [replace(file, family=name) for _, file in _in_list(folder, path)]
+            sets.append((name, "near" if name in _NEAR else "far", files))
+    return by_class, sets
+
+
+def _in_list(folder: Path, path: Path) -> Iterator[tuple[int, MediaFile]]:
+    """Yield the label and the file of each line. Raises LayoutError for a file that is not there."""
+    for line in lines_of(path):
+        listed, _, label = line.rpartition(" ")
+        places = (below(folder / root, listed) for root in _ROOTS)
+        file = next((place for place in places if place is not None and is_there(place)), None)
+        if file is None or not label.removeprefix("-").isdecimal():
+            raise LayoutError(
+                f"{path} names {line[:80]!r}: no file below {' or '.join(_ROOTS[:2])} with a label: unpack"
+                " lists and pictures of one release"
+            )
+        yield int(label), MediaFile(file, listed, "")
+
+
+def _outlier_sets(folder: Path) -> Outliers:
+    """Return the sets, near ones first, then far ones, then those that are neither."""
     top = folder / "ood"
     places: list[tuple[Path, Distance | None]] = []
     for distance in _DISTANCES:
@@ -100,7 +150,7 @@ def _outlier_sets(folder: Path) -> list[tuple[Path, Distance | None]]:
     names = Counter(place.name for place, _ in places)
     if twice := sorted(name for name, count in names.items() if count > 1):
         raise LayoutError(f"{top} holds {twice[0]} more than once: give each outlier set a name of its own")
-    return places
+    return [(place.name, distance, _files(folder, place.name, place, "media")) for place, distance in places]
 
 
 def _classes(folder: Path) -> dict[str, dict[str, list[MediaFile]]]:
@@ -129,8 +179,8 @@ def _classes(folder: Path) -> dict[str, dict[str, list[MediaFile]]]:
     }
 
 
-def _files(folder: Path, name: str, place: Path) -> list[MediaFile]:
-    return [MediaFile(path, path.relative_to(folder).as_posix(), name) for path in media_in(place, _LAYOUTS)]
+def _files(folder: Path, name: str, place: Path, needs: str = _LAYOUTS) -> list[MediaFile]:
+    return [MediaFile(path, path.relative_to(folder).as_posix(), name) for path in media_in(place, needs)]
 
 
 _KINDS = {"0_real": REAL, "real": REAL, "1_fake": FAKE, "fake": FAKE}
@@ -146,15 +196,17 @@ def load_sources(folder: Path, reader: CropReader) -> list[LabelledCrops]:
     """
     if not folder.is_dir():
         raise LayoutError(f"{folder} is no folder: name one that holds {_LAYOUT}")
-    parts = []
+    by_source: dict[str, list[MediaFile]] = {}
     for source in subfolders(folder):
         found_in = (_file(folder, source, path) for path in media_in(source, _LAYOUT))
-        files = [file for file in found_in if file is not None]
-        if files:
-            parts.append(reader.read(f"read {source.name}", source.name, files))
-    if len({is_real(name) for part in parts for name in part.families}) < 2:
+        if files := [file for file in found_in if file is not None]:
+            by_source[source.name] = files
+    every = [file for files in by_source.values() for file in files]
+    reals = [file for file in every if is_real(file.family)]
+    if len(reals) in (0, len(every)):
         raise LayoutError(f"{folder} holds no reals or no fakes: it needs {_LAYOUT}")
-    return parts
+    reader.check(reals, [file for file in every if not is_real(file.family)])
+    return [reader.read(f"read {source}", source, files) for source, files in by_source.items()]
 
 
 def _file(folder: Path, source: Path, path: Path) -> MediaFile | None:

@@ -18,24 +18,12 @@ from updater.data.training_data import LabelledCrops
 
 # The paper's names in lower case, each with the folder of the published data first where they differ:
 # there FaceForensics++ is called deepfake, WildDeepfake wild, and StarGAN stargan_gf.
-_STARGAN = ("stargan_gf", "stargan")
+_EASY = (("gaugan",), ("biggan",), ("cyclegan",), ("imle",), FACEFORENSICS, ("crn",), WILD)
+_LAST = (("whichfaceisreal",), ("san",))
 SEQUENCES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "easy": (("gaugan",), ("biggan",), ("cyclegan",), ("imle",), FACEFORENSICS, ("crn",), WILD),
-    "hard": (("gaugan",), ("biggan",), WILD, ("whichfaceisreal",), ("san",)),
-    "long": (
-        ("gaugan",),
-        ("biggan",),
-        ("cyclegan",),
-        ("imle",),
-        FACEFORENSICS,
-        ("crn",),
-        WILD,
-        ("glow",),
-        _STARGAN,
-        ("stylegan",),
-        ("whichfaceisreal",),
-        ("san",),
-    ),
+    "easy": _EASY,
+    "hard": (*_EASY[:2], WILD, *_LAST),
+    "long": (*_EASY, ("glow",), ("stargan_gf", "stargan"), ("stylegan",), *_LAST),
 }
 """EASY, HARD and LONG of section 3.2: for each task the names that its folder may have"""
 
@@ -71,6 +59,7 @@ def load_cddb(
     """
     names = sequence_of(folder, sequence)
     files = {(name, part): _files(folder, name, part) for name in names for part in ("train", "val")}
+    reader.check(*([f for name in names for f in files[name, part]] for part in ("train", "val")))
     tasks = []
     for name in names:
         train = reader.read(f"read {name}/train", name, files[name, "train"])

@@ -16,6 +16,8 @@ from updater.data.training_data import LabelledCrops
 
 FAKE = "fake"
 
+PARTS = ("train", "calibration", "test")
+"""of a task"""
 Distance = Literal["near", "far"]
 """how far outliers are from what is known: near ones differ in what they show, far ones in all (OpenCIL)"""
 
@@ -93,7 +95,7 @@ class Stream:
 
     def _lines(self) -> Iterator[str]:
         for task in self.tasks:
-            for part in ("train", "calibration", "test"):
+            for part in PARTS:
                 yield f"task {task.name} {part}"
                 yield from _item_lines(getattr(task, part))
         for outliers in self.outliers:

@@ -27,7 +27,7 @@ from updater.training import two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification, distilled_items, teacher_logits
 from updater.training.schemes import Entropy
-from updater.training.step import Step, TrainedModel, keep_head, with_head
+from updater.training.step import HEAD_PREFIX, Step, TrainedModel, with_head
 
 _BINARY_DISTILLATION = 0.1
 
@@ -45,7 +45,9 @@ def learn(step: Step) -> TrainedModel:
     embedding = trained.output().embedding[torch.from_numpy(items).to(step.device)]
     target = torch.from_numpy(trained.data.targets[items]).to(step.device)
     means = class_means(embedding, target, len(step.classes), old)
-    return TrainedModel(nearest_mean(trained.network, means), step.classes, keep_head(trained.network))
+    head = trained.network.head.state_dict()
+    kept = {HEAD_PREFIX + name: value.detach().clone() for name, value in head.items()}
+    return TrainedModel(nearest_mean(trained.network, means), step.classes, kept)
 
 
 def loss_of(step: Step, data: TrainingSet) -> Loss:

@@ -33,18 +33,17 @@ BELOW = 0.1
 
 @dataclass(frozen=True)
 class Latents:
-    """Stored rows of n exemplars, R crops in all."""
+    """Stored rows of n exemplars, R crops in all.
+
+    rows: float32 [R, B]. features: float32 [R, F]. target: int64 [R], the logit of each crop's item. weight:
+    float64 [R], the chance of each crop: equal for each class, then for each item, then for each crop.
+    """
 
     ids: tuple[str, ...]
-    """length n"""
     rows: Tensor
-    """float32 [R, B]"""
     features: Tensor
-    """float32 [R, F]"""
     target: Tensor
-    """int64 [R], the logit of each crop's item"""
     weight: Tensor
-    """float64 [R], the chance of each crop: equal for each class, then for each item, then for each crop"""
 
 
 def learn(step: Step) -> TrainedModel:

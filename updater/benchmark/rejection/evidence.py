@@ -19,16 +19,17 @@ class EvidenceError(ValueError):
 
 @dataclass(frozen=True)
 class Evidence:
-    """One network's output for n whole items, float32."""
+    """One network's output for n whole items, float32.
+
+    logits: [n, K], the known classes alone. embedding: [n, D], what the head reads, before dropout. features:
+    [n, F], raw pooled forensic features; F is 0 where the network has none. pseudo_logit: [n], the class of
+    forgeries of no known family.
+    """
 
     logits: NDArray[np.float32]
-    """[n, K]: the known classes alone"""
     embedding: NDArray[np.float32]
-    """[n, D]: what the head reads, before dropout"""
     features: NDArray[np.float32]
-    """[n, F]: raw pooled forensic features; F is 0 where the network has none"""
     pseudo_logit: NDArray[np.float32]
-    """[n]: the class of forgeries of no known family"""
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -45,28 +46,25 @@ class Evidence:
 
 @dataclass(frozen=True)
 class FitSet:
-    """The items that a score is fitted on.
+    """The items that a score is fitted on: n training items of the known classes.
 
     The head is linear: logits = embedding @ head_weight.T + head_bias. For a cosine head, that is so of
     normalised embeddings and scaled normalised weights, which is what `evidence_of` and `known_of` give.
+
+    targets: [n], the column of each item's class. head_weight: [K, D]. head_bias: [K]. calibration: known
+    items that neither the network nor the training evidence holds; only `fused` reads them, and their
+    targets. names: of the classes, by column, which say what is real; () where that is not known. versions:
+    the training items again, their crops changed as AugMix changes them; only its head reads them.
     """
 
     evidence: Evidence
-    """n training items of the known classes"""
     targets: NDArray[np.int64]
-    """[n]: the column of each training item's class"""
     head_weight: NDArray[np.float32]
-    """[K, D]"""
     head_bias: NDArray[np.float32]
-    """[K]"""
     calibration: Evidence | None = None
-    """known items that neither the network nor the training evidence holds; only `fused` reads them"""
     calibration_targets: NDArray[np.int64] | None = None
-    """as `targets`, of the calibration items"""
     names: tuple[str, ...] = ()
-    """of the classes, by column, which say what is real; () where that is not known"""
     versions: tuple[Evidence, ...] = ()
-    """the training items again, their crops changed as AugMix changes them; only its head reads them"""
 
     def head(self, embedding: Tensor) -> Tensor:
         """Return the logits [m, K] of embeddings [m, D], in their dtype."""

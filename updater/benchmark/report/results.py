@@ -84,6 +84,9 @@ class Figures(BaseModel, frozen=True, extra="forbid"):
     # Average accuracy, and that of joint training on all tasks at once.
     aa: Number = None
     joint_aa: Number = None
+    # Accuracy on all test items so far, and its mean over the steps: the average incremental accuracy.
+    seen_accuracy: Number = None
+    incremental_accuracy: Number = None
     # Average forgetting by CDDB's code and by its printed formula; negative: forgotten.
     af: Number = None
     af_paper: Number = None

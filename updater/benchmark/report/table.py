@@ -15,11 +15,13 @@ from updater.benchmark.report.outcome import REJECTION, Figure, Figures, over_se
 from updater.benchmark.report.run_folder import Run, load_runs
 from updater.terminal import print_grid
 
-_SETS = (("each_set", "mean of outlier sets"), ("near", "near sets"), ("far", "far sets"))
+SETS = (("each_set", "mean of outlier sets"), ("near", "near sets"), ("far", "far sets"))
 # A stream's figures in the order of its tables: name, and digits. Others stand under their own names, with 3.
 _NAMES = {
     "aa": ("AA", 2),
     "joint_aa": ("joint AA", 2),
+    "seen_accuracy": ("accuracy on all seen", 2),
+    "incremental_accuracy": ("average incremental accuracy", 2),
     "af": ("AF", 2),
     "af_paper": ("AF (paper)", 2),
     "aa_m": ("AA-M", 2),
@@ -45,9 +47,7 @@ _NAMES = {
     "source_known.caught_at_5": ("caught at 5 %, source known", 3),
     "lone_source_auc": ("lone source AUC, source known", 3),
     **{
-        f"{part}.{name}": (f"{name.upper()}, {of}", 3)
-        for part, of in _SETS
-        for name in ("auc", "fpr95", "ap")
+        f"{part}.{name}": (f"{name.upper()}, {of}", 3) for part, of in SETS for name in ("auc", "fpr95", "ap")
     },
     "update_cost": ("update / joint, seconds", 2),
 }
@@ -100,6 +100,13 @@ def grids(runs: Sequence[Run]) -> list[TextGrid]:
         columns = {"auc": "AUC", "fpr95": "FPR95 (pos. known)", "ap": "AP"}
         title = "rejection of each outlier set on its own, mean over the steps"
         made.append(_grid(title, ("score", "outlier set"), rows, columns))
+        means = [label for _, label in SETS if any(label in by_set for by_set in sets.values())]
+        pairs = [(label, name) for label in means for name in columns]
+        rows = {(score,): {f"{a}.{b}": of[a][b] for a, b in pairs if a in of} for score, of in sets.items()}
+        heads = {f"{label}.{name}": f"{columns[name]}, {label}" for label, name in pairs}
+        made += (
+            [_grid("each score, mean over outlier sets and steps", ("score",), rows, heads)] if means else []
+        )
     if families := whole["families"]:
         part = "source" if runs[0].benchmark == "newcomer" else "family"
         between = {"mean, ± between rows": spread_of(families)} if len(families) > 1 else {}

@@ -12,14 +12,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from detector.release.artifact import Reference
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
-from updater.benchmark.continual import continual, left_out, resampled
-from updater.benchmark.continual.continual import Continual, figures_of, rejection_scores
+from updater.benchmark.continual.continual import Continual, figures_of
 from updater.benchmark.continual.left_out import lone_source_scores
+from updater.benchmark.continual.resampled import rejection_draws
+from updater.benchmark.continual.scoring import JudgedItems
 from updater.benchmark.data.tasks import OutlierSet, Task
-from updater.candidate.calibrate import reals
+from updater.benchmark.report.results import Resamples
 from updater.experts.check import check_expert
 from updater.experts.look import Expert
+from updater.measures import auroc
 from updater.training.step import Options
+from updater.training.weights import read_weights
 
 
 def judged(by_maxima, by_mass):
@@ -52,18 +55,12 @@ def reference(points):
     """A reference set of these rows, by class, in coordinates that are those of the raw features."""
     rows = np.array([row for of in points.values() for row in of], np.float32)
     names = tuple(name for name, of in points.items() for _ in of)
-    nothing = np.zeros(2, np.float32)
+    same = {"mean": np.zeros(2, np.float32), "whitening": np.eye(2, dtype=np.float32)}
     return Reference(
-        features=rows,
+        **{"features": rows, "embeddings": rows, "traces": rows, "trace_whitening": same["whitening"]},
+        **same | {f"embedding_{name}": value for name, value in same.items()},
         ids=tuple(map(str, range(len(rows)))),
         families=names,
-        mean=nothing,
-        whitening=np.eye(2, dtype=np.float32),
-        embeddings=rows,
-        embedding_mean=nothing,
-        embedding_whitening=np.eye(2, dtype=np.float32),
-        traces=rows,
-        trace_whitening=np.eye(2, dtype=np.float32),
         trace_widths=np.array([2]),
     )
 
@@ -102,13 +99,10 @@ def expert(tmp_path):
         helper.make_node("ReduceMean", ["green", "axes"], [LOGIT], keepdims=0),
     ]
     weights = {"colour": np.array([-0.05, 0.05, 0], np.float32), "axes": np.array([1, 2])}
-    graph = helper.make_graph(
-        nodes,
-        "expert",
-        [helper.make_tensor_value_info(PICTURES, TensorProto.UINT8, ["n", SIDE, SIDE, 3])],
-        [helper.make_tensor_value_info(LOGIT, TensorProto.FLOAT, ["n"])],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
+    given = helper.make_tensor_value_info(PICTURES, TensorProto.UINT8, ["n", SIDE, SIDE, 3])
+    told = helper.make_tensor_value_info(LOGIT, TensorProto.FLOAT, ["n"])
+    kept = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "expert", [given], [told], kept)
     theirs = tmp_path / "theirs.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), theirs)
     wanted = ExpertContract(
@@ -158,6 +152,16 @@ def test_the_budget_is_kept_and_a_shrunk_class_has_its_best(stream, tmp_path, mo
     for before, after in itertools.pairwise(kept):
         for name, items in before.items():
             assert after[name].ids == items.ids[: len(after[name])]
+
+
+def test_a_network_as_it_is_has_one_accuracy_whatever_was_learnt_before(stream, tmp_path, small, start):
+    setup = replace(small, learner="fine-tuning", options=Options(scheme="bc", exposure="none"))
+    Continual(replace(stream, tasks=stream.tasks[:1]), setup, 0, tmp_path, lambda *_: None).run()
+    weights = read_weights(tmp_path / "0.safetensors")
+    ((one, _),) = start(stream, tmp_path / "as it is", replace(setup, start_from=weights).trained_epochs(0))
+    matrix = one.outcome.accuracies()
+    assert all(np.unique(row[~np.isnan(row)]).size == 1 for row in matrix)
+    assert one.figures.joint_aa == pytest.approx(one.figures.aa)
 
 
 def test_no_memory_at_all_keeps_nothing(stream, tmp_path, steps, small, silent):
@@ -251,36 +255,22 @@ def test_each_family_has_its_own_figures_within_its_source_whose_mean_is_the_run
         assert all(len(figure.drawn) == 1000 for figure in each)
 
 
-def test_each_score_is_drawn_with_its_own_image(stream, classes, tmp_path, monkeypatch, start):
-    scored, drawn = [], []
-    draw = resampled._rejection
+def test_each_score_is_drawn_with_its_own_image():
+    def items(families, scores):
+        arrays = dict.fromkeys(JudgedItems.__dataclass_fields__, np.zeros(len(families)))
+        groups = np.array([f"{name} {score}" for name, score in zip(families, scores, strict=True)])
+        own = {"msp": np.array(scores, np.float32)}
+        return JudgedItems(**arrays | {"families": np.array(families), "groups": groups, "rejection": own})
 
-    def spy(known, unseen, name):
-        scored.append(
-            [
-                [group for one in known for group in one.groups],
-                unseen.groups[~reals(unseen.families)].tolist(),
-            ]
+    known, unseen = items(["a/real"] * 3, [1, 5, 3]), items(["b/fake", "b/real", "b/fake"], [4, 9, 2])
+    images = Resamples([*known.groups, *unseen.groups], ["known"] * 3 + ["unseen"] * 3)
+    drawn = rejection_draws("unseen", known, unseen, "msp", images)["unseen.auc"]
+    for number, area in enumerate(drawn[:50]):
+        high, low = (
+            np.repeat(of.rejection["msp"], images.of(of.groups.tolist())[number])
+            for of in (unseen.take(np.array([True, False, True])), known)
         )
-        return rejection_scores(known, unseen, name)
-
-    def drawn_for(scores, known, unknown, images):
-        drawn.append([known, unknown])
-        return draw(scores, known, unknown, images)
-
-    monkeypatch.setattr(left_out, "rejection_scores", spy)
-    monkeypatch.setattr(continual, "rejection_scores", spy)
-    monkeypatch.setattr(resampled, "_rejection", drawn_for)
-    ((one, _),) = start(replace(stream, tasks=stream.tasks[:2]), tmp_path / "left out", leave=True)
-    # Where its reals are known, a family's control is scored after it.
-    assert drawn == scored[:2] + scored[2::2]
-    assert one.outcome.figures["source_known.auc"].drawn
-    del scored[:], drawn[:]
-    start(classes, tmp_path / "outliers")
-    # All sets pooled, and then the one set that there is.
-    assert len(scored) == 4
-    assert scored[::2] == scored[1::2]
-    assert drawn == scored[::2]
+        assert area == pytest.approx(auroc(high, low), nan_ok=True)
 
 
 def test_outliers_that_grow_and_become_tasks_are_rejected_at_each_step(stream, labelled, tmp_path, start):

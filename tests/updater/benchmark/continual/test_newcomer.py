@@ -29,6 +29,7 @@ from updater.benchmark.report.results import (
     WithinSource,
     measure_within,
 )
+from updater.benchmark.report.table import SETS
 from updater.candidate.evaluate import Calls
 from updater.data.training_data import LabelledCrops
 from updater.training.step import Options
@@ -152,13 +153,11 @@ def test_a_photographs_copies_lie_in_one_half_and_a_seed_deals_them_anew(labelle
 
 # Each outlier set on its own, as OpenCIL has it.
 def test_each_outlier_set_is_measured_alone_and_near_and_far_have_means(stream, labelled, tmp_path, start):
-    def outliers(name, count, seed, distance):
-        return OutlierSet(name, labelled({f"{name}/posterised": count}, seed=seed), distance=distance)
-
-    sets = (
-        outliers("large", 12, 90, "near"),
-        outliers("small", 3, 91, "near"),
-        outliers("other", 6, 92, "far"),
+    sets = tuple(
+        OutlierSet(name, labelled({f"{name}/posterised": count}, seed=seed), distance=distance)
+        for name, count, seed, distance in zip(
+            ("large", "small", "other"), (12, 3, 6), (90, 91, 92), ("near", "near", "far"), strict=True
+        )
     )
     two = replace(stream, tasks=stream.tasks[:2])
     ((one, _),) = start(replace(two, outliers=sets), tmp_path / "all")
@@ -167,7 +166,8 @@ def test_each_outlier_set_is_measured_alone_and_near_and_far_have_means(stream, 
         ((found, _),) = start(replace(two, outliers=(outlier_set,)), tmp_path / outlier_set.name)
         alone[outlier_set.name] = found.figures.unseen
         assert found.figures.each_set == found.figures.unseen
-    assert one.outcome.outlier_sets == {"fused": {name: values(found) for name, found in alone.items()}}
+    rows = alone | {label: getattr(one.figures, part) for part, label in SETS}
+    assert one.outcome.outlier_sets == {"fused": {name: values(of) for name, of in rows.items()}}
     figures = one.figures
     for name in ("auc", "fpr95", "ap", "caught_deployed"):
         of_each = {outlier_set: getattr(found, name) for outlier_set, found in alone.items()}
@@ -324,47 +324,34 @@ def test_opencils_training_is_as_published(learner, schedule, decay):
     assert (recipe.optimizer, recipe.backbone_rate, recipe.schedule) == ("sgd", 0.1, schedule)
     assert (recipe.weight_decay, recipe.balanced_steps, recipe.batch) == (decay, 0, 128)
     assert (recipe.flip, recipe.shift_px, large.recipe(5000, first=False).shift_px) == (True, 4, 0)
-    assert (small.memory, small.architecture.crop_px, small.architecture.backbone) == (
-        2000,
-        32,
-        "resnet32_cifar",
-    )
-    assert (large.memory, large.architecture.crop_px, large.architecture.backbone) == (
-        20_000,
-        224,
-        "resnet18",
-    )
+    shapes = [(of.memory, of.architecture.crop_px, of.architecture.backbone) for of in (small, large)]
+    assert shapes == [(2000, 32, "resnet32_cifar"), (20_000, 224, "resnet18")]
 
 
 WITH_A_BACKBONE = Setup(architecture=Architecture(backbone="lcnet_035"), options=Options(exposure="none"))
 BARE = replace(WITH_A_BACKBONE, architecture=Architecture())
 
 
-def test_epochs_are_of_the_whole_network():
-    # 100 items drawn 8 times in batches of 32 are 25 steps.
-    recipe = replace(WITH_A_BACKBONE.trained_epochs(8), batch=32).recipe(100, first=True)
-    assert (recipe.backbone_steps, recipe.batch) == (25, 32)
-    # The head's 93 times as many draws are 290.6 steps, which are fewer than the least, 300.
-    assert recipe.balanced_steps == 300
-
-
-def test_without_a_backbone_they_are_of_what_there_is():
-    assert replace(BARE.trained_epochs(8), batch=32).recipe(100, first=True).balanced_steps == 25
-    assert BARE.trained_epochs(0.1).recipe(100, first=True).balanced_steps == 1
-
-
-def test_pseudo_forgeries_are_drawn_beside_the_items():
-    forged = replace(WITH_A_BACKBONE.trained_epochs(8), batch=32, options=Options())
-    assert forged.recipe(100, first=True).backbone_steps == round(25 * 1.3)
-    assert forged.recipe(100, first=False).backbone_steps == round(25 * 1.5)
+# 100 items drawn 8 times in batches of 32 are 25 steps; pseudo-forgeries are drawn beside them.
+@pytest.mark.parametrize(
+    ("setup", "first", "steps"),
+    [
+        # The head's 93 times as many draws are 290.6 steps, which are fewer than the least, 300.
+        (WITH_A_BACKBONE.trained_epochs(8), True, (25, 300)),
+        (BARE.trained_epochs(8), True, (14, 25)),
+        (BARE.trained_epochs(0.1), True, (14, 1)),
+        (WITH_A_BACKBONE.trained_epochs(0), True, (0, 0)),
+        (replace(WITH_A_BACKBONE.trained_epochs(8), options=Options()), True, (32, 378)),
+        (replace(WITH_A_BACKBONE.trained_epochs(8), options=Options()), False, (38, 436)),
+    ],
+)
+def test_epochs_are_of_the_whole_network_or_of_what_there_is(setup, first, steps):
+    recipe = replace(setup, batch=32).recipe(100, first=first)
+    assert (recipe.backbone_steps, recipe.balanced_steps) == steps
 
 
 def test_a_rate_for_the_first_task_and_one_for_later_ones():
-    rates = [
-        [
-            (one.backbone_rate, one.balanced_rate)
-            for one in (s.recipe(100, first=True), s.recipe(100, first=False))
-        ]
-        for s in (WITH_A_BACKBONE, *(replace(s, rates=(1e-3, 1e-4)) for s in (WITH_A_BACKBONE, BARE)))
-    ]
+    setups = WITH_A_BACKBONE, *(replace(s, rates=(1e-3, 1e-4)) for s in (WITH_A_BACKBONE, BARE))
+    both = [[setup.recipe(100, first=first) for first in (True, False)] for setup in setups]
+    rates = [[(one.backbone_rate, one.balanced_rate) for one in of] for of in both]
     assert rates == [[(3e-3, 2e-3), (1e-3, 2e-3)], [(1e-3, 2e-3), (1e-4, 2e-3)], [(3e-3, 1e-3), (1e-3, 1e-4)]]

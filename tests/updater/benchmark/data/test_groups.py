@@ -1,7 +1,6 @@
 """Frames of one clip are one group, sources keep theirs, and whole pictures stand beside their crops."""
 
 import hashlib
-import io
 import time
 from pathlib import PurePosixPath
 
@@ -113,35 +112,25 @@ def test_images_of_opencils_layout_stand_alone_in_whatever_folder(tmp_path, read
     assert len(set(stream.tasks[0].train.groups)) == 8
 
 
-def lay_sources(folder, *places):
-    for number, place in enumerate(places):
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        pixels = np.random.default_rng(number).integers(0, 256, (128, 128, 3), np.uint8)
-        Image.fromarray(pixels).save(folder / place)
-    return folder
-
-
-def test_cddbs_layout_and_folders_by_photograph_are_read_alike(tmp_path):
-    folder = lay_sources(
-        tmp_path,
-        "gan/train/0_real/a.png",
-        "gan/val/1_fake/b.png",
-        "phone/real/bridge/c.png",
-        "phone/real/bridge/d.png",
-        "phone/notes/e.png",
-    )
-    with CropReader(processes=1) as reader:
-        items = LabelledCrops.join(load_sources(folder, reader))
-    assert items.families == ("gan/real", "gan/fake", "phone/real", "phone/real")
-    assert items.sources == ("gan", "gan", "phone", "phone")
-    assert items.groups[2:] == ("phone/bridge", "phone/bridge")
-    assert len(set(items.groups)) == 3
+def test_cddbs_layout_and_folders_by_photograph_are_read_alike(tmp_path, reader):
+    real, shown = "gan/train/0_real/", "phone/real/bridge/"
+    places = [f"{real}a.png", f"{real}f.png", "gan/val/1_fake/b.png", f"{shown}c.png", f"{shown}d.png"]
+    lay(tmp_path, [*places, "phone/notes/e.png"])
+    items = LabelledCrops.join(load_sources(tmp_path, reader))
+    assert items.families == ("gan/real", "gan/real", "gan/fake", "phone/real", "phone/real")
+    assert items.sources == ("gan", "gan", "gan", "phone", "phone")
+    assert items.groups[3:] == ("phone/bridge", "phone/bridge")
+    assert len(set(items.groups)) == 4
+    (tmp_path / f"{real}f.png").unlink()
+    with pytest.raises(LayoutError, match="class gan/real has one picture"):
+        load_sources(tmp_path, reader)
 
 
 @pytest.mark.parametrize("places", [(), ("phone/real/a.png",), ("gan/1_fake/a.png",), ("gan/other/a.png",)])
-def test_without_reals_or_forgeries_it_says_what_it_needs(tmp_path, places):
-    with CropReader(processes=1) as reader, pytest.raises(LayoutError, match="SOURCE/0_real") as refused:
-        load_sources(lay_sources(tmp_path, *places), reader)
+def test_without_reals_or_forgeries_it_says_what_it_needs(tmp_path, places, reader):
+    lay(tmp_path, places)
+    with pytest.raises(LayoutError, match="SOURCE/0_real") as refused:
+        load_sources(tmp_path, reader)
     assert str(tmp_path) in str(refused.value)
 
 
@@ -151,13 +140,8 @@ SHOWN = PicturePlan(width_px=24, height_px=16, interpolation="bicubic")
 
 def test_media_is_also_shown_whole_and_kept_so(tmp_path, monkeypatch):
     folder, cache = tmp_path / "data", tmp_path / "cache"
-    for number, place in enumerate(f"{p}/{k}" for p in ("train", "val") for k in ("0_real", "1_fake")):
-        (folder / "gan" / place).mkdir(parents=True)
-        for index in range(3):
-            pixels = np.random.default_rng([number, index]).integers(0, 256, (40, 48, 3), dtype=np.uint8)
-            out = io.BytesIO()
-            Image.fromarray(pixels).save(out, "PNG")
-            (folder / "gan" / place / f"{index}.png").write_bytes(out.getvalue())
+    sides = [f"gan/{part}/{kind}" for part in ("train", "val") for kind in ("0_real", "1_fake")]
+    lay(folder, [f"{side}/{index}.png" for side in sides for index in range(3)])
 
     def load(plan):
         with CropReader(WHOLE, cache, processes=1, picture=plan) as opened:

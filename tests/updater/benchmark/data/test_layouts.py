@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -45,15 +46,8 @@ def reader():
 
 
 def cddb(folder, tasks=("gan", "glow"), train=8, val=4):
-    return lay(
-        folder,
-        {
-            f"{task}/{part}/{kind}": count
-            for task in tasks
-            for part, count in (("train", train), ("val", val))
-            for kind in ("0_real", "1_fake")
-        },
-    )
+    parts = {f"{part}/{k}": n for part, n in (("train", train), ("val", val)) for k in ("0_real", "1_fake")}
+    return lay(folder, {f"{task}/{part}": count for task in tasks for part, count in parts.items()})
 
 
 def test_a_task_of_cddb_has_its_own_reals_and_fakes(tmp_path, reader):
@@ -138,6 +132,7 @@ def test_what_cannot_be_read_is_one_line_that_names_the_place(tmp_path, reader, 
         ({"id/a": 2, "ood/near/x": 1, "ood/far/x": 1}, "ood holds x more than once"),
         ({"ood/svhn": 1}, "id holds no classes"),
         ({"id/a": 1, "ood/svhn": 0}, "svhn holds no media"),
+        ({"id/a": 1, "ood/svhn": 1}, "class a has one picture to learn from"),
         ({"id/train/a": 1, "id/train/b": 1, "id/test/a": 1, "ood/svhn": 1}, "id/train/b has no test"),
         ({"id/a/train": 1, "id/a/test": 1, "id/b/train": 1, "ood/svhn": 1}, "id/b/test is missing"),
     ],
@@ -287,13 +282,57 @@ def test_outlier_sets_may_be_near_or_far(tmp_path, reader):
 
 
 def test_steps_share_the_classes_out_once_each():
-    steps = in_steps([f"c{i:03}" for i in range(100)], 10, 10, 0)
+    steps = in_steps([f"c{i:03}" for i in range(100)], 10, 10, 1993)
+    # CIFAR-100's first step, as PyCIL and OpenCIL print it for their seed.
+    assert steps[0] == tuple(f"c{i:03}" for i in (68, 56, 78, 8, 23, 84, 90, 65, 74, 76))
     assert [len(step) for step in steps] == [10] * 10
     assert len({name for step in steps for name in step}) == 100
-    assert [len(step) for step in in_steps("abcdefg", 3, 2, 1)] == [3, 2, 2]
-    assert [len(step) for step in in_steps("abcdef", 3, 2, 1)] == [3, 2, 1]
-    assert [len(step) for step in in_steps("ab", 10, 10, 1)] == [2]
+    cuts = ("abcdefg", 3, 2), ("abcdef", 3, 2), ("ab", 10, 10)
+    sizes = [[len(step) for step in in_steps(*cut, 1)] for cut in cuts]
+    assert sizes == [[3, 2, 2], [3, 2, 1], [2]]
     assert in_steps("abcdefg", 3, 2, 1) != in_steps("abcdefg", 3, 2, 2)
+
+
+LISTS = "benchmark_imglist/cifar100/"
+
+
+@pytest.fixture
+def lists(tmp_path):
+    """Two classes of two files in each part, and a near and a far set, by lists as OpenCIL has them."""
+    rows = {"train_cifar100": "ab", "test_cifar100": "ab", "test_tin": "t", "test_svhn": "s"}
+    places = [f"images_classic/{name}/{letter}" for name, letters in rows.items() for letter in letters]
+    lay(tmp_path, dict.fromkeys(places, 2))
+    (tmp_path / LISTS).mkdir(parents=True)
+    for name, letters in rows.items():
+        lines = [f"{name}/{c}/{i}.png {'ab'.find(c)}\n" for c in letters for i in range(2)]
+        (tmp_path / f"{LISTS}{name}.txt").write_text("".join(lines))
+    return tmp_path
+
+
+def test_released_lists_name_classes_and_outlier_sets(lists, reader):
+    stream = load_folders(lists, reader, base=1, increment=1, calibration_share=0)
+    assert [task.test.counts() for task in stream.tasks] == [{"0000": 2}, {"0001": 2}]
+    sets = {outliers.name: (outliers.distance, len(outliers.items)) for outliers in stream.outliers}
+    assert sets == {"svhn": ("far", 2), "tin": ("near", 2)}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("images_classic/test_tin/t/1.png", None, "test_tin.txt names 'test_tin/t/1.png -1': no file"),
+        (f"{LISTS}train_cifar100.txt", None, "has the lists of nothing"),
+        (f"{LISTS}test_svhn.txt", b"../a.png 0", "test_svhn.txt names '../a.png 0': no file"),
+        (f"{LISTS}train_cifar100.txt", b"train_cifar100/a/0.png 0", "class 0001 has no train or no test"),
+        ("images_classic/test_svhn/s/0.png", picture(0), "are one picture in two sets: remove one"),
+    ],
+)
+def test_what_lists_lack_is_one_line_before_a_picture_is_read(
+    lists, reader, monkeypatch, file, content, told
+):
+    (lists / file).unlink() if content is None else (lists / file).write_bytes(content)
+    monkeypatch.setattr(CropReader, "read", lambda *_: pytest.fail("a picture was decoded"))
+    with pytest.raises(LayoutError, match=re.escape(told)):
+        load_folders(lists, reader)
 
 
 def test_outliers_and_tests_of_the_known_grow_at_one_rate(tmp_path, reader):
