@@ -24,7 +24,7 @@ from memory.verdict_index import item_id, search_verdicts
 
 router = APIRouter(route_class=GuardedRoute)
 
-_SHOWN, _WHOLE_PX = 50, 1600
+_SHOWN, _WHOLE_PX = 50, 1024
 """verdicts of a page; the longer side of a whole picture"""
 
 

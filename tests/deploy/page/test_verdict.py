@@ -72,7 +72,7 @@ def test_a_verdict_shows_the_whole_picture_and_the_files_name(page, services, mo
     assert "tour d&#39;été &lt;b&gt;.jpg" in shown
     answer = page.get(f"/page/verdicts/{topic}-0-7/picture.png")
     assert Image.open(io.BytesIO(answer.content)).size == (40, 30)
-    assert asked == [(f"{topic}-0-7", item.digest, 1600)]
+    assert asked == [(f"{topic}-0-7", item.digest, 1024)]
 
 
 @pytest.mark.parametrize("scanned", [True, False])

@@ -7,6 +7,7 @@ import pytest
 from kafka.errors import KafkaConnectionError
 from PIL import Image
 
+from deploy.page.verdicts import _WHOLE_PX
 from deploy.server import pictures
 from deploy.server.pictures import NoPictureError, SharedMedia
 from ingest.settings import IngestSettings
@@ -57,6 +58,7 @@ def test_an_item_is_shown_whole_by_its_position(media, topic):
     shown = media.picture("forgewatch.media-0-3", "0" * 64)
     assert shown.shape == (192, 384, 3)
     assert np.abs(shown.astype(int) - (200, 40, 40)).max() < 3
+    assert media.picture("forgewatch.media-0-3", "0" * 64, _WHOLE_PX).shape == (512, 1024, 3)
     with pytest.raises(NoPictureError, match="no longer has it"):
         media.picture("forgewatch.media-0-5", "0" * 64)
     with pytest.raises(NoPictureError, match="cannot be decoded"):
