@@ -1,12 +1,16 @@
 """`make screenshots`: the page's views of a stack with the demonstration's media, as PNGs for the READMEs.
 
 Nothing is posed. Release 0 answers a part of the demonstration's stream, its operator names the new family,
-and an update proposes a release. Until that is live, fresh media of the same family wait for a name. What is
-cut from photographs is left out: they are other people's, and the pictures lie in the repository.
+and an update proposes a release. Until that is live, fresh media of the same family wait for a name. Half of
+that family's media are signed by a test key and declare a generator. What is cut from photographs is left
+out: they are other people's, and the pictures lie in the repository.
 """
 
 import io
+import mimetypes
 import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,7 +27,10 @@ from deploy.environment import read_environment
 from deploy.local import commands
 from deploy.settings import DeploySettings
 from ingest.settings import IngestSettings
-from updater.benchmark.synthetic.stream import make_many, write_folders
+from updater.benchmark.synthetic.stream import MediaSample, make_many, write_folders
+
+sys.path.append("tests/plugins")
+from credentials import TRAINED, action, signed
 
 HOME = Path(".forgewatch/screenshots")
 PICTURES = Path(__file__).with_name("pictures")
@@ -63,7 +70,7 @@ def stream(home: Path) -> None:
             ("after", "after", plan.after(SEED, story.unseen)[:_AFTER]),
         ):
             made = make_many(SEED, split, wanted, processes=plan.CORES)
-            samples = (sample for sample in made if _is_scene(sample.group))
+            samples = (_declare(n, sample) for n, sample in enumerate(made) if _is_scene(sample.group))
             sent = traffic.send_hostile(plan.HOSTILE) + traffic.send(samples, phase)
             traffic.wait(sent, lambda done, of: None)
             operator.await_clustered(1)
@@ -71,6 +78,15 @@ def stream(home: Path) -> None:
                 truth = {message.id: message.family for message in traffic.sent if message.family}
                 name_clusters(story, operator, truth, home)
                 operator.update()
+
+
+def _declare(number: int, sample: MediaSample) -> MediaSample:
+    """Sign every other medium of the new family."""
+    kind = mimetypes.guess_type(sample.name)[0]
+    if number % 2 or sample.family != plan.DEFAULT_UNSEEN or kind is None:
+        return sample
+    created = action("created", TRAINED, softwareAgent="Image Model 2")
+    return replace(sample, data=signed(sample.data, kind, created))
 
 
 def _is_scene(group: str) -> bool:
@@ -104,7 +120,8 @@ def views(url: str) -> dict[str, str]:
     with Client(DeploySettings(url=url), ACTOR) as api:
         cluster = max(api.clusters(), key=lambda listed: listed.size)
         release = api.releases()[0]
-        item = api.cluster(cluster.id).members[0].id
+        members = api.cluster(cluster.id).members
+        item = next((member for member in members if member.declares), members[0]).id
     return {
         "now": "/",
         "clusters": "/page/clusters",
