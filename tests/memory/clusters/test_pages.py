@@ -76,19 +76,9 @@ ITEMS, CLUSTERS = 100_000, 1_000
 @pytest.fixture
 def large(store):
     """A cluster of half of 100,000 waiting items, and the name of it; the others lie in 999 more."""
-    row = {
-        "media_digest": "d",
-        "crops_digest": "c",
-        "crop_count": 1,
-        "source": "s",
-        "group": "g",
-        "shelf": "unknown",
-        "received_ms": 1,
-        "features": bytes(4 * WIDTH),
-        "feature_version": "1",
-        "verdict": "{}",
-        "revision": 1,
-    }
+    texts = {"media_digest": "d", "crops_digest": "c", "source": "s", "group": "g", "verdict": "{}"}
+    row = texts | dict.fromkeys(("crop_count", "received_ms", "revision"), 1)
+    row |= {"shelf": "unknown", "feature_version": "1", "features": bytes(4 * WIDTH)}
     ids = [f"forgewatch.media-{number % 7}-{number}" for number in range(ITEMS)]
     cut = np.linspace(ITEMS // 2, ITEMS, CLUSTERS).astype(int)
     parts = [ids[: cut[0]], *(ids[a:b] for a, b in pairwise(cut))]

@@ -33,15 +33,8 @@ def items(seed, count, *, unknown=False):
     return Evidence(*(array.astype("f") for array in arrays))
 
 
-KNOWN = FitSet(
-    items(0, 60),
-    np.arange(60) % CLASSES,
-    WEIGHT,
-    np.zeros(CLASSES, "f"),
-    items(1, 30),
-    np.arange(30) % CLASSES,
-    ("real", "blended", "inpainted"),
-)
+TRAINED, HELD = ((items(seed, n), np.arange(n) % CLASSES) for seed, n in enumerate((60, 30)))
+KNOWN = FitSet(*TRAINED, WEIGHT, np.zeros(CLASSES, "f"), *HELD, ("real", "blended", "inpainted"))
 MANY = {"nnguide-published"}  # needs 100 of 1 % of the training items
 every_method = pytest.mark.parametrize("name", sorted(POST_HOC.keys() - MANY))
 
