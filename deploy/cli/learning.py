@@ -91,6 +91,8 @@ class Learning:
     weight_decay: float = 0.02
     label_smoothing: float = 0.05
     mixup: float = 0.0
+    distortions: str = ""
+    """TYPE:LEVEL,… that the last network is measured under"""
     head_epochs: float | None = None
     """as `epochs`, to train what lies above the backbone after that; 0 for no second stage"""
     calibration_share: float | None = None
@@ -198,6 +200,7 @@ def setup_of(chosen: Learning) -> "Setup":
         weight_decay=chosen.weight_decay,
         label_smoothing=chosen.label_smoothing,
         mixup=chosen.mixup,
+        distortions=tuple(filter(None, chosen.distortions.split(","))),
         rejection=tuple(name.strip() for name in chosen.rejection.split(",")),
     )
     if chosen.epochs is not None:

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.report.outcome import Values, values
 from updater.benchmark.report.results import (
     Figures,
     RejectionScores,
@@ -29,12 +31,15 @@ from updater.benchmark.report.results import (
     Result,
     Unseen,
     aa_m,
+    average_precision,
     mean_ap,
     measure_unseen,
 )
 from updater.benchmark.report.run_folder import seconds_in, timing
 from updater.candidate.calibrate import reals
+from updater.data.stored_rows import collect_rows
 from updater.data.training_data import LabelledCrops
+from updater.distortions.methods import distort_crops, step
 from updater.measures import auroc
 from updater.progress import Progress, with_prefix
 from updater.training import schemes
@@ -100,6 +105,9 @@ class Continual:
     """of the first score, after each step that has outliers"""
     on_tests: list[JudgedItems] = field(default_factory=list)
     """the tests of all tasks so far, after the last step"""
+    domains: dict[str, Values] = field(default_factory=dict)
+    """where there are reals, the figures of each task and of each outlier set, after the last step"""
+    by_distortion: dict[str, Values] = field(default_factory=dict)
 
     def run(self) -> tuple[list[list[float]], list[Result], dict[str, RejectionScores]]:
         """Learn every task; return the columns of B, each step's figures, and scores of outliers by step."""
@@ -129,6 +137,10 @@ class Continual:
             training = seconds_in(file.with_suffix(".json"))
             seconds = {"training": training, "evaluation": time.perf_counter() - began}
             steps.append(Result(task=task.name, figures=figures, seconds=seconds))
+        for text in self.setup.distortions:
+            self.progress(f"under {text}", 0, 0)
+            judged = JudgedItems.join([judge.judge(_under(text, task.test)) for task in self.stream.tasks])
+            self.by_distortion[text] = {name: of for name, of in real_fake(judged).items() if name != "ap"}
         return columns, steps, scores
 
     def _train(self, number: int) -> LabelledCrops:
@@ -172,6 +184,9 @@ class Continual:
             figures = figures.model_copy(update={"reals_unknown": None, "reals_fake": None})
         at = {outlier.name: outlier.at(number, len(self.stream.tasks)) for outlier in self.stream.outliers}
         sets = {name: judge.judge(part) for name, part in at.items() if len(part)}
+        if reals(judge.learnt.classes).any():
+            named = {task.name: test for task, test in zip(tasks, on_tests, strict=True)} | sets
+            self.domains = {name: real_fake(judged) for name, judged in named.items()}
         if not sets:
             return column, figures
         known, pooled = JudgedItems.join(on_tests), JudgedItems.join(list(sets.values()))
@@ -187,6 +202,22 @@ class Continual:
                 scores[f"step {number + 1}"] = rejected
         self.drawn.append(rejection_draws("unseen", known, pooled, first, self.images))
         return column, figures.model_copy(update={"unseen": self.unseen[first][-1]})
+
+
+def real_fake(judged: JudgedItems) -> Values:
+    """Return the accuracy, AUC and AP of items, 0..1: CDDB's table 11 of a domain, 12 under a distortion."""
+    fake, score = ~reals(judged.families), judged.fake_probability
+    figures = {"auc": auroc(score[fake], score[~fake]), "ap": average_precision(score[fake], score[~fake])}
+    return values({"acc": float(judged.right.mean())} | figures, len(fake))
+
+
+def _under(text: str, items: LabelledCrops) -> LabelledCrops:
+    """Return items whose crops are distorted: of a picture, they would be before it is cut."""
+    name, _, level = text.partition(":")
+    steps, rng = [step(name, int(level))], np.random.default_rng(0)
+    pairs = pairwise(items.starts)
+    crops = collect_rows(distort_crops(rng, items.crops[first:end], steps) for first, end in pairs)
+    return replace(items, crops=crops, features=None, crop_features=None)
 
 
 def accuracy(judged: JudgedItems) -> float:

@@ -225,10 +225,6 @@ def lone_source_scores(
             f"{lone.sum()} of {len(lone)} known items are of {source}: some must be, and not all"
         )
     rows = reference.whiten(features)
-    own, other = (_distances(reference.features[part], rows) for part in (lone, ~lone))
-    return other - own
-
-
-def _distances(known: NDArray[np.float32], rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    nearest = NearestNeighbors(n_neighbors=1).fit(known).kneighbors(rows)[0][:, 0]
-    return np.asarray(nearest, np.float64)
+    nearest = (NearestNeighbors(n_neighbors=1).fit(reference.features[part]) for part in (lone, ~lone))
+    own, other = (of.kneighbors(rows)[0][:, 0] for of in nearest)
+    return np.asarray(other - own, np.float64)

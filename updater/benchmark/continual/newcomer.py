@@ -45,14 +45,16 @@ _OF_TRAINING = {"backbone", "epochs", "rate", "batch"}
 
 @dataclass(frozen=True)
 class Media:
-    """The media of the newcomer's way; every item has its forensic features."""
+    """The media of the newcomer's way; every item has its forensic features.
+
+    library: the own stream's labelled media, which release 0 learns from. fresh: more of the same classes, of
+    other photographs and scenes, that nothing is trained on. newcomers: reals and forgeries of other sources,
+    as SOURCE/real and SOURCE/fake.
+    """
 
     library: LabelledCrops
-    """the own stream's labelled media, which release 0 learns from"""
     fresh: LabelledCrops
-    """more of the same classes, of other photographs and scenes, that nothing is trained on"""
     newcomers: LabelledCrops
-    """reals and forgeries of other sources, as SOURCE/real and SOURCE/fake"""
 
 
 def newcomer_benchmark(

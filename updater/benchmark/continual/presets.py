@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from updater.distortions.distortion import DistortionError
+
 _FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 NAMES: Mapping[str, tuple[str, ...]] = {option: tuple(of.split()) for option, of in _FILE["names"].items()}
 """what options may be; the tables of methods load torch, and a wrong name is told of before that"""
 SETTINGS: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(("optimizer", "schedule", "augment"), str),
+    **dict.fromkeys(("optimizer", "schedule", "augment", "distortions"), str),
     **dict.fromkeys(("width", "batch"), int),
     **dict.fromkeys(("weight_decay", "label_smoothing", "mixup", "head_epochs", "calibration_share"), float),
 }
@@ -112,43 +114,31 @@ def check(chosen: Mapping[str, Any]) -> None:
     bare, preset, learner = chosen["backbone"] in (None, "none"), chosen["preset"], chosen["learner"]
     epochs, forensic, linear = chosen["epochs"], chosen["forensic"], chosen["head"] == "linear"
     as_it_is = (scheme, learner, bool(chosen["checkpoint"])) == ("bc", "fine-tuning", True)
-    whole = chosen["calibration_share"] == 0
     smooth, mixed = 0 <= chosen["label_smoothing"] < 1, 0 <= chosen["mixup"] < math.inf
-    some, side = epochs is None or 0 <= epochs < math.inf, chosen["crop_px"]
-    refused = (
-        (bare and preset, f"--preset {preset} trains a backbone, and --backbone none is none: name one"),
-        (
-            learner in CLOSED_FORM and not (bare and linear and forensic and scheme == "mc"),
-            f"--learner {learner}: no --backbone, --no-forensic, --head or --scheme beside it",
-        ),
-        (
-            bare and not forensic,
-            "--no-forensic: a network needs a backbone or forensic features: name a --backbone",
-        ),
-        (
-            bare and learner == "dytox",
-            "--learner dytox reads the feature map of a backbone: name a --backbone",
-        ),
-        (
-            not linear and learner in LINEAR_ONLY,
-            f"--learner {learner} has a linear head: leave --head out",
-        ),
-        (side % 8, f"--crop-px {side}: a crop's side must be a multiple of 8"),
-        (not some, f"--epochs {epochs}: it has to be above 0"),
-        (
-            epochs == 0 and not as_it_is,
-            "--epochs 0 is for a network as it is: --scheme bc --learner fine-tuning --checkpoint FILE",
-        ),
-        (
-            chosen["leave_out"] and whole,
-            f"--preset {preset} holds no item back to set thresholds by: no --leave-out",
-        ),
-        (not smooth, "--set label_smoothing: a share from 0 to below 1"),
-        (not mixed, "--set mixup: an alpha of 0 or more"),
-    )
-    if problems := [text for holds, text in refused if holds]:
-        raise ValueError(problems[0])
+    refused = {
+        "bare": bare and preset,
+        "closed_form": learner in CLOSED_FORM and not (bare and linear and forensic and scheme == "mc"),
+        "forensic": bare and not forensic,
+        "dytox": bare and learner == "dytox",
+        "linear": not linear and learner in LINEAR_ONLY,
+        "crop_px": chosen["crop_px"] % 8,
+        "epochs": epochs is not None and not 0 <= epochs < math.inf,
+        "as_it_is": epochs == 0 and not as_it_is,
+        "leave_out": chosen["leave_out"] and chosen["calibration_share"] == 0,
+        "training": not (smooth and mixed),
+    }
+    if problems := [_FILE["refused"][name] for name, holds in refused.items() if holds]:
+        raise ValueError(problems[0].format(**chosen))
     rates(chosen["rate"])
+    if chosen["distortions"]:
+        # They take seconds to import.
+        from updater.distortions.methods import step
+
+        for name, _, level in (text.partition(":") for text in chosen["distortions"].split(",")):
+            try:
+                step(name, int(level) if level.isdecimal() else 0)
+            except DistortionError as error:
+                raise ValueError(f"--set distortions: {error}") from error
 
 
 def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:

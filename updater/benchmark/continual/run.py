@@ -144,13 +144,17 @@ def _outcome(
             "update_cost": float(np.mean(updates)) / joint_s if updates and joint_s else None,
         }
     )
+    families: dict[str, Values] = {left.family: {} for left in known} | continual.domains
+    families |= {left.family: families[left.family] | _of_family(left, first) for left in known}
     if is_first():
         save_scores(seed.folder, scores | {f"without {left.family}": of for left, of in out})
     return Outcome(
         figures={
             name: Value(value=value, drawn=drawn.get(name, ())) for name, value in figures.flat().items()
         },
-        families={left.family: _of_family(left, first) for left in known},
+        families=families,
+        by_distortion=continual.by_distortion,
+        about={"by_distortion_trained_on": "all tasks"} if continual.by_distortion else {},
         tasks=tuple(task.name for task in stream.tasks),
         matrix=tuple(tuple(row) for row in matrix),
         steps=tuple(steps),
@@ -184,7 +188,9 @@ def _values(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:
 
 def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
     """Return the AA of training on all tasks at once, in points, and the seconds that it took."""
-    joint, path = replace(setup, learner="joint"), seed.parts / "joint.safetensors"
+    # DyTox's is its own network, with one token.
+    joint = setup if setup.learner == "dytox" else replace(setup, learner="joint")
+    path = seed.parts / "joint.safetensors"
     say = with_prefix(seed.progress, "joint")
     begun = seed.parts / "joint-begun.safetensors"
     learnt = train_without(stream.tasks, joint, seed.number, frozenset(), begun, say, path)

@@ -1,6 +1,7 @@
 """How a benchmark trains: the method, the network, the budget of exemplars, and for how long."""
 
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
 from pydantic import JsonValue
@@ -22,52 +23,49 @@ def without_head(weights: Weights) -> Weights:
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything that a run follows from, its stream and its seed aside."""
+    """Everything that a run follows from, its stream and its seed aside.
+
+    memory: exemplars of earlier tasks, all classes together. backbone_epochs, head_epochs: times that an item
+    is drawn to train the whole network, and what lies above the backbone, which costs next to nothing, in at
+    least so many steps. rates: highest learning rate, in the first step and in later ones, of the stage that
+    `trained_epochs` is of; None: the default's. batch: items of a training step. mixup: its alpha, or 0.
+    augment: of crops while the backbone is trained; they are shifted by an eighth of their side. rejection:
+    names of scores; the figures are of the first. start_from: what a first network begins with; else at
+    random. experts: networks with a real/fake head of their own, beside the one that is trained. distortions:
+    NAME:LEVEL of what the last network is measured under, too.
+    """
 
     learner: str = "softmax-rehearsal"
     options: Options = field(default_factory=Options)
     architecture: Architecture = field(default_factory=Architecture)
     memory: int = 500
-    """exemplars of earlier tasks, all classes together"""
     backbone_epochs: float = 4.5
-    """times that an item is drawn to train the whole network"""
     head_epochs: float = 93.0
-    """and to train what lies above the backbone, which costs next to nothing"""
     least_steps: int = 300
-    """of the head, however few the items"""
     rates: tuple[float, float] | None = None
-    """highest learning rate, in the first step and in later ones, of the stage that `trained_epochs` is of;
-    None: the default's"""
     batch: int = 64
-    """items of a training step"""
     label_smoothing: float = 0.05
     mixup: float = 0.0
-    """alpha of Mixup; 0 for none"""
     augment: Augment = "none"
-    """what is done to crops while the backbone is trained; they are shifted by an eighth of their side"""
     optimizer: Optimizer = "adamw"
     schedule: Schedule = "one-cycle"
     weight_decay: float = 0.02
     rejection: tuple[str, ...] = ("fused",)
-    """names of post-hoc scores; the first is the one that the figures are of"""
     device: str = "cpu"
     start_from: Weights | None = None
-    """what a first network begins with; else at random"""
     experts: tuple[Expert, ...] = ()
-    """networks with a real/fake head of their own, beside the one that is trained"""
+    distortions: tuple[str, ...] = ()
 
     def as_record(self) -> dict[str, JsonValue]:
         """Return every option by name, for the record; weights by their digest, where there are some."""
         whole = asdict(replace(self, start_from=None, experts=()))
-        for name in ("start_from", "experts"):
-            del whole[name]
-        if self.start_from is not None:
-            whole["start_from"] = self.start_from.digest
-        whole |= {"architecture": self.architecture.model_dump(mode="json")}
-        whole["rates"] = None if self.rates is None else list(self.rates)
+        del whole["experts"]
+        lists = {name: list(whole[name]) for name in ("rejection", "distortions")}
         # Each of several processes has a GPU of its own number.
-        more = {"rejection": list(self.rejection), "device": self.torch_device.type}
-        return whole | more | digests_of(self.experts)
+        more: dict[str, Any] = {"architecture": self.architecture.model_dump(mode="json")}
+        more |= {"rates": self.rates and list(self.rates), "device": self.torch_device.type}
+        begun = whole.pop("start_from") if self.start_from is None else self.start_from.digest
+        return whole | lists | more | ({"start_from": begun} if begun else {}) | digests_of(self.experts)
 
     def begin(self, classes: tuple[str, ...]) -> Weights | None:
         """Return what a first network of these classes begins with: a head of others is left out.

@@ -137,8 +137,7 @@ def test_what_an_expert_knows_is_told_of_left_out_families(stream, small, whole,
 
 # What each step of a benchmark's run is trained on.
 def test_the_budget_is_kept_and_a_shrunk_class_has_its_best(stream, tmp_path, monkeypatch, small, silent):
-    kept = []
-    remember = Continual._remember
+    kept, remember = [], Continual._remember
 
     def spy(self, *given):
         remember(self, *given)
@@ -158,10 +157,15 @@ def test_a_network_as_it_is_has_one_accuracy_whatever_was_learnt_before(stream, 
     setup = replace(small, learner="fine-tuning", options=Options(scheme="bc", exposure="none"))
     Continual(replace(stream, tasks=stream.tasks[:1]), setup, 0, tmp_path, lambda *_: None).run()
     weights = read_weights(tmp_path / "0.safetensors")
-    ((one, _),) = start(stream, tmp_path / "as it is", replace(setup, start_from=weights).trained_epochs(0))
+    setup = replace(setup, start_from=weights, distortions=("jpeg:1", "gaussian_blur:5")).trained_epochs(0)
+    ((one, _),) = start(stream, tmp_path / "as it is", setup)
     matrix = one.outcome.accuracies()
     assert all(np.unique(row[~np.isnan(row)]).size == 1 for row in matrix)
     assert one.figures.joint_aa == pytest.approx(one.figures.aa)
+    # CDDB's tables 11 and 12: by domain after the last step, and under one distortion.
+    assert [100 * of["acc"].value for of in one.outcome.families.values()] == pytest.approx(matrix[:, -1])
+    counts = {name: of["acc"].n for name, of in one.outcome.by_distortion.items()}
+    assert counts == dict.fromkeys(setup.distortions, 30)
 
 
 def test_no_memory_at_all_keeps_nothing(stream, tmp_path, steps, small, silent):
@@ -190,8 +194,7 @@ def test_a_family_left_out_is_never_trained_on_nor_are_its_kinds(stream, tmp_pat
         assert len(step.train) == 24
     for (_, step), family in zip(after[6:], "abc", strict=True):
         own = {name for name in step.train.families if name.startswith(f"{family}/")}
-        assert own == {f"{family}/real"}
-        assert step.without == kinds.get(family, frozenset())
+        assert (own, step.without) == ({f"{family}/real"}, kinds.get(family, frozenset()))
 
 
 def test_one_task_alone_cannot_be_left_out(stream, tmp_path, start):
@@ -204,8 +207,7 @@ def test_the_matrix_is_square_and_empty_where_a_task_is_not_yet_learnt(whole):
     matrix = whole[0].outcome.accuracies()
     assert matrix.shape == (3, 3)
     assert np.array_equal(np.isnan(matrix), np.tril(np.ones((3, 3), bool), -1))
-    assert np.nanmin(matrix) >= 0
-    assert np.nanmax(matrix) <= 100
+    assert 0 <= np.nanmin(matrix) <= np.nanmax(matrix) <= 100
     assert whole[0].figures.aa == pytest.approx(matrix[:, 2].mean())
     assert whole[0].figures.update_cost > 0
 
@@ -217,9 +219,8 @@ def test_families_left_out_give_figures_for_both_settings_and_scores_of_each(who
     assert one.figures.source_known.energy_auc is None
     assert one.figures.lone_source_auc is not None
     assert set(scores) == {"without a", "without b", "without c"}
-    assert len(scores["without a"].unknown) == 15  # every forgery of the family, not only those for testing
-    assert len(scores["without a"].control) == 15
-    assert len(scores["without a"].known) == 20
+    # Every forgery of the family, not only those for testing.
+    assert [len(getattr(scores["without a"], of)) for of in ("unknown", "control", "known")] == [15, 15, 20]
 
 
 def test_figures_on_images_drawn_anew_lie_around_those_on_all_of_them(whole):

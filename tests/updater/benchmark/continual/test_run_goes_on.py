@@ -26,9 +26,8 @@ class StopError(Exception):
 
 def name_of(stream, setup):
     """The name of the folder of a stream's runs."""
-    return stream_benchmark(
-        "cddb", stream, setup, first_seed=0, kinds={}, leave_families_out=False
-    ).default_name
+    one = stream_benchmark("cddb", stream, setup, first_seed=0, kinds={}, leave_families_out=False)
+    return one.default_name
 
 
 def measured(one):
