@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +40,7 @@ from updater.training.crop_rows import by_rows, forensics_on
 _MOST_MEDIA = 256
 _ENDS_ONE_IN = 256
 _MOST_PENDING = 64
+_HEAD = 4096  # bytes by which files of one size are compared first
 
 
 @dataclass(frozen=True)
@@ -139,11 +140,13 @@ class CropReader(ExitStack):
             if count == 1:
                 raise LayoutError(f"class {name} has one picture to learn from: add some, or leave it out")
         for same in (of for of in by_size.values() if len({part for part, _ in of}) > 1):
-            first: dict[str, tuple[int, MediaFile]] = {}
+            first: dict[bytes, tuple[int, MediaFile]] = {}
             for part, file in same:
-                other, twin = first.setdefault(hashlib.sha256(self.bytes_of(file)).hexdigest(), (part, file))
-                if other != part:
-                    raise LayoutError(f"{file.path} and {twin.path} are one picture in two sets: remove one")
+                with suppress(OSError), file.path.open("rb") as opened:
+                    other, twin = first.setdefault(opened.read(_HEAD), (part, file))
+                    if other != part and self.bytes_of(file) == self.bytes_of(twin):
+                        both = f"{file.path} and {twin.path}"
+                        raise LayoutError(f"{both} are one picture in two sets: remove one")
         count, side = sum(map(len, (trained, *others))), self.plan.crop_px
         crops, cache = count * self.plan.patches, self.cache or Path(tempfile.gettempdir())
         place = next(path for path in (cache.absolute(), *cache.absolute().parents) if path.exists())
