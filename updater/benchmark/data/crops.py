@@ -153,7 +153,7 @@ class CropReader(ExitStack):
         free, needed = shutil.disk_usage(place).free, 3 * side**2 * crops
         self.tell(
             f"{count} pictures, at most {crops} crops of {side} px: {needed / 1e9:.2f} of {free / 1e9:.0f} GB"
-            f" free in {cache}, and about {0.8 + 1e-6 * crops:.1f} GB of memory; --crops N takes fewer"
+            f" free in {cache}, and about {0.8 + 4.5e-5 * count:.1f} GB of memory; --crops N takes fewer"
         )
 
     def _piece(
