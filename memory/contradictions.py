@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, select
 
 from memory.records import IGNORE
-from memory.rows import batches
+from memory.rows import rows_among
 from memory.schema import exemplars
 
 
@@ -53,17 +53,15 @@ def _pairs(
 ) -> list[tuple[str, str, str]]:
     if name == IGNORE:
         return []
-    mine, pairs = set(ids), []
+    mine = set(ids)
     called_otherwise = _OTHER.c.family.is_not(None) if name is None else _OTHER.c.family != name
-    for some in batches(sorted(mine)):
-        query = (
-            select(_MINE.c.id, _OTHER.c.id, _OTHER.c.family)
-            .select_from(_MINE)
-            .join(_OTHER, alike)
-            .where(_MINE.c.id.in_(some), called_otherwise)
-            # What is purged can be called nothing else any more.
-            .where(_OTHER.c.crops_digest.is_not(None))
-        )
-        rows = connection.execute(query.order_by(_MINE.c.id, _OTHER.c.id))
-        pairs += [(own, other, called) for own, other, called in rows if other not in mine]
-    return pairs
+    query = (
+        select(_MINE.c.id, _OTHER.c.id, _OTHER.c.family)
+        .select_from(_MINE)
+        .join(_OTHER, alike)
+        # What is purged can be called nothing else any more.
+        .where(called_otherwise, _OTHER.c.crops_digest.is_not(None))
+        .order_by(_MINE.c.id, _OTHER.c.id)
+    )
+    rows = rows_among(connection, query, _MINE.c.id, sorted(mine))
+    return [(own, other, called) for own, other, called in rows if other not in mine]

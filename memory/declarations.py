@@ -10,9 +10,9 @@ from sqlalchemy import Connection, func, select
 
 from detector.records import Verdict
 from memory.contradictions import contradicting
-from memory.labels import LabelError, checked_name, give
+from memory.labels import UNDONE, LabelError, checked_name, give
 from memory.records import IGNORE, REAL, Declarations, Declared, Exemplar
-from memory.rows import exemplars_of
+from memory.rows import count_by, exemplars_of
 from memory.schema import exemplars, labelled, labels
 
 log = structlog.get_logger()
@@ -91,10 +91,8 @@ def label_declared(connection: Connection, ids: Sequence[str]) -> None:
         return
     of_files = select(labels.c.id).where(labels.c.actor == ACTOR)
     labelled_so = exemplars.c.id.in_(select(labelled.c.exemplar).where(labelled.c.label.in_(of_files)))
-    per_signer = select(exemplars.c.signer, func.count()).where(labelled_so).group_by(exemplars.c.signer)
-    held = Counter({row[0]: row[1] for row in connection.execute(per_signer)})
-    taken_back = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
-    undone = select(labels.c.what).where(labels.c.actor == ACTOR, labels.c.id.in_(taken_back))
+    held = Counter(count_by(connection, exemplars.c.signer, labelled_so))
+    undone = select(labels.c.what).where(labels.c.actor == ACTOR, labels.c.id.in_(UNDONE))
     refused, families = set(connection.scalars(undone)), defaultdict[str, list[str]](list)
     for row in rows:
         family = family_of(row.generator, row.declares)

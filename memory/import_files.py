@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from detector.release.contract import PICTURE
 from ingest.records import Decoded, MediaPlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
@@ -23,7 +21,7 @@ from memory.index.index import Index
 from memory.intake import Arrival, UnfitItemError, check, remember
 from memory.labels import LabelError, extend_label, open_label, reopen_label
 from memory.records import ImportDone, SkippedFile
-from memory.rows import batches, exemplars_of, media_of
+from memory.rows import exemplars_of, media_of, rows_among
 from memory.schema import exemplars
 from memory.sources import SourceBlockedError, blocked_among
 from memory.store import Store
@@ -57,8 +55,8 @@ def labelled_media(connection: Connection, digests: Sequence[str]) -> dict[str, 
     named = select(exemplars.c.media_digest, exemplars.c.family, exemplars.c.id).where(
         exemplars.c.family.is_not(None), exemplars.c.crops_digest.is_not(None)
     )
-    queries = (named.where(exemplars.c.media_digest.in_(some)) for some in batches(digests))
-    return {row.media_digest: (row.family, row.id) for query in queries for row in connection.execute(query)}
+    rows = rows_among(connection, named, exemplars.c.media_digest, digests)
+    return {row.media_digest: (row.family, row.id) for row in rows}
 
 
 def test_media(connection: Connection, digests: Sequence[str]) -> list[str]:
@@ -125,7 +123,9 @@ def prepare(
         file, family, group, _ = decoding[digest]
         row = rows[digest].mean(0, dtype=np.float32)
         try:
-            arrival = check(_arrival(digest, source, group, item, row, frames.get(digest)))
+            seen = {"features": row, "scan": frames.get(digest), "received_at": datetime.now(UTC)}
+            own = {"id": _id(digest), "media_digest": digest, "source": source, "group": group}
+            arrival = check(Arrival.of(item, **own, **seen))
         except UnfitItemError as error:
             _skip(done, file.path, str(error))
         else:
@@ -182,33 +182,6 @@ def write(
         path, family, arrival = arrivals[item]
         _note_known(done, path, conflict(family, taken[arrival.media_digest], arrival.id))
     return done
-
-
-def _arrival(
-    digest: str,
-    source: str,
-    group: str | None,
-    decoded: Decoded,
-    features: NDArray[np.float32],
-    scan: bytes | None,
-) -> Arrival:
-    picture = decoded.pictures.get(PICTURE)
-    return Arrival(
-        id=_id(digest),
-        media_digest=digest,
-        source=source,
-        crops=decoded.crops,
-        features=features,
-        embedding=None,
-        group=group,
-        release=None,
-        unknown_score=None,
-        received_at=datetime.now(UTC),
-        verdict=None,
-        picture=None if picture is None else picture[0],
-        scan=scan,
-        picture_hashes=decoded.picture_hashes,
-    )
 
 
 def _note_known(done: ImportDone, path: str, why: str | None) -> None:

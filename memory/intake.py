@@ -4,13 +4,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from ingest.records import MediaError
+from detector.release.contract import PICTURE
+from ingest.records import Decoded, MediaError
 from ingest.trace_context import TraceContext
 from memory.crops.crop_store import CropStore, Views
 from memory.index.index import Index
@@ -49,12 +50,12 @@ class Arrival:
     source: str
     crops: NDArray[np.uint8]
     features: NDArray[np.float32]
-    embedding: NDArray[np.float32] | None
-    group: str | None
-    release: str | None
-    unknown_score: float | None
     received_at: datetime
-    verdict: str | None
+    embedding: NDArray[np.float32] | None = None
+    group: str | None = None
+    release: str | None = None
+    unknown_score: float | None = None
+    verdict: str | None = None
     trace: TraceContext | None = None
     picture: NDArray[np.uint8] | None = None
     """(H, W, 3), the whole picture, where a release looks at it"""
@@ -63,6 +64,13 @@ class Arrival:
     picture_hashes: bytes = b""
     """as `ingest.records.Decoded` has them; none of what an older detector sent"""
     declared: Declared = field(default_factory=Declared)
+
+    @classmethod
+    def of(cls, decoded: Decoded, **fields: Any) -> Self:
+        """Return the arrival of decoded media; fields are the others."""
+        picture = decoded.pictures.get(PICTURE)
+        first = None if picture is None else picture[0]
+        return cls(crops=decoded.crops, picture=first, picture_hashes=decoded.picture_hashes, **fields)
 
     @property
     def views(self) -> Views:

@@ -23,6 +23,8 @@ from memory.store import ExemplarMemoryError, Store
 
 _SLUG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _LONGEST_SLUG = 64
+UNDONE = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
+"""the numbers of the labels that were taken back"""
 _RESERVED = frozenset({"unknown", "fake", "unclustered", "all"})
 
 
@@ -176,10 +178,8 @@ def history(store: Store) -> list[LabelEntry]:
 
 def standing_labels(connection: Connection) -> dict[str, int]:
     """Return the number of the label that each labelled exemplar bears, by id: the newest not undone."""
-    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
-    query = select(labelled.c.exemplar, func.max(labelled.c.label)).where(labelled.c.label.not_in(undone))
-    rows = connection.execute(query.group_by(labelled.c.exemplar))
-    return {row[0]: row[1] for row in rows}
+    query = select(labelled.c.exemplar, func.max(labelled.c.label)).where(labelled.c.label.not_in(UNDONE))
+    return dict(connection.execute(query.group_by(labelled.c.exemplar)).all())
 
 
 def labels_by(connection: Connection, actor: str) -> list[int]:
@@ -190,7 +190,7 @@ def labels_by(connection: Connection, actor: str) -> list[int]:
 def labels_of(connection: Connection, of: ColumnElement[bool]) -> dict[int, int]:
     """Return the labels that some exemplars bear or bore: how many of these each holds, by its number."""
     query = select(labelled.c.label, func.count()).join(exemplars).where(of).group_by(labelled.c.label)
-    return {row[0]: row[1] for row in connection.execute(query)}
+    return dict(connection.execute(query).all())
 
 
 def labelled_counts(connection: Connection) -> list[LabelledCount]:
@@ -213,11 +213,10 @@ def _append(connection: Connection, actor: str, **row: object) -> int:
 
 
 def _refuse_if_labelled_later(connection: Connection, number: int) -> None:
-    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
     mine = select(labelled.c.exemplar).where(labelled.c.label == number)
     later = (
         select(labelled.c.label)
-        .where(labelled.c.label > number, labelled.c.exemplar.in_(mine), labelled.c.label.not_in(undone))
+        .where(labelled.c.label > number, labelled.c.exemplar.in_(mine), labelled.c.label.not_in(UNDONE))
         .order_by(labelled.c.label.desc())
     )
     newest = connection.execute(later).first()

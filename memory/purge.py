@@ -17,7 +17,7 @@ from memory import acts
 from memory.clusters.views import all_clusters
 from memory.crops.crop_store import CropStore
 from memory.retention import delete_unused
-from memory.rows import batches, drop
+from memory.rows import batches, count_by, drop, rows_among
 from memory.schema import SOURCE_START, alarms, audits, drift_watched, estimate_sums, exemplars, watched
 from memory.schema import acts as acts_table
 from memory.sources import block, blocked_among, is_of
@@ -45,8 +45,7 @@ class Holding:
 
 
 def holding(connection: Connection, source: str) -> Holding:
-    query = select(exemplars.c.shelf, func.count()).where(_of(source)).group_by(exemplars.c.shelf)
-    shelves = {row[0]: row[1] for row in connection.execute(query)}
+    shelves = count_by(connection, exemplars.c.shelf, _of(source))
     ids = set(connection.scalars(select(exemplars.c.id).where(_of(source), exemplars.c.shelf == "unknown")))
     clusters = sum(not ids.isdisjoint(cluster.members) for cluster in all_clusters(connection)) if ids else 0
     return Holding(source, shelves, clusters, bool(blocked_among(connection, [source])))
@@ -94,11 +93,8 @@ def purged_sources(connection: Connection) -> set[str]:
 
 def emptied_among(connection: Connection, ids: Collection[str]) -> int:
     """Return how many of these exemplars are empty."""
-    count = 0
-    for some in batches(list(ids)):
-        gone = (exemplars.c.shelf == "dropped") & exemplars.c.id.in_(some)
-        count += connection.scalar(select(func.count()).where(gone)) or 0
-    return count
+    gone = select(exemplars.c.id).where(exemplars.c.shelf == "dropped")
+    return sum(1 for _ in rows_among(connection, gone, exemplars.c.id, list(ids)))
 
 
 def _of(source: str) -> ColumnElement[bool]:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from detector.release.manifest import FEATURE_VERSION
 from memory.features import Scaling
+from memory.labels import standing_labels
 from memory.records import REAL, Exemplar, Split
 from memory.rows import select_exemplars, select_features
-from memory.schema import labelled, labels
 from memory.store import Store
 
 _ROWS_AT_ONCE = 2**14
@@ -53,8 +53,8 @@ def choose_rehearsal(
     """
     with store.read() as connection:
         shelf = select_exemplars(connection, shelf="rehearsal", feature_version=FEATURE_VERSION)
-        new = _labelled_after(connection, newest_label)
-        learnt = [e for e in shelf if e.family in classes and e.id not in new]
+        labels = standing_labels(connection)
+        learnt = [e for e in shelf if e.family in classes and labels.get(e.id, 0) <= newest_label]
         matrix = _features(connection, learnt)
     by_class: dict[str, list[int]] = {}
     for i, exemplar in enumerate(learnt):
@@ -69,18 +69,6 @@ def choose_rehearsal(
         chosen = set(herd(matrix[of], places[name], sources, max_per_source).tolist())
         resting |= {learnt[i].id for n, i in enumerate(of) if n not in chosen}
     return Rehearsal(places, frozenset(resting))
-
-
-def _labelled_after(connection: Connection, label: int) -> set[str]:
-    """Return the ids of exemplars whose newest label that was not undone is newer than this one."""
-    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
-    newest = (
-        select(labelled.c.exemplar)
-        .where(labelled.c.label.not_in(undone))
-        .group_by(labelled.c.exemplar)
-        .having(func.max(labelled.c.label) > label)
-    )
-    return set(connection.scalars(newest))
 
 
 def _features(connection: Connection, exemplars: Sequence[Exemplar]) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from memory.crops.crop_store import SHARDS, CropStore
 from memory.crops.object_store import AT_ONCE
-from memory.rows import batches, crops_in_use, drop, now_ms
+from memory.rows import batches, count_by, crops_in_use, drop, now_ms
 from memory.schema import exemplars
 from memory.store import Store
 
@@ -32,8 +32,7 @@ def with_room(connection: Connection, groups: Sequence[str], most: int) -> list[
     held = Counter[str]()
     for some in batches(sorted(set(groups))):
         live = exemplars.c.group.in_(some) & (exemplars.c.shelf != "dropped")
-        query = select(exemplars.c.group, func.count()).where(live)
-        held.update({row[0]: row[1] for row in connection.execute(query.group_by(exemplars.c.group))})
+        held.update(count_by(connection, exemplars.c.group, live))
     room = []
     for group in groups:
         room.append(held[group] < most)

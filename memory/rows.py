@@ -85,7 +85,8 @@ def select_exemplars(connection: Connection, **wanted: str) -> list[Exemplar]:
 
 def exemplars_of(connection: Connection, ids: Sequence[str]) -> list[Exemplar]:
     """Return the exemplars with these ids, in this order. Raises UnknownExemplarError."""
-    rows = {row.id: row for row in _by_id(connection, select(*_RECORD, exemplars.c.received_ms), ids)}
+    columns = select(*_RECORD, exemplars.c.received_ms)
+    rows = {row.id: row for row in rows_among(connection, columns, exemplars.c.id, ids)}
     missing = [i for i in ids if i not in rows]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -96,18 +97,15 @@ def exemplars_of(connection: Connection, ids: Sequence[str]) -> list[Exemplar]:
 def media_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
     """Return the media digest of each of ids that has a row."""
     columns = select(exemplars.c.id, exemplars.c.media_digest)
-    return {row.id: row.media_digest for row in _by_id(connection, columns, ids)}
+    return {row.id: row.media_digest for row in rows_among(connection, columns, exemplars.c.id, ids)}
 
 
 def groups_by_media(connection: Connection, digests: Sequence[str]) -> dict[str, str]:
     """Return the group of each media digest that was seen before."""
-    groups: dict[str, str] = {}
-    for some in batches(digests):
-        query = select(exemplars.c.media_digest, exemplars.c.group).where(exemplars.c.media_digest.in_(some))
-        # The oldest row says it, whatever order the database returns them in.
-        for row in connection.execute(query.order_by(exemplars.c.revision.desc(), exemplars.c.id.desc())):
-            groups[row.media_digest] = row.group
-    return groups
+    # The oldest row says it, whatever order the database returns them in.
+    newest = exemplars.c.revision.desc(), exemplars.c.id.desc()
+    query = select(exemplars.c.media_digest, exemplars.c.group).order_by(*newest)
+    return dict(rows_among(connection, query, exemplars.c.media_digest, digests))
 
 
 def select_features(connection: Connection, feature_version: str, ids: Sequence[str]) -> Features:
@@ -118,7 +116,8 @@ def select_features(connection: Connection, feature_version: str, ids: Sequence[
     columns = select(exemplars.c.id, exemplars.c.features, exemplars.c.revision).where(
         exemplars.c.feature_version == feature_version
     )
-    rows = {row.id: row for row in _by_id(connection, columns, list(dict.fromkeys(ids)))}
+    distinct = list(dict.fromkeys(ids))
+    rows = {row.id: row for row in rows_among(connection, columns, exemplars.c.id, distinct)}
     if left := set(ids) - rows.keys():
         raise UnknownExemplarError(f"{min(left)} has no features of version {feature_version}")
     matrix = np.array([np.frombuffer(rows[i].features, _FLOATS) for i in ids], np.float32)
@@ -190,8 +189,7 @@ def renew_features(connection: Connection, computed: Mapping[str, Floats], featu
 
 def feature_versions(connection: Connection) -> dict[str, int]:
     """Return how many rows there are of each feature version."""
-    count = select(exemplars.c.feature_version, func.count()).group_by(exemplars.c.feature_version)
-    return {row[0]: row[1] for row in connection.execute(count)}
+    return count_by(connection, exemplars.c.feature_version)
 
 
 def counts(connection: Connection) -> dict[tuple[Shelf, str | None], int]:
@@ -228,11 +226,8 @@ def _clusters_of_alarms(connection: Connection) -> list[list[str]]:
 
 def crops_in_use(connection: Connection, digests: Collection[str]) -> set[str]:
     """Return those digests that a row still points to."""
-    used: set[str] = set()
-    for some in batches(list(digests)):
-        query = select(exemplars.c.crops_digest).where(exemplars.c.crops_digest.in_(some))
-        used |= set(connection.scalars(query))
-    return used
+    digest = exemplars.c.crops_digest
+    return {row.crops_digest for row in rows_among(connection, select(digest), digest, list(digests))}
 
 
 def drop(connection: Connection, ids: Sequence[str]) -> set[str]:
@@ -241,7 +236,7 @@ def drop(connection: Connection, ids: Sequence[str]) -> set[str]:
     They count as written by this transaction, so that an index lets go of them.
     """
     gone = {"shelf": "dropped", "crops_digest": None, "revision": current_revision(connection)}
-    rows = _by_id(connection, select(exemplars.c.crops_digest), ids)
+    rows = rows_among(connection, select(exemplars.c.crops_digest), exemplars.c.id, ids)
     digests = {row.crops_digest for row in rows if row.crops_digest is not None}
     for some in batches(ids):
         connection.execute(update(exemplars).where(exemplars.c.id.in_(some)).values(gone))
@@ -264,9 +259,20 @@ def _exemplar(row: Any) -> Exemplar:
     return Exemplar.model_validate(values | {"received_at": received_at})
 
 
-def _by_id(connection: Connection, query: Select[Any], ids: Sequence[str]) -> Iterator[Any]:
-    for some in batches(ids):
-        yield from connection.execute(query.where(exemplars.c.id.in_(some)))
+def count_by(
+    connection: Connection, column: ColumnElement[Any], *where: ColumnElement[bool]
+) -> dict[Any, int]:
+    """Return how many rows have each value of a column, of those that meet all conditions."""
+    query = select(column, func.count()).where(*where).group_by(column)
+    return dict(connection.execute(query).all())
+
+
+def rows_among(
+    connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Sequence[str]
+) -> Iterator[Any]:
+    """Yield the rows of a query whose column has one of some values, in the order of `batches`."""
+    for some in batches(values):
+        yield from connection.execute(query.where(column.in_(some)))
 
 
 def batches(values: Sequence[str]) -> Iterator[Sequence[str]]:

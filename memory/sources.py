@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, select
 
 from memory import acts
 from memory.records import BlockedEntry, Raised
-from memory.rows import batches, now_ms, utc_time
+from memory.rows import now_ms, rows_among, utc_time
 from memory.schema import SOURCE_START, alarms, blocked, digest_of_source, exemplars
 from memory.store import ExemplarMemoryError
 from memory.verdict_index import count_by_source
@@ -103,11 +103,8 @@ def unblock(connection: Connection, source: str, actor: str) -> None:
 
 def blocked_among(connection: Connection, sources: Iterable[str]) -> set[str]:
     digests = {digest_of_source(source): source for source in sources}
-    names = set()
-    for some in batches(list(digests)):
-        here = select(blocked.c.digest).where(blocked.c.digest.in_(some))
-        names |= {digests[digest] for digest in connection.scalars(here)}
-    return names
+    query = select(blocked.c.digest)
+    return {digests[row.digest] for row in rows_among(connection, query, blocked.c.digest, list(digests))}
 
 
 def list_blocked(connection: Connection) -> list[BlockedEntry]:

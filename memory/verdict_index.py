@@ -17,7 +17,7 @@ from detector.release.artifact import version_of
 from ingest.records import InRecord
 from memory.labels import give
 from memory.records import IGNORE
-from memory.rows import batches
+from memory.rows import batches, count_by
 from memory.schema import MAX_SOURCE_CHARS, exemplars, verdicts
 
 log = structlog.get_logger()
@@ -25,6 +25,7 @@ log = structlog.get_logger()
 FORGOTTEN_AT_ONCE = 20_000
 """Offsets of a partition: other writers wait meanwhile."""
 
+_ITEM = verdicts.c.item_partition, verdicts.c.item_offset
 _ID = re.compile(r"(.+)-([0-9]{1,9})-([0-9]{1,18})")
 
 
@@ -68,23 +69,7 @@ def note_verdicts(connection: Connection, batch: Sequence[tuple[InRecord, Verdic
     for partition, of in offsets.items():
         here = verdicts.c.offset.between(min(of), max(of))
         connection.execute(delete(verdicts).where(verdicts.c.partition == partition, here))
-    connection.execute(
-        insert(verdicts),
-        [
-            {
-                "partition": record.partition,
-                "offset": record.offset,
-                "item_partition": verdict.item.partition,
-                "item_offset": verdict.item.offset,
-                "release": version_of(verdict.release),
-                "at_ms": record.timestamp_ms,
-                "source": verdict.item.source[:MAX_SOURCE_CHARS],
-                **_words(verdict),
-            }
-            for record, verdict in batch
-        ],
-    )
-
+    connection.execute(insert(verdicts), [_row(record, verdict) for record, verdict in batch])
     for record, verdict in batch:
         if (taken_back := release_taken_back(verdict)) is not None:
             # It lies in the partition of the one that it replaces, later.
@@ -94,12 +79,16 @@ def note_verdicts(connection: Connection, batch: Sequence[tuple[InRecord, Verdic
             connection.execute(replaced.values(label=SUPERSEDED))
 
 
-def _words(verdict: Verdict | Withdrawal) -> dict[str, str | None]:
-    if isinstance(verdict, Withdrawal):
-        return {"label": WITHDRAWN, "family": None, "declared": None}
-    family = verdict.family if verdict.label == "fake" else None
-    declared = verdict.by_pixels if verdict.provenance.generation else None
-    return {"label": verdict.label, "family": family, "declared": declared}
+def _row(record: InRecord, verdict: Verdict | Withdrawal) -> dict[str, str | int | None]:
+    item, label, family, declared = verdict.item, WITHDRAWN, None, None
+    if isinstance(verdict, Verdict):
+        label = verdict.label
+        family = verdict.family if label == "fake" else None
+        declared = verdict.by_pixels if verdict.provenance.generation else None
+    place = {"partition": record.partition, "offset": record.offset, "at_ms": record.timestamp_ms}
+    of_item = {"item_partition": item.partition, "item_offset": item.offset}
+    answer = {"release": version_of(verdict.release), "label": label, "family": family, "declared": declared}
+    return {**place, **of_item, **answer, "source": item.source[:MAX_SOURCE_CHARS]}
 
 
 def release_taken_back(verdict: Verdict | Withdrawal) -> str | None:
@@ -124,14 +113,9 @@ def find_superseded(connection: Connection, place: VerdictPlace) -> list[Verdict
 
 def corrected_among(connection: Connection, places: Sequence[VerdictPlace]) -> set[tuple[int, int]]:
     """Return the items, as (partition, offset), of which another verdict was superseded."""
-    at = tuple_(verdicts.c.item_partition, verdicts.c.item_offset)
     items = [(place.item_partition, place.item_offset) for place in places]
-    rows = connection.execute(
-        select(verdicts.c.item_partition, verdicts.c.item_offset).where(
-            at.in_(items), verdicts.c.label == SUPERSEDED
-        )
-    )
-    return {(row.item_partition, row.item_offset) for row in rows}
+    superseded = tuple_(*_ITEM).in_(items) & (verdicts.c.label == SUPERSEDED)
+    return {(partition, offset) for partition, offset in connection.execute(select(*_ITEM).where(superseded))}
 
 
 def item_of(id_: str) -> tuple[int, int] | None:
@@ -213,8 +197,7 @@ def count_verdicts(connection: Connection, release: str) -> Mapping[str, int]:
     Those that were taken back are counted as superseded, unless they were the same.
     """
     of_release = (verdicts.c.release == version_of(release)) & (verdicts.c.label != WITHDRAWN)
-    query = select(verdicts.c.label, func.count()).where(of_release).group_by(verdicts.c.label)
-    return {row[0]: row[1] for row in connection.execute(query)}
+    return count_by(connection, verdicts.c.label, of_release)
 
 
 def count_declared(connection: Connection, release: str, since_ms: int) -> dict[str, int]:
@@ -224,8 +207,7 @@ def count_declared(connection: Connection, release: str, since_ms: int) -> dict[
     """
     of_release = (verdicts.c.release == version_of(release)) & (verdicts.c.at_ms >= since_ms)
     mine = of_release & verdicts.c.declared.is_not(None) & verdicts.c.label.not_in(_TAKEN_BACK)
-    query = select(verdicts.c.declared, func.count()).where(mine).group_by(verdicts.c.declared)
-    return {row[0]: row[1] for row in connection.execute(query)}
+    return count_by(connection, verdicts.c.declared, mine)
 
 
 def forget_before(connection: Connection, partition: int, offset: int) -> int:
@@ -273,8 +255,8 @@ def _unlabelled_of(connection: Connection, ids: Sequence[str]) -> list[str]:
     items = {item: id_ for id_ in said_by if (item := item_of(id_)) is not None}
     if not items:
         return []
-    at = tuple_(verdicts.c.item_partition, verdicts.c.item_offset)
-    query = select(verdicts).where(at.in_(list(items))).order_by(verdicts.c.at_ms, verdicts.c.offset)
+    of_items = select(verdicts).where(tuple_(*_ITEM).in_(list(items)))
+    query = of_items.order_by(verdicts.c.at_ms, verdicts.c.offset)
     superseded, newest = set[str](), dict[str, str]()
     for row in connection.execute(query):
         id_ = items[row.item_partition, row.item_offset]

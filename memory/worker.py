@@ -256,7 +256,6 @@ def arrival_of(record: InRecord) -> Arrival:
             crops=message.crops,
             features=features,
             embedding=message.embedding,
-            group=None,
             release=verdict.release,
             unknown_score=verdict.unknown_score,
             received_at=datetime.now(UTC),

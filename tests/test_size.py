@@ -15,14 +15,14 @@ MAX_MODULE_LINES = 400
 PACKAGES = {
     "ingest": (3752, 36),
     "detector": (5182, 53),
-    "memory": (5410, 60),
-    "updater": (9171, 105),
+    "memory": (5330, 60),
+    "updater": (9144, 105),
     "updater/benchmark": (7568, 87),
     "deploy": (14336, 158),
     "helm": (834, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-CODE_LINES, FILES = 46_253, 508
+CODE_LINES, FILES = 46_146, 508
 """Of all packages. One's number rises only where those of others fall by more in the same change."""
 TEST_LINES = 68_028
 SIMULATION_LINES = 1679

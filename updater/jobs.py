@@ -139,6 +139,8 @@ def job_of(template: Object, name: str, labels: dict[str, str]) -> Object:
     metadata, wanted = template["metadata"], template["spec"]["jobTemplate"]
     own, pod = wanted.get("metadata", {}), wanted["spec"]["template"]
     pod_metadata = pod.get("metadata", {})
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "controller": True}
+    owner |= {"name": metadata["name"], "uid": metadata["uid"]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -146,15 +148,7 @@ def job_of(template: Object, name: str, labels: dict[str, str]) -> Object:
             "name": name,
             "labels": own.get("labels", {}) | labels,
             "annotations": own.get("annotations", {}) | {"cronjob.kubernetes.io/instantiate": "manual"},
-            "ownerReferences": [
-                {
-                    "apiVersion": "batch/v1",
-                    "kind": "CronJob",
-                    "name": metadata["name"],
-                    "uid": metadata["uid"],
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [owner],
         },
         "spec": wanted["spec"]
         | {

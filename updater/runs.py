@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Engine, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from memory.database import READS, migrate, open_engine
+from memory.rows import count_by
 from updater.records import RunState, Trigger, UpdateRun
 from updater.schema import runs
 from updater.settings import UpdaterSettings
@@ -77,16 +78,10 @@ class RunTable:
 
     def request(self, slot: str, trigger: Trigger, requested_by: str) -> tuple[UpdateRun, bool]:
         """Write the slot's row if there is none yet. Returns the row and whether this call made it."""
-        row = {
-            "slot": slot,
-            "trigger": trigger,
-            "requested_by": requested_by,
-            "requested_at": self._clock(),
-            "state": "queued",
-        }
+        row = {"slot": slot, "trigger": trigger, "requested_by": requested_by, "state": "queued"}
         try:
             with self._engine.begin() as connection:
-                connection.execute(insert(runs).values(row))
+                connection.execute(insert(runs).values(**row, requested_at=self._clock()))
             made = True
         except IntegrityError:
             made = False
@@ -199,8 +194,7 @@ class RunTable:
     def count_by_state(self) -> dict[str, int]:
         """Return how many runs are in each state that any run is in."""
         with self._reader.connect() as connection:
-            rows = connection.execute(select(runs.c.state, func.count().label("runs")).group_by(runs.c.state))
-            return {row.state: row.runs for row in rows}
+            return count_by(connection, runs.c.state)
 
     def ended_by_state(self) -> dict[str, datetime]:
         """Return when the latest run ended in each state in which any has."""

@@ -20,6 +20,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from memory.labels import UNDONE
 from memory.rows import suspects_of_alarms
 from memory.schema import exemplars, labelled, labels
 from memory.shift.drift import list_drifts
@@ -218,11 +219,10 @@ def newest_drift(store: Store) -> datetime | None:
 
 def _labelled_since(store: Store, label: int) -> set[str]:
     label = known_label(store, label)
-    undone = select(labels.c.undoes).where(labels.c.undoes.is_not(None))
     query = (
         select(labelled.c.exemplar)
         .join(exemplars, exemplars.c.id == labelled.c.exemplar)
-        .where(labelled.c.label > label, labelled.c.label.not_in(undone), exemplars.c.family.is_not(None))
+        .where(labelled.c.label > label, labelled.c.label.not_in(UNDONE), exemplars.c.family.is_not(None))
     )
     with store.read() as connection:
         return set(connection.scalars(query))

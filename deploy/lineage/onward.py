@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypedDict
 
-from sqlalchemy import func, select
-
 from deploy.lineage.records import ExemplarLineage, LabelLineage, Learner, SourceLineage, VerdictRef
 from deploy.release_records import LedgerEntry, Release
 from deploy.releases.artifacts import ArtifactStore
@@ -20,7 +18,7 @@ from detector.release.manifest import ArtifactError, read_manifest
 from ingest.settings import IngestSettings
 from memory.labels import history, labels_of
 from memory.records import Exemplar, LabelEntry
-from memory.rows import UnknownExemplarError, exemplars_of, utc_time
+from memory.rows import UnknownExemplarError, count_by, exemplars_of, utc_time
 from memory.schema import exemplars, labelled
 from memory.sources import is_of
 from memory.store import Store
@@ -134,8 +132,7 @@ def of_source(ground: Ground, source: str) -> SourceLineage:
     """Walk on from a source. Raises UnknownLineageError, and the errors of `learners`."""
     here = is_of(source)
     with ground.memory.read() as connection:
-        shelves = select(exemplars.c.shelf, func.count()).where(here).group_by(exemplars.c.shelf)
-        kept = {row[0]: row[1] for row in connection.execute(shelves)}
+        kept = count_by(connection, exemplars.c.shelf, here)
         numbers = labels_of(connection, here)
     answer = learners(ground, lambda _, made: made.sources.get(source, {}))
     if not kept and not answer["releases"]:

@@ -20,7 +20,7 @@ from memory.clusters.clusters import Cluster, cluster, useful
 from memory.clusters.joining import assign_to_parts
 from memory.clusters.views import all_clusters, owners, upsert_cluster, waiting
 from memory.features import Scaling
-from memory.rows import Features, batches, now_ms, select_features, suspects_of_alarms
+from memory.rows import Features, now_ms, rows_among, select_features, suspects_of_alarms
 from memory.schema import clustering, clusters, edits, exemplars
 from memory.settings import MemorySettings
 from memory.store import Store, current_revision
@@ -50,10 +50,8 @@ def newcomers(connection: Connection, version: str, waiting: Sequence[str]) -> N
     own = {cluster.edit: cluster for cluster in listed if cluster.edit is not None}
     if not own or not waiting:
         return Newcomers({}, [], {})
-    came = {}
-    for some in batches(waiting):
-        query = select(exemplars.c.id, exemplars.c.received_ms).where(exemplars.c.id.in_(some))
-        came.update({row.id: row.received_ms for row in connection.execute(query)})
+    query = select(exemplars.c.id, exemplars.c.received_ms)
+    came = dict(rows_among(connection, query, exemplars.c.id, waiting))
     made, later = {}, {}
     for number, at_ms in connection.execute(select(edits.c.id, edits.c.at_ms).where(edits.c.id.in_(own))):
         after = frozenset(i for i, ms in came.items() if ms > at_ms)
@@ -97,11 +95,9 @@ def joined_since(
 
 def _some(connection: Connection, version: str, members: Sequence[str]) -> Features:
     chosen = list(members[:: -(-len(members) // _MOST)]) if members else []
-    having: list[str] = []
-    for some in batches(chosen):
-        query = select(exemplars.c.id).where(exemplars.c.id.in_(some), exemplars.c.feature_version == version)
-        having += connection.scalars(query)
-    return select_features(connection, version, sorted(having))
+    query = select(exemplars.c.id).where(exemplars.c.feature_version == version)
+    having = sorted(row.id for row in rows_among(connection, query, exemplars.c.id, chosen))
+    return select_features(connection, version, having)
 
 
 KEPT_MS = 24 * 3600 * 1000

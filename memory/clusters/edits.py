@@ -12,7 +12,7 @@ from memory.clusters.clusters import describe
 from memory.clusters.views import edit_of, members_at_version, upsert_cluster
 from memory.features import Scaling
 from memory.records import EditEntry
-from memory.rows import batches, now_ms, select_features
+from memory.rows import now_ms, rows_among, select_features
 from memory.schema import clusters, edits, exemplars
 from memory.store import ExemplarMemoryError, Store
 
@@ -106,10 +106,8 @@ def _rank_members(connection: Connection, ids: Sequence[str]) -> tuple[list[str]
 
     Items of another feature version than most come last.
     """
-    versions: dict[str, str] = {}
-    for some in batches(ids):
-        query = select(exemplars.c.id, exemplars.c.feature_version).where(exemplars.c.id.in_(some))
-        versions.update({row.id: row.feature_version for row in connection.execute(query)})
+    query = select(exemplars.c.id, exemplars.c.feature_version)
+    versions = dict(rows_among(connection, query, exemplars.c.id, ids))
     ((version, _),) = Counter(versions.values()).most_common(1)
     raw = select_features(connection, version, [i for i in ids if versions[i] == version])
     described = describe(raw.ids, Scaling.fit(raw.matrix).apply(raw.matrix), np.arange(len(raw.ids)), None)

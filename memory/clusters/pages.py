@@ -5,14 +5,14 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import Connection, func, select
 
 from memory.clusters.views import load_cluster
 from memory.crops.crop_store import CropsMissingError, CropStore, Views
 from memory.records import ClusterMember, ClusterMembers, ClusterView
-from memory.rows import batches, exemplars_of
+from memory.rows import exemplars_of, rows_among
 from memory.schema import exemplars
 from memory.store import Store
 
@@ -41,10 +41,9 @@ def facts_of(store: Store, ids: Sequence[str]) -> MemberFacts:
     looked_at = ids[:: -(-len(ids) // _LOOKED_AT) or 1]
     by = exemplars.c.source, exemplars.c.release
     query = select(*by, func.count().label("items"), func.min(exemplars.c.received_ms).label("first"))
-    rows, sources = list[Any](), Counter[str]()
+    sources = Counter[str]()
     with store.read() as connection:
-        for some in batches(looked_at):
-            rows += connection.execute(query.where(exemplars.c.id.in_(some)).group_by(*by)).all()
+        rows = list(rows_among(connection, query.group_by(*by), exemplars.c.id, looked_at))
     for row in rows:
         sources[row.source] += row.items
     releases = tuple(sorted({row.release for row in rows if row.release}))

@@ -7,6 +7,7 @@ shows it, so an undo only takes a layer away.
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -15,7 +16,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from memory.declarations import sum_up, waiting_declarations
 from memory.records import CLUSTER_ID_LENGTH, CLUSTER_LETTERS, ClusterView, EditEntry, ShiftAlarm
-from memory.rows import batches, utc_time
+from memory.rows import rows_among, utc_time
 from memory.schema import alarms, clusters, edits, exemplars, labelled, labels
 from memory.store import ExemplarMemoryError, Store
 
@@ -189,11 +190,9 @@ def newest_act(connection: Connection, name: str) -> str:
 def _newest_label(connection: Connection, members: Sequence[str]) -> list[tuple[int, str, str]]:
     given = func.coalesce(labels.c.undoes, labels.c.id)
     per_label = select(labels.c.id, func.count()).join(labelled, labelled.c.label == given)
-    held: dict[int, int] = {}
-    for some in batches(members):
-        query = per_label.where(labelled.c.exemplar.in_(some)).group_by(labels.c.id)
-        for number, items in connection.execute(query):
-            held[number] = held.get(number, 0) + items
+    per_label, held = per_label.group_by(labels.c.id), Counter[int]()
+    for number, items in rows_among(connection, per_label, labelled.c.exemplar, members):
+        held[number] += items
     if not held:
         return []
     row = connection.execute(select(labels).where(labels.c.id == max(held))).one()

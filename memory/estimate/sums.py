@@ -59,19 +59,9 @@ def note_estimates(connection: Connection, batch: Sequence[tuple[InRecord, Verdi
         source = named(day, verdict.release, verdict.item.source[:SOURCE_START])
         sums[day, verdict.release, source, called].add(probability, chance)
         if called != "unknown" and is_drawn(key, verdict.id, chance):
-            rows.append(
-                {
-                    "id": verdict.id,
-                    "day": day,
-                    "release": verdict.release,
-                    "source": source,
-                    "called": called,
-                    "probability": probability,
-                    "chance": chance,
-                    "at_ms": record.timestamp_ms,
-                    "media_digest": verdict.item.digest,
-                }
-            )
+            drawn = {"id": verdict.id, "day": day, "release": verdict.release, "source": source}
+            media = {"at_ms": record.timestamp_ms, "media_digest": verdict.item.digest}
+            rows.append(drawn | media | {"called": called, "probability": probability, "chance": chance})
     _add(connection, sums)
     if rows:
         # A topic that was made anew gives the same ids again.

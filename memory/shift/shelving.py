@@ -163,21 +163,16 @@ def shelve(alarm: Alarm, media: Mapping[Seen, Reread], store: Store, crops: Crop
 def _fit(alarm: Alarm, items: Sequence[Reread]) -> list[Arrival]:
     fit = []
     for again in items:
-        item, picture = again.item, again.decoded.pictures.get(PICTURE)
-        arrival = Arrival(
+        item = again.item
+        arrival = Arrival.of(
+            again.decoded,
             id=f"{item.topic}-{item.partition}-{item.offset}",
             media_digest=item.digest,
             source=alarm.raised.source,
-            crops=again.decoded.crops,
             features=again.features,
-            embedding=None,
-            group=None,
             release=alarm.raised.release,
             unknown_score=item.score,
             received_at=alarm.raised.at,
-            verdict=None,
-            picture=None if picture is None else picture[0],
-            picture_hashes=again.decoded.picture_hashes,
         )
         try:
             fit.append(check(arrival))

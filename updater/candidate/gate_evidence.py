@@ -89,18 +89,13 @@ def flips(items: LabelledCrops, before: Calls | None, after: Calls, classes: tup
         return None
     families, right = np.array(items.families), after.correctly_named(items)
     both, was_right = np.isin(families, classes), before.correctly_named(items)
-    worst = np.where(families == REAL, after.fake, 1 - after.fake)
+    worst, old, new = np.where(families == REAL, after.fake, 1 - after.fake), before.names, after.names
     lost = np.flatnonzero(both & was_right & ~right)
     return Flips(
         items=int(both.sum()),
         lost=tuple(
-            Flip(
-                exemplar=items.ids[place],
-                family=items.families[place],
-                before=str(before.names[place]),
-                after=str(after.names[place]),
-            )
-            for place in lost[np.argsort(-worst[lost], kind="stable")]
+            Flip(exemplar=items.ids[n], family=items.families[n], before=str(old[n]), after=str(new[n]))
+            for n in lost[np.argsort(-worst[lost], kind="stable")]
         ),
         won=int((both & right & ~was_right).sum()),
     )

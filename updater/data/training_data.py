@@ -163,19 +163,13 @@ def load_splits(
         }
         by_declaration = frozenset(labels_by(connection, ACTOR))
     gathered: dict[str, Gathering] = {split: Gathering() for split in splits} if with_clips else {}
+
+    def part(split: Split) -> LabelledCrops:
+        steps = functools.partial(progress, f"load {split}")
+        return load(store, crops, split, resting, steps, picture=picture, clips=gathered.get(split))
+
     return Splits(
-        **{
-            split: load(
-                store,
-                crops,
-                split,
-                resting,
-                functools.partial(progress, f"load {split}"),
-                picture=picture,
-                clips=gathered.get(split),
-            )
-            for split in splits
-        },
+        **{split: part(split) for split in splits},
         resting={split: dict(sorted(counts.items())) for split, counts in left_out.items() if counts},
         clips={split: rows.clips() for split, rows in gathered.items()},
         by_declaration=by_declaration,
