@@ -1,6 +1,6 @@
 """`forgewatch benchmark`: streams, newcomer, and the protocols of ForgeryNet and DeeperForensics."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,24 @@ if TYPE_CHECKING:
     from updater.benchmark.report.harness import Benchmark
     from updater.progress import Progress
 Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of folders")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperOptions(RunOptions):
+    """Options of the two published protocols: their media, and what a network begins with."""
+
+    data: Data = None
+    synthetic: Annotated[bool, typer.Option("--synthetic", help="on media of our own instead")] = False
+    checkpoint: Annotated[Path | None, typer.Option(help="begin with own weights, safetensors")] = None
+    pretrained: Annotated[bool, typer.Option("--pretrained", help="begin with published ones")] = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for options that exclude each other."""
+        if (self.data is None) == (not self.synthetic):
+            raise UsageError("name the folder of the data with --data, or say --synthetic, and not both")
+        if self.checkpoint and self.pretrained:
+            raise UsageError("--checkpoint and --pretrained are two beginnings: choose one")
+
 
 app = typer.Typer(
     name="benchmark",
@@ -136,10 +154,8 @@ def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: 
 @app.command()
 @with_options
 def forgerynet(
-    chosen: RunOptions,
+    chosen: PaperOptions,
     task: Annotated[str, typer.Option(help="image, spatial, video or temporal")],
-    data: Data = None,
-    synthetic: Annotated[bool, typer.Option("--synthetic", help="on media of our own instead")] = False,
     classes: Annotated[
         int, typer.Option(help="that are told apart: 2, 3, or 16 (images) and 9 (videos)")
     ] = 2,
@@ -162,26 +178,17 @@ def forgerynet(
     batch: Annotated[int | None, typer.Option(min=2, max=65536, help="items of a training step")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="of the training")] = None,
     rate: Annotated[float | None, typer.Option(min=1e-8, max=1e3, help="highest learning rate")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="begin with own weights of the backbone")] = None,
-    pretrained: Annotated[
-        bool, typer.Option("--pretrained", help="begin with published weights, which are downloaded")
-    ] = False,
+    shuffled: Annotated[bool, typer.Option("--shuffled", help="frames of a clip in any order")] = False,
+    test_on: Annotated[str | None, typer.Option(help="LAYOUT=DIR, another data set to test on")] = None,
 ) -> None:
     """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""
-    from updater.benchmark.forgerynet.choices import Choices, check_choices, families_of, groups_named
-    from updater.benchmark.forgerynet.run import TASKS, benchmark, read
-    from updater.training.weights import read_weights
+    from updater.benchmark.forgerynet.choices import TASKS, Choices, check_choices, families_of, groups_named
 
     if task not in TASKS:
         raise UsageError(f"--task {task} is none: choose of {', '.join(TASKS)}")
-    if (data is None) == (not synthetic):
-        raise UsageError("name the folder of ForgeryNet with --data, or say --synthetic, and not both")
-    if checkpoint and pretrained:
-        raise UsageError("--checkpoint and --pretrained are two beginnings: choose one")
-    of = TASKS[task]
+    of, synthetic, checkpoint = TASKS[task], chosen.synthetic, chosen.checkpoint
     kinds = families_of(of.medium, synthetic=synthetic)
     with one_line():
-        of.check(of.model if model is None else model)
         named = (of.small_model if synthetic else of.model) if model is None else model
         usual = Choices.usual(task, named, synthetic=synthetic)
         choices = check_choices(
@@ -199,15 +206,20 @@ def forgerynet(
                 batch=batch,
                 steps=steps,
                 rate=rate,
-                pretrained=pretrained,
-                checkpoint=read_weights(checkpoint).digest if checkpoint else None,
+                shuffled=shuffled,
+                test_on=test_on,
+                pretrained=chosen.pretrained,
+                checkpoint=str(checkpoint) if checkpoint else None,
             ),
             kinds,
         )
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
-        tree = read(of.medium, data, HOME, progress)
-        return benchmark(choices, tree, cache=HOME / "sights", device=device, weights=checkpoint)
+        from updater.benchmark.forgerynet.run import beginning, benchmark, read
+
+        begun = beginning(choices, device, checkpoint)
+        tree = read(of.medium, chosen.data, HOME, progress)
+        return benchmark(begun, tree, cache=HOME / "sights", device=device, weights=checkpoint)
 
     carry_out(chosen, make)
 
@@ -215,43 +227,36 @@ def forgerynet(
 @app.command()
 @with_options
 def deeperforensics(
-    chosen: RunOptions,
-    data: Data = None,
+    chosen: PaperOptions,
     real: Annotated[
         Path | None, typer.Option(help="FaceForensics++, whose original videos at c23 the reals are")
     ] = None,
-    synthetic: Annotated[bool, typer.Option("--synthetic", help="on clips of our own instead")] = False,
     train: Annotated[
         str, typer.Option(help="trainings, NAME,NAME,…, each of variants joined by +, as in std+mix3")
     ] = "std,std+rand,std+mix3",
     test: Annotated[
         str, typer.Option(help="variants to test on: std, sing, rand, mix2, mix3, mix4")
     ] = "std,sing,rand,mix2,mix3,mix4",
-    hidden: Annotated[
-        Path | None, typer.Option(help="a hidden test: a folder with real and fake; else ours")
-    ] = None,
-    model: Annotated[
-        str, typer.Option(help="forensic, frames:NAME, or of the paper: c3d, i3d, lstm:NAME, tsn:NAME")
-    ] = "forensic",
+    hidden: Annotated[Path | None, typer.Option(help="a hidden test: real and fake; else ours")] = None,
+    model: Annotated[str, typer.Option(help="the model; a wrong name lists the choices")] = "forensic",
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
-    from updater.benchmark.deeperforensics import models
-    from updater.benchmark.deeperforensics.models import Reading
-    from updater.benchmark.deeperforensics.run import RunChoices, benchmark, read
-    from updater.data.layouts.listed import Tally
+    from updater.benchmark.deeperforensics.choices import RunChoices
 
-    if (data is None) == (not synthetic):
-        raise UsageError("name the folder of DeeperForensics with --data, or say --synthetic, and not both")
-    if (real is None) == (not synthetic):
+    if (real is None) == (not chosen.synthetic):
         raise UsageError("--real names FaceForensics++, whose videos are the reals beside --data")
     with one_line():
-        models.check(model)
-        choices = RunChoices.from_names(train, test, model, synthetic=synthetic)
+        begins = {"pretrained": chosen.pretrained, "checkpoint": chosen.checkpoint and str(chosen.checkpoint)}
+        choices = RunChoices.from_names(train, test, model, synthetic=chosen.synthetic, **begins)
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
-        tree = read(choices, data, real, hidden, HOME, progress)
+        from updater.benchmark.deeperforensics.models import Reading, model_of
+        from updater.benchmark.deeperforensics.run import benchmark, read
+        from updater.data.layouts.listed import Tally
+
+        begun, model = model_of(choices, device, chosen.checkpoint)
+        tree = read(choices, chosen.data, real, hidden, HOME, progress)
         reading = Reading(tree.plan, HOME, progress, Tally())
-        network: Any = models.model_of(model, reading, device, synthetic=synthetic)
-        return benchmark(choices, tree, network, reading)
+        return benchmark(begun, tree, model(reading), reading)
 
     carry_out(chosen, make)

@@ -80,8 +80,6 @@ def carry_out(
 @contextmanager
 def one_line() -> Iterator[None]:
     """Turn whatever can be wrong with data, options, folders and weights into one line for the person."""
-    import torch
-
     from ingest.sandbox.sandbox import SandboxUnavailableError
     from updater.data.layouts.entries import DataError
     from updater.data.stored_rows import StoredRowsError
@@ -90,6 +88,8 @@ def one_line() -> Iterator[None]:
         yield
     except (DataError, SandboxUnavailableError, StoredRowsError, ValueError) as error:
         raise CommandError(str(error)) from error
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which takes seconds to load
+            raise
         advice = "end its other processes, or choose a smaller --backbone or --crop-px"
         raise CommandError(f"the GPU has too little memory: {advice}") from error

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from statistics import median
@@ -30,7 +31,6 @@ from memory.index.ivf_index import IvfIndex
 from updater.benchmark.forgerynet import training
 from updater.benchmark.forgerynet.training import (
     PAPER,
-    Examples,
     TrainingJob,
     cross_entropy,
     draw_batches,
@@ -232,12 +232,8 @@ def clips():
     def load(row, rng):
         return shown[row], np.array(row % 2)
 
-    return TrainingJob(
-        lambda: make_video_network("x3d_m", 2, 224, 16),
-        Examples(load, np.full(8, 1 / 8), "noise"),
-        recipe,
-        cross_entropy,
-    )
+    make = partial(make_video_network, "x3d_m", 2, 224, 16)
+    return TrainingJob(make, load, np.full(8, 1 / 8), "noise", recipe, cross_entropy)
 
 
 def pictures():
@@ -252,12 +248,8 @@ def pictures():
     def loss(said, true):
         return F.binary_cross_entropy_with_logits(said[:, 2:], true.flatten(1))
 
-    return TrainingJob(
-        lambda: make_map_network("unet:legacy_xception", 256),
-        Examples(load, np.full(16, 1 / 16), "noise"),
-        recipe,
-        loss,
-    )
+    make = partial(make_map_network, "unet:legacy_xception", 256)
+    return TrainingJob(make, load, np.full(16, 1 / 16), "noise", recipe, loss)
 
 
 @pytest.mark.parametrize("made", [clips, pictures], ids=["x3d_m", "unet:legacy_xception"])
@@ -280,9 +272,9 @@ def seconds_of(what, device):
     return read[-1] - read[0]
 
 
-def on_one_batch(source, batch, steps, seed):
+def on_one_batch(job, steps, seed):
     """Yield the first batch again and again, so that nothing is loaded."""
-    with closing(draw_batches(source, batch, range(1), seed)) as batches:
+    with closing(draw_batches(job, range(1), seed)) as batches:
         ready = next(batches)
     yield from repeat(ready, len(steps))
 

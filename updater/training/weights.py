@@ -235,7 +235,7 @@ def put(network: Network, weights: Weights, classes: tuple[str, ...]) -> None:
             f"{weights.origin} has a head of {len(head)} logits, and the first task has {own}:"
             f" {_WITHOUT_HEAD}"
         )
-    _load(network, state, weights, HEADS)
+    fill(network, state, weights, HEADS)
 
 
 def put_backbone(backbone: nn.Module, name: str, side_px: int, weights: Weights) -> None:
@@ -244,10 +244,11 @@ def put_backbone(backbone: nn.Module, name: str, side_px: int, weights: Weights)
         raise WeightsError(
             f"{weights.origin} is of a backbone, and the network has none: name the model that it is of"
         )
-    _load(backbone, fit_state(name, side_px, backbone, weights.tensors), weights, ())
+    fill(backbone, fit_state(name, side_px, backbone, weights.tensors), weights, ())
 
 
-def _load(module: nn.Module, state: dict[str, Tensor], weights: Weights, optional: tuple[str, ...]) -> None:
+def fill(module: nn.Module, state: dict[str, Tensor], weights: Weights, optional: tuple[str, ...]) -> None:
+    """Raise WeightsError where a name or a shape does not fit; names that begin as `optional` may lack."""
     own = module.state_dict()
     lacking = [k for k in own if k not in state and not k.startswith(optional or ("\0",))]
     differ = [k for k, v in state.items() if k in own and v.shape != own[k].shape]

@@ -16,7 +16,7 @@ from updater.training.step import Recipe
     ("words", "said"),
     [
         ("--task bogus --synthetic", "--task bogus is none: choose of image, spatial, video, temporal"),
-        ("--task image", "name the folder of ForgeryNet with --data, or say --synthetic"),
+        ("--task image", "name the folder of the data with --data, or say --synthetic"),
         ("--task image --synthetic --classes 16", "--classes 16 is none here: choose of 2, 3, 9"),
         ("--task video --synthetic --model x3d", "x3d looks at no videos: choose of x3d_m,"),
         ("--task image --synthetic --model resnet19", "; or ela:BACKBONE, highpass:BACK"),
@@ -30,6 +30,12 @@ from updater.training.step import Recipe
         ("--task spatial --synthetic --model unet:nosuch", "nosuch is no model that timm knows"),
         ("--task spatial --synthetic --model hrnet", "--model hrnet makes no maps: choose of"),
         ("--task spatial --synthetic --model localizer:psuedo", "choose of localizer, :pseudo and :left-out"),
+        ("--task image --synthetic --shuffled", "--shuffled changes nothing of --task image"),
+        ("--task image --synthetic --test-on coco=.", "--test-on coco is none here: choose of cddb,"),
+        ("--task image --synthetic --test-on cddb=there", "--test-on cddb=there: there is no folder"),
+        ("--task image --synthetic --model forensic --pretrained", "--pretrained changes nothing of"),
+        ("--task image --synthetic --model resnet18.nosuch", "timm has no such weights: a1_in1k or"),
+        ("--task video --synthetic --checkpoint absent.safetensors", "absent.safetensors cannot be read"),
         ("--task temporal --synthetic --model bnm", "--model bnm finds no stretches: choose of convolutions"),
         # What a task has where nothing is said is never refused.
         *(

@@ -11,27 +11,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from detector.model.backbone import BackboneError, architecture_of
+from detector.model.backbone import architecture_of
+from detector.model.network import Network
 from detector.release.manifest import NO_BACKBONE, Architecture
 from ingest.records import CropPlan
 from ingest.sandbox.crops import cut, grid
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.crops import CropReader, MediaFile
+from updater.benchmark.deeperforensics.choices import FORENSIC, FRAMES, RunChoices
 from updater.benchmark.forgerynet.choices import Choices as ClipChoices
-from updater.benchmark.forgerynet.classifiers import of_videos
-from updater.benchmark.forgerynet.sights import Sample
-from updater.benchmark.forgerynet.views import video_sights
-from updater.benchmark.networks import videos
-from updater.benchmark.networks.images import NetworkError
+from updater.benchmark.forgerynet.classes import of_videos
+from updater.benchmark.forgerynet.sights import Sample, look_at
+from updater.benchmark.networks.names import DEEPERFORENSICS
 from updater.benchmark.report.harness import Seed
 from updater.candidate.gate_inputs import output_of
-from updater.data.layouts.entries import DataError, Entry
+from updater.data.layouts.entries import Entry
 from updater.data.layouts.listed import Tally
 from updater.data.training_data import LabelledCrops
 from updater.distortions.clip import Clip, ClipError, to_rgb
@@ -44,6 +44,7 @@ from updater.progress import Progress, with_prefix
 from updater.training.crop_rows import with_crop_features
 from updater.training.step import Options, Step
 from updater.training.two_stages import learn
+from updater.training.weights import Weights, choose_weights, put, read_weights
 
 MAX_PIXELS = 50_000_000
 CPU = torch.device("cpu")
@@ -154,17 +155,8 @@ def under(some: Sequence[Excerpt], steps: Sequence[Distortion], plan: CropPlan) 
     )
 
 
-FORENSIC = "forensic"
-"""the product's own features and its head"""
-FRAMES = "frames:"
-"""before the name of a timm model, which is trained on the crops alone"""
-
 _OPTIONS = Options(exposure="none", distillation=0.0)
 T = TypeVar("T")
-
-
-class ModelError(DataError):
-    """A model's name that is none. One line."""
 
 
 @dataclass(frozen=True)
@@ -193,30 +185,37 @@ class Model(Protocol[T]):
 
 
 def model_of(
-    name: str, reading: Reading, device: torch.device, *, synthetic: bool
-) -> Model[LabelledCrops] | Model[Sequence[Sample]]:
-    """Return the model of that name. Raises ModelError."""
-    check(name)
-    if name.partition(":")[0] in videos.DEEPERFORENSICS:
-        choices = ClipChoices.usual("video", name, synthetic=synthetic)
-        return OnClips(replace(choices, augmentation="weak"), reading, device)
-    return OnCrops(name, reading, device)
+    choices: RunChoices, device: torch.device, weights: Path | None
+) -> tuple[RunChoices, Callable[[Reading], Model[Any]]]:
+    """Return the choices with the digest of the weights, and what makes their model of a reading.
+
+    weights: a file to begin with. A network that begins with weights is made once, to see that they fit.
+    Raises NetworkError, BackboneError and WeightsError.
+    """
+    begins = weights is not None or choices.pretrained
+    make: Callable[[Reading], Model[Any]]
+    if choices.model.partition(":")[0] in DEEPERFORENSICS:
+        clips = ClipChoices.usual("video", choices.model, synthetic=choices.synthetic)
+        clips = replace(
+            clips, augmentation="weak", pretrained=choices.pretrained, checkpoint=choices.checkpoint
+        )
+        if begins:
+            of_videos(clips, 2, device, weights).make()
+        make = partial(OnClips, clips, device, weights)
+    else:
+        name = choices.model.removeprefix(FRAMES)
+        begun = choose_weights(name, weights, choices.pretrained) if begins else None
+        make = partial(OnCrops, choices.model, device, begun)
+        if begun is not None:
+            put(Network(architecture(choices.model, SMALL.crop_px), 2), begun, ("real", "fake"))
+    return replace(choices, checkpoint=read_weights(weights).digest if weights else None), make
 
 
-def check(name: str) -> None:
-    """Raise ModelError where there is no model of that name."""
-    if name == FORENSIC:
-        return
-    try:
-        if name.startswith(FRAMES):
-            architecture_of(name.removeprefix(FRAMES), crop_px=128, forensic=False)
-        else:
-            videos.check(name, videos.DEEPERFORENSICS)
-    except BackboneError as error:
-        raise ModelError(f"--model {name}: {error}") from error
-    except NetworkError:
-        offered = ", ".join((FORENSIC, f"{FRAMES}NAME", "c3d", "i3d", "lstm:NAME", "tsn:NAME"))
-        raise ModelError(f"--model {name} is none: choose of {offered}, with a model of timm") from None
+def architecture(model: str, crop_px: int) -> Architecture:
+    """Return the network on crops of the model's name. Raises BackboneError."""
+    if model == FORENSIC:
+        return Architecture(backbone=NO_BACKBONE, crop_px=crop_px)
+    return architecture_of(model.removeprefix(FRAMES), crop_px=crop_px, forensic=False)
 
 
 @dataclass(frozen=True)
@@ -224,8 +223,9 @@ class OnCrops:
     """A network on crops as the stream cuts them."""
 
     name: str
-    reading: Reading
     device: torch.device
+    begun: Weights | None
+    reading: Reading
 
     def read(self, part: str, entries: Sequence[Entry]) -> LabelledCrops:
         """Read clips to crops with their forensic features."""
@@ -244,7 +244,7 @@ class OnCrops:
         items = LabelledCrops.join(parts)
         # A clip may stand in several variants with the same bytes: here each has an id of its own.
         items = replace(items, ids=tuple(f"{number}/{item}" for number, item in enumerate(items.ids)))
-        setup = Setup(options=_OPTIONS, architecture=self._architecture(items.crops.shape[1]))
+        setup = Setup(options=_OPTIONS, architecture=architecture(self.name, items.crops.shape[1]))
         learnt = learn(
             Step(
                 items,
@@ -254,6 +254,7 @@ class OnCrops:
                 recipe=setup.recipe(len(items), first=True),
                 seed=seed.number,
                 device=self.device,
+                start_from=self.begun,
                 progress=with_prefix(seed.progress, name),
             )
         )
@@ -265,27 +266,24 @@ class OnCrops:
 
         return Rater(sum(weights.numel() for weights in learnt.network.parameters()), p_forged)
 
-    def _architecture(self, crop_px: int) -> Architecture:
-        if self.name == FORENSIC:
-            return Architecture(backbone=NO_BACKBONE, crop_px=crop_px)
-        return architecture_of(self.name.removeprefix(FRAMES), crop_px=crop_px, forensic=False)
-
 
 @dataclass(frozen=True)
 class OnClips:
     """One of the paper's networks on frames in a row."""
 
     choices: ClipChoices
-    reading: Reading
     device: torch.device
+    weights: Path | None
+    reading: Reading
 
     def read(self, part: str, entries: Sequence[Entry]) -> Sequence[Sample]:
         """Return the clips that can be decoded, each with its number of frames."""
         clips = [
             replace(entry, path=path, distortions=()) for entry, path in self.reading.files(part, entries)
         ]
-        progress = partial(self.reading.progress, part)
-        return video_sights(clips, self.reading.cache, self.reading.tally, progress)
+        return look_at(
+            clips, "video", self.reading.cache, self.reading.tally, partial(self.reading.progress, part)
+        )
 
     def under_each(
         self, entries: Sequence[Entry], steps: Sequence[Distortion]
@@ -306,7 +304,7 @@ class OnClips:
     def train(self, parts: Sequence[Sequence[Sample]], name: str, seed: Seed) -> Rater[Sequence[Sample]]:
         """Train on real and forged clips of all parts."""
         clips = [sight for part in parts for sight in part]
-        classifier = of_videos(self.choices, 2, self.device, None)
+        classifier = of_videos(self.choices, 2, self.device, self.weights)
         network = classifier.train(
             clips,
             self.labels(clips),

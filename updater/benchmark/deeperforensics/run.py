@@ -1,20 +1,20 @@
 """DeeperForensics' protocol as a benchmark: each training is tested on each variant, and by distortion.
 
-What may be chosen of a run, the data set's trees as it takes them, and its two steps.
+The data set's trees as a run takes them, and its two steps.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import JsonValue
 
 from ingest.records import CropPlan
 from updater.benchmark.data.deeperforensics import load_deeperforensics, load_hidden
+from updater.benchmark.deeperforensics.choices import RunChoices, variants_of
 from updater.benchmark.deeperforensics.models import SMALL, Model, Rater, Reading, of_both_labels
 from updater.benchmark.deeperforensics.tree import (
     HIDDEN_FOLDER,
@@ -25,54 +25,15 @@ from updater.benchmark.deeperforensics.tree import (
 from updater.benchmark.forgerynet.run import digest_of, make_once
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Values, values
-from updater.data.layouts.entries import DataError, Entry, LayoutError, Listing
+from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS, Step
 from updater.measures import auroc
 from updater.progress import Progress
 
-TESTED = ("std", "sing", "rand", "mix2", "mix3", "mix4")
-"""Variants of the data set: undistorted, at level 5, at any level, and mixes of so many."""
 HIDDEN = "hidden"
-_TRAINED = (*TESTED, *(f"level{level}" for level in range(1, 6)))
 _TREE = "1"
 """counts what has changed in our own clips"""
-
-
-class RunChoiceError(DataError):
-    """An unknown choice. One line: which, and the known ones."""
-
-
-@dataclass(frozen=True)
-class RunChoices:
-    """Everything that a run follows from, its media and its seed aside."""
-
-    train: tuple[str, ...]
-    """each trained on by itself: variants joined by "+", as in std+mix3"""
-    test: tuple[str, ...]
-    model: str
-    synthetic: bool
-
-    @classmethod
-    def from_names(cls, train: str, test: str, model: str, *, synthetic: bool) -> "RunChoices":
-        """Return the choices that the options NAME,NAME,… say. Raises ChoiceError."""
-        choices = cls(_split_names(train), _split_names(test), model, synthetic)
-        for training in choices.train:
-            _each_of("train", variants_of(training), _TRAINED)
-        _each_of("test", choices.test, TESTED)
-        return choices
-
-    def as_record(self) -> dict[str, JsonValue]:
-        return asdict(self) | {"train": list(self.train), "test": list(self.test)}
-
-    @property
-    def of_distortions(self) -> str:
-        """The training variant where a model is tested under each distortion at each level."""
-        return "std" if "std" in self.train else self.train[0]
-
-    @property
-    def trained_variants(self) -> Iterable[str]:
-        return dict.fromkeys(variant for training in self.train for variant in variants_of(training))
 
 
 @dataclass(frozen=True)
@@ -127,21 +88,6 @@ def read(
         notes = (*notes, f"no {HIDDEN} test: it was never released, and there is no other method's folder")
     every = [entry for of in variants.values() for entry in of.entries]
     return Data(name, digest_of([*every, *test], data), variants, test, plan, notes)
-
-
-def variants_of(train: str) -> tuple[str, ...]:
-    """Return the variants that std+mix3 consists of."""
-    return tuple(dict.fromkeys(train.split("+")))
-
-
-def _split_names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-
-
-def _each_of(option: str, names: Sequence[str], offered: Sequence[str]) -> None:
-    for name in names:
-        if name not in offered:
-            raise RunChoiceError(f"--{option} {name!r} is no variant: choose of {', '.join(offered)}")
 
 
 CLIPS_BY_DISTORTION = 48

@@ -7,9 +7,7 @@ method that nothing learnt, each clip under a mix of two to four of our own 36 d
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensic
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
-from updater.benchmark.synthetic.stream import end_with_parent
+from updater.benchmark.synthetic.stream import made_in_parallel
 from updater.data.layouts.entries import Entry, LayoutError
 from updater.distortions.clip_writing import to_h264
 from updater.distortions.distortion import Step
@@ -78,12 +76,9 @@ def write_deeperforensics(
     make_folder(folder / REALS_FOLDER / _ORIGINALS)
     for kind in ("real", "fake"):
         make_folder(folder / HIDDEN_FOLDER / kind)
-    context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # to import it takes each process two seconds
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=end_with_parent) as pool:
-        jobs = [(folder, seed, target) for target in targets]
-        for made, _ in enumerate(pool.map(_write_job, jobs), 1):
-            progress(made, len(targets))
+    jobs = [(folder, seed, target) for target in targets]
+    for _ in made_in_parallel(_write_target, jobs, processes=processes, at_once=1, progress=progress):
+        pass
     _write_lists(folder, seed, [target for target in targets if target.split != HIDDEN_FOLDER])
 
 
@@ -147,8 +142,7 @@ def _encode_h264(frames: Sequence[Picture], factor: int) -> bytes:
     return to_h264(np.stack(frames), factor, "mp4")
 
 
-def _write_job(job: tuple[Path, int, Target]) -> None:
-    folder, seed, target = job
+def _write_target(folder: Path, seed: int, target: Target) -> None:
     real, forged = clips_of(seed, target)
     if target.split == HIDDEN_FOLDER:
         _write_hidden(folder / HIDDEN_FOLDER, seed, target, real, forged)

@@ -1,36 +1,46 @@
-"""The choices of a run (task, network, its input and training), and a task's job.
+"""The tasks, the choices of a run (task, network, its input and training), and a task's job.
+
+Nothing here loads torch: what is chosen wrongly is told at once.
 
 The classes of two, three and n are He et al. 2021, section 3.2. Our own stream's families stand in the
 directories 1 to 8, and take the names and the kinds that are given here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-import torch
 from pydantic import JsonValue
 
 from memory.records import REAL
-from updater.benchmark.report.harness import Seed
+from updater.benchmark.networks.names import (
+    DECODERS,
+    FORGERYNETS,
+    HRNET,
+    REGRESSION,
+    check_image,
+    check_maps,
+    check_video,
+)
+from updater.benchmark.synthetic import DIRECTORIES
 from updater.data.layouts.entries import Entry
 from updater.data.layouts.forgerynet import APPROACHES, Kind, Medium
+from updater.data.layouts.layouts import LAYOUTS
 from updater.progress import Progress, no_progress
+
+if TYPE_CHECKING:
+    import torch
+
+    from updater.benchmark.report.harness import Seed
 
 Kinds = Mapping[str, Kind]
 """families in the order of their directories, each with what becomes of the identity"""
 
 KINDS: tuple[Kind, ...] = ("remained", "replaced")
 OWN: dict[str, Kind] = {
-    "blended": "replaced",
-    "inpainted": "replaced",
-    "upsampled": "replaced",
-    "autoencoded": "replaced",
-    "recompressed": "remained",
-    "sharpened": "remained",
-    "periodic": "remained",
-    "smoothed": "remained",
+    name: "replaced" if number <= 4 else "remained" for name, number in DIRECTORIES.items()
 }
 """our stream's families; the first stand for an identity that is replaced"""
 
@@ -44,7 +54,7 @@ def families_of(medium: Medium, *, synthetic: bool) -> Kinds:
 
 def with_own_names(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries of our own media, which the reader named by the directories that they stand in."""
-    names = {APPROACHES[number].name: name for number, name in enumerate(OWN, 1)}
+    names = {APPROACHES[number].name: name for name, number in DIRECTORIES.items()}
     return tuple(replace(entry, family=names.get(entry.family, entry.family)) for entry in entries)
 
 
@@ -52,12 +62,9 @@ def class_of(family: str, kinds: Kinds, classes: int) -> int:
     """Return the number of a family's class of so many; 0 is real. Raises KeyError for an unknown family."""
     if family == REAL:
         return 0
-    kind = kinds[family]
     if classes == 2:
         return 1
-    if classes == 3:
-        return 1 + KINDS.index(kind)
-    return 1 + list(kinds).index(family)
+    return 1 + (KINDS.index(kinds[family]) if classes == 3 else list(kinds).index(family))
 
 
 def class_names(kinds: Kinds, classes: int) -> tuple[str, ...]:
@@ -68,7 +75,7 @@ def class_names(kinds: Kinds, classes: int) -> tuple[str, ...]:
 
 def in_group(family: str, kinds: Kinds, group: str) -> bool:
     """Say whether a forged family is of a group: a kind, or a family by itself."""
-    return family != REAL and group in (family, kinds[family])
+    return family != REAL and group in (family, kinds.get(family))
 
 
 Input = Literal["face", "native"]
@@ -111,6 +118,10 @@ class Choices:
     """begin with timm's or torchvision's weights, which are downloaded"""
     checkpoint: str | None = None
     """SHA-256 of the file of weights that it begins with, hexadecimal"""
+    shuffled: bool = False
+    """the frames of each clip in an order by chance, in training and in tests: the paper's table 14"""
+    test_on: str | None = None
+    """LAYOUT=DIR: another data set to test on, as in the paper's table 12"""
 
     @classmethod
     def usual(cls, task: str, model: str, *, synthetic: bool) -> "Choices":
@@ -125,39 +136,96 @@ class Choices:
 
 @dataclass(frozen=True)
 class Job:
-    """A task's input: media, choices and a seed. The three splits share no group."""
+    """A task's input: media, choices and a seed. The three splits share no group.
+
+    held_back: the validation, to set thresholds by; empty where it is what is reported, as the paper has it.
+    folder: for what training goes on from when it was interrupted. cache: for what was found out of files
+    once, of all runs. weights: a file to begin with.
+    """
 
     train: tuple[Entry, ...]
     held_back: tuple[Entry, ...]
-    """the validation, to set thresholds by; empty where it is what is reported, as the paper has it"""
     test: tuple[Entry, ...]
     kinds: Kinds
     choices: Choices
     seed: int
-    device: torch.device
+    device: "torch.device"
     folder: Path
-    """for what training goes on from when it was interrupted"""
     cache: Path
-    """for what was found out of files once: of all runs"""
     weights: Path | None = None
-    """a file to begin with"""
     progress: Progress = no_progress
 
-    def of(self, seed: Seed) -> "Job":
+    def of(self, seed: "Seed") -> "Job":
         return replace(self, seed=seed.number, folder=seed.parts, progress=seed.progress)
+
+
+LOCALIZER, FORENSIC = "localizer", "forensic"
+"""the release's own: of maps, and its features under its learner, linear discriminants"""
+EXTRACTORS = ("x3d_m", "slowfast_r50")
+"""networks on videos whose features BSN and BMN are trained on in the paper's table 9"""
+_OF_FEATURES = (f"{method}:{network}" for method in ("bsn", "bmn") for network in EXTRACTORS)
+STRETCHES = ("convolutions", "frames", "bsn", "bmn", "bmn:small", *_OF_FEATURES)
+
+
+def check_pictures(model: str) -> None:
+    """Raise NetworkError for a model that tells no pictures apart."""
+    if model != FORENSIC:
+        check_image(model)
+
+
+def check_spatial(model: str) -> None:
+    """Raise ChoiceError or NetworkError for a model that makes no maps."""
+    name, _, learns = model.partition(":")
+    if name not in (known := (LOCALIZER, *DECODERS, REGRESSION, HRNET)):
+        raise ChoiceError(f"--model {model or repr(model)} makes no maps: choose of {', '.join(known)}")
+    if name != LOCALIZER:
+        check_maps(model)
+    elif learns not in ("", "pseudo", "left-out"):
+        raise ChoiceError(f"--model {model} is none: choose of localizer, :pseudo and :left-out")
+
+
+def check_temporal(model: str) -> None:
+    if model not in STRETCHES:
+        raise ChoiceError(
+            f"--model {model or repr(model)} finds no stretches: choose of {', '.join(STRETCHES)}"
+        )
+
+
+@dataclass(frozen=True)
+class ForgeryTask:
+    """A task: its medium, and its network on data of ForgeryNet's size and on our own, for a CPU's minutes.
+
+    check: raises for a model's name that is none, before any media are made or read.
+    """
+
+    medium: Medium
+    model: str
+    small_model: str
+    check: Callable[[str], None]
+
+
+_SMALL = "highpass:mobilenetv3_small_100"
+TASKS: Mapping[str, ForgeryTask] = {
+    "image": ForgeryTask("image", "legacy_xception", _SMALL, check_pictures),
+    "spatial": ForgeryTask("image", LOCALIZER, LOCALIZER, check_spatial),
+    "video": ForgeryTask("video", "x3d_m", f"frames:{_SMALL}", partial(check_video, offered=FORGERYNETS)),
+    "temporal": ForgeryTask("video", "convolutions", "convolutions", check_temporal),
+}
 
 
 def check_choices(choices: Choices, kinds: Kinds) -> Choices:
     """Return the choices.
 
-    Raises ChoiceError where one is none, does not fit the tree's families, or would change nothing.
+    Raises ChoiceError, of a model also NetworkError, where one is none, does not fit the tree's families, or
+    would change nothing.
     """
-    for name, offered in (
-        ("input", Input),
-        ("augmentation", Augmentation),
-        ("crops", Crops),
-        ("protocol", Protocol),
-    ):
+    TASKS[choices.task].check(choices.model)
+    if choices.task == "spatial" and choices.protocol != "intra":
+        raise ChoiceError("--task spatial has the protocol intra alone; try --model localizer:left-out")
+    if choices.model == f"{LOCALIZER}:left-out" and not choices.synthetic:
+        raise ChoiceError("--model localizer:left-out knows our own families' kinds alone: use --synthetic")
+    offers = {"input": Input, "augmentation": Augmentation, "crops": Crops, "protocol": Protocol}
+    for name, offered in offers.items():
         _one_of(name, getattr(choices, name), get_args(offered))
     # Two, three, and each family by itself.
     _one_of("classes", choices.classes, (2, 3, 1 + len(kinds)))
@@ -166,6 +234,13 @@ def check_choices(choices: Choices, kinds: Kinds) -> Choices:
         if getattr(choices, name) != getattr(usual, name):
             task, option = f"--task {choices.task} with --model {choices.model}", name.replace("_", "-")
             raise ChoiceError(f"--{option} changes nothing of {task}: leave it out")
+    layout, _, folder = (choices.test_on or "").partition("=")
+    if choices.test_on is not None:
+        _one_of("test-on", layout, tuple(LAYOUTS))
+        if choices.classes != 2 or choices.protocol != "intra":
+            raise ChoiceError("--test-on tells real from forged: choose --classes 2 and --protocol intra")
+        if not Path(folder).is_dir():
+            raise ChoiceError(f"--test-on {layout}={folder}: {folder or 'nothing'} is no folder")
     if choices.protocol == "cross" and choices.classes != 2:
         raise ChoiceError("the protocol cross tells real from forged: choose --classes 2")
     for group in choices.train_on:
@@ -177,12 +252,16 @@ def check_choices(choices: Choices, kinds: Kinds) -> Choices:
 
 def _without_effect(choices: Choices) -> tuple[str, ...]:
     """Return the choices that are another task's or another network's."""
+    if choices.model.partition(":")[2] in EXTRACTORS:
+        return (*_OF_CLASSIFIERS, "shuffled", "test_on", "protocol", "train_on")
     if choices.task == "temporal":
-        return (*_OF_CLASSIFIERS, *_OF_NETWORKS, "input", "steps")
+        return (*_OF_CLASSIFIERS, *_OF_NETWORKS, "input", "steps", "shuffled", "test_on")
     if choices.task == "spatial":
-        own = choices.model.partition(":")[0] == "localizer"
-        return ("train_on", *_OF_CLASSIFIERS, *(_OF_NETWORKS if own else ()))
-    return ()
+        own = choices.model.partition(":")[0] == LOCALIZER
+        return ("train_on", "shuffled", "test_on", *_OF_CLASSIFIERS, *(_OF_NETWORKS if own else ()))
+    if choices.model == FORENSIC:
+        return ("shuffled", "crops", "input", "steps", *_OF_NETWORKS)
+    return ("shuffled",) if choices.task == "image" else ()
 
 
 def groups_named(text: str | None, kinds: Kinds) -> tuple[str, ...]:

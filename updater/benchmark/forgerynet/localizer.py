@@ -14,7 +14,7 @@ from detector.model.localizer import LocalizerGraph
 from detector.second_pass.map_look import assemble_map, cells_of, covering
 from ingest.sandbox.crops import cut
 from memory.records import REAL
-from updater.benchmark.forgerynet.choices import ChoiceError, Job
+from updater.benchmark.forgerynet.choices import Job
 from updater.benchmark.forgerynet.sights import Map, MapItem, MapResult
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.data.stored_rows import collect_rows
@@ -29,37 +29,30 @@ MAX_PICTURES = 20_000
 _SIDE = CROP_PX // 8
 
 
-def check(learns: str) -> None:
-    """Raise ChoiceError for an unknown name behind ":"."""
-    if learns not in ("", "pseudo", "left-out"):
-        raise ChoiceError(f"--model localizer:{learns} is none: choose of localizer, :pseudo and :left-out")
-
-
 def measure(
     job: Job, train: Sequence[MapItem], held_back: Sequence[MapItem], test: Sequence[MapItem], learns: str
 ) -> list[MapResult]:
     """Return the maps of the test pictures, of "left-out" one part for each family.
 
-    Where nothing is held back, a fifth of the training's groups is. Raises ChoiceError.
+    Where nothing is held back, every fifth group of the training is.
     """
-    check(learns)
-    if learns == "left-out" and not job.choices.synthetic:
-        raise ChoiceError("--model localizer:left-out knows our own families' kinds alone: use --synthetic")
     if not held_back:
-        train, held_back = _apart(train)
+        held = {*sorted({item.sight.entry.group for item in train})[::5]}
+        held_back = [item for item in train if item.sight.entry.group in held]
+        train = [item for item in train if item.sight.entry.group not in held]
     rng = SeedPurpose.LOCALIZER_PICTURES.generator(job.seed)
     drawn = np.sort(rng.permutation(len(train))[:MAX_PICTURES])
-    learnt, held = _mask_crops([train[at] for at in drawn]), _mask_crops(held_back)
-    everything, reals_held = tuple(range(len(test))), held.items.families.count(REAL)
-    if learns != "left-out":
-        graph = _train_graph(job, learnt, held, frozenset(), known=not learns)
-        return [_map_samples(graph, test, everything, reals_held)]
-    families = sorted({item.sight.entry.family for item in test} - {REAL})
+    learnt, held_crops = _mask_crops([train[at] for at in drawn]), _mask_crops(held_back)
+    everything = [item.sight.entry.family for item in test]
     parts = []
-    for family in families:
-        graph = _train_graph(job, learnt, held, FAMILIES[family].kinds, known=False)
-        of_it = [number for number in everything if test[number].sight.entry.family in (REAL, family)]
-        parts.append(_map_samples(graph, test, tuple(of_it), reals_held))
+    for family in sorted({*everything} - {REAL}) if learns == "left-out" else [""]:
+        without = FAMILIES[family].kinds if family else frozenset()
+        graph = _train_graph(job, learnt, held_crops, without, known=not learns)
+        numbers = [n for n, of in enumerate(everything) if not family or of in (REAL, family)]
+        predicted, true = zip(*(_map(graph, test[number]) for number in numbers), strict=True)
+        about = {name: float(getattr(graph, name)) for name in ("cut", "slope", "offset")}
+        about["reals held back"] = held_crops.items.families.count(REAL)
+        parts.append(MapResult(tuple(numbers), predicted, true, THRESHOLD, {**about}))
     return parts
 
 
@@ -82,24 +75,6 @@ def _train_graph(
         without=without,
         seed=job.seed,
         progress=lambda *at: job.progress("calibrate the localizer", *at),
-    )
-
-
-def _map_samples(
-    graph: LocalizerGraph, test: Sequence[MapItem], numbers: tuple[int, ...], reals_held: int
-) -> MapResult:
-    pairs = [_map(graph, test[number]) for number in numbers]
-    return MapResult(
-        numbers,
-        tuple(cells for cells, _ in pairs),
-        tuple(true for _, true in pairs),
-        THRESHOLD,
-        {
-            "reals held back": reals_held,
-            "cut": float(graph.cut),
-            "slope": float(graph.slope),
-            "offset": float(graph.offset),
-        },
     )
 
 
@@ -146,13 +121,3 @@ def _mask_crops(pictures: Sequence[MapItem]) -> MaskedCrops:
 
 def _reals(items: LabelledCrops) -> LabelledCrops:
     return items.take(number for number, family in enumerate(items.families) if family == REAL)
-
-
-def _apart(pictures: Sequence[MapItem]) -> tuple[list[MapItem], list[MapItem]]:
-    """Hold back every fifth group."""
-    groups = sorted({picture.sight.entry.group for picture in pictures})
-    held = set(groups[::5])
-    return (
-        [picture for picture in pictures if picture.sight.entry.group not in held],
-        [picture for picture in pictures if picture.sight.entry.group in held],
-    )

@@ -5,9 +5,10 @@ H.1: the loss is cross-entropy over real and forged, plus binary cross-entropy o
 (the paper chooses by validation between that and a squared difference). What moves the picture moves its map.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,9 +20,16 @@ from torch.nn import functional as F
 from ingest.sandbox.crops import cut, grid
 from updater.benchmark.forgerynet.choices import Choices, Job
 from updater.benchmark.forgerynet.sights import Map, MapItem, MapResult, resize
-from updater.benchmark.forgerynet.training import Example, Examples, TrainingJob, as_input, recipe_of, train
+from updater.benchmark.forgerynet.training import (
+    Example,
+    NetworkRecipe,
+    TrainingJob,
+    as_input,
+    recipe_of,
+    train,
+)
 from updater.benchmark.forgerynet.views import LARGEST, perturbation
-from updater.benchmark.networks.maps import check, make_map_network, map_of
+from updater.benchmark.networks.maps import make_map_network, map_of
 from updater.distortions.methods import distort_with_maps
 from updater.filters import Picture
 from updater.training.fit import half_precision
@@ -32,13 +40,8 @@ THRESHOLD = 0.5
 _COVERING = 9
 
 
-def measure(
-    job: Job, train_on: Sequence[MapItem], held_back: Sequence[MapItem], test: Sequence[MapItem], rest: str
-) -> list[MapResult]:
-    """Return the maps of the test pictures, by the network that the choices name.
-
-    Raises NetworkError and BackboneError for a name that is none.
-    """
+def measure(job: Job, train_on: Sequence[MapItem], test: Sequence[MapItem]) -> MapResult:
+    """Return the maps of the test pictures, by the network that the choices name."""
     plan = train_map_network(job, train_on)
     network = train(
         plan,
@@ -51,20 +54,25 @@ def measure(
     for number, item in enumerate(test, 1):
         pairs.append(_map(network, item, job, plan.recipe.px))
         job.progress("test", number, len(test))
+    predicted, true = zip(*pairs, strict=True)
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    maps, true = [maps for maps, _ in pairs], [true for _, true in pairs]
-    return [
-        MapResult(tuple(range(len(test))), tuple(maps), tuple(true), THRESHOLD, {"parameters": parameters})
-    ]
+    return MapResult(tuple(range(len(test))), predicted, true, THRESHOLD, {"parameters": parameters})
+
+
+def maker(
+    choices: Choices, device: torch.device, weights: Path | None
+) -> tuple[NetworkRecipe, Callable[[], nn.Module]]:
+    """Return the recipe of the choices' network, and what makes it. weights: a file to begin with."""
+    recipe = recipe_of("image", choices, device, PX)
+    if device.type != "cuda":
+        recipe = replace(recipe, px=choices.px or SMALL_PX, batch=choices.batch or SMALL_BATCH)
+    return recipe, lambda: make_map_network(choices.model, recipe.px, weights, pretrained=choices.pretrained)
 
 
 def train_map_network(job: Job, train_on: Sequence[MapItem]) -> TrainingJob:
     """Return the training on pictures with their maps, reals and forgeries drawn equally often."""
     choices = job.choices
-    check(choices.model)
-    recipe = recipe_of("image", choices, job.device, PX)
-    if job.device.type != "cuda":
-        recipe = replace(recipe, px=choices.px or SMALL_PX, batch=choices.batch or SMALL_BATCH)
+    recipe, make = maker(choices, job.device, job.weights)
     labels = np.array([item.sight.entry.label for item in train_on], np.int64)
 
     def load(row: int, rng: np.random.Generator) -> Example:
@@ -73,11 +81,7 @@ def train_map_network(job: Job, train_on: Sequence[MapItem]) -> TrainingJob:
 
     facts = [(str(item.sight.entry.path), str(item.truth), item.sight.box) for item in train_on]
     identity = sha256(repr((facts, choices.as_record())).encode()).hexdigest()
-
-    def make() -> nn.Module:
-        return make_map_network(choices.model, recipe.px, job.weights, pretrained=choices.pretrained)
-
-    return TrainingJob(make, Examples(load, item_weights(labels, 1.0), identity), recipe, loss)
+    return TrainingJob(make, load, item_weights(labels, 1.0), identity, recipe, loss)
 
 
 def loss(output: Tensor, targets: Tensor) -> Tensor:

@@ -7,11 +7,12 @@ of its last change.
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,13 @@ from ingest.sandbox.crops import Box
 from ingest.sandbox.extract import find_faces
 from ingest.settings import IngestSettings
 from updater.benchmark.forgerynet.choices import Input
-from updater.data.layouts.entries import Entry
+from updater.data.layouts.entries import Entry, SegmentsError, with_frames
 from updater.data.layouts.listed import Tally
-from updater.distortions.clip import ClipError
+from updater.distortions.clip import Clip, ClipError
 from updater.distortions.distortion import DistortionError
 from updater.distortions.files import read_still
 from updater.filters import Picture
+from updater.training.crop_rows import in_turn
 from updater.training.processes import is_first, wait
 
 MARGIN = 1.3
@@ -51,23 +53,31 @@ class Sample:
     """of a video"""
 
 
-def sights(
-    entries: Sequence[Entry], kind: Input, cache: Path, tally: Tally, progress: Callable[[int, int], None]
+def look_at(
+    entries: Sequence[Entry],
+    kind: Input | Literal["video"],
+    cache: Path,
+    tally: Tally,
+    progress: Callable[[int, int], None],
 ) -> list[Sample]:
-    """Return the entries whose pictures can be decoded. kind: native looks at all of a picture.
+    """Return the entries that can be decoded, of videos with their frames. native looks at all of a picture.
 
-    Raises OSError where the cache cannot be written.
+    Others are counted, and videos of which the list tells of frames that they do not have. Raises OSError
+    where the cache cannot be written.
     """
-    known = SampleDatabase(cache / f"sights-{kind}.sqlite")
-    if is_first():
-        known.complete([entry.path for entry in entries], lambda path: _look(path, kind), progress)
-    wait()
     samples = []
-    for entry, box in zip(entries, known.of([entry.path for entry in entries]), strict=True):
-        if isinstance(box, str):
-            tally.add("files cannot be decoded and are left out", f"{entry.path}: {box}")
+    for entry, facts in zip(
+        entries, _facts(entries, kind, cache / f"sights-{kind}.sqlite", progress), strict=True
+    ):
+        if isinstance(facts, str):
+            tally.add("files cannot be decoded and are left out", f"{entry.path}: {facts}")
+        elif kind != "video":
+            samples.append(Sample(entry, (facts[0], facts[1], facts[2], facts[3]) if facts else None))
         else:
-            samples.append(Sample(entry, (box[0], box[1], box[2], box[3]) if box else None))
+            try:
+                samples.append(Sample(with_frames(entry, facts[0]), frames=facts[0]))
+            except SegmentsError as error:
+                tally.add("videos are shorter than their lists say, and are left out", error)
     return samples
 
 
@@ -100,62 +110,48 @@ def resize(picture: Picture, width: int, height: int) -> Picture:
     return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BILINEAR))
 
 
-def _look(path: Path, kind: Input) -> list[int] | None:
-    """Return the box to look at, None for all of a picture. Raises as `picture_of` does."""
-    picture = picture_of(path)
-    if kind == "native" or not (faces := find_faces(picture, 1)):
-        return None
-    return [int(edge) for edge in square_about(faces[0], picture.shape[1], picture.shape[0])]
-
-
-class SampleDatabase:
-    """Facts of files, in a database of one table."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        make_folder(path.parent)
-
-    def complete(
-        self,
-        paths: Sequence[Path],
-        look: Callable[[Path], list[int] | None],
-        progress: Callable[[int, int], None],
-    ) -> None:
-        """Look at files that the database does not know as they are; of some it keeps the problem."""
-
-        def facts_of(path: Path) -> list[int] | str | None:
-            try:
-                return look(path)
-            except (ClipError, DistortionError) as error:
-                return str(error).removeprefix(f"{path}").strip(": ")
-            except OSError as error:
-                return str(error.strerror)
-
-        have = self._stored_digests()
-        wanted = [(path, key) for path, key in zip(paths, map(_key, paths), strict=True) if key not in have]
-        with closing(self._open_database()) as database, ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-            for first in range(0, len(wanted), _AT_A_TIME):
-                part = wanted[first : first + _AT_A_TIME]
-                looks = threads.map(facts_of, [path for path, _ in part])
-                rows = [(key, json.dumps(look)) for (_, key), look in zip(part, looks, strict=True)]
-                with database:
-                    database.executemany("INSERT OR REPLACE INTO sights VALUES (?, ?)", rows)
-                progress(first + len(part), len(wanted))
-
-    def of(self, paths: Sequence[Path]) -> Iterator[list[int] | str | None]:
-        """Yield what is known of each file."""
-        have = self._stored_digests()
-        for path in paths:
-            yield json.loads(have[_key(path)])
-
-    def _stored_digests(self) -> dict[str, str]:
-        with closing(self._open_database()) as database:
-            return dict(database.execute("SELECT file, said FROM sights"))
-
-    def _open_database(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self._path, timeout=60)
+def _facts(
+    entries: Sequence[Entry], kind: str, path: Path, progress: Callable[[int, int], None]
+) -> list[list[int] | str]:
+    """Look at files that the database does not know as they are, and return what it knows of each."""
+    make_folder(path.parent)
+    keys = [_key(entry.path) for entry in entries]
+    known = "SELECT file, said FROM sights"
+    with (
+        closing(sqlite3.connect(path, timeout=60)) as database,
+        ThreadPoolExecutor(os.cpu_count() or 1) as pool,
+    ):
         database.execute("CREATE TABLE IF NOT EXISTS sights (file TEXT PRIMARY KEY, said TEXT NOT NULL)")
-        return database
+        if is_first():
+            have = dict(database.execute(known))
+            wanted = [(entry, key) for entry, key in zip(entries, keys, strict=True) if key not in have]
+            looks = in_turn(
+                pool, lambda pair: (pair[1], json.dumps(_look(pair[0], kind))), wanted, _AT_A_TIME
+            )
+            for done, row in enumerate(looks, 1):
+                with nullcontext() if done % _AT_A_TIME and done < len(wanted) else database:
+                    database.execute("INSERT OR REPLACE INTO sights VALUES (?, ?)", row)
+                progress(done, len(wanted))
+        wait()
+        have = dict(database.execute(known))
+    return [json.loads(have[key]) for key in keys]
+
+
+def _look(entry: Entry, kind: str) -> list[int] | str:
+    """Return a video's number of frames, the box to look at, empty for all of a picture, or the problem."""
+    try:
+        if kind == "video" and not entry.pictures:
+            return [sum(1 for _ in Clip(entry.path, MAX_PIXELS).frames())]
+        if kind == "video":
+            sizes = {picture_of(path).shape for path in entry.pictures}
+            return [len(entry.pictures)] if len(sizes) == 1 else f"its pictures have {len(sizes)} sizes"
+        picture = picture_of(entry.path)
+        faces = find_faces(picture, 1) if kind == "face" else ()
+        return [*map(int, square_about(faces[0], picture.shape[1], picture.shape[0]))] if len(faces) else []
+    except (ClipError, DistortionError) as error:
+        return str(error).removeprefix(f"{entry.path}").strip(": ")
+    except OSError as error:
+        return str(error.strerror)
 
 
 def _key(path: Path) -> str:

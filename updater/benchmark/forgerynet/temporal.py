@@ -9,15 +9,18 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
+from torch import Tensor, nn
 
-from detector.features.cell_traces import CELL_VERSION
+from detector.features.cell_traces import CELL_VERSION, CELL_WIDTH
 from detector.release.manifest import FEATURE_VERSION, FORENSIC_WIDTH
 from detector.second_pass.scan_look import best_score
 from detector.second_pass.scan_places import corners_along, most_restless
@@ -26,7 +29,11 @@ from ingest.durable import write_durably
 from ingest.sandbox.crops import Box, cut, grid
 from ingest.sandbox.extract import find_faces
 from ingest.settings import IngestSettings
-from updater.benchmark.forgerynet.choices import ChoiceError, Job, in_group
+from updater.benchmark.forgerynet.choices import EXTRACTORS, Job, in_group
+from updater.benchmark.forgerynet.classes import of_videos
+from updater.benchmark.forgerynet.sights import Sample
+from updater.benchmark.forgerynet.training import as_input
+from updater.benchmark.forgerynet.views import STEP, clips_along
 from updater.benchmark.report.outcome import Outcome, Values, values
 from updater.benchmark.temporal.method import Localization, Method, frame_auc, segment_figures
 from updater.benchmark.temporal.methods import METHODS
@@ -36,6 +43,7 @@ from updater.distortions.clip import Clip, ClipError, to_rgb
 from updater.filters import Picture
 from updater.measures import auroc
 from updater.scan.clips import ScannedClip, SeenFrames, make_clip
+from updater.training.fit import half_precision
 
 CROP_PX = 128
 _SEARCHED_EVERY = 8
@@ -81,7 +89,7 @@ def videos(
 
 def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32] | str:
     """Return the features of a video's annotated frames, or its problem."""
-    first, end = entry.annotated or Extent(0, 1)
+    first, end = _extent_of(entry)
     try:
         key = hashlib.sha256(entry.path.read_bytes())
     except OSError:
@@ -104,8 +112,12 @@ def _read(entry: Entry, features: SeenFrames, cache: Path) -> NDArray[np.float32
 
 
 def _scanned_clip(entry: Entry, rows: NDArray[np.float32]) -> ScannedClip:
-    start = entry.annotated.first if entry.annotated is not None else 0
+    start = _extent_of(entry).first
     return make_clip(rows, [(first - start, end - start) for first, end in entry.segments])
+
+
+def _extent_of(entry: Entry) -> Extent:
+    return entry.annotated or Extent(0, 1)
 
 
 @dataclass(frozen=True)
@@ -149,22 +161,51 @@ def by_family(videos: Sequence[PredictedVideo]) -> Mapping[str, dict[str, float]
     }
 
 
-def check(model: str) -> None:
-    """Raise ChoiceError for a method that is none."""
-    if model not in METHODS:
-        raise ChoiceError(
-            f"--model {model or repr(model)} finds no stretches: choose of {', '.join(METHODS)}"
-        )
+def see_by(network: str, job: Job, parts: Mapping[str, Sequence[Video]]) -> dict[str, list[Video]]:
+    """Return the videos with the features of a network that was trained to tell their clips first.
+
+    He et al. 2021, table 9: features of clips in a row, four frames apart, from before the network's head. A
+    frame has those of the clip whose middle is nearest.
+    """
+    choices = replace(job.choices, task="video", model=network)
+    classifier = of_videos(choices, 2, job.device, job.weights)
+    train_on = [Sample(video.entry, frames=_extent_of(video.entry).end) for video in parts["train"]]
+    model = classifier.train(
+        train_on,
+        np.array([sample.entry.label for sample in train_on], np.int64),
+        seed=job.seed,
+        device=job.device,
+        checkpoint=job.folder / "features.safetensors",
+        progress=partial(job.progress, f"training {network}"),
+    )
+    rows: list[Tensor] = []
+    head = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+    head.register_forward_pre_hook(lambda _, shown: rows.append(shown[0].float().cpu()))
+
+    def features(video: Video) -> NDArray[np.float32]:
+        rows.clear()
+        with torch.inference_mode(), half_precision(job.device):
+            for clip in clips_along(video.entry, _extent_of(video.entry), choices, classifier.recipe):
+                model(as_input(torch.from_numpy(clip[None]), job.device))
+        starts = np.arange(len(video.clip.features)) - classifier.recipe.frames // 2
+        nearest = np.rint(starts / STEP).clip(0, len(rows) - 1).astype(int)
+        # Methods on the release's features leave out the last, of cells.
+        return np.pad(torch.cat(rows).numpy()[nearest], ((0, 0), (0, CELL_WIDTH)))
+
+    return {
+        part: [replace(v, clip=replace(v.clip, features=features(v))) for v in videos]
+        for part, videos in parts.items()
+    }
 
 
 def measure(job: Job) -> Outcome:
     """Train a method on the videos and test it.
 
-    Raises ChoiceError for a method that is none, and LayoutError where a part has no forged stretch that can
-    be used.
+    Raises LayoutError where a part has no forged stretch that can be used.
     """
-    check(job.choices.model)
-    method = METHODS[job.choices.model]
+    model = job.choices.model
+    name, _, network = model.partition(":")
+    method = METHODS[name if network in EXTRACTORS else model]
     tally = Tally()
     parts: dict[str, list[Video]] = {}
     for part, entries in (("train", job.train), ("test", job.test)):
@@ -173,6 +214,8 @@ def measure(job: Job) -> Outcome:
         )
         if not any(len(video.clip.segments) for video in parts[part]):
             raise LayoutError(f"{part} has no video with a forged stretch that can be decoded")
+    if network in EXTRACTORS:
+        parts = see_by(network, job, parts)
     if job.choices.protocol == "cross":
         return _left_out(job, method, parts["train"], parts["test"], tally)
     train_on = parts["train"]

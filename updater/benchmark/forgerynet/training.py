@@ -33,24 +33,23 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class NetworkRecipe:
-    """The settings of a training, its network and media aside."""
+    """The settings of a training, its network and media aside.
+
+    px: side of the network's input. rate: after the rise, and before the first fall. rise: share of the steps
+    in which the rate goes from the first one to the highest. falls: shares of the steps after which the rate
+    is halved. frames: of a clip. stride: frames of the video from one frame of a clip to the next.
+    """
 
     px: int
-    """side of the network's input"""
     batch: int
     steps: int
     rate: float
-    """after the rise, and before the first fall"""
     first_rate: float
     rise: float
-    """share of the steps in which the rate goes from the first one to the highest"""
     falls: tuple[float, ...]
-    """shares of the steps after which the rate is halved"""
     weight_decay: float
     frames: int = 1
-    """of a clip"""
     stride: int = 1
-    """frames of the video from one frame of a clip to the next"""
 
     def rate_at(self, step: int) -> float:
         """Return the rate of a step, counted from 0."""
@@ -89,13 +88,11 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class StepBatch(NamedTuple):
-    """A process's share of the batch of a step."""
+    """A process's share of the batch of a step: views, uint8 [b, ..., S, S, 3], and targets, [b, ...]."""
 
     step: int
     views: Tensor
-    """uint8 [b, ..., S, S, 3]"""
     targets: Tensor
-    """[b, ...]"""
 
 
 _STAGE = "training"
@@ -107,22 +104,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Examples:
-    """The source of examples: rows by chance, each with its own draws."""
-
-    load: Load
-    chances: NDArray[np.float64]
-    """[rows], sum 1"""
-    identity: str
-    """everything that the examples follow from"""
-
-
-@dataclass(frozen=True)
 class TrainingJob:
-    """A task's training: a network, on examples, by a recipe and a loss."""
+    """A task's training: a network on examples, by a recipe and a loss. Rows come by chance, with own draws.
+
+    chances: [rows], sum 1. identity: everything that the examples follow from.
+    """
 
     make: Callable[[], nn.Module]
-    source: Examples
+    load: Load
+    chances: NDArray[np.float64]
+    identity: str
     recipe: NetworkRecipe
     loss: Loss
 
@@ -150,7 +141,7 @@ def train(
     and torch.OutOfMemoryError where the device does not hold a step.
     """
     recipe = job.recipe
-    identity = hashlib.sha256(repr((job.source.identity, asdict(recipe), seed)).encode()).hexdigest()
+    identity = hashlib.sha256(repr((job.identity, asdict(recipe), seed)).encode()).hexdigest()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         network = job.make().to(device).train()
@@ -170,7 +161,7 @@ def train(
 
         fit(
             network,
-            lambda steps: draw_batches(job.source, recipe.batch, steps, seed),
+            lambda steps: draw_batches(job, steps, seed),
             loss_of,
             Descent(optimiser, recipe.steps, set_rate, shared=parameters),
             TrainingStage(Checkpoint(checkpoint, identity, (_STAGE,)), _STAGE),
@@ -199,20 +190,21 @@ def _loss(network: nn.Module, loss: Loss, own: StepBatch, examples: int, device:
     return loss(by_share(class_logits, places), by_share(lambda _: own.targets.to(device), places))
 
 
-def draw_batches(source: Examples, batch: int, steps: range, seed: int) -> Generator[StepBatch, None, None]:
+def draw_batches(job: TrainingJob, steps: range, seed: int) -> Generator[StepBatch, None, None]:
     """Yield this process's share of each step's batch, loaded by threads ahead of time.
 
     What is drawn of an example follows from step and place alone, whoever loads it. Close it to end the
     threads.
     """
+    batch = job.recipe.batch
     own = range(batch * number() // count(), batch * (number() + 1) // count())
-    up_to = np.cumsum(source.chances)
+    up_to = np.cumsum(job.chances)
 
     def load(at: tuple[int, int]) -> Example:
         rng = np.random.default_rng([seed, *at])
         # The last sum may be just below 1.
         row = min(int(np.searchsorted(up_to, rng.random(), "right")), len(up_to) - 1)
-        return source.load(row, rng)
+        return job.load(row, rng)
 
     threads = ThreadPoolExecutor(os.cpu_count() or 1)
     try:

@@ -4,9 +4,8 @@ A clip has so many frames of the video, a stride apart. A video that is shorter 
 first frame follows its last.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +16,22 @@ from updater.benchmark.forgerynet.choices import Augmentation, Choices, Input
 from updater.benchmark.forgerynet.sights import (
     MAX_PIXELS,
     Sample,
-    SampleDatabase,
     cut_to,
     picture_of,
     resize,
     square_about,
 )
 from updater.benchmark.forgerynet.training import NetworkRecipe
-from updater.data.layouts.entries import Entry, SegmentsError, with_frames
-from updater.data.layouts.listed import Tally
-from updater.distortions.clip import Clip, ClipError, to_rgb
+from updater.data.layouts.entries import Entry, Extent
+from updater.distortions.clip import Clip, to_rgb
 from updater.distortions.distortion import Step
 from updater.distortions.files import generator_of
 from updater.distortions.methods import AUGMENTATIONS, distort, drawn_by_the_law_of_files
 from updater.filters import Picture
-from updater.training.processes import is_first, wait
 
 LARGEST = 8 / 7
 """the most that a picture's side is scaled to, of the side that is then cut out"""
-_COVERING = 9
+_COVERING, STEP = 9, 4
 """most crops of a picture that is to be covered"""
 
 
@@ -88,36 +84,13 @@ Numbers = NDArray[np.int64]
 """of the frames of a clip, [T]"""
 
 
-def video_sights(
-    entries: Sequence[Entry], cache: Path, tally: Tally, progress: Callable[[int, int], None]
-) -> list[Sample]:
-    """Return the videos whose frames can all be decoded, each with their number; others are counted.
-
-    Left out too is a video of which the list tells of frames that it does not have.
-    """
-    known = SampleDatabase(cache / "sights-video.sqlite")
-    paths = [entry.path for entry in entries]
-    of = {entry.path: entry for entry in entries}
-    if is_first():
-        known.complete(paths, lambda path: _look(of[path]), progress)
-    wait()
-    samples = []
-    for entry, facts in zip(entries, known.of(paths), strict=True):
-        if not isinstance(facts, list):
-            tally.add("files cannot be decoded and are left out", f"{entry.path}: {facts}")
-            continue
-        try:
-            samples.append(Sample(with_frames(entry, facts[0]), frames=facts[0]))
-        except SegmentsError as error:
-            tally.add("videos are shorter than their lists say, and are left out", error)
-    return samples
-
-
 def training_clip(
     sight: Sample, choices: Choices, recipe: NetworkRecipe, segments: bool, rng: np.random.Generator
 ) -> Picture:
     """Return uint8 RGB [T, px, px, 3]: a clip from anywhere, perturbed, scaled, cut and mirrored."""
-    numbers = by_chance(sight.frames, recipe, rng) if not segments else in_segments(sight.frames, recipe, rng)
+    numbers = in_segments(sight.frames, recipe, rng) if segments else by_chance(sight.frames, recipe, rng)
+    if choices.shuffled:
+        numbers = rng.permutation(numbers)
     frames = _looked_at(frames_of(sight.entry, numbers), choices.input)
     frames = distort(rng, frames, perturbation(rng, choices.augmentation))
     return scaled_and_cut(frames, choices.input, recipe.px, rng)
@@ -131,6 +104,8 @@ def test_clips(sight: Sample, choices: Choices, recipe: NetworkRecipe, segments:
         clips = covering(sight.frames, recipe)
     else:
         clips = [middle(sight.frames, recipe)]
+    if choices.shuffled:
+        clips = [generator_of(0, sight.entry.path.name).permutation(numbers) for numbers in clips]
     every = np.unique(np.concatenate(clips))
     decoded = dict(zip(every.tolist(), frames_of(sight.entry, every), strict=True))
     pixels = []
@@ -138,6 +113,14 @@ def test_clips(sight: Sample, choices: Choices, recipe: NetworkRecipe, segments:
         frames = _looked_at(np.stack([decoded[number] for number in numbers.tolist()]), choices.input)
         pixels.append(_fit(frames, choices.input, recipe.px))
     return np.stack(pixels)
+
+
+def clips_along(entry: Entry, extent: Extent, choices: Choices, recipe: NetworkRecipe) -> Iterator[Picture]:
+    """Yield clips of frames in a row, uint8 RGB [T, px, px, 3], each `STEP` frames after the one before."""
+    frames = _looked_at(frames_of(entry, np.arange(*extent)), choices.input)
+    frames = _fit(frames, choices.input, recipe.px)
+    for start in range(0, max(1, len(frames) - recipe.frames + 1), STEP):
+        yield frames[(start + np.arange(recipe.frames)) % len(frames)]
 
 
 def by_chance(frames: int, recipe: NetworkRecipe, rng: np.random.Generator) -> Numbers:
@@ -200,12 +183,3 @@ def _looked_at(frames: Picture, kind: Input) -> Picture:
     if kind == "native" or not (faces := find_faces(frames[len(frames) // 2], 1)):
         return frames
     return cut_to(square_about(faces[0], frames.shape[2], frames.shape[1]), frames)
-
-
-def _look(entry: Entry) -> list[int]:
-    """Return how many frames a video has. Raises ClipError, DistortionError and OSError."""
-    if not entry.pictures:
-        return [sum(1 for _ in Clip(entry.path, MAX_PIXELS).frames())]
-    if len(sizes := {picture_of(path).shape for path in entry.pictures}) > 1:
-        raise ClipError(f"its pictures have {len(sizes)} sizes")
-    return [len(entry.pictures)]

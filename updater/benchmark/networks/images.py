@@ -21,7 +21,8 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from detector.model.backbone import BackboneError, check_name, make_backbone, size_option
+from detector.model.backbone import check_name, make_backbone, size_option
+from updater.benchmark.networks.names import ELA, GRAM, HIGHPASS, NetworkError, check_image, parts_of
 from updater.filters import Picture
 from updater.training.weights import choose_weights, put_backbone
 
@@ -52,13 +53,6 @@ class HighPass(nn.Module):
         with torch.autocast(pictures.device.type, enabled=False):
             around = F.pad(pictures.float(), (2, 2, 2, 2), mode="reflect")
             return _GAIN * F.conv2d(around, self.taps, groups=3)
-
-
-HIGHPASS = "highpass"
-
-
-class NetworkError(ValueError):
-    """An unknown network. One line: which, and the known ones."""
 
 
 class ImageClassifier(nn.Module):
@@ -112,13 +106,18 @@ def make_levels(name: str, px: int, weights: Path | None = None, *, pretrained: 
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())[:120]
         raise NetworkError(f"{name} gives no maps of features ({why}): name another model") from error
+    begin_levels(levels, name, px, weights, pretrained=pretrained)
+    return levels
+
+
+def begin_levels(levels: nn.Module, name: str, px: int, weights: Path | None, *, pretrained: bool) -> None:
+    """Give timm's model with its feature maps as output the weights that it has as a whole."""
     if weights is not None or pretrained:
         whole, _ = make_features(name, 3, px, weights, pretrained=pretrained)
         there = whole.state_dict()
         if lacking := sorted(levels.state_dict().keys() - there.keys()):
             raise NetworkError(f"{name} has no {lacking[0]} as a whole: begin at random")
         levels.load_state_dict({key: there[key] for key in levels.state_dict()})
-    return levels
 
 
 GRAM_CHANNELS, WIDTH, BLOCKS = 16, 32, 3
@@ -165,34 +164,18 @@ class GramNet(nn.Module):
         return logits
 
 
-ELA, GRAM = "ela", "gram"
-FRONT_ENDS = (ELA, HIGHPASS, GRAM)
-"""NAME:BACKBONE; without a backbone the paper's, Xception"""
 JPEG_QUALITY, GAIN = 90, 15
-_XCEPTION, _XCEPTION_PX, _PX = "legacy_xception", 299, 224
-
-
-def check(name: str) -> None:
-    """Raise NetworkError for a name that is none. A front end and its backbone are both looked at."""
-    front, backbone = _parts(name)
-    known = ", ".join(f"{kind}:BACKBONE" for kind in FRONT_ENDS)
-    if front and front not in FRONT_ENDS:
-        raise NetworkError(f"--model {name} looks at no pictures: choose of {known}, or any model of timm's")
-    try:
-        check_name(backbone)
-    except BackboneError as error:
-        # Every network here has a backbone.
-        raise NetworkError(f"--model {str(error).removesuffix(', or none')}; or {known}") from error
+_XCEPTION_PX, _PX = 299, 224
 
 
 def published_px(name: str) -> int:
     """Return the side of the paper's input of a network: 299 of an Xception, 224 of others."""
-    return _XCEPTION_PX if "xception" in _parts(name)[1] else _PX
+    return _XCEPTION_PX if "xception" in parts_of(name)[1] else _PX
 
 
 def front_of(name: str) -> Callable[[Picture], Picture]:
     """Return the front end of a network, from and to uint8 RGB [S, S, 3]."""
-    return error_levels if _parts(name)[0] == ELA else lambda picture: picture
+    return error_levels if parts_of(name)[0] == ELA else lambda picture: picture
 
 
 def error_levels(picture: Picture) -> Picture:
@@ -211,17 +194,9 @@ def make_image_network(
     weights: of its backbone, safetensors; pretrained: timm's, which are downloaded. Raises NetworkError,
     BackboneError and WeightsError.
     """
-    check(name)
-    front, backbone = _parts(name)
+    check_image(name)
+    front, backbone = parts_of(name)
     if front == GRAM:
         return GramNet(make_levels(backbone, px, weights, pretrained=pretrained), classes)
     name = f"{front}:{backbone}" if front == HIGHPASS else backbone
     return ImageClassifier(*make_features(name, 3, px, weights, pretrained=pretrained), classes)
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """Return front end and backbone of a name; the first is empty where there is none."""
-    front, colon, backbone = name.partition(":")
-    if not colon and front in FRONT_ENDS:
-        return front, _XCEPTION
-    return (front, backbone) if colon else ("", front)

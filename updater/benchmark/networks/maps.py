@@ -12,13 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from detector.model.backbone import check_name
-from updater.benchmark.networks.images import NetworkError, make_levels
-
-HRNET = "hrnet_w48"
-REGRESSION = "regression"
-DECODERS = {"unet": "Unet", "fpn": "FPN"}
-"""by segmentation-models-pytorch's names"""
+from updater.benchmark.networks.images import begin_levels, make_levels
+from updater.benchmark.networks.names import DECODERS, HRNET, REGRESSION, NetworkError, check_maps
 
 
 class MapNetwork(nn.Module):
@@ -89,15 +84,18 @@ class HighResolution(nn.Module):
 class EncoderDecoder(nn.Module):
     """An encoder and a decoder of segmentation-models-pytorch."""
 
-    def __init__(self, kind: str, backbone: str) -> None:
+    def __init__(
+        self, kind: str, backbone: str, px: int = 64, weights: Path | None = None, pretrained: bool = False
+    ) -> None:
         super().__init__()
         import segmentation_models_pytorch as smp  # it takes seconds, and not every network needs it
 
         try:
-            self.model = getattr(smp, DECODERS[kind])(f"tu-{backbone}", encoder_weights=None, classes=1)
+            self.model = smp.create_model(kind, f"tu-{backbone}", encoder_weights=None, classes=1)
         except (KeyError, RuntimeError, TypeError, ValueError, AttributeError) as error:
             why = " ".join(str(error).split())[:120]
             raise NetworkError(f"{kind}:{backbone} cannot be made ({why}): name another backbone") from error
+        begin_levels(self.model.encoder.model, backbone, px, weights, pretrained=pretrained)
         self.width: int = self.model.encoder.out_channels[-1]
 
     def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,29 +104,18 @@ class EncoderDecoder(nn.Module):
         return levels[-1], self.model.segmentation_head(self.model.decoder(levels))
 
 
-def check(name: str) -> None:
-    """Raise NetworkError for a name that is none, and BackboneError for a backbone that is none."""
-    kind, _, backbone = name.partition(":")
-    if name != HRNET and not (backbone and kind in (REGRESSION, *DECODERS)):
-        known = ", ".join(f"{kind}:BACKBONE" for kind in (REGRESSION, *DECODERS))
-        raise NetworkError(f"--model {name} draws no maps: choose of {known} (any model of timm's), {HRNET}")
-    check_name(backbone or HRNET)
-
-
 def make_map_network(
     name: str, px: int, weights: Path | None = None, *, pretrained: bool = False
 ) -> nn.Module:
     """Return a network by name, for pictures of px; its output is described at MapNetwork.
 
-    weights: of its backbone, safetensors; pretrained: timm's, which are downloaded; a network with a
-    decoder begins at random. Raises NetworkError, BackboneError and WeightsError.
+    weights: of its backbone, safetensors; pretrained: timm's, which are downloaded. Raises NetworkError,
+    BackboneError and WeightsError.
     """
-    check(name)
+    check_maps(name)
     kind, _, backbone = name.partition(":")
     if kind in DECODERS:
-        if weights is not None or pretrained:
-            raise NetworkError(f"{name} begins at random: give weights to {REGRESSION}:BACKBONE or {HRNET}")
-        decode: EncoderDecoder | Regression | HighResolution = EncoderDecoder(kind, backbone)
+        decode: Any = EncoderDecoder(kind, backbone, px, weights, pretrained)
     elif kind == REGRESSION:
         decode = Regression(make_levels(backbone, px, weights, pretrained=pretrained))
     else:

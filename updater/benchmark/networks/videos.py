@@ -9,17 +9,28 @@ Those on single frames of a backbone:
   every fifth frame, 512 hidden numbers, and a loss over all steps.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from detector.model.backbone import check_name
-from updater.benchmark.networks.deeperforensics import C3D, C3D_FRAMES, C3D_PX, I3D, I3D_FRAMES
-from updater.benchmark.networks.forgerynet import TSM, X3D, Slow, SlowFast
-from updater.benchmark.networks.images import HIGHPASS, NetworkError, make_features
+from updater.benchmark.networks.clips import (
+    C3D_FRAMES,
+    C3D_PX,
+    I3D_FRAMES,
+    TSM,
+    SlowFast,
+    c3d,
+    i3d,
+    slow_only,
+    x3d,
+)
+from updater.benchmark.networks.images import make_features
+from updater.benchmark.networks.names import NetworkError, check_video
+from updater.training.weights import Weights, WeightsError, fill, read_weights
 
 SEGMENTS = 3
 HIDDEN, STRIDE = 512, 5
@@ -63,25 +74,20 @@ class Sampling:
 
 
 WHOLE: Mapping[str, Callable[[int], nn.Module]] = {
-    "x3d_m": X3D,
+    "x3d_m": x3d,
     "slowfast_r50": SlowFast,
-    "slow_r50": Slow,
+    "slow_r50": slow_only,
     "tsm_r50": TSM,
-    "c3d": C3D,
-    "i3d": I3D,
+    "c3d": c3d,
+    "i3d": i3d,
 }
 """written here"""
-TORCHVISION = ("r3d_18", "mc3_18", "r2plus1d_18", "s3d", "mvit_v2_s")
-OF_FRAMES: Mapping[str, Callable[[nn.Module, int, int], nn.Module]] = {
-    "frames": Frames,
-    "tsn": Frames,
-    "lstm": Recurrent,
-}
-"""on any model of timm's: NAME:BACKBONE, or NAME:highpass:BACKBONE"""
-
-FORGERYNETS = ("x3d_m", "slowfast_r50", "slow_r50", "tsm_r50", *TORCHVISION, "frames")
-DEEPERFORENSICS = ("c3d", "i3d", "lstm", "tsn")
-"""of its paper, beside Xception on frames"""
+_KINETICS = "https://dl.fbaipublicfiles.com/pytorchvideo/model_zoo/kinetics/{}.pyth"
+_PYTORCHVIDEO = {"x3d_m": "X3D_M", "slowfast_r50": "SLOWFAST_8x8_R50", "slow_r50": "SLOW_8x8_R50"}
+_FUSED = 7
+"""frames that the fusion of SlowFast's published weights sees"""
+_OF_IMAGENET = {"tsm_r50": "resnet50", "i3d": "googlenet"}
+"""torchvision's networks on pictures, whose weights these begin with, as their papers have it"""
 
 _MVIT_PX, _MVIT_FRAMES = 224, 16
 _SAMPLINGS = {
@@ -90,17 +96,6 @@ _SAMPLINGS = {
     "lstm": Sampling(stride=STRIDE),
     "tsn": Sampling(SEGMENTS, segments=True),
 }
-
-
-def check(name: str, offered: Sequence[str] = (*FORGERYNETS, *DEEPERFORENSICS)) -> None:
-    """Raise NetworkError for a name that is none of those, and BackboneError for a backbone that is none."""
-    kind, _, backbone = name.partition(":")
-    if kind in offered and (kind in OF_FRAMES) == bool(backbone):
-        if backbone:
-            check_name(backbone.removeprefix(f"{HIGHPASS}:"))
-        return
-    ways = ", ".join(f"{kind}:BACKBONE" if kind in OF_FRAMES else kind for kind in offered)
-    raise NetworkError(f"--model {name} looks at no videos: choose of {ways} (any model of timm's)")
 
 
 def sampling_of(name: str) -> Sampling:
@@ -114,37 +109,76 @@ def make_video_network(
 ) -> nn.Module:
     """Return a network by name, float32 RGB [B, 3, frames, px, px] (0..1) → logits [B, classes].
 
-    weights: of the backbone of a network on frames, safetensors; pretrained: timm's or torchvision's, which
-    are downloaded. Raises NetworkError where a network cannot begin so or see such clips, BackboneError and
-    WeightsError.
+    weights: safetensors, of the backbone of a network on frames, else of the whole network, whose head is
+    left out. pretrained: those that timm, torchvision and PyTorchVideo publish, which are downloaded. Raises
+    NetworkError where a network cannot begin so or see such clips, BackboneError and WeightsError.
     """
-    check(name)
+    check_video(name)
     kind, _, backbone = name.partition(":")
     if backbone:
-        return OF_FRAMES[kind](*make_features(backbone, 3, px, weights, pretrained=pretrained), classes)
-    if weights is not None or (pretrained and name in WHOLE):
+        make = Recurrent if kind == "lstm" else Frames
+        return make(*make_features(backbone, 3, px, weights, pretrained=pretrained), classes)
+    begins = weights is not None or pretrained
+    if name == "slowfast_r50" and begins:
+        network: nn.Module = SlowFast(classes, _FUSED)
+    else:
+        network = WHOLE[name](classes) if name in WHOLE else _of_torchvision(name, classes, px, frames)
+    if begins:
+        begin_with(network, fetch_weights(name) if weights is None else read_weights(weights))
+    return network
+
+
+def begin_with(network: nn.Module, weights: Weights) -> None:
+    """Give a network weights of its own names, but for its head, which stays as it is.
+
+    Filters of pictures are repeated along time and divided by how often: Carreira and Zisserman 2017, "Quo
+    vadis, action recognition?", section 2.4.1. Raises WeightsError where a name or a shape does not fit.
+    """
+    own = network.state_dict()
+    head = next(reversed(own)).rpartition(".")[0] + "."
+    within = "" if own.keys() & weights.tensors.keys() else "backbone."
+    state = {name: value for name, value in own.items() if name.endswith("num_batches_tracked")}
+    for name, value in weights.tensors.items():
+        wanted = own.get(within + name, value)
+        flat = value.ndim + 1 == wanted.ndim == 5
+        filters = value[:, :, None].repeat(1, 1, wanted.shape[2], 1, 1) / wanted.shape[2] if flat else value
+        state[within + name] = filters
+    heads = (head, head.removesuffix("1."))
+    fill(network, {k: v for k, v in state.items() if not k.startswith(heads)}, weights, (head,))
+
+
+def fetch_weights(name: str) -> Weights:
+    """Fetch a network's published weights, or those of its cache. Raises NetworkError and WeightsError."""
+    from torchvision.models import get_model_weights  # it takes seconds, and most networks do not need it
+
+    if name == "c3d":
         raise NetworkError(
-            f"{name} begins at random: give weights to a network on frames, such as frames:resnet18"
+            "c3d has no published weights that are kept: begin with --checkpoint, or at random"
         )
-    if name in WHOLE:
-        return WHOLE[name](classes)
-    return _of_torchvision(name, classes, px, frames, pretrained=pretrained)
+    try:
+        if name in _PYTORCHVIDEO:
+            url = _KINETICS.format(_PYTORCHVIDEO[name])
+            state = torch.hub.load_state_dict_from_url(url, map_location="cpu", weights_only=True)[
+                "model_state"
+            ]
+        else:
+            best: Any = get_model_weights(_OF_IMAGENET.get(name, name))
+            state = best.DEFAULT.get_state_dict(check_hash=True)
+    except (OSError, RuntimeError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise WeightsError(f"{name}'s weights cannot be had ({why}): begin without them") from error
+    kept = {key: value for key, value in state.items() if not key.startswith("aux")}
+    return Weights(f"{name}'s published weights", kept)
 
 
-def _of_torchvision(name: str, classes: int, px: int, frames: int, *, pretrained: bool) -> nn.Module:
+def _of_torchvision(name: str, classes: int, px: int, frames: int) -> nn.Module:
     from torchvision.models import video  # it takes seconds, and most networks do not need it
 
     if name == "mvit_v2_s" and (px, frames) != (_MVIT_PX, _MVIT_FRAMES):
         raise NetworkError(
             f"mvit_v2_s sees {_MVIT_FRAMES} frames of {_MVIT_PX} px alone, not {frames} of {px} px"
         )
-    network: Any = getattr(video, name)(weights="DEFAULT" if pretrained else None)
+    network: Any = getattr(video, name)(weights=None, num_classes=classes)
     if name == "s3d":
-        # As it is at 224 px, it then takes any size.
-        network.avgpool = nn.AdaptiveAvgPool3d(1)
-        network.classifier[1] = nn.Conv3d(network.classifier[1].in_channels, classes, 1)
-    elif name == "mvit_v2_s":
-        network.head[1] = nn.Linear(network.head[1].in_features, classes)
-    else:
-        network.fc = nn.Linear(network.fc.in_features, classes)
+        network.avgpool = nn.AdaptiveAvgPool3d(1)  # as it is at 224 px, it then takes any size
     return network  # type: ignore[no-any-return]  # torchvision's own classes

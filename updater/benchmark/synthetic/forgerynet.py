@@ -13,20 +13,11 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
+from updater.benchmark.synthetic import DIRECTORIES
 from updater.benchmark.synthetic.in_part import ClipSample, LocalSample, make_clip, make_local, numbers_of
 from updater.benchmark.synthetic.stream import REAL
-from updater.data.layouts.forgerynet import classes_of
+from updater.data.layouts.forgerynet import Medium, classes_of
 
-DIRECTORIES: dict[str, int] = {
-    "blended": 1,
-    "inpainted": 2,
-    "upsampled": 3,
-    "autoencoded": 4,
-    "recompressed": 5,
-    "sharpened": 6,
-    "periodic": 7,
-    "smoothed": 8,
-}
 # Split of the stream → part; where its pictures begin, where their truth does, and where its videos do.
 _PARTS = {
     "train": ("Training", "train_release", "spatial_localize/train_mask_release", "train_video_release"),
@@ -37,47 +28,32 @@ PICTURES: dict[str, int] = {"train": 2000, "stream": 300, "after": 300}
 VIDEOS: dict[str, int] = {"train": 240, "stream": 64, "after": 96}
 _REAL_SHARE = 0.3
 """of pictures; of videos it is half"""
-_REPLACING = 6
-"""what stands in ForgeryNet's directories up to this one is of its class 2 of three, so the columns say so"""
 _PHOTOGRAPHS, _FIRST_CAMERAS, _CAMERAS_OF_A_GROUP = 16, 17, 3
 
 
-def write_forgerynet_pictures(
+def write_forgerynet(
     folder: Path,
+    medium: Medium,
     seed: int = 0,
-    counts: Mapping[str, int] = PICTURES,
+    counts: Mapping[str, int] | None = None,
     *,
     progress: Callable[[int, int], None] = lambda made, total: None,
 ) -> None:
-    """Write `counts[split]` pictures of each split below a folder.
+    """Write `counts[split]` media of each split below a folder.
 
-    Three in ten are real, the others of all families alike.
+    Three in ten pictures are real, and half of the videos; the others are of all families alike.
     """
-    done = 0
+    pictures, done = medium == "image", 0
+    counts = counts or (PICTURES if pictures else VIDEOS)
     for split, count in counts.items():
         lines = []
-        wanted = numbers_of(count, round(_REAL_SHARE * count))
-        for numbers in wanted:
-            lines.append(_write_picture(folder, split, make_local(seed, split, *numbers)))
+        for numbers in numbers_of(count, round(_REAL_SHARE * count) if pictures else count - count // 2):
+            if pictures:
+                lines.append(_write_picture(folder, split, make_local(seed, split, *numbers)))
+            else:
+                lines.append(_write_clip(folder, split, make_clip(seed, split, *numbers)))
             progress(done := done + 1, sum(counts.values()))
-        (folder / _PARTS[split][0] / "image_list.txt").write_text("".join(lines))
-
-
-def write_forgerynet_videos(
-    folder: Path,
-    seed: int = 0,
-    counts: Mapping[str, int] = VIDEOS,
-    *,
-    progress: Callable[[int, int], None] = lambda made, total: None,
-) -> None:
-    """Write `counts[split]` clips of each split below a folder; half are real, the others of all families."""
-    done = 0
-    for split, count in counts.items():
-        lines = []
-        for numbers in numbers_of(count, count - count // 2):
-            lines.append(_write_clip(folder, split, make_clip(seed, split, *numbers)))
-            progress(done := done + 1, sum(counts.values()))
-        (folder / _PARTS[split][0] / "video_list.txt").write_text("".join(lines))
+        (folder / _PARTS[split][0] / f"{medium}_list.txt").write_text("".join(lines))
 
 
 def directory_of(family: str, camera: int | None) -> int:
@@ -96,12 +72,11 @@ def _write_picture(folder: Path, split: str, sample: LocalSample) -> str:
     number, inside = _place(sample)
     inside /= sample.name
     _put(folder / part / "image" / top / inside, sample.data)
-    if sample.family == REAL:
-        return f"{top}/{inside} 0 0 0\n"
-    truth = (folder / part / masks / inside).with_suffix(".png")
-    truth.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(sample.mask).save(truth)
-    return f"{top}/{inside} 1 {2 if number <= _REPLACING else 1} {number}\n"
+    if sample.family != REAL:
+        truth = (folder / part / masks / inside).with_suffix(".png")
+        truth.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(sample.mask).save(truth)
+    return f"{top}/{inside} {' '.join(map(str, classes_of(number)))}\n"
 
 
 def _write_clip(folder: Path, split: str, sample: ClipSample) -> str:

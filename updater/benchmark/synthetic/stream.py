@@ -44,7 +44,7 @@ class MediaSample:
     name: str
 
 
-Sample = TypeVar("Sample", bound=MediaSample)
+Sample = TypeVar("Sample")
 
 
 class Scene(NamedTuple):

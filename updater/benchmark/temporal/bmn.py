@@ -11,7 +11,7 @@ median.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -110,7 +110,7 @@ HIDDEN = (256, 128, 512)
 SMALL = (64, 32, 128)
 """a quarter of each, for two cores"""
 _SAMPLES, _BIN, _BESIDE = 32, 3, 0.5
-_EPOCHS, _BATCH, _RATE, _DECAY, _FALLS_AFTER = 9, 8, 1e-3, 1e-4, 7
+_EPOCHS, _BATCH, _RATE, _FALLS_AFTER = 9, 8, 1e-3, (7,)
 _HIGH, _LOW = 0.7, 0.3
 _SURE = 0.9
 _ALPHA, _BOUNDS = 0.4, (0.5, 0.9)
@@ -195,23 +195,13 @@ def bmn(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = BoundaryMatching(rescaling.channels, hidden)
-        optimiser = torch.optim.Adam(network.parameters(), _RATE, weight_decay=_DECAY)
-        falls = torch.optim.lr_scheduler.StepLR(optimiser, _FALLS_AFTER)
-        batches = math.ceil(len(grids) / _BATCH)
 
         def loss(chosen: Tensor) -> Tensor:
             maps, edge_scores = network(features[chosen])
             of_edges = bce(edge_scores[:, 0], edges[chosen, 0]) + bce(edge_scores[:, 1], edges[chosen, 1])
             return of_edges + map_loss(maps, overlaps[chosen])
 
-        fit(
-            network,
-            in_epochs(lambda: torch.randperm(len(grids)), _BATCH, _EPOCHS),
-            loss,
-            Descent(optimiser, _EPOCHS * batches, by_schedule(falls, batches)),
-            progress=progress,
-        )
-    network.eval()
+        descend(network, loss, len(grids), _BATCH, _EPOCHS, _RATE, _FALLS_AFTER, progress)
 
     def localize(raw: NDArray[np.float32]) -> Localization:
         with torch.inference_mode():
@@ -221,6 +211,30 @@ def bmn(
         return Localization(by_segments(kept, len(raw)), kept)
 
     return localize
+
+
+def descend(
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    items: int,
+    batch: int,
+    epochs: int,
+    rate: float,
+    falls_after: Sequence[int],
+    progress: Progress,
+) -> None:
+    """Train by Adam on batches of items by chance; the rate falls to a tenth after some epochs."""
+    optimiser = torch.optim.Adam(network.parameters(), rate, weight_decay=1e-4)
+    falls = torch.optim.lr_scheduler.MultiStepLR(optimiser, falls_after)
+    batches = math.ceil(items / batch)
+    fit(
+        network,
+        in_epochs(lambda: torch.randperm(items), batch, epochs),
+        loss,
+        Descent(optimiser, epochs * batches, by_schedule(falls, batches)),
+        progress=progress,
+    )
+    network.eval()
 
 
 def map_loss(maps: Tensor, overlaps: Tensor) -> Tensor:

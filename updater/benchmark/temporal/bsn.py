@@ -6,8 +6,7 @@ IoU is 0.2 (there 2.2, which leaves the middle class empty), and each proposal's
 mean.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -16,11 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.second_pass.scan_look import Segments, soft_nms
-from updater.benchmark.temporal.bmn import POINTS, Grid, Rescaling, bce, peaks, usable, within
+from updater.benchmark.temporal.bmn import POINTS, Grid, Rescaling, bce, descend, peaks, usable, within
 from updater.benchmark.temporal.method import Localization, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
 from updater.scan.training import tiou
-from updater.training.fit import Descent, by_schedule, fit, in_epochs
 
 _HIDDEN, _JUDGE_HIDDEN = 512, 256
 _EPOCHS, _BATCH = 20, 16
@@ -69,10 +67,8 @@ def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localize
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         boundaries, judge = Boundaries(rescaling.channels), PEM()
-        _train_boundaries(boundaries, grids, progress)
-        _train_judge(judge, boundaries, grids, progress)
-    boundaries.eval()
-    judge.eval()
+        _train_boundaries(boundaries, grids, lambda *at: progress(at[0], 2 * at[1]))
+        _train_judge(judge, boundaries, grids, lambda *at: progress(sum(at), 2 * at[1]))
 
     def localize(features: NDArray[np.float32]) -> Localization:
         curves = _curves(boundaries, rescaling.features(features))
@@ -95,7 +91,16 @@ def _train_boundaries(network: Boundaries, grids: Sequence[Grid], progress: Prog
         action, start, end = (bce(output[:, i], truth[chosen, i]) for i in range(3))
         return 2 * action + start + end
 
-    _fit(network, loss, len(grids), _BATCH, _TEM_RATE, lambda done, total: progress(done, 2 * total))
+    descend(
+        network,
+        loss,
+        len(grids),
+        _BATCH,
+        _EPOCHS,
+        _TEM_RATE,
+        _FALLS_AFTER,
+        lambda done, total: progress(done, 2 * total),
+    )
 
 
 def _train_judge(network: PEM, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
@@ -113,26 +118,15 @@ def _train_judge(network: PEM, boundaries: Boundaries, grids: Sequence[Grid], pr
         losses = F.smooth_l1_loss(network(rows[chosen]), truth[chosen], reduction="none")
         return (losses * weights[chosen]).sum() / weights[chosen].sum().clamp_min(1e-6)
 
-    _fit(network, loss, len(rows), 256, _PEM_RATE, lambda done, total: progress(total + done, 2 * total))
-
-
-def _fit(
-    network: nn.Module,
-    loss: Callable[[Tensor], Tensor],
-    items: int,
-    batch: int,
-    rate: float,
-    progress: Progress,
-) -> None:
-    optimiser = torch.optim.Adam(network.parameters(), rate, weight_decay=1e-4)
-    falls = torch.optim.lr_scheduler.MultiStepLR(optimiser, _FALLS_AFTER)
-    batches = math.ceil(items / batch)
-    fit(
+    descend(
         network,
-        in_epochs(lambda: torch.randperm(items), batch, _EPOCHS),
         loss,
-        Descent(optimiser, _EPOCHS * batches, by_schedule(falls, batches)),
-        progress=progress,
+        len(rows),
+        256,
+        _EPOCHS,
+        _PEM_RATE,
+        _FALLS_AFTER,
+        lambda done, total: progress(total + done, 2 * total),
     )
 
 

@@ -16,35 +16,10 @@ from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensic
 from updater.benchmark.deeperforensics import models
 from updater.benchmark.deeperforensics import run as runs
 from updater.benchmark.deeperforensics import tree as trees
-from updater.benchmark.deeperforensics.models import (
-    SMALL,
-    Reading,
-    excerpts,
-    materialise,
-    model_of,
-    of_both_labels,
-    under,
-)
-from updater.benchmark.deeperforensics.run import (
-    Data,
-    RunChoiceError,
-    RunChoices,
-    benchmark,
-    figures,
-    read,
-    variants_of,
-)
-from updater.benchmark.deeperforensics.tree import (
-    DISTORTED,
-    HIDDEN_FOLDER,
-    LEARNT,
-    LEFT_OUT,
-    REALS_FOLDER,
-    Target,
-    clips_of,
-    steps_of,
-)
+from updater.benchmark.deeperforensics.choices import RunChoiceError, RunChoices, check_model, variants_of
+from updater.benchmark.deeperforensics.run import Data, benchmark, figures, read
 from updater.benchmark.forgerynet import training
+from updater.benchmark.networks.names import NetworkError
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.report import report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError, load_runs
@@ -86,8 +61,8 @@ def test_a_variant_that_is_none_is_one_line_that_names_those_that_are(wrong, sai
     "model", ["x3d", "x3d_m", "lstm", "c3d:resnet18", "tsn:no_such_model", "frames:no_such_model", "frames:"]
 )
 def test_a_model_that_is_none_is_one_line(model):
-    with pytest.raises(models.ModelError, match="--model") as caught:
-        models.check(model)
+    with pytest.raises(NetworkError, match="--model") as caught:
+        check_model(model)
     assert "\n" not in str(caught.value)
 
 
@@ -95,7 +70,7 @@ def test_a_model_that_is_none_is_one_line(model):
     "model", ["forensic", "frames:resnet18", "c3d", "i3d", "lstm:resnet18", "tsn:resnet18"]
 )
 def test_the_papers_networks_are_models(model):
-    models.check(model)
+    check_model(model)
 
 
 def test_single_distortions_are_tested_by_what_saw_none_where_that_is_trained():
@@ -105,27 +80,27 @@ def test_single_distortions_are_tested_by_what_saw_none_where_that_is_trained():
 
 @pytest.fixture
 def entries(tree):
-    return load_deeperforensics(tree, tree / REALS_FOLDER, "sing").entries
+    return load_deeperforensics(tree, tree / trees.REALS_FOLDER, "sing").entries
 
 
 def test_a_real_is_distorted_as_its_forgery_was_and_a_forgery_is_taken_as_it_is(entries, tmp_path):
     for entry in entries[:2]:
-        assert materialise(entry, tmp_path) == entry.path
+        assert models.materialise(entry, tmp_path) == entry.path
     real = next(one for one in entries if not one.label)
-    made = materialise(real, tmp_path)
+    made = models.materialise(real, tmp_path)
     assert made != real.path
     assert made.read_bytes() != real.path.read_bytes()
 
 
 def test_what_was_made_once_is_not_made_again(entries, tmp_path, monkeypatch):
     real = next(entry for entry in entries if not entry.label)
-    made = materialise(real, tmp_path)
+    made = models.materialise(real, tmp_path)
 
     def forbidden(*_, **__):
         raise AssertionError("made again")
 
     monkeypatch.setattr(models, "distort_file", forbidden)
-    assert materialise(real, tmp_path) == made
+    assert models.materialise(real, tmp_path) == made
 
 
 def test_a_clip_that_cannot_be_distorted_is_left_out_and_counted(entries, tmp_path):
@@ -133,7 +108,7 @@ def test_a_clip_that_cannot_be_distorted_is_left_out_and_counted(entries, tmp_pa
     real = next(entry for entry in entries if not entry.label)
     broken.write_bytes(real.path.read_bytes()[:400])
     tally = Tally()
-    reading = Reading(SMALL, tmp_path / "cache", lambda *at: None, tally)
+    reading = models.Reading(models.SMALL, tmp_path / "cache", lambda *at: None, tally)
     items = reading.clips("test", [*entries[:2], replace(real, path=broken)])
     assert len(items) == 2
     assert items.crop_features.shape[0] == len(items.crops)
@@ -142,12 +117,13 @@ def test_a_clip_that_cannot_be_distorted_is_left_out_and_counted(entries, tmp_pa
 
 
 def test_excerpts_are_of_both_labels_and_a_distortion_changes_each(entries):
-    some = excerpts(of_both_labels(entries, 4))
+    some = models.excerpts(models.of_both_labels(entries, 4))
     assert sorted(one.entry.label for one in some) == [0, 0, 1, 1]
-    plain, dark = under(some, [], SMALL), under(some, [Step("CC", 5)], SMALL)
+    plain, dark = models.under(some, [], models.SMALL), models.under(some, [Step("CC", 5)], models.SMALL)
     assert plain.crops.shape == dark.crops.shape == (4 * 4, 128, 128, 3)
     assert dark.crops.mean() == pytest.approx(0.35 * plain.crops.mean(), rel=0.02)
-    assert (under(some, [Step("GNC", 2)], SMALL).crops == under(some, [Step("GNC", 2)], SMALL).crops).all()
+    once, again = (models.under(some, [Step("GNC", 2)], models.SMALL).crops for _ in range(2))
+    assert (once == again).all()
     assert np.array_equal(plain.starts, [0, 4, 8, 12, 16])
 
 
@@ -155,8 +131,8 @@ COUNTS = {"sing": 1, "rand": 1, "mix2": 2, "mix3": 3, "mix4": 4}
 
 
 def test_every_variant_is_read_whole_each_real_in_the_split_and_under_the_line_of_its_forgery(tree):
-    for variant in ("std", *DISTORTED):
-        found = load_deeperforensics(tree, tree / REALS_FOLDER, variant)
+    for variant in ("std", *trees.DISTORTED):
+        found = load_deeperforensics(tree, tree / trees.REALS_FOLDER, variant)
         assert found.notes == ()
         forged = {entry.path.name[:3]: entry for entry in found.entries if entry.label}
         real = {entry.path.stem: entry for entry in found.entries if not entry.label}
@@ -173,18 +149,18 @@ def test_a_meta_line_says_what_was_drawn(tree):
     lines = read_meta(
         tree / f"lists/manipulated_videos_distortions_meta/manipulated_videos_{VARIANTS['mix3']}_meta.txt"
     )
-    target = Target(1, LEARNT[1], "train")
-    assert lines[f"{VARIANTS['mix3']}/{target.name}"] == steps_of(0, target, "mix3")
-    single = {steps_of(0, Target(number, "", ""), "sing") for number in range(100)}
+    target = trees.Target(1, trees.LEARNT[1], "train")
+    assert lines[f"{VARIANTS['mix3']}/{target.name}"] == trees.steps_of(0, target, "mix3")
+    single = {trees.steps_of(0, trees.Target(number, "", ""), "sing") for number in range(100)}
     assert {step.name for (step,) in single} == set(DEEPERFORENSICS)
     assert {step.level for (step,) in single} == {5}
 
 
 def test_the_hidden_test_is_of_families_that_nothing_learnt_and_its_targets_are_nobody_s_else(tree):
-    found = load_hidden(tree / HIDDEN_FOLDER)
+    found = load_hidden(tree / trees.HIDDEN_FOLDER)
     assert sorted(entry.label for entry in found.entries) == [0, 0, 1, 1]
-    assert not set(LEFT_OUT) & set(LEARNT)
-    trained = load_deeperforensics(tree, tree / REALS_FOLDER, "std")
+    assert not set(trees.LEFT_OUT) & set(trees.LEARNT)
+    trained = load_deeperforensics(tree, tree / trees.REALS_FOLDER, "std")
     numbers = {entry.path.name[:3] for entry in trained.entries}
     assert not numbers & {entry.path.stem for entry in found.entries}
 
@@ -192,8 +168,8 @@ def test_the_hidden_test_is_of_families_that_nothing_learnt_and_its_targets_are_
 def test_a_target_is_the_same_every_time_and_its_forgery_differs_from_it(monkeypatch):
     monkeypatch.setattr(trees, "FRAMES", 2)
     monkeypatch.setattr(trees, "SIDE_PX", 64)
-    target = Target(3, "smoothed", "train")
-    once, again, other = clips_of(0, target), clips_of(0, target), clips_of(1, target)
+    target = trees.Target(3, "smoothed", "train")
+    once, again, other = trees.clips_of(0, target), trees.clips_of(0, target), trees.clips_of(1, target)
     assert once == again
     assert once[0] != once[1]
     assert once[0] != other[0]
@@ -206,10 +182,10 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def data(tree, tmp_path_factory):
-    reals, hidden = tree / REALS_FOLDER, tree / HIDDEN_FOLDER
+    reals, hidden = tree / trees.REALS_FOLDER, tree / trees.HIDDEN_FOLDER
     found = read(CHOICES, tree, reals, hidden, tmp_path_factory.mktemp("home"), no_progress)
     assert found.hidden
-    return Data(found.name, found.digest, found.variants, found.hidden, SMALL, found.notes)
+    return Data(found.name, found.digest, found.variants, found.hidden, models.SMALL, found.notes)
 
 
 @pytest.fixture(scope="module")
@@ -218,9 +194,9 @@ def measure(data, tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
 
     def measure(folder, choices=CHOICES, seeds=range(1)):
-        reading = Reading(SMALL, cache, no_progress, Tally())
-        model = model_of(choices.model, reading, CPU, synthetic=True)
-        of = benchmark(choices, data, model, reading)
+        reading = models.Reading(models.SMALL, cache, no_progress, Tally())
+        _, model = models.model_of(replace(choices, synthetic=True), CPU, None)
+        of = benchmark(choices, data, model(reading), reading)
         return list(run_seeds(of, seeds, folder, command=("forgewatch",), device="cpu", progress=no_progress))
 
     assert runs.LEVELS == (1, 2, 3, 4, 5), "as published"

@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from updater.benchmark.forgerynet.run import TASKS, benchmark, read
+from updater.benchmark.forgerynet.choices import TASKS
+from updater.benchmark.forgerynet.run import benchmark, read
 from updater.benchmark.report.harness import run_seeds
 from updater.data.layouts.forgerynet import classes_of
 from updater.progress import no_progress

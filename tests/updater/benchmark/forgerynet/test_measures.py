@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import (
-    average_precision_score,
-    balanced_accuracy_score,
-    f1_score,
-    jaccard_score,
-    roc_auc_score,
-)
+from PIL import Image
+from sklearn import metrics
 
 from updater.benchmark.forgerynet.choices import Choices
 from updater.benchmark.forgerynet.measures import absent, cell_figures, image_figures, map_figures
+from updater.benchmark.forgerynet.sights import Sample
 from updater.benchmark.forgerynet.training import PAPER, SMALL
-from updater.benchmark.forgerynet.views import by_chance, covering, in_segments, middle
+from updater.benchmark.forgerynet.views import by_chance, covering, in_segments, middle, training_clip
+from updater.benchmark.forgerynet.views import test_clips as clips_of
+from updater.data.layouts.entries import Entry
 from updater.data.layouts.forgerynet import classes_of
 
 
@@ -57,9 +55,9 @@ def test_overlap_and_areas_are_those_of_scikit_learn(pair):
     p, g = pair
     forged, marked = (g >= 0.1).ravel(), (p >= 0.3).ravel()
     found = cell_figures(p, g, 0.3)
-    assert found["iou"] == pytest.approx(jaccard_score(forged, marked))
-    assert found["f1"] == pytest.approx(f1_score(forged, marked))
-    assert found["pixel_auc"] == pytest.approx(roc_auc_score(forged, p.ravel()))
+    assert found["iou"] == pytest.approx(metrics.jaccard_score(forged, marked))
+    assert found["f1"] == pytest.approx(metrics.f1_score(forged, marked))
+    assert found["pixel_auc"] == pytest.approx(metrics.roc_auc_score(forged, p.ravel()))
 
 
 def test_the_threshold_of_a_release_is_reached_by_what_equals_it():
@@ -151,13 +149,13 @@ def test_areas_and_accuracies_are_those_of_scikit_learn(answer):
     if forged.all() or not forged.any():
         assert math.isnan(found["auc"])
         return
-    assert found["auc"] == found["auc_2"] == pytest.approx(roc_auc_score(forged, 1 - p[:, 0]))
-    areas = [roc_auc_score(y == c, p[:, c]) for c in there]
-    precisions = [average_precision_score(y == c, p[:, c]) for c in there]
+    assert found["auc"] == found["auc_2"] == pytest.approx(metrics.roc_auc_score(forged, 1 - p[:, 0]))
+    areas = [metrics.roc_auc_score(y == c, p[:, c]) for c in there]
+    precisions = [metrics.average_precision_score(y == c, p[:, c]) for c in there]
     assert found["map_ovr"] == pytest.approx(np.mean(areas))
     assert found["map"] == pytest.approx(np.mean(precisions))
-    assert found["acc_2"] == pytest.approx(balanced_accuracy_score(forged, p.argmax(1) > 0))
-    assert found["acc_2_sum"] == pytest.approx(balanced_accuracy_score(forged, 1 - p[:, 0] >= 0.5))
+    assert found["acc_2"] == pytest.approx(metrics.balanced_accuracy_score(forged, p.argmax(1) > 0))
+    assert found["acc_2_sum"] == pytest.approx(metrics.balanced_accuracy_score(forged, 1 - p[:, 0] >= 0.5))
 
 
 def test_a_class_that_no_item_is_of_is_left_out_and_named():
@@ -211,6 +209,17 @@ def test_clips_lie_in_the_video_and_cover_it(frames, seed):
     if frames > 61:
         assert covered[-1][-1] == frames - 1
         assert all(later[0] - earlier[0] <= 61 for earlier, later in itertools.pairwise(covered))
+
+
+def test_shuffled_frames_of_a_clip_are_its_own_in_another_order(tmp_path):
+    for number, path in enumerate(pictures := tuple(tmp_path / f"{number}.png" for number in range(16))):
+        Image.new("RGB", (32, 32), (number, number, number)).save(path)
+    sample = Sample(Entry(tmp_path, 1, "made up", "group", "train", pictures=pictures), frames=16)
+    choices = replace(Choices.usual("video", "x3d_m", synthetic=True), shuffled=True)
+    args = sample, choices, replace(SMALL["video"], px=32, frames=16, stride=1), False
+    for clip in (clips_of(*args)[0], training_clip(*args, np.random.default_rng(0))):
+        assert sorted(order := clip[:, 0, 0, 0].tolist()) == list(range(16)) != order
+    assert (clips_of(*args) == clips_of(*args)).all()
 
 
 def test_segments_give_a_frame_each():

@@ -2,28 +2,21 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import pytest
 
+from updater.benchmark.forgerynet import choices as chosen
 from updater.benchmark.forgerynet import run
-from updater.benchmark.forgerynet.choices import (
-    OWN,
-    ChoiceError,
-    Choices,
-    check_choices,
-    class_names,
-    class_of,
-    families_of,
-    groups_named,
-)
 from updater.benchmark.report.report import report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError
 from updater.benchmark.report.table import compare
 from updater.data.layouts.entries import LayoutError
+from updater.data.layouts.forgerynet import load_forgerynet
 
 FEW = {"px": 32, "batch": 8, "steps": 12, "rate": 0.05}
-CHOICES = Choices("image", "test_resnet", synthetic=False, input="native", augmentation="weak", **FEW)
+CHOICES = chosen.Choices("image", "test_resnet", synthetic=False, input="native", augmentation="weak", **FEW)
 
 
 @pytest.fixture
@@ -60,12 +53,11 @@ def test_a_network_learns_what_tells_forgeries_from_reals(measure):
 
 def test_what_a_folder_holds_is_not_done_again(measure, monkeypatch):
     before = measure()
-    image = run.TASKS["image"]
 
     def fail(job):
         raise AssertionError("measured again")
 
-    monkeypatch.setitem(run.TASKS, "image", replace(image, measure=fail))
+    monkeypatch.setitem(run.MEASURES, "image", fail)
     assert measure() == before
     with pytest.raises(AssertionError, match="measured again"):
         measure(seeds=range(2))
@@ -139,6 +131,28 @@ def test_a_tree_without_reals_is_one_line(measure, pictures):
         measure()
 
 
+def test_another_set_is_tested_on_and_the_releases_features_are_a_model(measure, pictures, tmp_path):
+    listed = shutil.copytree(pictures, tmp_path / "other") / "Validation" / "image_list.txt"
+    listed.write_text("\n".join(listed.read_text().splitlines()[:12]))
+    (run,) = measure(replace(CHOICES, model="forensic", test_on=f"forgerynet={tmp_path / 'other'}"))
+    assert (run.outcome.figures["auc"].value, run.outcome.figures["auc"].n) == (1, 12)
+    assert run.outcome.about["trained_on"] == 16
+
+
+def test_sets_that_lack_something_or_share_a_file_are_one_line(pictures):
+    every = load_forgerynet(pictures, "image").entries
+    train, test = ([entry for entry in every if entry.split == split] for split in ("train", "val"))
+    run.check_sets(train, test)
+    for changed, said in (
+        (([], test), "train needs two reals or more"),
+        ((train, [entry for entry in test if not entry.label]), "test needs two forgeries or more"),
+        ((train, test, lambda entry: -1 if entry is train[0] else entry.label), "train has a class of one"),
+        ((train, [*test, train[0]]), f"{train[0].path} is trained on, and .* the same"),
+    ):
+        with pytest.raises(LayoutError, match=said):
+            run.check_sets(*changed)
+
+
 def test_runs_stand_side_by_side_with_what_they_differ_in(measure, tmp_path):
     for steps in (12, 13):
         measure(replace(CHOICES, steps=steps), folder=tmp_path / str(steps))
@@ -163,8 +177,8 @@ def test_runs_stand_side_by_side_with_what_they_differ_in(measure, tmp_path):
     ],
 )
 def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(change, said):
-    with pytest.raises(ChoiceError, match=said):
-        check_choices(replace(CHOICES, **change), families_of("image", synthetic=False))
+    with pytest.raises(chosen.ChoiceError, match=said):
+        chosen.check_choices(replace(CHOICES, **change), chosen.families_of("image", synthetic=False))
 
 
 @pytest.mark.parametrize(
@@ -180,26 +194,26 @@ def test_a_choice_that_is_none_is_one_line_that_says_what_there_is(change, said)
     ],
 )
 def test_a_choice_that_would_change_nothing_is_refused(task, model, change):
-    choices = Choices.usual(task, model, synthetic=True)
-    assert check_choices(choices, OWN) == choices
+    choices = chosen.Choices.usual(task, model, synthetic=True)
+    assert chosen.check_choices(choices, chosen.OWN) == choices
     (option,) = change
     with pytest.raises(
-        ChoiceError, match=f"--{option} changes nothing of --task {task} with --model {model}"
+        chosen.ChoiceError, match=f"--{option} changes nothing of --task {task} with --model {model}"
     ):
-        check_choices(replace(choices, **change), OWN)
+        chosen.check_choices(replace(choices, **change), chosen.OWN)
 
 
 def test_classes_are_numbered_as_the_paper_numbers_them():
-    kinds = families_of("image", synthetic=False)
-    assert [class_of("StyleGAN2", kinds, k) for k in (2, 3, 16)] == [1, 1, 11]
-    assert [class_of("FaceShifter", kinds, k) for k in (2, 3, 16)] == [1, 2, 1]
-    assert class_of("real", kinds, 16) == 0
-    assert len(class_names(kinds, 16)) == 16
-    assert len(families_of("video", synthetic=False)) == 8
-    assert groups_named("each", OWN) == tuple(OWN)
+    kinds = chosen.families_of("image", synthetic=False)
+    assert [chosen.class_of("StyleGAN2", kinds, k) for k in (2, 3, 16)] == [1, 1, 11]
+    assert [chosen.class_of("FaceShifter", kinds, k) for k in (2, 3, 16)] == [1, 2, 1]
+    assert chosen.class_of("real", kinds, 16) == 0
+    assert len(chosen.class_names(kinds, 16)) == 16
+    assert len(chosen.families_of("video", synthetic=False)) == 8
+    assert chosen.groups_named("each", chosen.OWN) == tuple(chosen.OWN)
 
 
-@pytest.mark.parametrize("task", run.TASKS.values(), ids=run.TASKS)
-def test_networks_that_are_taken_where_none_is_named_are_known(task):
-    task.check(task.model)
-    task.check(task.small_model)
+def test_networks_that_are_taken_where_none_is_named_are_known():
+    for task in chosen.TASKS.values():
+        task.check(task.model)
+        task.check(task.small_model)

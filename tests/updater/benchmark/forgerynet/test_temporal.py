@@ -1,22 +1,16 @@
 """The temporal task: stretches are found in videos of the layout, told by family, and with one left out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from detector.features.cell_traces import CELL_WIDTH
 from updater.benchmark.forgerynet import temporal as module
-from updater.benchmark.forgerynet.choices import ChoiceError, Choices
+from updater.benchmark.forgerynet.choices import OWN, Choices, Job
 from updater.benchmark.forgerynet.temporal import PredictedVideo, by_family, figures, videos
-from updater.benchmark.temporal.bmn import (
-    POINTS,
-    BoundaryMatching,
-    Rescaling,
-    bce,
-    map_loss,
-    proposals,
-    sampling,
-)
+from updater.benchmark.temporal import bmn
 from updater.benchmark.temporal.bsn import _weights
 from updater.benchmark.temporal.method import by_segments
 from updater.benchmark.temporal.methods import METHODS, segments_of
@@ -97,22 +91,6 @@ def test_a_group_may_be_trained_on_alone(measure):
     assert set(outcome.families) == {"DeepFakes", "Talking-head Video"}
 
 
-def test_a_method_that_is_none_is_refused(measure):
-    with pytest.raises(ChoiceError, match="choose of convolutions, frames, bsn, bmn"):
-        measure(model="resnet18")
-
-
-def test_a_tree_without_stretches_is_refused(tree, tmp_path, measure):
-    for part in ("Training", "Validation"):
-        found = (tree / part / "video_list.txt").read_text().splitlines()
-        place = tmp_path / "data" / part
-        place.mkdir(parents=True)
-        (place / "video").symlink_to(tree / part / "video")
-        (place / "video_list.txt").write_text("\n".join(row for row in found if "/17/" in row) + "\n")
-    with pytest.raises(LayoutError, match="no video with a forged stretch"):
-        measure(tmp_path / "data")
-
-
 FAST = sorted(METHODS.keys() - {"bmn"})
 
 
@@ -179,19 +157,19 @@ def test_segments_score_the_frames_that_they_hold():
 
 def test_a_clip_of_any_length_comes_onto_the_grid():
     clips = clips_of(0, 4)
-    rescaling = Rescaling(clips)
+    rescaling = bmn.Rescaling(clips)
     for frames in (1, 5, 9, 300):
         raw = np.random.default_rng(0).normal(size=(frames, 6 + CELL_WIDTH)).astype(np.float32)
-        assert rescaling.features(raw).shape == (12, POINTS)
+        assert rescaling.features(raw).shape == (12, bmn.POINTS)
     assert np.allclose(rescaling.grid(clips[1]).segments * len(clips[1].features), clips[1].segments)
 
 
 def test_a_loss_without_positives_is_a_number():
     said = torch.full((2, 7), 0.4)
     for truth in (torch.zeros(2, 7), torch.ones(2, 7)):
-        assert torch.isfinite(bce(said, truth))
-    maps = torch.full((1, 2, POINTS - 1, POINTS - 1), 0.4)
-    assert torch.isfinite(map_loss(maps, torch.zeros(1, POINTS - 1, POINTS - 1)))
+        assert torch.isfinite(bmn.bce(said, truth))
+    maps = torch.full((1, 2, bmn.POINTS - 1, bmn.POINTS - 1), 0.4)
+    assert torch.isfinite(bmn.map_loss(maps, torch.zeros(1, bmn.POINTS - 1, bmn.POINTS - 1)))
 
 
 def test_of_bsns_overlaps_the_middle_class_is_not_empty_and_the_low_one_does_not_take_all():
@@ -202,15 +180,15 @@ def test_of_bsns_overlaps_the_middle_class_is_not_empty_and_the_low_one_does_not
 
 
 def test_bmn_proposes_segments_that_end_with_the_video():
-    edges = np.full((2, POINTS), 0.01)
-    edges[0, 30] = edges[1, POINTS - 1] = 0.9
-    found = proposals(np.full((2, POINTS - 1, POINTS - 1), 0.5), edges)
-    assert [30 / (POINTS - 1), 1.0, pytest.approx(0.9 * 0.9 * 0.25)] in found.tolist()
+    edges = np.full((2, bmn.POINTS), 0.01)
+    edges[0, 30] = edges[1, bmn.POINTS - 1] = 0.9
+    found = bmn.proposals(np.full((2, bmn.POINTS - 1, bmn.POINTS - 1), 0.5), edges)
+    assert [30 / (bmn.POINTS - 1), 1.0, pytest.approx(0.9 * 0.9 * 0.25)] in found.tolist()
 
 
 def test_bmn_samples_a_ramp_along_each_segment():
-    ramp = torch.arange(POINTS, dtype=torch.float32) @ sampling()
-    along = ramp.reshape(32, POINTS - 1, POINTS - 1)
+    ramp = torch.arange(bmn.POINTS, dtype=torch.float32) @ bmn.sampling()
+    along = ramp.reshape(32, bmn.POINTS - 1, bmn.POINTS - 1)
     # From point 20 to 30, half of it more on both sides: 15 to 35.
     wanted = np.linspace(15, 35, 96).reshape(32, 3).mean(1)
     assert np.allclose(along[:, 9, 20].numpy(), wanted, atol=1e-4)
@@ -218,12 +196,12 @@ def test_bmn_samples_a_ramp_along_each_segment():
 
 
 def test_bmn_has_the_papers_sizes():
-    network = BoundaryMatching(400, (256, 128, 512))
+    network = bmn.BoundaryMatching(400, (256, 128, 512))
     counted = sum(parameter.numel() for parameter in network.sum_up.parameters())
     assert counted == 128 * 32 * 512 + 512
-    maps, edges = network(torch.zeros(1, 400, POINTS))
-    assert maps.shape == (1, 2, POINTS - 1, POINTS - 1)
-    assert edges.shape == (1, 2, POINTS)
+    maps, edges = network(torch.zeros(1, 400, bmn.POINTS))
+    assert maps.shape == (1, 2, bmn.POINTS - 1, bmn.POINTS - 1)
+    assert edges.shape == (1, 2, bmn.POINTS)
 
 
 @pytest.fixture
@@ -274,3 +252,22 @@ def test_what_cannot_be_used_is_counted(file, tmp_path):
         "1 videos have fewer frames than their list tells of, and are left out",
         "1 videos have one annotated frame, and are left out",
     ]
+
+
+def job_of(folder, model, *train):
+    choices = replace(Choices.usual("temporal", model, synthetic=True), px=32, batch=2, steps=1)
+    return Job(train, (), (), OWN, choices, 0, torch.device("cpu"), folder, folder)
+
+
+def test_a_part_without_stretches_is_refused(file, tmp_path):
+    with pytest.raises(LayoutError, match="train has no video with a forged stretch"):
+        module.measure(job_of(tmp_path, "frames", entry(file, Extent(0, 30))))
+
+
+def test_a_network_that_tells_clips_gives_each_frame_its_features(file, tmp_path):
+    both = (entry(file, Extent(0, 30)), 30), (entry(file, Extent(5, 25), Extent(9, 20)), 20)
+    listed = [module.Video(of, make_clip(np.zeros((frames, 1), np.float32), [])) for of, frames in both]
+    seen = module.see_by("x3d_m", job_of(tmp_path, "bsn:x3d_m"), {"train": listed})["train"]
+    assert [video.clip.features.shape for video in seen] == [(30, 2048 + CELL_WIDTH), (20, 2048 + CELL_WIDTH)]
+    changes = np.flatnonzero(np.diff(seen[0].clip.features, axis=0).any(1))
+    assert (np.diff(changes) >= 3).all(), "clips are four frames apart"

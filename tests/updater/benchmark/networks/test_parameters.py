@@ -9,17 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from torchvision.models import GoogLeNet
 
 import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
 from detector.model.backbone import BackboneError, architecture_of, make_backbone
 from updater.benchmark.forgerynet import training
-from updater.benchmark.forgerynet.run import TASKS
+from updater.benchmark.forgerynet.choices import TASKS
 from updater.benchmark.forgerynet.training import NetworkRecipe
-from updater.benchmark.networks import deeperforensics, images, maps, videos
-from updater.benchmark.networks.images import NetworkError, make_image_network
+from updater.benchmark.networks import clips, images, maps, names, videos
+from updater.benchmark.networks.images import make_image_network
 from updater.benchmark.networks.maps import make_map_network, map_of
+from updater.benchmark.networks.names import NetworkError
 from updater.benchmark.networks.videos import make_video_network, sampling_of
+from updater.training.weights import WeightsError
 
 
 def millions(network):
@@ -30,18 +33,12 @@ def millions(network):
     ("name", "wanted"),
     [
         ("x3d_m", 2.98),  # the paper prints 2.9
-        ("slow_r50", 31.64),
-        ("tsm_r50", 23.51),
-        ("slowfast_r50", 33.56),
+        *zip(("slow_r50", "tsm_r50", "slowfast_r50"), (31.64, 23.51, 33.56), strict=True),
         # Published with 400 classes: 12.70, of which the head has 1,025 for each.
         ("i3d", 12.70 - 398 * 1025e-6),
         # Published with 487 classes: 79.99, of which the head has 4,097 for each.
         ("c3d", 79.99 - 485 * 4097e-6),
-        ("r3d_18", 33.17),
-        ("mc3_18", 11.49),
-        ("r2plus1d_18", 31.30),
-        ("s3d", 7.91),
-        ("mvit_v2_s", 34.23),
+        *zip(names.TORCHVISION, (33.17, 11.49, 31.30, 7.91, 34.23), strict=True),
     ],
 )
 def test_networks_on_videos_are_of_the_published_size(name, wanted):
@@ -54,12 +51,9 @@ def test_networks_on_videos_are_of_the_published_size(name, wanted):
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [
-        ("mobilenetv3_small_100", 1.52),
-        ("mobilenetv3_large_100", 4.20),
-        ("efficientnet_b0", 4.01),
-        ("resnet18", 11.18),
-        ("legacy_xception", 20.81),
-        ("resnest101e", 46.23),
+        *zip(("mobilenetv3_small_100", "mobilenetv3_large_100"), (1.52, 4.20), strict=True),
+        *zip(("efficientnet_b0", "resnet18"), (4.01, 11.18), strict=True),
+        *zip(("legacy_xception", "resnest101e"), (20.81, 46.23), strict=True),
     ],
 )
 def test_networks_on_pictures_are_of_the_published_size(name, wanted):
@@ -76,12 +70,14 @@ def test_decoders_are_of_the_published_size(name, wanted):
 @pytest.mark.parametrize(
     ("check", "name", "said"),
     [
-        (videos.check, "x3d", "choose of x3d_m, slowfast_r50, .*frames:BACKBONE"),
-        (videos.check, "lstm", "lstm looks at no videos"),
+        (names.check_video, "x3d", "choose of x3d_m, slowfast_r50, .*frames:BACKBONE"),
+        (names.check_video, "lstm", "lstm looks at no videos"),
         (TASKS["video"].check, "c3d", "choose of x3d_m, .*frames:BACKBONE .any model of timm's"),
         (TASKS["video"].check, "tsn:resnet18", "tsn:resnet18 looks at no videos"),
-        (images.check, "gabor:resnet18", "choose of ela:BACKBONE, highpass:BACKBONE, gram:BACKBONE"),
-        (maps.check, "unet", "choose of regression:BACKBONE, unet:BACKBONE"),
+        (names.check_image, "gabor:resnet18", "choose of ela:BACKBONE, highpass:BACKBONE, gram:BACKBONE"),
+        (names.check_video, "frames:resnet19", "resnet19 is no model that timm knows: resnet18"),
+        (names.check_video, "lstm:highpass:resnet19", "resnet19 is no model that timm knows: resnet18"),
+        (names.check_maps, "unet", "choose of regression:BACKBONE, unet:BACKBONE"),
     ],
 )
 def test_a_name_that_is_none_is_one_line_that_says_what_there_is(check, name, said):
@@ -89,10 +85,37 @@ def test_a_name_that_is_none_is_one_line_that_says_what_there_is(check, name, sa
         check(name)
 
 
-@pytest.mark.parametrize("name", ["frames:resnet19", "lstm:highpass:resnet19"])
-def test_a_backbone_that_is_none_is_one_line_too(name):
-    with pytest.raises(BackboneError, match="resnet19 is no model that timm knows: resnet18"):
-        videos.check(name)
+def test_by_their_names_networks_have_the_logits_of_pytorchvideo_0_1_5():
+    clip = torch.sin(torch.arange(3 * 8 * 64 * 64).double()).view(1, 3, 8, 64, 64).float()
+    for network, wanted in (
+        (clips.x3d(2), [0.0391620, 0.0240680]),
+        (clips.slow_only(2), [6.7126689, 0.9228557]),
+        (clips.SlowFast(2, fused=7), [-3.7491300, 0.2371826]),
+    ):
+        for number, (name, value) in enumerate(sorted(network.state_dict().items())):
+            if value.is_floating_point():
+                wave = torch.sin(0.7 * torch.arange(value.numel()).double() + number).view(value.shape)
+                one = "running_var" in name or ("norm" in name and "weight" in name)
+                value.copy_(1 + 0.5 * wave if one else 0.03 * wave)
+        assert network.eval()(clip)[0].tolist() == pytest.approx(wanted, rel=1e-4)
+
+
+def test_networks_begin_with_weights_of_their_own_names_alone(tmp_path):
+    flat = GoogLeNet(5, aux_logits=False, init_weights=False).state_dict()
+    save_file(flat, weights := tmp_path / "googlenet.safetensors")
+    network = make_video_network("i3d", 2, 64, 8, weights)
+    cube = network.conv1.conv.weight  # as I3D has it: the same picture in every frame is seen as one
+    assert torch.allclose(cube.sum(2), flat["conv1.conv.weight"], atol=1e-6)
+    assert network.fc.weight.shape == (2, 1024), "the head stays as it is"
+    backbone, _ = make_backbone("resnet18", 3, 64)
+    save_file(backbone.state_dict(), other := tmp_path / "resnet18.safetensors")
+    levels = make_map_network("unet:resnet18", 64, other).decode.model.encoder.model
+    assert torch.equal(levels.conv1.weight, backbone.conv1.weight)
+    for name in ("x3d_m", "s3d", "frames:test_resnet"):
+        with pytest.raises(WeightsError, match="does not fit the network: it lacks"):
+            make_video_network(name, 2, 64, 8, other)
+    with pytest.raises(NetworkError, match="c3d has no published weights"):
+        make_video_network("c3d", 2, 64, 8, pretrained=True)
 
 
 SCRIPT = Path(__file__).with_name("train_in_processes.py")
@@ -137,11 +160,9 @@ def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros():
     assert not found[:, 16:].any()
 
 
-def test_it_is_shown_what_cifar_100_has_on_average():
+def test_it_is_shown_what_cifar_100_has_on_average_and_has_no_weights_to_begin_with():
     assert architecture_of(NAME).mean == pytest.approx([255 * one for one in (0.5071, 0.4867, 0.4408)])
 
-
-def test_it_has_no_weights_to_begin_with():
     with pytest.raises(BackboneError, match="knows no weights cifar100"):
         architecture_of(f"{NAME}.cifar100")
 
@@ -187,7 +208,7 @@ def trained(name, checkpoint, progress):
         return shown, truth
 
     loss = map_loss if frames < 0 else training.cross_entropy
-    job = training.TrainingJob(make, training.Examples(load, np.full(2, 0.5), name), recipe, loss)
+    job = training.TrainingJob(make, load, np.full(2, 0.5), name, recipe, loss)
     network = training.train(
         job, seed=0, device=torch.device("cpu"), checkpoint=checkpoint, progress=progress
     )
@@ -199,7 +220,7 @@ def trained(name, checkpoint, progress):
 def test_a_network_that_was_interrupted_ends_with_the_same_weights(name, tmp_path, monkeypatch):
     monkeypatch.setattr("updater.training.fit.SAVE_EVERY", 2)
     # C3D's two wide layers are 60 million weights, of which each checkpoint would hold two copies.
-    monkeypatch.setattr(deeperforensics, "_WIDE", 64)
+    monkeypatch.setattr(clips, "_WIDE", 64)
     file, left = tmp_path / "unbroken", tmp_path / "interrupted"
     steps = []
 

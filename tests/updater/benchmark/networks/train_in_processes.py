@@ -22,8 +22,7 @@ def load(row: int, rng: np.random.Generator) -> training.Example:
 if __name__ == "__main__":
     with join_processes(torch.device("cpu")) as device:
         make = partial(make_video_network, "frames:test_resnet", 2, 32, 4)
-        examples = training.Examples(load, np.full(2, 0.5), "noise")
-        job = training.TrainingJob(make, examples, RECIPE, training.cross_entropy)
+        job = training.TrainingJob(make, load, np.full(2, 0.5), "noise", RECIPE, training.cross_entropy)
         network = training.train(job, seed=0, device=device, checkpoint=None)
         if is_first():
             save_file(network.state_dict(), Path(sys.argv[1]))

@@ -134,7 +134,7 @@ def made(monkeypatch):
 
 
 def test_every_picture_is_read_back_with_its_family_and_its_truth(tmp_path, made):
-    forgerynet.write_forgerynet_pictures(tmp_path, 7, {"train": 14, "stream": 6, "after": 6})
+    forgerynet.write_forgerynet(tmp_path, "image", 7, {"train": 14, "stream": 6, "after": 6})
     listing = load_forgerynet(tmp_path, "image")
     assert listing.notes == ()
     read = {(entry.split, entry.path.name): entry for entry in with_own_names(listing.entries)}
@@ -152,7 +152,7 @@ def test_every_picture_is_read_back_with_its_family_and_its_truth(tmp_path, made
 
 
 def test_every_clip_is_read_back_with_its_family_and_its_stretches(tmp_path, made):
-    forgerynet.write_forgerynet_videos(tmp_path, 7, {"train": 16, "stream": 2, "after": 2})
+    forgerynet.write_forgerynet(tmp_path, "video", 7, {"train": 16, "stream": 2, "after": 2})
     listing = load_forgerynet(tmp_path, "video")
     assert listing.notes == ()
     read = {entry.path.read_bytes(): entry for entry in with_own_names(listing.entries)}
