@@ -244,9 +244,7 @@ def figures_of(on_tests: Sequence[JudgedItems], judge: CalibratedModel) -> Figur
         aa_m=recognised,
         map=mean_ap(*by_maxima) if both_kinds else None,
         map_mass=mean_ap(fakes, others) if both_kinds else None,
-        real_fake_auc=float(np.mean([auroc(*pair) for pair in zip(fakes, others, strict=True)]))
-        if both_kinds
-        else None,
+        real_fake_auc=float(np.mean(list(map(auroc, fakes, others)))) if both_kinds else None,
         closed_set_accuracy=recognised,
         reals_unknown=float((labels[real] == "unknown").mean()) if real.any() else None,
         reals_fake=float((labels[real] == "fake").mean()) if real.any() else None,

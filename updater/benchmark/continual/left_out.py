@@ -18,7 +18,7 @@ from updater.benchmark.continual.continual import learn_once, learn_step, reject
 from updater.benchmark.continual.resampled import Draws, rejection_draws, within_draws
 from updater.benchmark.continual.scoring import JudgedItems, calibrate_model, network_output
 from updater.benchmark.continual.setup import Setup, without_head
-from updater.benchmark.data.tasks import Stream, Task, is_real
+from updater.benchmark.data.tasks import PARTS, Stream, Task, is_real
 from updater.benchmark.report.results import (
     Number,
     RejectionScores,
@@ -85,29 +85,20 @@ def leave_out(
     tasks, unseen = without_family(stream, family, source_known)
     part = f"the forgeries of {family}" if source_known else family
     say = with_prefix(progress, f"without {part}")
-    train, held = (
-        LabelledCrops.join([getattr(task, of) for task in tasks]) for of in ("train", "calibration")
-    )
+    train, held = (LabelledCrops.join([getattr(task, of) for task in tasks]) for of in PARTS[:2])
     learnt = train_without(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     judge = calibrate_model(learnt, setup, train, held, without=kinds, seed=seed)
     known, judged = JudgedItems.join([judge.judge(task.test) for task in tasks]), judge.judge(unseen)
     real, nothing, first = reals(judged.families), np.zeros(0, np.float32), setup.rejection[0]
     fakes, own = judged.take(~real), judged.take(real)
-    energies = (
-        _plain_energies(tasks, unseen.take(np.flatnonzero(~real)), setup, seed, kinds, folder, say)
-        if plain
-        else (nothing, nothing)
-    )
-    scores = {
-        name: replace(
-            rejection_scores(known, judged, name), known_energy=energies[0], unknown_energy=energies[1]
-        )
-        for name in setup.rejection
-    }
-    drawn, lone = (
-        rejection_draws("source_known" if source_known else "unseen", known, fakes, first, images),
-        None,
-    )
+    energies = [nothing, nothing]
+    if plain:
+        out = unseen.take(np.flatnonzero(~real))
+        energies = _plain_energies(tasks, out, setup, seed, kinds, folder, say)
+    plainly = {"known_energy": energies[0], "unknown_energy": energies[1]}
+    scores = {name: replace(rejection_scores(known, judged, name), **plainly) for name in setup.rejection}
+    setting, lone = "source_known" if source_known else "unseen", None
+    drawn = rejection_draws(setting, known, fakes, first, images)
     if source_known:
         drawn |= within_draws(fakes, own, first, images)
         if (reference := judge.gated.reference) is not None:
@@ -136,16 +127,13 @@ def without_family(stream: Stream, family: str, source_known: bool) -> tuple[lis
     beside the reals for testing.
     """
     (left,) = (task for task in stream.tasks if task.name == family)
-    tasks, parts = (
-        [task for task in stream.tasks if task is not left],
-        (left.train, left.calibration, left.test),
-    )
+    tasks = [task for task in stream.tasks if task is not left]
+    parts = left.train, left.calibration, left.test
     if not source_known:
         return tasks, LabelledCrops.join(parts)
     own = [_of_kind(part, real=True) for part in parts]
-    return [*tasks, Task(family, *own)], LabelledCrops.join(
-        [*(_of_kind(part, real=False) for part in parts), own[2]]
-    )
+    out = [_of_kind(part, real=False) for part in parts]
+    return [*tasks, Task(family, *own)], LabelledCrops.join([*out, own[2]])
 
 
 def _of_kind(items: LabelledCrops, *, real: bool) -> LabelledCrops:
@@ -195,9 +183,8 @@ def _plain_energies(
     name = setup.architecture.backbone
     backbone = PLAIN_BACKBONE if name == NO_BACKBONE else name
     plain = setup.architecture.model_copy(update={"backbone": backbone, "forensic": False, "frozen": False})
-    bare = replace(
-        setup, learner="joint", options=Options(exposure="none"), architecture=plain, start_from=None
-    )
+    bare = replace(setup, learner="joint", architecture=plain, start_from=None)
+    bare = replace(bare, options=Options(exposure="none"))
     say = with_prefix(progress, "plain network")
     learnt = train_without(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
     tests = LabelledCrops.join([task.test for task in tasks])
