@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from updater.benchmark.networks.names import check_backbone
 from updater.distortions.distortion import DistortionError
 
 _FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -130,6 +131,9 @@ def check(chosen: Mapping[str, Any]) -> None:
     if problems := [_FILE["refused"][name] for name, holds in refused.items() if holds]:
         raise ValueError(problems[0].format(**chosen))
     rates(chosen["rate"])
+    # The laboratory's own is not timm's.
+    if not bare and chosen["backbone"] != "resnet32_cifar":
+        check_backbone(chosen["backbone"], ", or none", "--backbone")
     if chosen["distortions"]:
         # They take seconds to import.
         from updater.distortions.methods import step

@@ -30,17 +30,17 @@ def _source() -> str:
     return "\n".join(path.read_text() for path in sorted(folder.glob("models/*.py")))
 
 
-def check_backbone(name: str, more: str = "") -> None:
+def check_backbone(name: str, more: str = "", option: str = "--model") -> None:
     """Raise NetworkError unless timm's source has a model, and weights, of that name. more: other choices."""
     model, _, tag = name.partition(".")
     if not model or not re.search(rf"(?:def |['\"]){re.escape(model)}(?:\(|['\"])", _source()):
         near = get_close_matches(model, re.findall(r"@register_model\s+def (\w+)", _source()), 3)
         raise NetworkError(
-            f"--model {name} is no model that timm knows: {' or '.join(near) or 'see its list'}{more}"
+            f"{option} {name} is no model that timm knows: {' or '.join(near) or 'see its list'}{more}"
         )
     tags = re.findall(rf"['\"]{re.escape(model)}\.(\w+)['\"]", _source())
     if tag and tags and tag not in tags:
-        raise NetworkError(f"--model {name}: timm has no such weights: {' or '.join(sorted({*tags}))}{more}")
+        raise NetworkError(f"{option} {name}: timm has no such weights: {' or '.join(sorted({*tags}))}{more}")
 
 
 def check_image(name: str) -> None:
