@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from exemplars import make_arrival
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,7 +19,7 @@ from memory.index.index import Index
 from memory.intake import remember
 from memory.store import Store
 from memory.worker import RETRYABLE
-from tests.memory.conftest import WIDTH, arrival
+from tests.memory.conftest import WIDTH
 from updater.runs import RunTable
 
 pytestmark = [
@@ -42,7 +43,7 @@ class Exemplars:
         self.close = self._store.close
 
     def write(self, number):
-        item = arrival(number)
+        item = make_arrival(number, WIDTH)
         digest = self._crops.put(item.crops)
         with self._store.write() as connection:
             remember(connection, self._crops, self._index, [item], [digest], 0.0)

@@ -49,8 +49,7 @@ def test_two_steps_give_the_head_that_scikit_learn_solves_of_all_items(name, ste
     head = learnt.network.head
     found = torch.cat([head.weight, head.bias[:, None]], 1).detach().numpy()
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    called = (rows @ found.T).argmax(1)
-    assert (called == targets.argmax(1)).mean() > 0.8
+    assert ((rows @ found.T).argmax(1) == targets.argmax(1)).mean() > 0.8
 
 
 def test_the_ridge_is_that_of_least_error_on_what_was_not_fitted():
