@@ -17,19 +17,19 @@ PACKAGES = {
     "detector": (5182, 53),
     "memory": (5330, 60),
     "updater": (9144, 105),
-    "updater/benchmark": (7514, 87),
+    "updater/benchmark": (7509, 87),
     "deploy": (14318, 158),
     "helm": (834, 9),
 }
 """Lines of code and files of each package; `updater` without its laboratory."""
-CODE_LINES, FILES = 46_074, 508
+CODE_LINES, FILES = 46_069, 508
 """Of all packages. One's number rises only where those of others fall by more in the same change."""
-TEST_LINES = 68_027
+TEST_LINES = 68_021
 SIMULATION_LINES = 1679
 """Lines of the simulations, which the packages had; their tests are among the tests."""
 WORDS = {
     "README.md": 896,
-    "CONTRIBUTING.md": 1030,
+    "CONTRIBUTING.md": 1015,
     "SECURITY.md": 879,
     "deploy/README.md": 697,
     "deploy/METRICS.md": 33,

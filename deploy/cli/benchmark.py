@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from updater.benchmark.data.tasks import Stream
     from updater.benchmark.report.harness import Benchmark
     from updater.progress import Progress
+
 Sequence = Annotated[str, typer.Option(help="of CDDB's layout: easy, hard, long, or NAME,NAME,… of folders")]
 
 

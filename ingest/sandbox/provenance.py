@@ -160,6 +160,7 @@ def _declares(source_type: object) -> Declaration | None:
 def _metadata(data: bytes) -> Metadata:
     texts, exif = _texts(data)
     at = data.find(b"http://www.w3.org/1999/02/22-rdf-syntax-ns#")
+    # Without XMP the first part is the file's last byte at most.
     named = (texts.get(name, "").encode() for name in ("XML:com.adobe.xmp", "udta"))
     parts = (data[at : at + _XMP_BYTES], *named, data[:_END_BYTES], data[-_END_BYTES:])
     declared = {_declares(match[1].decode()) for part in parts for match in _SOURCE_TYPE.finditer(part)}

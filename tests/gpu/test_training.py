@@ -29,13 +29,7 @@ from detector.release.tensors import REQUEST_TYPE, beyond_tolerance, decode, dif
 from detector.serving.session import open_session
 from memory.index.ivf_index import IvfIndex
 from updater.benchmark.forgerynet import training
-from updater.benchmark.forgerynet.training import (
-    PAPER,
-    TrainingJob,
-    cross_entropy,
-    draw_batches,
-    train,
-)
+from updater.benchmark.forgerynet.training import PAPER, TrainingJob, cross_entropy, draw_batches, train
 from updater.benchmark.networks.maps import make_map_network
 from updater.benchmark.networks.videos import make_video_network
 from updater.data.training_data import LabelledCrops

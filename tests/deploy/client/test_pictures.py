@@ -123,10 +123,7 @@ FORGED = {**REAL, "label": "fake", "family": "blended", "family_probability": 0.
         ({**REAL, "fake_probability": 0.49996}, r"fakeness 0\.49996, threshold 0\.50000\."),
         ({**REAL, "thresholds_of": "camera-7"}, r"threshold 0\.50, thresholds of camera-7\.$"),
         ({**REAL, "provenance": MADE}, r" in M \(signed by Ada, not on your trust list\)\.$"),
-        (
-            {**REAL, "provenance": UNSIGNED},
-            r"with an AI model\. Its EXIF names the camera Canon R5\.$",
-        ),
+        ({**REAL, "provenance": UNSIGNED}, r"with an AI model\. Its EXIF names the camera Canon R5\.$"),
         ({**REAL, "provenance": Provenance(state="remote")}, "lies elsewhere and was not fetched"),
         (DECLARED, r"Forged, as its file states; its pixels look real; fakeness 0\.50"),
         ({**DECLARED, "pixel_label": None}, "its pixels look fake;"),

@@ -13,12 +13,7 @@ from pydantic import BaseModel
 
 from memory.rehearsal import herd
 from updater.benchmark.continual.resampled import Draws, rejection_draws
-from updater.benchmark.continual.scoring import (
-    CalibratedModel,
-    JudgedItems,
-    calibrate_model,
-    network_output,
-)
+from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate_model, network_output
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt

@@ -159,14 +159,7 @@ def train_without(
         setup = replace(setup, start_from=without_head(setup.start_from))
     learn = learn_step if path is None else partial(learn_once, path)
     return learn(
-        setup,
-        train,
-        classes,
-        len(train),
-        without=kinds,
-        seed=seed,
-        checkpoint=checkpoint,
-        progress=progress,
+        setup, train, classes, len(train), without=kinds, seed=seed, checkpoint=checkpoint, progress=progress
     )
 
 

@@ -7,6 +7,7 @@ run then still is not the published one. presets.toml has them all: the command 
 import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from updater.distortions.distortion import DistortionError
 _FILE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 NAMES: Mapping[str, tuple[str, ...]] = {option: tuple(of.split()) for option, of in _FILE["names"].items()}
 """what options may be; the tables of methods load torch, and a wrong name is told of before that"""
-SETTINGS: Mapping[str, Callable[[str], object]] = {
-    **dict.fromkeys(("optimizer", "schedule", "augment", "distortions"), str),
-    **dict.fromkeys(("width", "batch"), int),
-    **dict.fromkeys(("weight_decay", "label_smoothing", "mixup", "head_epochs", "calibration_share"), float),
+_NUMBERS: Mapping[str, tuple[Callable[[str], float], float, float, str]] = {
+    **dict.fromkeys(("width", "batch"), (int, 1, math.inf, "a whole number of 1 or more")),
+    **dict.fromkeys(("weight_decay", "mixup", "head_epochs"), (float, 0, math.inf, "a number of 0 or more")),
+    **dict.fromkeys(("label_smoothing", "calibration_share"), (float, 0, 1, "a share from 0 to below 1")),
 }
-"""what --set sets, and the type of each"""
+SETTINGS = ("optimizer", "schedule", "augment", "distortions", *_NUMBERS)
+"""what --set sets"""
 LINEAR_ONLY, CLOSED_FORM, HEADS = (tuple(_FILE[of].split()) for of in ("linear_only", "closed_form", "heads"))
 """learners whose method is of a linear head; those that solve one over frozen features, where each item comes
 once; scores of a head of their own"""
@@ -62,14 +64,17 @@ _HOLDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
     """Return the options that NAME=VALUE texts set. Raises ValueError."""
-    chosen = {}
+    chosen: dict[str, Any] = {}
     for name, _, value in (text.partition("=") for text in texts):
         if name not in SETTINGS:
             raise ValueError(f"--set {name!r} is not known: choose of {', '.join(SETTINGS)}")
-        try:
-            chosen[name] = SETTINGS[name](value)
-        except ValueError as error:
-            raise ValueError(f"--set {name}={value}: it has to be a number") from error
+        chosen[name] = value
+        if name in _NUMBERS:
+            number_of, least, bound, wanted = _NUMBERS[name]
+            with suppress(ValueError):
+                chosen[name] = number_of(value)
+            if chosen[name] == value or not least <= chosen[name] < bound:
+                raise ValueError(f"--set {name}={value}: it has to be {wanted}")
     return chosen
 
 
@@ -115,7 +120,6 @@ def check(chosen: Mapping[str, Any]) -> None:
     bare, preset, learner = chosen["backbone"] in (None, "none"), chosen["preset"], chosen["learner"]
     epochs, forensic, linear = chosen["epochs"], chosen["forensic"], chosen["head"] == "linear"
     as_it_is = (scheme, learner, bool(chosen["checkpoint"])) == ("bc", "fine-tuning", True)
-    smooth, mixed = 0 <= chosen["label_smoothing"] < 1, 0 <= chosen["mixup"] < math.inf
     refused = {
         "bare": bare and preset,
         "closed_form": learner in CLOSED_FORM and not (bare and linear and forensic and scheme == "mc"),
@@ -126,7 +130,6 @@ def check(chosen: Mapping[str, Any]) -> None:
         "epochs": epochs is not None and not 0 <= epochs < math.inf,
         "as_it_is": epochs == 0 and not as_it_is,
         "leave_out": chosen["leave_out"] and chosen["calibration_share"] == 0,
-        "training": not (smooth and mixed),
     }
     if problems := [_FILE["refused"][name] for name, holds in refused.items() if holds]:
         raise ValueError(problems[0].format(**chosen))

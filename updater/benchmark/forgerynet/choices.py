@@ -117,7 +117,7 @@ class Choices:
     pretrained: bool = False
     """begin with timm's or torchvision's weights, which are downloaded"""
     checkpoint: str | None = None
-    """SHA-256 of the file of weights that it begins with, hexadecimal"""
+    """the file of weights that it begins with: its path, and in a run's record its SHA-256, hexadecimal"""
     shuffled: bool = False
     """the frames of each clip in an order by chance, in training and in tests: the paper's table 14"""
     test_on: str | None = None
