@@ -165,10 +165,10 @@ def calibrate_model(
         network,
         evidence_of(network, known.output),
         _columns(train, learnt, setup),
-        evidence_of(network, held.output),
-        _columns(calibration, learnt, setup),
-        tuple(schemes.columns(learnt.classes, setup.options)),
-        _augmix_evidence(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
+        calibration=evidence_of(network, held.output),
+        calibration_targets=_columns(calibration, learnt, setup),
+        names=tuple(schemes.columns(learnt.classes, setup.options)),
+        versions=_augmix_evidence(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
     )
     names = [name for name in setup.rejection if name not in (ODIN, "fused")]
     on = dict.fromkeys(names, evidence)

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from scipy.optimize import minimize
 from torch import Tensor
 
 from detector.model.network import Network
@@ -91,20 +92,14 @@ def fit_correction(logits: Tensor, target: Tensor, old: int) -> tuple[float, flo
     logits = logits.double()
     present = torch.bincount(target, minlength=logits.shape[1])
     weight = torch.where(present > 0, 1 / present.clamp_min(1), torch.zeros(()).to(logits)).double()
-    identity = torch.tensor([1.0, 0.0], dtype=torch.float64, device=logits.device)
-    both = identity.clone().requires_grad_()
-    optimiser = torch.optim.LBFGS([both], max_iter=100, line_search_fn="strong_wolfe")
 
-    def value() -> Tensor:
-        optimiser.zero_grad()
-        moved = torch.cat([logits[:, :old], both[0] * logits[:, old:] + both[1]], 1)
+    def value(both: npt.NDArray[np.float64]) -> float:
+        alpha, beta = both.tolist()
+        moved = torch.cat([logits[:, :old], alpha * logits[:, old:] + beta], 1)
         # The weighted mean: the items' weights of one class sum to one.
-        loss = F.cross_entropy(moved, target, weight) + _PULL * (both - identity).square().sum()
-        torch.autograd.backward(loss)
-        return loss
+        return float(F.cross_entropy(moved, target, weight)) + _PULL * float((alpha - 1) ** 2 + beta**2)
 
-    optimiser.step(value)  # type: ignore[no-untyped-call]
-    alpha, beta = both.tolist()
+    alpha, beta = minimize(value, (1.0, 0.0)).x.tolist()
     return alpha, beta
 
 

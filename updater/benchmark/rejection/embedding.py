@@ -92,13 +92,10 @@ def fit_relation(known: FitSet, *, power: float = 1.0, least_edge: float = 0.03)
     embeddings, posteriors = _normalise(known.evidence)
 
     def formula(evidence: Evidence) -> Tensor:
-        h, p = _normalise(evidence)
-        sums = torch.zeros(len(h), dtype=torch.float64)
-        for first in range(0, len(h), _ROWS_AT_ONCE):
-            rows = slice(first, first + _ROWS_AT_ONCE)
-            kernel = (h[rows] @ embeddings.T).clamp_min(0) * (p[rows] @ posteriors.T)
-            sums[rows] = -torch.where(kernel > least_edge, kernel.pow(power), 0).sum(1)
-        return sums
+        count = len(evidence) // _ROWS_AT_ONCE + 1
+        parts = zip(*(rows.chunk(count) for rows in _normalise(evidence)), strict=True)
+        kernels = ((h @ embeddings.T).clamp_min(0) * (p @ posteriors.T) for h, p in parts)
+        return -torch.cat([torch.where(k > least_edge, k.pow(power), 0).sum(1) for k in kernels])
 
     return as_score(formula)
 
