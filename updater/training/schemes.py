@@ -55,8 +55,7 @@ def class_loss(
     if not known.any() or fake.all() or not fake.any():
         return (1 - options.binary_share) * value
     scores = binary_scores(logits[known, : len(fake)], fake, options.aggregate)
-    is_fake = fake.to(target.device)[target[known]].long()
-    binary = -scores.gather(1, is_fake[:, None]).mean()
+    binary = F.nll_loss(scores, fake.to(target.device)[target[known]].long())
     return (1 - options.binary_share) * value + options.binary_share * binary
 
 
@@ -71,17 +70,19 @@ def binary_scores(logits: Tensor, fake: Tensor, aggregate: Aggregate) -> Tensor:
         sumfeat   d_R = (log s(S_R) + log(1 - s(S_F))) / 2, S = sum s(z)
 
     The paper's eq. 9 has the softmax over all logits for s, and does not divide. The code has two forms of
-    sumfeat: this one is of its trees of LUCIR and DyTox, and that of iCaRL sums z itself. The code's iCaRL
-    cuts sumlog off from the graph, and its DyTox passes the sides through a second sigmoid: neither is here.
+    sumfeat: this one is of its tree of LUCIR, and that of iCaRL sums z itself. The code's iCaRL cuts sumlog
+    off from the graph, which is not here. That of DyTox has one more sigmoid, "twice": with p_R and p_F the
+    two shares of sumlogit or max, or s(S) of sumfeat, d_R = (log s(p_R) + log(1 - s(p_F))) / 2.
     """
     fake = fake.to(logits.device)
     values = F.logsigmoid(logits) if aggregate == "sumlog" else torch.sigmoid(logits)
     sides = (values[:, ~fake], values[:, fake])
-    two = torch.stack([side.amax(1) if aggregate == "max" else side.sum(1) for side in sides], 1)
-    if aggregate == "sumfeat":
-        return (F.logsigmoid(two) + F.logsigmoid(-two.flip(1))) / 2
+    two = torch.stack([side.amax(1) if "max" in aggregate else side.sum(1) for side in sides], 1)
     share = two / two.sum(1, keepdim=True)
-    return -share if aggregate == "sumlog" else torch.log(share)
+    if aggregate in ("sumlog", "sumlogit", "max"):
+        return -share if aggregate == "sumlog" else torch.log(share)
+    side = {"sumfeat": two, "sumfeat-twice": torch.sigmoid(two)}.get(aggregate, share)
+    return (F.logsigmoid(side) + F.logsigmoid(-side.flip(1))) / 2
 
 
 def fake_probability(logits: Tensor, fake: Tensor) -> Tensor:

@@ -77,8 +77,8 @@ FIRST = Recipe(100, 3e-3, 2000, 2e-3, 0.3)
 UPDATE = Recipe(50, 1e-3, 1500, 2e-3, 0.5)
 
 
-Aggregate = Literal["sumlog", "sumlogit", "sumfeat", "max"]
-"""CDDB eq. 9a-d, as the published code has them"""
+Aggregate = Literal["sumlog", "sumlogit", "sumfeat", "max", "sumlogit-twice", "sumfeat-twice", "max-twice"]
+"""CDDB eq. 9a-d, as the published code has them; "twice" as its tree of DyTox does"""
 
 
 @dataclass(frozen=True)

@@ -163,8 +163,10 @@ class Continual:
         held = LabelledCrops.join([task.calibration for task in self.stream.tasks[: number + 1]])
         # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
         held = held if len(held) else train
-        new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
-        return calibrate_model(learnt, self.setup, train, held, new=new, seed=self.seed)
+        task = self.stream.tasks[number]
+        new = len(task.train) if self.setup.learner != "joint" else None
+        newest = LabelledCrops.join([task.calibration, *self.memory.values()])
+        return calibrate_model(learnt, self.setup, train, held, new=new, validation=newest, seed=self.seed)
 
     def _measure(
         self, judge: CalibratedModel, number: int, scores: dict[str, RejectionScores]

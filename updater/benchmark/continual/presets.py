@@ -5,6 +5,7 @@ run then still is not the published one. presets.toml has them all: the command 
 """
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,9 +26,9 @@ _NUMBERS: Mapping[str, tuple[Callable[[str], float], float, float, str]] = {
 }
 SETTINGS = ("optimizer", "schedule", "augment", "distortions", *_NUMBERS)
 """what --set sets"""
-LINEAR_ONLY, CLOSED_FORM, HEADS = (tuple(_FILE[of].split()) for of in ("linear_only", "closed_form", "heads"))
+LINEAR_ONLY, CLOSED_FORM = (tuple(_FILE[of].split()) for of in ("linear_only", "closed_form"))
 """learners whose method is of a linear head; those that solve one over frozen features, where each item comes
-once; scores of a head of their own"""
+once"""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Preset:
     options: Mapping[str, object]
     """by the fields of `deploy.cli.learning.Learning`"""
     source: str
-    differs: tuple[Mapping[str, str], ...]
-    """each a text, and the condition under which it holds"""
+    differs: tuple[Mapping[str, Any], ...]
+    """each a text, and by option the pattern that its value has where the text holds"""
 
 
 def _preset(groups: list[dict[str, Any]]) -> Preset:
@@ -48,18 +49,6 @@ def _preset(groups: list[dict[str, Any]]) -> Preset:
 
 
 PRESETS = {name: _preset([_FILE["groups"][of] for of in groups]) for name, groups in _FILE["presets"].items()}
-_HOLDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "no checkpoint": lambda chosen: chosen["checkpoint"] is None,
-    "mixing heads": lambda chosen: any(
-        of in chosen["rejection"] for of in ("ber", "vos", "npos", "regmixup")
-    ),
-    "heads": lambda chosen: any(name in chosen["rejection"] for name in HEADS),
-    "queues": lambda chosen: any(name in chosen["rejection"] for name in ("vos", "npos")),
-    "steps": lambda chosen: (chosen.get("base"), chosen.get("increment")) == (10, 10),
-    "long sequence": lambda chosen: (
-        chosen.get("sequence") not in (None, "easy", "hard") and chosen["epochs"] == 40
-    ),
-}
 
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -150,7 +139,11 @@ def check(chosen: Mapping[str, Any]) -> None:
 
 def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
     """Return how a run of these options, by their names, is not the published one."""
-    texts = [of["text"] for of in preset.differs if "when" not in of or _HOLDS[of["when"]](chosen)]
+
+    def holds(when: Mapping[str, str]) -> bool:
+        return all(re.search(pattern, str(chosen.get(option))) for option, pattern in when.items())
+
+    texts = [of["text"] for of in preset.differs if holds(of.get("when", {}))]
 
     def flag_of(option: str) -> str:
         return f"set {option}=" if option in SETTINGS else f"{option.replace('_', '-')} "

@@ -133,17 +133,19 @@ def calibrate_model(
     calibration: LabelledCrops,
     *,
     new: int | None = None,
+    validation: LabelledCrops | None = None,
     without: frozenset[str] = frozenset(),
     seed: int,
 ) -> CalibratedModel:
     """Fit the gate, and the setup's scores, as a release does.
 
     train: what the network was trained on, of which all but the first `new` items are exemplars of earlier
-    steps; calibration: items of its classes that it was not. without: kinds of change that heads are not
-    trained on. seed: of heads that are trained. Raises CalibrationError, EvidenceError.
+    steps; calibration: items of its classes that it was not. validation: what VALIDATED scores are fitted
+    on; else on train. without: kinds of change that heads are not trained on. seed: of heads that are
+    trained. Raises CalibrationError, EvidenceError.
     """
     # Importing them takes seconds, which whoever only trains should not wait for.
-    from updater.benchmark.rejection.methods import HEADS, POST_HOC
+    from updater.benchmark.rejection.methods import HEADS, POST_HOC, VALIDATED
 
     old = np.arange(len(train)) >= (len(train) if new is None else new)
     if len(train) > MAX_FITTED_ON:
@@ -163,13 +165,17 @@ def calibrate_model(
         network,
         evidence_of(network, known.output),
         _columns(train, learnt, setup),
-        evidence_of(network, held.output),
-        _columns(calibration, learnt, setup),
-        tuple(schemes.columns(learnt.classes, setup.options)),
-        _augmix_evidence(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
+        calibration=evidence_of(network, held.output),
+        calibration_targets=_columns(calibration, learnt, setup),
+        names=tuple(schemes.columns(learnt.classes, setup.options)),
+        versions=_augmix_evidence(learnt, setup, train, without, seed) if "augmix" in setup.rejection else (),
     )
     names = [name for name in setup.rejection if name not in (ODIN, "fused")]
-    fitted = {n: POST_HOC[n](evidence) if n in POST_HOC else HEADS[n](evidence, old, seed) for n in names}
+    on = dict.fromkeys(names, evidence)
+    if validation and (listed := [name for name in names if name in VALIDATED]):
+        shown, columns = _part(learnt, validation, setup).output, _columns(validation, learnt, setup)
+        on |= dict.fromkeys(listed, known_of(network, evidence_of(network, shown), columns))
+    fitted = {n: POST_HOC[n](on[n]) if n in POST_HOC else HEADS[n](on[n], old, seed) for n in names}
     return CalibratedModel(learnt, setup, judge, fitted)
 
 

@@ -5,8 +5,9 @@ OpenCIL's is classes under DIR/id in steps, and any number of outlier sets under
 at id/CLASS/{train,test}, at id/{train,test}/CLASS, or at id/CLASS with no split of its own. An outlier set
 lies at ood/near/NAME or ood/far/NAME, as the paper's are near or far, or at ood/NAME. Its files are images
 that stand alone: each is a group, whatever folder below that it lies in. Or lists name the files, as the
-released ones do: DIR/benchmark_imglist/ID/{train,test}_ID.txt has the classes, each other test_NAME.txt is an
-outlier set, and a line is PATH LABEL, of a file below DIR/images_classic or DIR/images_largescale.
+released ones do: DIR/benchmark_imglist/ID/{train,test}_ID.txt has the classes, val_ID.txt, if it is there,
+those held back, each other test_NAME.txt is an outlier set, and a line is PATH LABEL, of a file below
+DIR/images_classic or DIR/images_largescale.
 
 By source it is DIR/SOURCE/…/{0_real,1_fake}/[GROUP/]FILE; CDDB's layout is one of these.
 """
@@ -27,6 +28,7 @@ from updater.data.layouts.listed import below, is_there, lines_of, media_in, sub
 from updater.data.training_data import LabelledCrops
 
 _PARTS = ("train", "test")
+_LISTED = (*_PARTS, "val")
 _IMGLISTS, _ROOTS = "benchmark_imglist", ("images_classic", "images_largescale", ".")
 _NEAR = ("cifar10", "tin", "species", "inaturalist", "openimage_o", "imagenet_o")
 """its released configurations' near sets, for CIFAR-100 and for ImageNet"""
@@ -75,19 +77,21 @@ def load_folders(
     """
     listed = (folder / _IMGLISTS).is_dir()
     by_class, sets = _imglists(folder, imglists) if listed else (_classes(folder), _outlier_sets(folder))
-    known = ([file for of in by_class.values() for file in of.get(part, [])] for part in _PARTS)
+    known = ([file for of in by_class.values() for file in of.get(part, [])] for part in _LISTED)
     reader.check(*known, [file for _, _, files in sets for file in files])
     steps = in_steps(list(by_class), base, increment, order_seed)
     tasks = []
     for number, names in enumerate(steps, 1):
         task = f"step-{number}"
-        parts = {part: [f for name in names for f in by_class[name].get(part, [])] for part in _PARTS}
+        parts = {part: [f for name in names for f in by_class[name].get(part, [])] for part in _LISTED}
         train = reader.read(f"read {task}/train", task, parts["train"])
         if parts["test"]:
             test = reader.read(f"read {task}/test", task, parts["test"])
         else:
             train, test = hold_back(train, test_share, seed)
         kept, held = hold_back(train, calibration_share, seed)
+        if parts["val"]:
+            kept, held = train, reader.read(f"read {task}/val", task, parts["val"])
         tasks.append(Task(task, kept, held, test))
     outliers = []
     for name, distance, files in sets:
@@ -106,11 +110,12 @@ def _imglists(folder: Path, wanted: str) -> tuple[dict[str, dict[str, list[Media
         raise LayoutError(f"{top} has the lists of {names or 'nothing'}: name one of them by --sequence")
     own = chosen[0].name
     by_class: dict[str, dict[str, list[MediaFile]]] = {}
-    for part in _PARTS:
-        for label, file in _in_list(folder, chosen[0] / f"{part}_{own}.txt"):
+    for part in _LISTED:
+        path = chosen[0] / f"{part}_{own}.txt"
+        for label, file in _in_list(folder, path) if path.is_file() else ():
             name = f"{label:04d}"
-            by_class.setdefault(name, {of: [] for of in _PARTS})[part].append(replace(file, family=name))
-    if lone := [name for name, of in by_class.items() if not all(of.values())]:
+            by_class.setdefault(name, {}).setdefault(part, []).append(replace(file, family=name))
+    if lone := [name for name, of in by_class.items() if not of.keys() >= set(_PARTS)]:
         raise LayoutError(f"{chosen[0]}: class {lone[0]} has no train or no test: take lists of one release")
     sets: Outliers = []
     for path in sorted(chosen[0].glob("test_*.txt")):

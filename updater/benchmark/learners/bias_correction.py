@@ -15,7 +15,7 @@ alpha finite where the few items can be separated.
 WA: Zhao et al. 2020, "Maintaining discrimination and fairness in class incremental learning". Training, eq.
 4. Aligning, eq. 5-7: a new class's logit is multiplied by
   gamma = mean of |w| over old classes / mean of |w| over new classes,
-its bias too, which the paper's head does not have.
+by its weights alone: its bias, which the paper's head does not have, stays, as in PyCIL's and OpenCIL's code.
 """
 
 from dataclasses import replace
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from scipy.optimize import minimize
 from torch import Tensor
 
 from detector.model.network import Network
@@ -91,20 +92,14 @@ def fit_correction(logits: Tensor, target: Tensor, old: int) -> tuple[float, flo
     logits = logits.double()
     present = torch.bincount(target, minlength=logits.shape[1])
     weight = torch.where(present > 0, 1 / present.clamp_min(1), torch.zeros(()).to(logits)).double()
-    identity = torch.tensor([1.0, 0.0], dtype=torch.float64, device=logits.device)
-    both = identity.clone().requires_grad_()
-    optimiser = torch.optim.LBFGS([both], max_iter=100, line_search_fn="strong_wolfe")
 
-    def value() -> Tensor:
-        optimiser.zero_grad()
-        moved = torch.cat([logits[:, :old], both[0] * logits[:, old:] + both[1]], 1)
+    def value(both: npt.NDArray[np.float64]) -> float:
+        alpha, beta = both.tolist()
+        moved = torch.cat([logits[:, :old], alpha * logits[:, old:] + beta], 1)
         # The weighted mean: the items' weights of one class sum to one.
-        loss = F.cross_entropy(moved, target, weight) + _PULL * (both - identity).square().sum()
-        torch.autograd.backward(loss)
-        return loss
+        return float(F.cross_entropy(moved, target, weight)) + _PULL * float((alpha - 1) ** 2 + beta**2)
 
-    optimiser.step(value)  # type: ignore[no-untyped-call]
-    alpha, beta = both.tolist()
+    alpha, beta = minimize(value, (1.0, 0.0)).x.tolist()
     return alpha, beta
 
 
@@ -128,21 +123,18 @@ def learn_wa(step: Step) -> TrainedModel:
     trained = two_stages.train(
         step, "wa", lambda network, data: interpolate(classification(step, data), step, data)
     )
-    network = trained.network
-    state = network.head.state_dict()
+    state = trained.network.head.state_dict()
     old = len(step.old) if step.options.scheme != "bc" else 0
-    weight, bias = align_weights(state["weight"], state["bias"], old)
-    return TrainedModel(with_head(network, {"weight": weight, "bias": bias}), step.classes)
+    weight = align_weights(state["weight"], old)
+    return TrainedModel(with_head(trained.network, state | {"weight": weight}), step.classes)
 
 
-def align_weights(weight: Tensor, bias: Tensor, old: int) -> tuple[Tensor, Tensor]:
-    """Return the weight, float32 [K, D], and bias, float32 [K], with the logits from `old` on aligned.
+def align_weights(weight: Tensor, old: int) -> Tensor:
+    """Return the weight, float32 [K, D], with the rows from `old` on as long as those before, on average.
 
     Where there are no old classes, or no new ones, nothing changes.
     """
     if not 0 < old < len(weight):
-        return weight, bias
+        return weight
     norms = weight.norm(dim=1)
-    factor = torch.ones_like(bias)
-    factor[old:] = norms[:old].mean() / norms[old:].mean()
-    return weight * factor[:, None], bias * factor
+    return torch.cat([weight[:old], weight[old:] * norms[:old].mean() / norms[old:].mean()])

@@ -4,7 +4,8 @@ Douillard et al. 2022, "DyTox: transformers for continual learning with dynamic 
 is in `task_tokens`; its published size is convit_base at 224 px, width 768, without forensic features.
 
 First stage: L = (1 - alpha) L_clf + alpha L_kd + 0.1 L_div.
-  L_clf: the classification loss with the binary cross-entropy of each logit, mean over logits;
+  L_clf: the classification loss with the binary cross-entropy of each logit, mean over logits; as in CDDB's
+    published code, the binary loss of "mt" is not multiplied by 1 - alpha;
   L_kd: KL(softmax(old network's logits) || softmax(logits of old classes)), the mean over items and, as in
     the published code, over the old classes; alpha = |old| / |all classes|, times options.distillation;
   L_div: the binary cross-entropy, mean over logits, of an auxiliary classifier on the newest task's embedding
@@ -91,15 +92,15 @@ def _balanced_loss(step: Step, network: Network, data: TrainingSet) -> Loss:
 
 def _loss(step: Step, network: Network, data: TrainingSet) -> Loss:
     assert isinstance(network, TaskTokens)
-    loss = classification(step, data, binary_entropy)
     if step.previous is None:
-        return loss
+        return classification(step, data, binary_entropy)
     share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
+    loss = classification(step, data, lambda logits, target: (1 - share) * binary_entropy(logits, target))
     teacher, rows = teacher_output(step, data) if share else None, distilled_items(step, data)
     labels = past_or_new(step, len(data.targets)).to(step.device)
 
     def total(batch: Batch) -> Tensor:
-        value = (1 - share) * loss(batch)
+        value = loss(batch)
         if teacher is not None:
             held, before = rows(batch), teacher(batch).logits
             value = value + share * mean_divergence(batch.output.logits[held], before[held])

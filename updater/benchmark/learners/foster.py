@@ -13,9 +13,8 @@ The old head is fixed, as boosting has it; the published code trains a copy of i
 configuration its block from the old embedding to new classes too.
 
 Feature compression: one network, begun as the old one, learns from the boosted one by balanced
-distillation, T^2 KL(w softmax(teacher / T) / sum || softmax(student / T)) with w(beta_2), and nothing else:
-a release is one plain network. Both have the two stages of `two_stages`. The published code has no T^2, which
-scales the only loss there is.
+distillation, KL(w softmax(teacher / T) / sum || softmax(student / T)) with w(beta_2), and nothing else: a
+release is one plain network. Both have the two stages of `two_stages`.
 
 As in the published code, the joint logits themselves are the teacher's, undivided by w(beta_1). They lean to
 the old classes already, and w adds to that, so that a short training may take a new family for an old one.
@@ -232,9 +231,9 @@ def compression_loss(step: Step, data: TrainingSet, boosted: Boosted, rows: Rows
 def balanced_distillation(
     logits: Tensor, teacher: Tensor, weight: Tensor, temperature: float = TEMPERATURE
 ) -> Tensor:
-    """Return T^2 * mean KL(w softmax(teacher / T) / sum || softmax(logits / T)), a scalar.
+    """Return the mean KL(w softmax(teacher / T) / sum || softmax(logits / T)), a scalar.
 
     logits, teacher: float32 [M, K]; weight: float32 [K], above 0.
     """
     wanted = F.softmax(teacher / temperature + weight.log(), 1)
-    return temperature**2 * F.kl_div(F.log_softmax(logits / temperature, 1), wanted, reduction="batchmean")
+    return F.kl_div(F.log_softmax(logits / temperature, 1), wanted, reduction="batchmean")

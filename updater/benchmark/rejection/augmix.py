@@ -58,13 +58,12 @@ OPERATIONS: dict[str, tuple[str, Operation]] = {
 
 def fit(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN) -> Score:
     """Train the head."""
-    embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     versions = [torch.tensor(version.embedding) for version in known.versions]
 
-    def loss(head: nn.Linear, items: Tensor, generator: torch.Generator) -> Tensor:
-        logits = head(embedding[items])
+    def loss(head: nn.Linear, items: Tensor, rows: Tensor, target: Tensor) -> Tensor:
+        logits = head(rows)
         alike = jensen_shannon((logits, *(head(version[items]) for version in versions)))
-        return F.cross_entropy(logits, target[items]) + WEIGHT * alike
+        return F.cross_entropy(logits, target) + WEIGHT * alike
 
     return heads.fit(known, old, seed, plan, loss)
 

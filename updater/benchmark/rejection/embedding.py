@@ -6,13 +6,14 @@ activations come out of a ReLU and are never negative; an embedding here may be.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import faiss
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from pytorch_ood.detector import ASH, DICE, RMD, SCALE, SHE, NNGuide, ReAct
+from pytorch_ood.detector import ASH, RMD, SCALE, SHE, NNGuide, ReAct
 from torch import Tensor, nn
 
 from detector.model.scores import energy
@@ -46,20 +47,26 @@ def _unit(evidence: Evidence) -> NDArray[np.float32]:
     return np.ascontiguousarray(F.normalize(torch.tensor(evidence.embedding), dim=1).numpy(), np.float32)
 
 
-def fit_nnguide(known: FitSet, *, neighbours: int = 10, every: int = 1) -> Score:
+_LISTED_AT_ONCE = 128
+
+
+def fit_nnguide(known: FitSet, *, neighbours: int = 10, share: float = 1.0) -> Score:
     """NNGuide: the energy, guided by the nearest training items.
 
     s(x) = -L(x) * 1/k * (sum of the k largest L(x_j) * cos(h(x), h(x_j)) over the training items x_j), with h
     the embedding and L the log-sum-exp of the logits, which is -energy. Park, Jung and Teoh 2023, "Nearest
-    neighbor guidance for out-of-distribution detection"; k = 10 there. OpenCIL takes k = 100 among 1 % of the
-    items, which `nnguide-published` does.
+    neighbor guidance for out-of-distribution detection"; k = 10 there. OpenCIL takes k = 100 among whole
+    batches of 128 items, until they are more than 1 % of all; `nnguide-published` does the same.
 
     pytorch-ood's NNGuide agrees with the paper, except that it keeps the training items in float32. It holds
     only where L is positive: of two negative factors the product would make an item familiar.
 
-    Keep one in `every` of the training items. Raises EvidenceError where these are fewer than neighbours.
+    Keep a share of the training items, evenly spaced. Raises EvidenceError for fewer than neighbours.
     """
-    bank, targets = (torch.tensor(rows[::every]) for rows in (known.evidence.embedding, known.targets))
+    count = len(known.evidence)
+    kept = (int(share * count) // _LISTED_AT_ONCE + 1) * _LISTED_AT_ONCE
+    rows = np.linspace(0, count, min(kept, count), endpoint=False, dtype=int)
+    bank, targets = (torch.tensor(values[rows]) for values in (known.evidence.embedding, known.targets))
     if len(bank) < neighbours:
         raise EvidenceError(f"{len(bank)} training items cannot give {neighbours} neighbours")
     detector = NNGuide(encoder=None, head=known.head, k=neighbours).fit_features(bank, targets)
@@ -85,13 +92,10 @@ def fit_relation(known: FitSet, *, power: float = 1.0, least_edge: float = 0.03)
     embeddings, posteriors = _normalise(known.evidence)
 
     def formula(evidence: Evidence) -> Tensor:
-        h, p = _normalise(evidence)
-        sums = torch.zeros(len(h), dtype=torch.float64)
-        for first in range(0, len(h), _ROWS_AT_ONCE):
-            rows = slice(first, first + _ROWS_AT_ONCE)
-            kernel = (h[rows] @ embeddings.T).clamp_min(0) * (p[rows] @ posteriors.T)
-            sums[rows] = -torch.where(kernel > least_edge, kernel.pow(power), 0).sum(1)
-        return sums
+        count = len(evidence) // _ROWS_AT_ONCE + 1
+        parts = zip(*(rows.chunk(count) for rows in _normalise(evidence)), strict=True)
+        kernels = ((h @ embeddings.T).clamp_min(0) * (p @ posteriors.T) for h, p in parts)
+        return -torch.cat([torch.where(k > least_edge, k.pow(power), 0).sum(1) for k in kernels])
 
     return as_score(formula)
 
@@ -118,18 +122,19 @@ def fit_react(known: FitSet, *, quantile: float = 0.9) -> Score:
 
 
 def fit_ash(known: FitSet, *, quantile: float = 0.9) -> Score:
-    """ASH-S: the energy after all but the largest activations are set to 0 and these are scaled.
+    """ASH-B: the energy after all but the largest activations are set to 0 and these to one value.
 
-    s(x) = E(W a + b), a = h * exp(sum h / sum of the kept h) where h is among its own largest 10 %, else 0.
-    Djurisic et al. 2023, "Extremely simple activation shaping for out-of-distribution detection", section 3.
+    s(x) = E(W a + b), a = sum h / k where h is among its own k largest, a tenth of all, else 0. Djurisic et
+    al. 2023, "Extremely simple activation shaping for out-of-distribution detection", section 3. Of its three
+    forms it is OpenOOD's, which also has this tenth.
 
     pytorch-ood's ASH agrees with the paper. Nothing is fitted.
     """
-    return _of_maps(ASH(nn.Identity(), _head_of_maps(known), "ash-s", quantile, energy))
+    return _of_maps(ASH(nn.Identity(), _head_of_maps(known), "ash-b", quantile, energy))
 
 
 def fit_scale(known: FitSet, *, quantile: float = 0.85) -> Score:
-    """SCALE: the energy after all activations are scaled, as ASH-S scales those that it keeps.
+    """SCALE: the energy after all activations are scaled.
 
     s(x) = E(W h exp(sum h / sum of the largest 15 % of h) + b). Xu et al. 2024, "Scaling for training time
     and post-hoc out-of-distribution detection enhancement", section 4.
@@ -153,17 +158,15 @@ def fit_dice(known: FitSet, *, quantile: float = 0.9) -> Score:
     s(x) = E((M * W) h(x) + b), with M = 1 where W * mean(h) is among its largest 10 %, else 0. Sun and Li
     2022, "DICE: leveraging sparsification for out-of-distribution detection", eq. 4 and 5.
 
-    pytorch-ood's DICE agrees with the paper.
+    pytorch-ood's DICE gives the same, but for a contribution that is the threshold itself: rounding may keep
+    it there, and here, as in OpenOOD, it is never kept.
 
     Fit the mean embedding.
     """
-    weight, bias = float64(known.head_weight), float64(known.head_bias)
-    return _fit_features(DICE(None, weight, bias, quantile, energy), known)
-
-
-def _fit_features(detector: DICE | SHE, known: FitSet) -> Score:
-    detector.fit_features(float64(known.evidence.embedding), torch.tensor(known.targets))
-    return as_score(lambda evidence: detector.predict_features(float64(evidence.embedding)))
+    contribution = known.evidence.embedding.mean(0) * known.head_weight
+    kept = contribution > np.percentile(contribution, 100 * quantile)
+    sparse = replace(known, head_weight=np.where(kept, known.head_weight, 0))
+    return as_score(lambda evidence: energy(sparse.head(float64(evidence.embedding))))
 
 
 def fit_she(known: FitSet) -> Score:
@@ -177,10 +180,12 @@ def fit_she(known: FitSet) -> Score:
 
     Fit the patterns. Raises EvidenceError where the network answers no item of a class rightly.
     """
-    try:
-        return _fit_features(SHE(None, known.head), known)
-    except ValueError as error:
-        raise EvidenceError(f"SHE has no pattern of a class: {error}") from error
+    right = known.evidence.logits.argmax(1) == known.targets
+    if lone := set(range(len(known.head_weight))) - set(known.targets[right].tolist()):
+        raise EvidenceError(f"SHE has no pattern of class {min(lone)}: none of its items is answered rightly")
+    detector = SHE(None, known.head)
+    detector.fit_features(float64(known.evidence.embedding), torch.tensor(known.targets))
+    return as_score(lambda evidence: detector.predict_features(float64(evidence.embedding)))
 
 
 def fit_rmd(known: FitSet) -> Score:
@@ -190,28 +195,29 @@ def fit_rmd(known: FitSet) -> Score:
     classes' shared covariance and d_0 under one Gaussian of all items. Ren et al. 2021, "A simple fix to
     Mahalanobis distance for improving near-OOD detection", eq. 3 and 4.
 
-    pytorch-ood's RMD takes sums over the items for covariances, in float32: the score is the paper's over
-    their number. Of no items it fails.
+    pytorch-ood's RMD takes sums over the items for covariances, in float32: its score is the paper's over
+    their number, by which it is multiplied here. Of no items it fails, and of classes without any.
 
     Fit both Gaussians of the embedding.
     """
-    detector = RMD(None)
-    detector.fit_features(torch.tensor(known.evidence.embedding), torch.tensor(known.targets))
-    return as_score(lambda e: detector.predict_features(torch.tensor(e.embedding)) if len(e) else ())
+    detector, count = RMD(None), len(known.evidence)
+    present = np.unique(known.targets, return_inverse=True)[1]
+    detector.fit_features(torch.tensor(known.evidence.embedding), torch.tensor(present))
+    return as_score(lambda e: count * detector.predict_features(torch.tensor(e.embedding)) if len(e) else ())
 
 
 def fit_gradnorm(known: FitSet) -> Score:
     """GradNorm: the length of the gradient of the head's weights towards a uniform answer.
 
-    s(x) = -|d KL(u || softmax(f(x))) / dW|_1 = -|h(x)|_1 * |softmax(f(x)) - u|_1, with u = 1/K. Huang, Geng
-    and Li 2021, "On the importance of gradients for detecting distributional shifts in the wild", eq. 6 to 8,
-    whose loss is the sum over the classes: K times this.
+    s(x) = -|d L / dW|_1 = -|h(x)|_1 * |K softmax(f(x)) - 1|_1, L the cross-entropies with each of the K
+    classes, added up. Huang, Geng and Li 2021, "On the importance of gradients for detecting distributional
+    shifts in the wild", eq. 6 to 8; their published code and OpenOOD's add up, eq. 6 prints the mean over K.
 
-    pytorch-ood's GradNorm gives the same by one backward pass an item. Nothing is fitted.
+    pytorch-ood's GradNorm gives 1/K of this by one backward pass an item. Nothing is fitted.
     """
 
     def formula(evidence: Evidence) -> Tensor:
         p = torch.softmax(float64(evidence.logits), 1)
-        return -float64(evidence.embedding).abs().sum(1) * (p - 1 / p.shape[1]).abs().sum(1)
+        return -float64(evidence.embedding).abs().sum(1) * (p.shape[1] * p - 1).abs().sum(1)
 
     return as_score(formula)

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from detector.model.scores import energy
@@ -67,19 +67,12 @@ def margins_of(known: FitSet) -> Margins:
 
 
 def fit(
-    known: FitSet,
-    old: npt.NDArray[np.bool_],
-    seed: int,
-    plan: FineTuning,
-    outliers: Outliers,
-    *,
-    published: bool,
+    known: FitSet, old: NDArray[np.bool_], seed: int, plan: FineTuning, outliers: Outliers, *, published: bool
 ) -> Score:
     """Train the head against these outliers, with the published margins or the items' own."""
     margins = PUBLISHED if published else margins_of(known)
-    embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     new, exemplars = new_and_exemplars(old)
-    head = extra_head(known)
+    head, embedding, target = extra_head(known), *known.rows()
 
     def loss(generator: torch.Generator) -> Tensor:
         items = pick(generator, new, plan.batch)
@@ -114,16 +107,16 @@ def _mean(values: Tensor) -> Tensor:
 
 
 def fit_ber(
-    known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
+    known: FitSet, old: NDArray[np.bool_], seed: int, plan: FineTuning = PLAN, *, published: bool = False
 ) -> Score:
     """Train BER's head, ours or the published one."""
     mixed = mixtures(known, old, plan.batch, different=not published)
     return fit(known, old, seed, plan, mixed, published=published)
 
 
-def mixtures(known: FitSet, old: npt.NDArray[np.bool_], count: int, *, different: bool) -> Outliers:
+def mixtures(known: FitSet, old: NDArray[np.bool_], count: int, *, different: bool) -> Outliers:
     """Return a sampler of mixtures of `count` pairs of items; of different classes alone, there are fewer."""
-    embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
+    embedding, target = known.rows()
     mixable, _ = new_and_exemplars(old)
     if different and len(np.unique(known.targets[mixable.numpy()])) < 2:
         mixable = torch.arange(len(target))

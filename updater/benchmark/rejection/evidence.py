@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,12 +37,8 @@ class Evidence:
 
     def output(self) -> NetworkOutput:
         """Return the same as the network's own record, float32 tensors on the CPU."""
-        return NetworkOutput(
-            logits=torch.tensor(self.logits),
-            pseudo_logit=torch.tensor(self.pseudo_logit),
-            embedding=torch.tensor(self.embedding),
-            features=torch.tensor(self.features),
-        )
+        parts = (self.logits, self.pseudo_logit, self.embedding, self.features)
+        return NetworkOutput(*(torch.tensor(part) for part in parts))
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,10 @@ class FitSet:
     calibration_targets: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
     versions: tuple[Evidence, ...] = ()
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Return the embeddings, float32 [n, D], and the targets, int64 [n]."""
+        return torch.tensor(self.evidence.embedding), torch.tensor(self.targets)
 
     def head(self, embedding: Tensor) -> Tensor:
         """Return the logits [m, K] of embeddings [m, D], in their dtype."""
@@ -91,22 +92,12 @@ def evidence_of(network: Network, output: NetworkOutput) -> Evidence:
     )
 
 
-def known_of(
-    network: Network,
-    evidence: Evidence,
-    targets: NDArray[np.int64],
-    calibration: Evidence | None = None,
-    calibration_targets: NDArray[np.int64] | None = None,
-    names: tuple[str, ...] = (),
-    versions: tuple[Evidence, ...] = (),
-) -> FitSet:
-    """Return the fit set of scores, with this network's head."""
+def known_of(network: Network, evidence: Evidence, targets: NDArray[np.int64], **more: Any) -> FitSet:
+    """Return the fit set of scores, with this network's head. more: the other fields of `FitSet`."""
     head = network.head
     weight = head.scale * F.normalize(head.weight, dim=1) if isinstance(head, CosineHead) else head.weight
     bias = torch.zeros(len(weight)) if isinstance(head, CosineHead) else head.bias
-    return FitSet(
-        evidence, targets, _float32(weight), _float32(bias), calibration, calibration_targets, names, versions
-    )
+    return FitSet(evidence, targets, _float32(weight), _float32(bias), **more)
 
 
 def as_score(formula: Callable[[Evidence], ArrayLike]) -> Score:

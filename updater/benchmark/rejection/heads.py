@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from detector.model.scores import energy
-from updater.benchmark.rejection.evidence import Evidence, FitSet, Score, as_score
+from updater.benchmark.rejection.evidence import FitSet, Score, as_score
 from updater.draws import SeedPurpose
 from updater.training.fit import Descent, by_schedule
 from updater.training.fit import fit as train
@@ -64,11 +64,9 @@ def fine_tune(
 def extra_head(known: FitSet) -> nn.Linear:
     """Return a head that can be trained and begins as the network's, D to K."""
     classes, width = known.head_weight.shape
-    with torch.random.fork_rng(devices=[]):
-        head = nn.Linear(width, classes)
-    with torch.no_grad():
-        head.weight.copy_(torch.tensor(known.head_weight))
-        head.bias.copy_(torch.tensor(known.head_bias))
+    head = nn.Linear(width, classes, device="meta")  # nothing is drawn for it
+    begun = {"weight": torch.tensor(known.head_weight), "bias": torch.tensor(known.head_bias)}
+    head.load_state_dict(begun, assign=True)
     return head
 
 
@@ -85,30 +83,25 @@ def new_and_exemplars(old: npt.NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
 
 def energy_of_head(head: nn.Linear) -> Score:
     """Return the energy of a trained head as a score, on the embedding as it is."""
-
-    def score(evidence: Evidence) -> npt.NDArray[np.float32]:
-        with torch.no_grad():
-            return np.asarray(energy(head(torch.tensor(evidence.embedding))).numpy())
-
-    return as_score(score)
+    return as_score(lambda evidence: energy(head(torch.tensor(evidence.embedding))).detach())
 
 
 LOGIT_TEMPERATURE = 0.04
 FEATURE_TEMPERATURE = 0.1
 MIXING_ALPHA = 10.0
 
-Loss = Callable[[nn.Linear, Tensor, torch.Generator], Tensor]
-"""(head, the numbers of a batch's items, int64 [M], generator) → their loss, a scalar."""
+Loss = Callable[[nn.Linear, Tensor, Tensor, Tensor], Tensor]
+"""(head, a batch's items, int64 [M], their embeddings [M, D], their targets [M]) → their loss, a scalar."""
 
 
 def fit(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: FineTuning, loss: Loss) -> Score:
     """Train the head; old: bool [n], the exemplars of earlier steps."""
     parts = [part for part in new_and_exemplars(old) if len(part)]
-    head = extra_head(known)
+    head, embedding, target = extra_head(known), *known.rows()
 
     def of_both(generator: torch.Generator) -> Tensor:
-        losses = [loss(head, pick(generator, part, plan.batch), generator) for part in parts]
-        return torch.stack(losses).sum()
+        drawn = [pick(generator, part, plan.batch) for part in parts]
+        return torch.stack([loss(head, items, embedding[items], target[items]) for items in drawn]).sum()
 
     fine_tune(head, of_both, plan, seed)
     return energy_of_head(head)
@@ -120,11 +113,9 @@ def fit_logit_norm(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: F
     Wei et al. 2022, "Mitigating neural network overconfidence with logit normalization"; tau = 0.04 there
     (its CIFAR-10 run) and in OpenCIL's configuration. old: as `fit` has it.
     """
-    embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
 
-    def loss(head: nn.Linear, items: Tensor, generator: torch.Generator) -> Tensor:
-        logits = F.normalize(head(embedding[items]), dim=1) / LOGIT_TEMPERATURE
-        return F.cross_entropy(logits, target[items])
+    def loss(head: nn.Linear, items: Tensor, rows: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(F.normalize(head(rows), dim=1) / LOGIT_TEMPERATURE, target)
 
     return fit(known, old, seed, plan, loss)
 
@@ -135,11 +126,9 @@ def fit_t2f_norm(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: Fin
     Regmi et al. 2023, "T2FNorm: extremely simple scaled train-time feature normalization for OOD detection";
     tau = 0.1 as in OpenCIL's configuration. old: as `fit` has it.
     """
-    embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
-    rows = F.normalize(embedding, dim=1) / FEATURE_TEMPERATURE
 
-    def loss(head: nn.Linear, items: Tensor, generator: torch.Generator) -> Tensor:
-        return F.cross_entropy(head(rows[items]), target[items])
+    def loss(head: nn.Linear, items: Tensor, rows: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(head(F.normalize(rows, dim=1) / FEATURE_TEMPERATURE), target)
 
     return fit(known, old, seed, plan, loss)
 
@@ -151,14 +140,11 @@ def fit_regmixup(known: FitSet, old: npt.NDArray[np.bool_], seed: int, plan: Fin
     out-of-distribution robustness"; the share is one draw of Beta(10, 10) a batch. The published code mixes
     crops and passes them through the frozen backbone; here frozen embeddings are mixed. old: as `fit` has it.
     """
-    embedding, target = torch.tensor(known.evidence.embedding), torch.tensor(known.targets)
     rng = SeedPurpose.REGMIXUP.generator(seed)
 
-    def loss(head: nn.Linear, items: Tensor, generator: torch.Generator) -> Tensor:
+    def loss(head: nn.Linear, items: Tensor, rows: Tensor, target: Tensor) -> Tensor:
         partner = torch.from_numpy(rng.permutation(len(items)))
-        return mixing_loss(
-            head, embedding[items], target[items], partner, float(rng.beta(MIXING_ALPHA, MIXING_ALPHA))
-        )
+        return mixing_loss(head, rows, target, partner, float(rng.beta(MIXING_ALPHA, MIXING_ALPHA)))
 
     return fit(known, old, seed, plan, loss)
 

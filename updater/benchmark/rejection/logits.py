@@ -69,8 +69,8 @@ def fit_klm(known: FitSet) -> Score:
     network takes for class k; a class that it never names has no d_k. Hendrycks et al. 2022, "Scaling
     out-of-distribution detection for real-world settings".
 
-    pytorch-ood's KLMatching agrees with the paper. The paper fits on a validation set; here, as in OpenCIL,
-    a score is fitted on the training items, whose posteriors are sharper.
+    pytorch-ood's KLMatching agrees with the paper. The paper fits on a validation set, as `klm-published`
+    does; `klm` is fitted on the training items, whose posteriors are sharper.
 
     Fit the d_k.
     """

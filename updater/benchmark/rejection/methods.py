@@ -35,13 +35,19 @@ POST_HOC: dict[str, Fit] = {
     "klm": logits.fit_klm,
     "relation": embedding.fit_relation,
     "nnguide": embedding.fit_nnguide,
-    "nnguide-published": partial(embedding.fit_nnguide, neighbours=100, every=100),
+    "nnguide-published": partial(embedding.fit_nnguide, neighbours=100, share=0.01),
     "embedding_knn": embedding.fit_embedding_knn,
+    "react-published": embedding.fit_react,
+    "klm-published": logits.fit_klm,
+    "relation-published": embedding.fit_relation,
     "forensic_knn": forensic.fit_forensic_knn,
     "mahalanobis": forensic.fit_mahalanobis,
     "fused": forensic.fit_fused,
     **forensic.FITS,
 }
+VALIDATED = ("react-published", "klm-published", "relation-published")
+"""OpenCIL's code fits these on what is held back of the newest task, and on the memory after it; the papers
+fit them on training items, or on a validation set"""
 HEADS: dict[str, HeadFit] = {
     "ber": fit_ber,
     "ber-published": partial(fit_ber, published=True),

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
 from typing import Any, Self
 
 import numpy as np
@@ -117,10 +116,7 @@ class Outcome(BaseModel, frozen=True, extra="forbid"):
 
 def values(figures: Mapping[str, float], n: int) -> Values:
     """Return figures that are all of n items; NaN becomes None."""
-    return {
-        name: Value(value=float(value) if math.isfinite(value) else None, n=n)
-        for name, value in figures.items()
-    }
+    return {name: Value(value=float(value), n=n) for name, value in figures.items()}
 
 
 def over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -153,15 +149,10 @@ def spread_of(rows: Mapping[str, Figures]) -> Figures:
 
     Another generator is another draw, which no interval over images covers.
     """
-    means: dict[str, list[float]] = {}
-    for figures in rows.values():
-        for name, figure in figures.items():
-            if figure.mean is not None:
-                means.setdefault(name, []).append(figure.mean)
-    return {
-        name: Figure(mean=fmean(of), sd=stdev(of) if len(of) > 1 else None, n=len(of))
-        for name, of in means.items()
-    }
+    names = dict.fromkeys(name for figures in rows.values() for name in figures)
+    having = {name: [Value(value=of[name].mean) for of in rows.values() if name in of] for name in names}
+    means = {name: [of for of in each if of.value is not None] for name, each in having.items()}
+    return {name: _over_seeds(of).model_copy(update={"n": len(of)}) for name, of in means.items() if of}
 
 
 def summary_of(outcomes: Sequence[Outcome]) -> dict[str, Any]:

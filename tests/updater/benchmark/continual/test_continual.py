@@ -17,6 +17,7 @@ from updater.benchmark.continual.left_out import lone_source_scores
 from updater.benchmark.continual.resampled import rejection_draws
 from updater.benchmark.continual.scoring import JudgedItems
 from updater.benchmark.data.tasks import OutlierSet, Task
+from updater.benchmark.rejection.methods import POST_HOC
 from updater.benchmark.report.results import Resamples
 from updater.experts.check import check_expert
 from updater.experts.look import Expert
@@ -300,8 +301,14 @@ def test_two_sides_need_a_class_of_real_media(classes, tmp_path, small, start):
         start(classes, tmp_path, replace(small, options=Options(scheme="bc")))
 
 
-def test_a_score_of_crops_and_one_with_its_head_stand_beside_post_hoc_ones(stream, tmp_path, small, start):
-    names = ("ber", "odin-published", "augmix", "fused", "energy")
+def test_a_score_of_crops_and_one_with_its_head_stand_beside_post_hoc_ones(
+    stream, tmp_path, small, start, monkeypatch
+):
+    fitted_on, fit = [], POST_HOC["relation"]
+    monkeypatch.setitem(
+        POST_HOC, "relation-published", lambda known: fitted_on.append(len(known.targets)) or fit(known)
+    )
+    names = ("ber", "odin-published", "augmix", "fused", "energy", "relation", "relation-published")
     two = replace(stream, tasks=stream.tasks[:2])
     later = OutlierSet("c", stream.tasks[2].test)
     setup = replace(small, rejection=names)
@@ -311,3 +318,6 @@ def test_a_score_of_crops_and_one_with_its_head_stand_beside_post_hoc_ones(strea
     ((plain, gate),) = start(replace(two, outliers=(later,)), tmp_path / "gate")
     assert plain.outcome.matrix == one.outcome.matrix
     assert not np.array_equal(scores["step 2"].unknown, gate["step 2"].unknown)
+    # As in OpenCIL's code: what is held back of the newest task, four of each class, and the memory after it.
+    kept = [len(classes) * min(small.memory // len(classes), 6) for classes in (range(2), range(4))]
+    assert fitted_on == [8 + count for count in kept]

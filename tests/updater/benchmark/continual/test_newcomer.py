@@ -271,6 +271,9 @@ def test_the_differences_of_a_preset_follow_from_the_options():
         ("cddb-lucir", {"checkpoint": "timm"}, "native crops of 224 px", "begins at random"),
         ("cddb-lucir", {"crop_px": 64}, "--crop-px 64; there 224", "crops of 224 px"),
         ("cddb-lucir", {"sequence": "long"}, "on LONG it has 50", "--epochs"),
+        ("cddb-lucir", {"scheme": "bc"}, "cross-entropy is all: --distillation 0", "first task"),
+        ("cddb-icarl", {"scheme": "mc"}, "there it is: --distillation 1", "the paper does"),
+        ("cddb-icarl", {}, "the paper does: --distillation 1", "there it is"),
         ("cddb-lucir", {"sequence": "long", "epochs": 50.0}, "--epochs 50.0; there 40.0", "on LONG"),
         ("opencil-wa", {"rejection": "msp"}, "--rejection msp; there energy", "VOS"),
     ):

@@ -299,7 +299,8 @@ LISTS = "benchmark_imglist/cifar100/"
 @pytest.fixture
 def lists(tmp_path):
     """Two classes of two files in each part, and a near and a far set, by lists as OpenCIL has them."""
-    rows = {"train_cifar100": "ab", "test_cifar100": "ab", "test_tin": "t", "test_svhn": "s"}
+    rows = {f"{part}_cifar100": "ab" for part in ("train", "test", "val")}
+    rows |= {"test_tin": "t", "test_svhn": "s"}
     places = [f"images_classic/{name}/{letter}" for name, letters in rows.items() for letter in letters]
     lay(tmp_path, dict.fromkeys(places, 2))
     (tmp_path / LISTS).mkdir(parents=True)
@@ -311,7 +312,8 @@ def lists(tmp_path):
 
 def test_released_lists_name_classes_and_outlier_sets(lists, reader):
     stream = load_folders(lists, reader, base=1, increment=1, calibration_share=0)
-    assert [task.test.counts() for task in stream.tasks] == [{"0000": 2}, {"0001": 2}]
+    for of in ("train", "test", "calibration"):
+        assert [getattr(task, of).counts() for task in stream.tasks] == [{"0000": 2}, {"0001": 2}]
     sets = {outliers.name: (outliers.distance, len(outliers.items)) for outliers in stream.outliers}
     assert sets == {"svhn": ("far", 2), "tin": ("near", 2)}
 

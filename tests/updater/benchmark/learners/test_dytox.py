@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from detector.model.export import export, prove_equal
 from detector.model.graph import DetectorGraph
 from detector.model.network import Network
+from detector.model.scores import NetworkOutput
 from detector.release.artifact import EVALUATION, MODEL, MODEL_CARD, PROBE, WEIGHTS, load, seal
 from detector.release.contract import crops_and_pooling
 from detector.release.manifest import Architecture, GateParameters, Manifest, Term
@@ -27,6 +28,7 @@ from updater.benchmark.learners.task_tokens import (
 )
 from updater.candidate.plan import CandidateRefusedError, load_parent
 from updater.training import two_stages
+from updater.training.loop import Batch, training_set
 from updater.training.step import FIRST, Options, Step, TrainedModel
 from updater.training.weights import Weights, put
 
@@ -98,22 +100,37 @@ def test_growing_leaves_the_old_logits_as_they_were(forensic):
     assert after.embedding.shape[1] == before.embedding.shape[1] + 8
 
 
-def test_binary_entropy_by_hand_reaches_every_logit():
-    logits = torch.tensor([[0.0, math.log(3)], [math.log(3), 0.0]], requires_grad=True)
-    value = dytox.binary_entropy(logits, torch.tensor([1, 1]))
-    # sigmoid of log 3 is 3/4: of the four logits two are right or wrong by it, two say a half.
-    by_hand = -(2 * math.log(1 / 2) + math.log(3 / 4) + math.log(1 / 4)) / 4
-    assert value.item() == pytest.approx(by_hand, rel=1e-5)
+# What CDDB's tree of DyTox makes of three items, and how that would move the first one's logits.
+LOGITS = torch.tensor([[2.0, -1.0, 0.5, 1.0], [-0.3, 0.8, 1.2, -2.0], [0.1, 0.4, -0.6, 1.5]])
+TEACHER = torch.tensor([[1.0, -0.5], [0.2, 0.9], [-1.0, 0.3]])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "released", "gradient"),
+    [
+        ("mc", 0.317219, [0.006283, -4.4e-05, 0.025936, 0.030461]),
+        ("sumlog", 0.31568, [0.003866, 0.005449, 0.005779, 0.02458]),
+        ("sumlogit-twice", 0.429908, [0.006975, -0.001159, 0.016368, 0.02357]),
+        ("sumfeat-twice", 0.450273, [0.007534, -0.002101, 0.01762, 0.022627]),
+        ("max-twice", 0.436254, [0.006328, -0.003406, 0.018155, 0.024583]),
+    ],
+)
+def test_the_loss_is_that_of_the_published_code(scheme, released, gradient, labelled, monkeypatch):
+    chosen = Options(exposure="none") if scheme == "mc" else Options("mt", scheme, exposure="none")
+    recipe, items = replace(RECIPE, label_smoothing=0.0), labelled(dict.fromkeys(("a/real", *CLASSES[2:]), 1))
+    step = Step(items, CLASSES, TINY, TrainedModel(TaskTokens(TINY, [(0, 2)]), OLD), chosen, recipe)
+    network, target, logits = dytox.start(step), torch.tensor([0, 2, 3]), LOGITS.clone().requires_grad_()
+    network.divergence = None
+    monkeypatch.setattr(
+        dytox, "teacher_output", lambda *_: lambda batch: batch.output._replace(logits=TEACHER)
+    )
+    output = NetworkOutput(logits, torch.zeros(3), torch.zeros(3, network.embedding_size), torch.zeros(3, 0))
+    value = dytox._loss(step, network, training_set(step, network))(
+        Batch(output, torch.arange(3), target, target)
+    )
     torch.autograd.backward(value)
-    assert logits.grad.flatten().tolist() == pytest.approx([1 / 8, -1 / 16, 3 / 16, -1 / 8], rel=1e-4)
-
-
-def test_the_old_networks_word_weighs_as_the_mean_over_items_and_old_classes():
-    # Two items, two old classes of three: the teacher says 1/4 and 3/4, the student a half each and the same.
-    teacher = torch.tensor([[0.0, math.log(3)], [0.0, math.log(3)]])
-    logits = torch.tensor([[0.0, 0.0, 9.0], [0.0, math.log(3), -9.0]])
-    by_hand = (math.log((1 / 4) / (1 / 2)) / 4 + 3 * math.log((3 / 4) / (1 / 2)) / 4) / 4
-    assert dytox.mean_divergence(logits, teacher).item() == pytest.approx(by_hand, rel=1e-5)
+    assert value.item() == pytest.approx(released, abs=2e-6)
+    assert logits.grad[0].tolist() == pytest.approx(gradient, abs=2e-6)
 
 
 def test_the_divergence_tells_new_classes_from_one_another_and_from_all_that_is_past(labelled):

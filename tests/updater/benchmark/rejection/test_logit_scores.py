@@ -5,9 +5,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from pytorch_ood.detector import GEN, EnergyBased
+from pytorch_ood.detector import GEN
 from scipy.special import logsumexp, softmax
-from scipy.stats import entropy
 from torch import nn
 
 from detector.model.network import Network
@@ -38,11 +37,6 @@ def known(logits):
 ANY = known([[0, 0, 0]])
 
 
-@given(ROWS)
-def test_msp_is_scipys_largest_softmax_turned_round(rows):
-    assert logits_of.fit_msp(ANY)(evidence(rows)) == pytest.approx(-softmax(rows, axis=1).max(1))
-
-
 @given(ROWS, st.integers(-64, 64))
 def test_a_constant_added_to_the_logits_leaves_msp_gen_and_kl_matching_alone(rows, constant):
     # Multiples of 1/8: so the sums are exact in float32.
@@ -61,21 +55,10 @@ def test_a_constant_added_to_the_logits_lowers_energy_and_max_logit_by_it(rows, 
         assert score(evidence(logits + constant)) == pytest.approx(score(evidence(logits)) - constant)
 
 
-def test_energy_agrees_with_pytorch_ood_and_scipy_and_tells_confident_items_apart():
+def test_energy_agrees_with_scipy_and_tells_confident_items_apart():
     rows = np.random.default_rng(0).normal(0, 3, (20, 3)).astype("f")
     found = POST_HOC["energy"](ANY)(evidence(rows))
-    oracle = EnergyBased.score(torch.tensor(rows, dtype=torch.float64)).numpy()
-    assert found == pytest.approx(oracle, rel=1e-12)
     assert found == pytest.approx(-logsumexp(rows.astype(float), axis=1), rel=1e-12)
-
-
-def test_max_logit_is_the_largest_logit_turned_round():
-    assert logits_of.fit_max_logit(ANY)(evidence([[1, 4, 2], [-3, -2, -5]])).tolist() == [-4, 2]
-
-
-def test_gen_of_four_equal_classes_is_worked_by_hand():
-    score = logits_of.fit_gen(known([[0, 0, 0, 0]]))(evidence([[7, 7, 7, 7]]))
-    assert score == pytest.approx([4 * (1 / 4 * 3 / 4) ** 0.1])
 
 
 def test_gen_is_pytorch_oods_mean_times_the_number_of_terms_where_nothing_is_clamped():
@@ -92,16 +75,6 @@ def test_gen_orders_answers_so_confident_that_pytorch_ood_gives_them_one_score()
     assert less > 1.2 * more
     clamped = GEN.score(torch.tensor(rows, dtype=torch.float64))
     assert float(clamped[0]) == pytest.approx(float(clamped[1]))
-
-
-def test_kl_matching_agrees_with_scipys_divergence_from_the_typical_posteriors():
-    rng = np.random.default_rng(2)
-    training, fresh = rng.normal(0, 2, (40, 3)), rng.normal(0, 2, (15, 3))
-    training, fresh = training.astype("f").astype(float), fresh.astype("f").astype(float)
-    p = softmax(training, axis=1)
-    typical = [p[p.argmax(1) == k].mean(0) for k in range(3)]
-    expected = [min(entropy(row, d) for d in typical) for row in softmax(fresh, axis=1)]
-    assert logits_of.fit_klm(known(training))(evidence(fresh)) == pytest.approx(expected)
 
 
 def test_a_class_that_is_never_named_has_no_typical_posterior():
