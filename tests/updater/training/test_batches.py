@@ -116,6 +116,19 @@ class StopError(Exception):
     pass
 
 
+# At 2, with a gradient of -0.1, a rate of 0.01 and a decay of 0.1: Adam adds 0.1 * 2 to the gradient, whose
+# sign is all that its first step takes; AdamW draws the weight in beside that.
+@pytest.mark.parametrize(
+    ("optimizer", "moved"), [("adam", 2 - 0.01), ("adamw", 2 * (1 - 0.001) + 0.01), ("sgd", 2 - 0.001)]
+)
+def test_weight_decay_is_in_adams_gradient_and_beside_adamws(optimizer, moved):
+    weight = torch.nn.Parameter(torch.tensor([2.0]))
+    weight.grad = torch.tensor([-0.1])
+    recipe = replace(RECIPE, optimizer=optimizer, weight_decay=0.1)
+    optimiser_of(recipe, 0.01, [{"params": [weight]}]).step()
+    assert weight.item() == pytest.approx(moved, abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "exposure"), [("adamw", "outliers"), ("adamw", "class"), ("sgd", "none")]
 )

@@ -108,10 +108,10 @@ def _loss(step: Step, network: Network, data: TrainingSet) -> Loss:
     return total
 
 
-def mean_divergence(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return L_kd, a scalar; float32 [M, K] and [M, K of before]. The mean over both axes."""
+def mean_divergence(logits: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return L_kd, a scalar; float32 [M, K] and [M, K of before]. The mean over both axes, times T^2."""
     old = teacher.shape[1]
-    return distillation(logits[:, :old], teacher, 1.0) / old
+    return distillation(logits[:, :old], teacher, temperature) / old
 
 
 def binary_entropy(logits: Tensor, target: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ have no exemplars and no distillation.
 
 from dataclasses import replace
 
-from updater.benchmark.learners import bias_correction, dytox, foster, icarl, lrcil, lucir, nscil, ridge
+from updater.benchmark.learners import bias_correction, ccil, dytox, foster, icarl, lrcil, lucir, nscil, ridge
 from updater.training import discriminant, two_stages
 from updater.training.losses import classification
 from updater.training.step import Learner, Step, TrainedModel
@@ -52,4 +52,5 @@ LEARNERS: dict[str, Learner] = {
     "lrcil": lrcil.learn,
     "foster": foster.learn,
     "dytox": dytox.learn,
+    "ccil": ccil.learn,
 }
