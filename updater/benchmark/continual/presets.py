@@ -25,6 +25,8 @@ _NUMBERS: Mapping[str, tuple[Callable[[str], float], float, float, str]] = {
 }
 SETTINGS = ("optimizer", "schedule", "augment", "distortions", *_NUMBERS)
 """what --set sets"""
+BLUR_JPEG = "blur-jpeg"
+"""of --set distortions, beside TYPE:LEVEL"""
 LINEAR_ONLY, CLOSED_FORM, HEADS = (tuple(_FILE[of].split()) for of in ("linear_only", "closed_form", "heads"))
 """learners whose method is of a linear head; those that solve one over frozen features, where each item comes
 once; scores of a head of their own"""
@@ -141,7 +143,8 @@ def check(chosen: Mapping[str, Any]) -> None:
         # They take seconds to import.
         from updater.distortions.methods import step
 
-        for name, _, level in (text.partition(":") for text in chosen["distortions"].split(",")):
+        texts = (text for text in chosen["distortions"].split(",") if text != BLUR_JPEG)
+        for name, _, level in (text.partition(":") for text in texts):
             try:
                 step(name, int(level) if level.isdecimal() else 0)
             except DistortionError as error:

@@ -55,6 +55,8 @@ def stream_benchmark(
     """
     if leave_families_out and len(stream.tasks) < 2:
         raise ValueError("one task cannot be left out of one: name more tasks, or leave none out")
+    if setup.distortions and stream.folder is None:
+        raise ValueError(f"--set distortions: {name} has no pictures in files: choose cddb or opencil")
     crops = stream.plan.model_dump(mode="json")
 
     def measure_seed(featured: Stream, seed: Seed) -> Outcome:

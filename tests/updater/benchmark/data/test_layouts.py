@@ -14,7 +14,7 @@ from ingest.records import CropPlan
 from updater.benchmark.data import crops as crops_module
 from updater.benchmark.data.crops import CropReader, MediaFile, UnreadableMediaError
 from updater.benchmark.data.folders import in_steps, load_folders
-from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, sequence_of, with_unseen_families
+from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, sequence_of
 from updater.benchmark.data.tasks import OutlierSet, hold_back, is_real
 from updater.data.layouts.entries import DataError, LayoutError
 
@@ -230,7 +230,7 @@ def test_the_digest_is_of_the_media_and_not_of_their_place_or_plan(tmp_path, rea
 
 def test_families_not_yet_seen_are_outliers_until_their_step(tmp_path, reader):
     cddb(tmp_path, ["gan", "glow", "flow"], val=8)
-    stream = with_unseen_families(load_cddb(tmp_path, "gan,glow", reader), tmp_path, reader)
+    stream = load_cddb(tmp_path, "gan,glow", reader, unseen=True)
     shown = {s.name: [len(s.at(step, 2)) for step in range(2)] for s in stream.outliers}
     assert shown == {"glow": [16, 0], "flow": [8, 16]}
     first = {s.name: s for s in stream.outliers}["flow"].at(0, 2)

@@ -181,7 +181,10 @@ CCIL_TEACHER = torch.tensor([[2.0, -0.5], [0.3, 0.1], [0.1, 0.8], [-0.9, 1.4], [
 def test_ccils_loss_is_its_codes(weight, smoothing, released, labelled, through_both, monkeypatch):
     step, _ = through_both("ccil", Options())
     train = labelled({"a/real": 1, "a/blocky": 1, "b/real": 2, "b/striped": 2})
-    options, recipe = Options(distillation=weight, exposure="none"), replace(RECIPE, label_smoothing=smoothing)
+    options, recipe = (
+        Options(distillation=weight, exposure="none"),
+        replace(RECIPE, label_smoothing=smoothing),
+    )
     step = replace(step, train=train, options=options, recipe=recipe)
 
     def said(logits):
