@@ -141,7 +141,7 @@ class Continual:
 
     def _train(self, number: int) -> LabelledCrops:
         """Return the task's items and the exemplars; for joint training, the items of every task so far."""
-        if self.setup.learner == "joint":
+        if "joint" in self.setup.learner:
             return LabelledCrops.join([task.train for task in self.stream.tasks[: number + 1]])
         return LabelledCrops.join([self.stream.tasks[number].train, *self.memory.values()])
 
@@ -164,7 +164,7 @@ class Continual:
         held = LabelledCrops.join([task.calibration for task in self.stream.tasks[: number + 1]])
         # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
         held = held if len(held) else train
-        new = len(self.stream.tasks[number].train) if self.setup.learner != "joint" else None
+        new = len(self.stream.tasks[number].train) if "joint" not in self.setup.learner else None
         return calibrate_model(learnt, self.setup, train, held, new=new, seed=self.seed)
 
     def _measure(

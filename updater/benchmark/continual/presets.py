@@ -126,7 +126,7 @@ def check(chosen: Mapping[str, Any]) -> None:
         "bare": bare and preset,
         "closed_form": learner in CLOSED_FORM and not (bare and linear and forensic and scheme == "mc"),
         "forensic": bare and not forensic,
-        "dytox": bare and learner == "dytox",
+        "dytox": bare and learner.startswith("dytox"),
         "linear": not linear and learner in LINEAR_ONLY,
         "crop_px": chosen["crop_px"] % 8,
         "epochs": epochs is not None and not 0 <= epochs < math.inf,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
@@ -29,7 +28,7 @@ from updater.benchmark.data.forgery_sets import load_cddb, load_families
 from updater.benchmark.data.tasks import PARTS, Stream, Task, media_digest
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.layouts import LAYOUTS, read_layout
-from updater.data.stored_rows import StoredRows, collect_rows
+from updater.data.stored_rows import Collected, StoredRows
 from updater.data.training_data import LabelledCrops
 from updater.distortions.distortion import DistortionError
 from updater.filters import Picture, jpeg, to_picture
@@ -103,9 +102,8 @@ class Dataset:
         if self.data is None or not self.data.is_dir():
             given = f"{self.data} is none" if self.data else "there is no --data"
             raise LayoutError(f"{self.which} needs the folder of its data, and {given}")
-        held: dict[str, Any] = {}
-        if self.calibration_share is not None:
-            held["calibration_share"] = self.calibration_share
+        share = self.calibration_share
+        held: dict[str, Any] = {} if share is None else {"calibration_share": share}
         if self.which == "cddb":
             return load_cddb(self.data, self.sequence, reader, **held)
         if self.which in LAYOUTS:
@@ -135,7 +133,7 @@ def distort_items(items: LabelledCrops, stream: Stream, text: str) -> LabelledCr
     from updater.distortions.methods import distort, step
 
     name, _, level = text.partition(":")
-    counts = [0]
+    rows, counts = Collected(), [0]
 
     def pictures(folder: Path) -> Iterator[tuple[str, bytes]]:
         for item in items.ids:
@@ -154,15 +152,12 @@ def distort_items(items: LabelledCrops, stream: Stream, text: str) -> LabelledCr
             Image.fromarray(blurred[0]).save(coded, "PNG")
             yield str(path), coded.getvalue()
 
-    def crops() -> Iterator[NDArray[np.uint8]]:
-        assert stream.folder is not None
-        for _, decoded in reader.decode(pictures(stream.folder)):
-            counts.append(len(decoded.crops))
-            yield decoded.crops
-
+    assert stream.folder is not None
     with CropReader(stream.plan) as reader:
-        rows = collect_rows(crops())
-    return replace(items, crops=rows, starts=np.cumsum(counts), features=None, crop_features=None)
+        for _, decoded in reader.decode(pictures(stream.folder)):
+            rows.add(decoded.crops)
+            counts.append(len(decoded.crops))
+    return replace(items, crops=rows.rows(), starts=np.cumsum(counts), features=None, crop_features=None)
 
 
 def blur_jpeg(rng: np.random.Generator, pictures: Picture) -> Picture:

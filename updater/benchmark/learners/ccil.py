@@ -81,8 +81,8 @@ def parts_of(step: Step, items: int) -> tuple[Tensor, Tensor]:
     new = np.pad(~np.isin(families, step.old), (0, items - len(families)))
     if step.options.scheme == "bc":
         return torch.zeros(items, dtype=torch.bool), torch.from_numpy(exemplars)
-    kept = (~new[: len(families)]).sum() / len(step.old)
-    for name in set(families[new[: len(families)]]):
+    kept = (len(families) - new.sum()) / len(step.old)
+    for name in step.classes[len(step.old) :]:
         own = np.flatnonzero(families == name)
         exemplars[own] = False
         exemplars[own[np.linspace(0, len(own) - 1, round((len(own) * kept) ** 0.5)).astype(np.int64)]] = True

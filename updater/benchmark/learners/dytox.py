@@ -18,6 +18,8 @@ then add up to two logits. The head is linear. A network goes on only from one o
 auxiliary classifier has no norm of its own: it reads what the newest task's norm gives.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -44,13 +46,8 @@ def learn(step: Step) -> TrainedModel:
     """
     if step.architecture.head != "linear":
         raise ValueError(f"dytox has a linear head, not {step.architecture.head!r}")
-    trained = two_stages.train(
-        step,
-        "dytox",
-        lambda network, data: _loss(step, network, data),
-        balanced_of=lambda network, data: _balanced_loss(step, network, data),
-        start=start,
-    )
+    first, second = partial(_loss, step), partial(_balanced_loss, step)
+    trained = two_stages.train(step, "dytox", first, balanced_of=second, start=start)
     network = trained.network
     assert isinstance(network, TaskTokens)
     network.divergence = None

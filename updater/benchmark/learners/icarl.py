@@ -76,8 +76,8 @@ def sigmoid_entropy(first: int) -> Entropy:
 
     def entropy(logits: Tensor, target: Tensor) -> Tensor:
         wanted = F.one_hot(target, logits.shape[1]).to(logits.dtype)
-        losses = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
-        return losses[:, first:].sum(1).mean()
+        parts = logits[:, first:], wanted[:, first:]
+        return F.binary_cross_entropy_with_logits(*parts, reduction="sum") / len(logits)
 
     return entropy
 
@@ -87,10 +87,8 @@ def sigmoid_distillation(logits: Tensor, teacher: Tensor) -> Tensor:
 
     0 without rows.
     """
-    if not len(logits):
-        return logits.sum()
-    losses = F.binary_cross_entropy_with_logits(logits, torch.sigmoid(teacher), reduction="none")
-    return losses.sum(1).mean()
+    losses = F.binary_cross_entropy_with_logits(logits, torch.sigmoid(teacher), reduction="sum")
+    return losses / max(1, len(logits))
 
 
 def class_means(embedding: Tensor, target: Tensor, classes: int, before: Tensor | None = None) -> Tensor:

@@ -14,7 +14,6 @@ logit: no ranking, nothing fixed. options.distillation multiplies lambda. Heeds 
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -29,16 +28,8 @@ from updater.training.losses import classification, distilled_items
 from updater.training.step import Step, TrainedModel
 
 _HARDEST = 2
-
-
-@dataclass(frozen=True)
-class _Constants:
-    base: float
-    margin: float
-    ranking: float
-
-
-_OF_HEAD = {"cosine": _Constants(5.0, 0.5, 1.0), "linear": _Constants(0.5, 0.2, 0.1)}
+_OF_HEAD = {"cosine": (5.0, 0.5, 1.0), "linear": (0.5, 0.2, 0.1)}
+"""base, margin and the weight of L_mr"""
 
 
 def learn(step: Step) -> TrainedModel:
@@ -60,8 +51,8 @@ def _loss(step: Step, network: Network, data: TrainingSet, old: int) -> Loss:
     loss = classification(step, data)
     if step.previous is None:
         return loss
-    constants = _OF_HEAD[step.architecture.head]
-    weight = step.options.distillation * adaptive_weight(constants.base, len(step.old), len(step.classes))
+    base, margin, ranking = _OF_HEAD[step.architecture.head]
+    weight = step.options.distillation * adaptive_weight(base, len(step.old), len(step.classes))
     teacher, rows = teacher_output(step, data), distilled_items(step, data)
 
     def total(batch: Batch) -> Tensor:
@@ -74,7 +65,7 @@ def _loss(step: Step, network: Network, data: TrainingSet, old: int) -> Loss:
             scores = batch.output.logits
             if isinstance(network.head, CosineHead):
                 scores = scores / network.head.scale
-            value = value + constants.ranking * margin_ranking(scores, batch.target, old, constants.margin)
+            value = value + ranking * margin_ranking(scores, batch.target, old, margin)
         return value
 
     return total
@@ -93,14 +84,10 @@ def less_forget(embedding: Tensor, before: Tensor) -> Tensor:
 
     0 without rows.
     """
-    if not len(embedding):
-        return embedding.sum()
-    return (1 - F.cosine_similarity(embedding, before, dim=1)).mean()
+    return (1 - F.cosine_similarity(embedding, before, dim=1)).sum() / max(1, len(embedding))
 
 
-def margin_ranking(
-    scores: Tensor, target: Tensor, old: int, margin: float, hardest: int = _HARDEST
-) -> Tensor:
+def margin_ranking(scores: Tensor, target: Tensor, old: int, margin: float) -> Tensor:
     """Return L_mr over the rows of old classes, a scalar, 0 where there are none.
 
     scores: float32 [M, K]; target: int64 [M]; the classes from `old` on are new. All new classes are the
@@ -111,7 +98,7 @@ def margin_ranking(
         return scores.sum() * 0
     own = scores[exemplar].gather(1, target[exemplar, None])
     new = scores[exemplar, old:]
-    rivals = new.topk(min(hardest, new.shape[1]), 1).values
+    rivals = new.topk(min(_HARDEST, new.shape[1]), 1).values
     return F.relu(margin - own + rivals).mean()
 
 

@@ -189,13 +189,10 @@ def _watch_inputs(network: Network, sums: dict[str, Tensor], counts: dict[str, i
 
 def merge_covariances(before: Covariances, now: Covariances) -> Covariances:
     """Return the covariances over the inputs of both."""
-    both = dict(now)
-    for name, (mean, count) in before.items():
-        if name in now:
-            other, more = now[name]
-            both[name] = ((mean.to(other) * count + other * more) / (count + more), count + more)
-        else:
-            both[name] = (mean, count)
+    both = before | now
+    for name in before.keys() & now.keys():
+        (mean, count), (other, more) = before[name], now[name]
+        both[name] = ((mean.to(other) * count + other * more) / (count + more), count + more)
     return both
 
 

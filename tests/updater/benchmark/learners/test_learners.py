@@ -163,14 +163,10 @@ def test_the_hinges_of_ber_vos_and_npos_are_its_codes():
 # Rows of items 0 to 5: an exemplar of each old class, and two items of each new one, the first an exemplar.
 CCIL_LOGITS = torch.tensor(
     [
-        [1.5, -0.3, 0.2, 0.4],
-        [-0.2, 0.7, 1.3, -0.9],
-        [0.3, -1.2, 2.0, 0.5],
-        [0.6, 0.6, 0.1, -1.0],
-        [1.1, 0.4, -0.6, 0.9],
-        [0.0, 0.9, -0.8, 1.2],
+        [1.5, -0.3, 0.2, 0.4, -0.2, 0.7, 1.3, -0.9, 0.3, -1.2, 2.0, 0.5],
+        [0.6, 0.6, 0.1, -1.0, 1.1, 0.4, -0.6, 0.9, 0.0, 0.9, -0.8, 1.2],
     ]
-)
+).reshape(6, 4)
 CCIL_TEACHER = torch.tensor([[2.0, -0.5], [0.3, 0.1], [0.1, 0.8], [-0.9, 1.4], [-1.0, 0.6], [0.2, 0.2]])
 
 
