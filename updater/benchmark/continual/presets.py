@@ -5,6 +5,7 @@ run then still is not the published one. presets.toml has them all: the command 
 """
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,9 +28,9 @@ SETTINGS = ("optimizer", "schedule", "augment", "distortions", *_NUMBERS)
 """what --set sets"""
 BLUR_JPEG = "blur-jpeg"
 """of --set distortions, beside TYPE:LEVEL"""
-LINEAR_ONLY, CLOSED_FORM, HEADS = (tuple(_FILE[of].split()) for of in ("linear_only", "closed_form", "heads"))
+LINEAR_ONLY, CLOSED_FORM = (tuple(_FILE[of].split()) for of in ("linear_only", "closed_form"))
 """learners whose method is of a linear head; those that solve one over frozen features, where each item comes
-once; scores of a head of their own"""
+once"""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Preset:
     options: Mapping[str, object]
     """by the fields of `deploy.cli.learning.Learning`"""
     source: str
-    differs: tuple[Mapping[str, str], ...]
-    """each a text, and the condition under which it holds"""
+    differs: tuple[Mapping[str, Any], ...]
+    """each a text, and patterns by option, all of which must match it"""
 
 
 def _preset(groups: list[dict[str, Any]]) -> Preset:
@@ -50,18 +51,6 @@ def _preset(groups: list[dict[str, Any]]) -> Preset:
 
 
 PRESETS = {name: _preset([_FILE["groups"][of] for of in groups]) for name, groups in _FILE["presets"].items()}
-_HOLDS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "no checkpoint": lambda chosen: chosen["checkpoint"] is None,
-    "mixing heads": lambda chosen: any(
-        of in chosen["rejection"] for of in ("ber", "vos", "npos", "regmixup")
-    ),
-    "heads": lambda chosen: any(name in chosen["rejection"] for name in HEADS),
-    "queues": lambda chosen: any(name in chosen["rejection"] for name in ("vos", "npos")),
-    "steps": lambda chosen: (chosen.get("base"), chosen.get("increment")) == (10, 10),
-    "long sequence": lambda chosen: (
-        chosen.get("sequence") not in (None, "easy", "hard") and chosen["epochs"] == 40
-    ),
-}
 
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -153,7 +142,7 @@ def check(chosen: Mapping[str, Any]) -> None:
 
 def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
     """Return how a run of these options, by their names, is not the published one."""
-    texts = [of["text"] for of in preset.differs if "when" not in of or _HOLDS[of["when"]](chosen)]
+    texts = [of["text"] for of in preset.differs if _holds(of.get("when", {}), chosen)]
 
     def flag_of(option: str) -> str:
         return f"set {option}=" if option in SETTINGS else f"{option.replace('_', '-')} "
@@ -161,3 +150,7 @@ def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
     changed = {name: value for name, value in preset.options.items() if chosen[name] != value}
     given = [f"--{flag_of(of)}{chosen[of]}; there {value}" for of, value in changed.items()]
     return [*(text.format(**chosen) for text in texts), *given]
+
+
+def _holds(patterns: Mapping[str, str], chosen: Mapping[str, Any]) -> bool:
+    return all(re.search(pattern, str(chosen.get(option))) for option, pattern in patterns.items())

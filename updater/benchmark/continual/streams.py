@@ -119,9 +119,6 @@ class Dataset:
         return load_cddb(self.data, self.sequence, reader, unseen=True, **held)
 
 
-_SIGMAS_PX, _QUALITIES = (0.0, 3.0), (30, 100)
-
-
 def distort_items(items: LabelledCrops, stream: Stream, text: str) -> LabelledCrops:
     """Return items read anew from their files, each picture distorted whole, before it is cut.
 
@@ -161,12 +158,12 @@ def distort_items(items: LabelledCrops, stream: Stream, text: str) -> LabelledCr
 
 
 def blur_jpeg(rng: np.random.Generator, pictures: Picture) -> Picture:
-    """Blur uint8 RGB [1, H, W, 3] in one of two cases, then store it as JPEG in one of two."""
+    """Blur uint8 RGB [1, H, W, 3] by 0 to 3 px in one of two cases, and code it as JPEG in one of two."""
     if rng.random() < 0.5:
-        sigma = rng.uniform(*_SIGMAS_PX)
+        sigma = rng.uniform(0, 3)
         pictures = gaussian_filter(pictures, (0, sigma, sigma, 0))
     if rng.random() < 0.5:
-        quality = int(rng.integers(*_QUALITIES, endpoint=True))
+        quality = int(rng.integers(30, 100, endpoint=True))
         pictures = to_picture(jpeg(pictures.astype(np.float32), quality))
     return pictures
 

@@ -48,21 +48,14 @@ def sequence_of(folder: Path, sequence: str) -> tuple[str, ...]:
 
 
 def load_cddb(
-    folder: Path,
-    sequence: str,
-    reader: CropReader,
-    *,
-    unseen: bool = False,
-    calibration_share: float = 0.25,
-    seed: int = 0,
+    folder: Path, sequence: str, reader: CropReader, *, unseen: bool = False, calibration_share: float = 0.25
 ) -> Stream:
     """Read the tasks of a sequence; object classes are merged into TASK/real and TASK/fake.
 
     `train` gives training and, by `hold_back`, calibration: with the default share three of twelve shots.
     `val` is the test, as in the paper. unseen: every family that is not yet learnt is an outlier, by its test
     items: a later task until its own step, reals and fakes alike; a family of the folder that is no task
-    stays one, and grows in an order drawn by the seed, which else decides only what is held back. Raises
-    LayoutError and what `CropReader.read` raises.
+    stays one, and grows in an order that is drawn. Raises LayoutError and what `CropReader.read` raises.
     """
     names = sequence_of(folder, sequence)
     others = [name for name in tasks_in(folder) if unseen and name not in names]
@@ -74,11 +67,11 @@ def load_cddb(
     tasks = []
     for name in names:
         train = reader.read(f"read {name}/train", name, files[name, "train"])
-        kept, held = hold_back(train, calibration_share, seed)
+        kept, held = hold_back(train, calibration_share, 0)
         tasks.append(Task(name, kept, held, reader.read(f"read {name}/val", name, files[name, "val"])))
     later = [OutlierSet(t.name, t.test, until_step=step) for step, t in enumerate(tasks) if step and unseen]
     never = [
-        OutlierSet(name, shuffle(reader.read(f"read {name}/val", name, files[name, "val"]), seed))
+        OutlierSet(name, shuffle(reader.read(f"read {name}/val", name, files[name, "val"]), 0))
         for name in others
     ]
     return Stream(f"cddb-{sequence}", tuple(tasks), (*later, *never), reader.plan, folder=folder)

@@ -29,8 +29,6 @@ from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import TEMPERATURE, classification
 from updater.training.step import Step, TrainedModel
 
-_BASE, _POWER = 5.0, 0.66
-
 
 def learn(step: Step) -> TrainedModel:
     """Train a network on a step, from scratch or from the previous one."""
@@ -46,7 +44,7 @@ def loss_of(step: Step, data: TrainingSet) -> Loss:
     smooth = schemes.smooth(step.recipe.label_smoothing)
     among_new = classification(step, data, lambda logits, target: smooth(logits[:, old:], target - old))
     teacher = teacher_output(step, data) if weight else None
-    weight *= _BASE * math.pow(len(step.classes) / max(1, len(step.classes) - old), _POWER)
+    weight *= 5 * math.pow(len(step.classes) / max(1, len(step.classes) - old), 0.66)
     new, exemplars = (part.to(step.device) for part in parts_of(step, len(data.targets)))
 
     def labels(batch: Batch) -> Tensor:

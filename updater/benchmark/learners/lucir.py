@@ -27,7 +27,6 @@ from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification, distilled_items
 from updater.training.step import Step, TrainedModel
 
-_HARDEST = 2
 _OF_HEAD = {"cosine": (5.0, 0.5, 1.0), "linear": (0.5, 0.2, 0.1)}
 """base, margin and the weight of L_mr"""
 
@@ -98,7 +97,7 @@ def margin_ranking(scores: Tensor, target: Tensor, old: int, margin: float) -> T
         return scores.sum() * 0
     own = scores[exemplar].gather(1, target[exemplar, None])
     new = scores[exemplar, old:]
-    rivals = new.topk(min(_HARDEST, new.shape[1]), 1).values
+    rivals = new.topk(min(2, new.shape[1]), 1).values
     return F.relu(margin - own + rivals).mean()
 
 
