@@ -122,17 +122,20 @@ def newcomer(
 
 
 def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: Any) -> None:
-    from updater.benchmark.continual.run import stream_benchmark
     from updater.benchmark.continual.streams import Dataset
-    from updater.benchmark.data.crops import CropReader
-    from updater.benchmark.synthetic.families import FAMILIES
-    from updater.experts.look import picture_plan_of
 
     cut = {name: getattr(chosen, name) for name in ("crop_px", "crops", "calibration_share")}
     source = Dataset(which, data, **steps, **cut)
-    kinds = {name: family.kinds for name, family in FAMILIES.items()} if which == "synthetic" else {}
+    with one_line():
+        source.check()
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
+        from updater.benchmark.continual.run import stream_benchmark
+        from updater.benchmark.data.crops import CropReader
+        from updater.benchmark.synthetic.families import FAMILIES
+        from updater.experts.look import picture_plan_of
+
+        kinds = {name: family.kinds for name, family in FAMILIES.items()} if which == "synthetic" else {}
         setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
         setup.check_weights()
         picture_plan = picture_plan_of(setup.experts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 
-from deploy.cli.output import CommandError, UsageError, say
+from deploy.cli.output import UsageError, say
 
 if TYPE_CHECKING:
     import torch
@@ -125,10 +125,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
                 check(vars(chosen))
             except ValueError as error:
                 raise UsageError(str(error)) from error
-            data = values.get("data")
-            if "data" in values and not (data and data.is_dir()):
-                given = f"{data} is none" if data else "there is no --data"
-                raise CommandError(f"{context.info_name} needs the folder of its data, and {given}")
         command(**values, chosen=chosen)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it

@@ -70,7 +70,7 @@ def carry_out(
             )
             if not is_first():
                 return
-        write_reports(folder, runs, chosen.report)
+        write_reports(folder, runs, chosen.report, others)
         show(Console(), runs)
         if others:
             compare([folder, *others]).show(Console())

@@ -206,7 +206,7 @@ def test_a_checkpoint_of_other_classes_is_a_warm_start_and_loses_nothing(cddb, t
     (file,) = (tmp_path / "runs/seed-0/parts").glob("*/1.safetensors")
     before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
     # Of another network it is one line before any data is read; other classes begin below its head.
-    other = fails("cddb", "--data", tmp_path, "--backbone", "lcnet_035", "--checkpoint", file)
+    other = fails(*words, "--sequence", "gan,glow", "--backbone", "lcnet_035", "--checkpoint", file)
     assert "does not fit the network" in other
     warm = (*words, "--sequence", "gan,glow", "--out", "other", "--checkpoint", file)
     assert main(["benchmark", *map(str, warm)]) == 0
@@ -265,6 +265,7 @@ def test_what_is_given_beside_a_preset_counts(cddb, tmp_path, capsys, monkeypatc
     monkeypatch.setattr(Setup, "recipe", lambda self, items, first: Recipe(1, 1e-3, 0, 2e-3, 0.3, 4))
     words = ["cddb", "--data", cddb, "--sequence", "gan,glow", *LUCIR]
     small = ["--backbone", "lcnet_035", "--crop-px", "64", "--scheme", "mc", "--memory", "4"]
+    small += ["--set", "distortions=jpeg:1,blur-jpeg"]
     assert main(["benchmark", *map(str, words), *small, "--device", "cpu", "--report", "r.json"]) == 0
     assert "Remaining differences: native crops" in capsys.readouterr().out
     told = json.loads((tmp_path / "r.json").read_text())
@@ -272,6 +273,8 @@ def test_what_is_given_beside_a_preset_counts(cddb, tmp_path, capsys, monkeypatc
     assert (options["learner"], options["batch"], options["augment"]) == ("lucir", 32, "flip")
     assert (options["options"]["scheme"], options["memory"], options["crops"]["crop_px"]) == ("mc", 4, 64)
     assert (options["architecture"]["width"], options["rates"]) == (2048, [1e-4, 1e-4])
+    # CDDB's table 12: a column a task, and their mean.
+    assert told["by_distortion"]["blur-jpeg"].keys() == {"acc gan", "acc glow", "acc"}
     names = ("reals_unknown", "reals_fake", "map", "map_mass")
     assert [told["figures"][name]["mean"] is None for name in names] == [True, True, False, False]
 
@@ -284,10 +287,23 @@ def test_no_more_options_are_listed_than_a_reader_takes_in(capsys):
 
 
 @pytest.mark.slow
-def test_wrong_names_are_refused_before_torch_is_loaded_and_the_group_alone_lists_its_benchmarks():
+def test_wrong_names_and_layouts_are_refused_before_torch_is_loaded_and_the_group_alone_lists_its_benchmarks(
+    tmp_path,
+):
     code = "import sys; from deploy.cli.main import main; code = main(['benchmark', *sys.argv[1:]]);"
     code += "sys.exit(0 if 'torch' in sys.modules else code)"
-    for words in ("cddb --learner x", "opencil --preset cddb-lucir --rejection msp,x", "cddb --scheme x", ""):
+    lay(tmp_path, {"gan/train/0_real": (0, 1), "lists/benchmark_imglist/own": (0, 0)})
+    for part in ("train", "test"):
+        (tmp_path / f"lists/benchmark_imglist/own/{part}_own.txt").write_text("absent.png 0\n")
+    for words, code_of, told in (
+        ("cddb --learner x", 2, "choose of"),
+        ("opencil --preset cddb-lucir --rejection msp,x", 2, "choose of"),
+        ("cddb --scheme x", 2, "choose of"),
+        ("cddb", 1, "there is no --data"),
+        (f"cddb --data {tmp_path}", 1, "lacks gaugan"),
+        (f"cddb --data {tmp_path} --sequence gan", 1, "1_fake is missing"),
+        (f"opencil --data {tmp_path}/lists", 1, "train_own.txt names 'absent.png 0'"),
+        ("", 2, "deeperforensics"),
+    ):
         ended = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True)
-        assert ended.returncode == 2
-        assert "choose of" in ended.stderr if words else "deeperforensics" in ended.stdout
+        assert (ended.returncode, told in ended.stderr + ended.stdout) == (code_of, True), words

@@ -194,12 +194,13 @@ def test_a_shifted_crop_is_black_where_it_came_from():
     assert not found[0, :, 1:].any()
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("optimizer", ["adamw", "adam", "sgd"])
 def test_the_optimizer_is_the_recipes_and_its_first_step_is_by_hand(optimizer):
     weight = torch.nn.Parameter(torch.tensor([1.0]))
     recipe = replace(RECIPE, optimizer=optimizer, weight_decay=0.5)
     made = optimiser_of(recipe, 0.1, [{"params": [weight]}])
-    weight.grad = torch.tensor([2.0])
+    weight.grad = torch.tensor([-0.25])
     made.step()
-    # AdamW: 1 - 0.1 * 0.5 - 0.1; SGD: 1 - 0.1 * (2 + 0.5).
-    assert weight.item() == pytest.approx({"adamw": 0.85, "sgd": 0.75}[optimizer])
+    # AdamW: 1 - 0.1 * 0.5 + 0.1; Adam has the decay in its gradient, 0.5 - 0.25, whose sign its first step is
+    # of: 1 - 0.1; SGD: 1 - 0.1 * (0.5 - 0.25).
+    assert weight.item() == pytest.approx({"adamw": 1.05, "adam": 0.9, "sgd": 0.975}[optimizer])

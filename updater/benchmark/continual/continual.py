@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from memory.rehearsal import herd
 from updater.benchmark.continual.resampled import Draws, rejection_draws
 from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate_model, network_output
 from updater.benchmark.continual.setup import Setup
+from updater.benchmark.continual.streams import distort_items
 from updater.benchmark.data.tasks import OutlierSet, Stream
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
 from updater.benchmark.learners.methods import LEARNERS
@@ -32,9 +32,7 @@ from updater.benchmark.report.results import (
 )
 from updater.benchmark.report.run_folder import seconds_in, timing
 from updater.candidate.calibrate import reals
-from updater.data.stored_rows import collect_rows
 from updater.data.training_data import LabelledCrops
-from updater.distortions.methods import distort_crops, step
 from updater.measures import auroc
 from updater.progress import Progress, with_prefix
 from updater.training import schemes
@@ -103,6 +101,7 @@ class Continual:
     domains: dict[str, Values] = field(default_factory=dict)
     """where there are reals, the figures of each task and of each outlier set, after the last step"""
     by_distortion: dict[str, Values] = field(default_factory=dict)
+    """the accuracy on each task and their mean, after the last step"""
 
     def run(self) -> tuple[list[list[float]], list[Result], dict[str, RejectionScores]]:
         """Learn every task; return the columns of B, each step's figures, and scores of outliers by step."""
@@ -134,13 +133,15 @@ class Continual:
             steps.append(Result(task=task.name, figures=figures, seconds=seconds))
         for text in self.setup.distortions:
             self.progress(f"under {text}", 0, 0)
-            judged = JudgedItems.join([judge.judge(_under(text, task.test)) for task in self.stream.tasks])
-            self.by_distortion[text] = {name: of for name, of in real_fake(judged).items() if name != "ap"}
+            tests = [judge.judge(distort_items(task.test, self.stream, text)) for task in self.stream.tasks]
+            mean = values({"acc": float(np.mean([test.right.mean() for test in tests]))}, None)
+            named = zip(self.stream.tasks, tests, strict=True)
+            self.by_distortion[text] = {f"acc {t.name}": real_fake(of)["acc"] for t, of in named} | mean
         return columns, steps, scores
 
     def _train(self, number: int) -> LabelledCrops:
         """Return the task's items and the exemplars; for joint training, the items of every task so far."""
-        if self.setup.learner == "joint":
+        if "joint" in self.setup.learner:
             return LabelledCrops.join([task.train for task in self.stream.tasks[: number + 1]])
         return LabelledCrops.join([self.stream.tasks[number].train, *self.memory.values()])
 
@@ -164,7 +165,7 @@ class Continual:
         # Without any the gate is fitted on what was trained on, and nothing is told of its thresholds.
         held = held if len(held) else train
         task = self.stream.tasks[number]
-        new = len(task.train) if self.setup.learner != "joint" else None
+        new = len(task.train) if "joint" not in self.setup.learner else None
         newest = LabelledCrops.join([task.calibration, *self.memory.values()])
         return calibrate_model(learnt, self.setup, train, held, new=new, validation=newest, seed=self.seed)
 
@@ -206,15 +207,6 @@ def real_fake(judged: JudgedItems) -> Values:
     fake, score = ~reals(judged.families), judged.fake_probability
     figures = {"auc": auroc(score[fake], score[~fake]), "ap": average_precision(score[fake], score[~fake])}
     return values({"acc": float(judged.right.mean())} | figures, len(fake))
-
-
-def _under(text: str, items: LabelledCrops) -> LabelledCrops:
-    """Return items whose crops are distorted: of a picture, they would be before it is cut."""
-    name, _, level = text.partition(":")
-    steps, rng = [step(name, int(level))], np.random.default_rng(0)
-    pairs = pairwise(items.starts)
-    crops = collect_rows(distort_crops(rng, items.crops[first:end], steps) for first, end in pairs)
-    return replace(items, crops=crops, features=None, crop_features=None)
 
 
 def accuracy(judged: JudgedItems) -> float:

@@ -26,6 +26,8 @@ _NUMBERS: Mapping[str, tuple[Callable[[str], float], float, float, str]] = {
 }
 SETTINGS = ("optimizer", "schedule", "augment", "distortions", *_NUMBERS)
 """what --set sets"""
+BLUR_JPEG = "blur-jpeg"
+"""of --set distortions, beside TYPE:LEVEL"""
 LINEAR_ONLY, CLOSED_FORM = (tuple(_FILE[of].split()) for of in ("linear_only", "closed_form"))
 """learners whose method is of a linear head; those that solve one over frozen features, where each item comes
 once"""
@@ -39,7 +41,7 @@ class Preset:
     """by the fields of `deploy.cli.learning.Learning`"""
     source: str
     differs: tuple[Mapping[str, Any], ...]
-    """each a text, and by option the pattern that its value has where the text holds"""
+    """each a text, and patterns by option, all of which must match it"""
 
 
 def _preset(groups: list[dict[str, Any]]) -> Preset:
@@ -113,7 +115,7 @@ def check(chosen: Mapping[str, Any]) -> None:
         "bare": bare and preset,
         "closed_form": learner in CLOSED_FORM and not (bare and linear and forensic and scheme == "mc"),
         "forensic": bare and not forensic,
-        "dytox": bare and learner == "dytox",
+        "dytox": bare and learner.startswith("dytox"),
         "linear": not linear and learner in LINEAR_ONLY,
         "crop_px": chosen["crop_px"] % 8,
         "epochs": epochs is not None and not 0 <= epochs < math.inf,
@@ -130,7 +132,8 @@ def check(chosen: Mapping[str, Any]) -> None:
         # They take seconds to import.
         from updater.distortions.methods import step
 
-        for name, _, level in (text.partition(":") for text in chosen["distortions"].split(",")):
+        texts = (text for text in chosen["distortions"].split(",") if text != BLUR_JPEG)
+        for name, _, level in (text.partition(":") for text in texts):
             try:
                 step(name, int(level) if level.isdecimal() else 0)
             except DistortionError as error:
@@ -139,11 +142,7 @@ def check(chosen: Mapping[str, Any]) -> None:
 
 def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
     """Return how a run of these options, by their names, is not the published one."""
-
-    def holds(when: Mapping[str, str]) -> bool:
-        return all(re.search(pattern, str(chosen.get(option))) for option, pattern in when.items())
-
-    texts = [of["text"] for of in preset.differs if holds(of.get("when", {}))]
+    texts = [of["text"] for of in preset.differs if _holds(of.get("when", {}), chosen)]
 
     def flag_of(option: str) -> str:
         return f"set {option}=" if option in SETTINGS else f"{option.replace('_', '-')} "
@@ -151,3 +150,7 @@ def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
     changed = {name: value for name, value in preset.options.items() if chosen[name] != value}
     given = [f"--{flag_of(of)}{chosen[of]}; there {value}" for of, value in changed.items()]
     return [*(text.format(**chosen) for text in texts), *given]
+
+
+def _holds(patterns: Mapping[str, str], chosen: Mapping[str, Any]) -> bool:
+    return all(re.search(pattern, str(chosen.get(option))) for option, pattern in patterns.items())

@@ -16,7 +16,8 @@ from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
 from updater.benchmark.report.harness import Benchmark, Seed
-from updater.benchmark.report.outcome import Outcome, Value, Values
+from updater.benchmark.report.outcome import Outcome, ReportPicture, Value, Values
+from updater.benchmark.report.plots import precision_recall
 from updater.benchmark.report.results import (
     PowerShare,
     RejectionScores,
@@ -29,6 +30,7 @@ from updater.benchmark.report.results import (
 from updater.benchmark.report.results import Result as StreamStep
 from updater.benchmark.report.run_folder import save_scores, seconds_in
 from updater.benchmark.report.table import SETS
+from updater.candidate.calibrate import reals
 from updater.progress import with_prefix
 from updater.training.processes import is_first
 
@@ -55,6 +57,8 @@ def stream_benchmark(
     """
     if leave_families_out and len(stream.tasks) < 2:
         raise ValueError("one task cannot be left out of one: name more tasks, or leave none out")
+    if setup.distortions and stream.folder is None:
+        raise ValueError(f"--set distortions: {name} has no pictures in files: choose cddb or opencil")
     crops = stream.plan.model_dump(mode="json")
 
     def measure_seed(featured: Stream, seed: Seed) -> Outcome:
@@ -163,7 +167,17 @@ def _outcome(
         rejection_within_source=_values(within),
         outlier_sets={name: _values(sets | _of_sets(sets, stream)) for name, sets in by_set.items()},
         notes=stream.notes,
+        shown=_precision_recall(continual, seed),
     )
+
+
+def _precision_recall(continual: Continual, seed: Seed) -> tuple[ReportPicture, ...]:
+    """Return CDDB's figure 5; nothing where no task has both reals and fakes."""
+    pairs = zip(continual.stream.tasks, continual.on_tests, strict=True)
+    tests = {task.name: (~reals(test.families), test.fake_by_maxima) for task, test in pairs}
+    tests = {name: (fake, score) for name, (fake, score) in tests.items() if 0 < fake.sum() < len(fake)}
+    caption = f"Precision over recall of fakes, by domain, after the last step, seed {seed.number}."
+    return (ReportPicture(svg=precision_recall(tests), caption=caption),) if tests else ()
 
 
 def _of_sets(sets: Mapping[str, Unseen], stream: Stream) -> dict[str, Unseen]:
@@ -188,8 +202,7 @@ def _values(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:
 
 def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:
     """Return the AA of training on all tasks at once, in points, and the seconds that it took."""
-    # DyTox's is its own network, with one token.
-    joint = setup if setup.learner == "dytox" else replace(setup, learner="joint")
+    joint = replace(setup, learner="dytox-joint" if setup.learner.startswith("dytox") else "joint")
     path = seed.parts / "joint.safetensors"
     say = with_prefix(seed.progress, "joint")
     begun = seed.parts / "joint-begun.safetensors"

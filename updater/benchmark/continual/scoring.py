@@ -45,13 +45,9 @@ class JudgedItems:
     @staticmethod
     def join(parts: Sequence["JudgedItems"]) -> "JudgedItems":
         """Return the items of all parts, at least one, in order."""
-        first, *_ = parts
-        whole = {
-            name: np.concatenate([vars(part)[name] for part in parts])
-            for name in vars(first)
-            if name != "rejection"
-        }
-        scores = {name: np.concatenate([part.rejection[name] for part in parts]) for name in first.rejection}
+        scores = {n: np.concatenate([part.rejection[n] for part in parts]) for n in parts[0].rejection}
+        names = vars(parts[0]).keys() - {"rejection"}
+        whole = {name: np.concatenate([vars(part)[name] for part in parts]) for name in names}
         return JudgedItems(**whole, rejection=scores)
 
     def take(self, chosen: NDArray[np.bool_]) -> "JudgedItems":

@@ -80,7 +80,7 @@ class Setup:
     def check_weights(self) -> None:
         """Raise WeightsError where the weights to begin with are of another network."""
         if self.start_from is not None:
-            tasks = ((0, 1),) if self.learner == "dytox" else None
+            tasks = ((0, 1),) if self.learner.startswith("dytox") else None
             network = make_network(self.architecture.model_copy(update={"tasks": tasks}), 1)
             put(network, without_head(self.start_from), ())
 

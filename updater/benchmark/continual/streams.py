@@ -1,31 +1,57 @@
 """The stream that a benchmark's name, its data and a few options stand for, and its forensic features."""
 
-from collections.abc import Callable
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
+import numpy as np
+from PIL import Image
+from scipy.ndimage import gaussian_filter
 
 from ingest.records import CropPlan
-from updater.benchmark.continual.setup import Setup
-from updater.benchmark.data.crops import CropReader, stored_features
+from ingest.settings import IngestSettings
+from updater.benchmark.continual.presets import BLUR_JPEG
+from updater.benchmark.data.crops import (
+    ChangedMediaError,
+    CropReader,
+    MediaFile,
+    UnreadableMediaError,
+    stored_features,
+)
 from updater.benchmark.data.folders import load_folders
-from updater.benchmark.data.forgery_sets import load_cddb, load_families, with_unseen_families
-from updater.benchmark.data.tasks import PARTS, Stream, Task
-from updater.benchmark.synthetic.tasks import load_synthetic
+from updater.benchmark.data.forgery_sets import load_cddb, load_families
+from updater.benchmark.data.tasks import PARTS, Stream, Task, media_digest
 from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.layouts import LAYOUTS, read_layout
-from updater.data.stored_rows import StoredRows
+from updater.data.stored_rows import Collected, StoredRows
 from updater.data.training_data import LabelledCrops
-from updater.experts.look import with_expert_logits
+from updater.distortions.distortion import DistortionError
+from updater.filters import Picture, jpeg, to_picture
 from updater.progress import Progress, with_prefix
-from updater.training.crop_rows import with_crop_features
+
+# Files are listed without torch, which takes seconds to load.
+if TYPE_CHECKING:
+    import torch
+
+    from updater.benchmark.continual.setup import Setup
 
 Which = Literal["cddb", "opencil", "synthetic", "deepfakebench", "dfdc", "faceforensics"]
 
 _FEW_SHOTS_STRIDE_PX = 64
+
+
+class _ListedError(Exception):
+    """All files are listed."""
+
+
+class _Lister(CropReader):
+    def read(self, stage: str, source: str, files: Sequence[MediaFile]) -> LabelledCrops:
+        raise _ListedError
 
 
 @dataclass(frozen=True)
@@ -53,6 +79,12 @@ class Dataset:
         stride_px = None if self.which == "synthetic" else _FEW_SHOTS_STRIDE_PX * self.crop_px // 128
         return CropPlan(crop_px=self.crop_px, patches=self.crops, stride_px=stride_px)
 
+    def check(self) -> None:
+        """List its files and look at their sizes, without torch. Raises as `read` does before it decodes."""
+        if self.which != "synthetic":
+            with suppress(_ListedError):
+                self.read(_Lister(self.plan))
+
     def read(self, reader: CropReader) -> Stream:
         """Read it. OpenCIL also takes CDDB's layout: the families not yet learnt are its outliers.
 
@@ -64,12 +96,14 @@ class Dataset:
                     "the own stream has its calibration items apart, and published runs hold none back:"
                     " a --preset is of cddb or opencil"
                 )
+            from updater.benchmark.synthetic.tasks import load_synthetic
+
             return load_synthetic(reader)
-        if self.data is None:
-            raise LayoutError(f"{self.which} needs the folder of its data")
-        held: dict[str, Any] = {}
-        if self.calibration_share is not None:
-            held["calibration_share"] = self.calibration_share
+        if self.data is None or not self.data.is_dir():
+            given = f"{self.data} is none" if self.data else "there is no --data"
+            raise LayoutError(f"{self.which} needs the folder of its data, and {given}")
+        share = self.calibration_share
+        held: dict[str, Any] = {} if share is None else {"calibration_share": share}
         if self.which == "cddb":
             return load_cddb(self.data, self.sequence, reader, **held)
         if self.which in LAYOUTS:
@@ -82,15 +116,64 @@ class Dataset:
                 f"{self.data} holds neither id/CLASS and ood/NAME nor benchmark_imglist (OpenCIL) nor"
                 " TASK/{train,val}/[CLASS/]{0_real,1_fake} (CDDB): lay it out as one of them"
             )
-        known = load_cddb(self.data, self.sequence, reader, **held)
-        return with_unseen_families(known, self.data, reader)
+        return load_cddb(self.data, self.sequence, reader, unseen=True, **held)
 
 
-def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path | None = None) -> Stream:
+def distort_items(items: LabelledCrops, stream: Stream, text: str) -> LabelledCrops:
+    """Return items read anew from their files, each picture distorted whole, before it is cut.
+
+    text: TYPE:LEVEL; or "blur-jpeg", a Gaussian blur for every other picture and JPEG for every other one, by
+    lot, as in Wang et al. 2020, "CNN-generated images are surprisingly easy to spot... for now" and in CDDB's
+    table 12. Pictures are decoded without the sandbox. Raises ChangedMediaError and UnreadableMediaError.
+    """
+    from updater.distortions.files import generator_of, read_still
+    from updater.distortions.methods import distort, step
+
+    name, _, level = text.partition(":")
+    rows, counts = Collected(), [0]
+
+    def pictures(folder: Path) -> Iterator[tuple[str, bytes]]:
+        for item in items.ids:
+            path, rng, coded = folder / item.rpartition("@")[0], generator_of(0, item), io.BytesIO()
+            if hashlib.sha256(reader.bytes_of(MediaFile(path, "", ""))).hexdigest() != media_digest(item):
+                raise ChangedMediaError(f"{path} changed while it was measured: run again")
+            try:
+                pixels = read_still(path, IngestSettings().max_pixels).pixels[None]
+                blurred = (
+                    blur_jpeg(rng, pixels)
+                    if name == BLUR_JPEG
+                    else distort(rng, pixels, [step(name, int(level))])
+                )
+            except DistortionError as error:
+                raise UnreadableMediaError(str(error)) from error
+            Image.fromarray(blurred[0]).save(coded, "PNG")
+            yield str(path), coded.getvalue()
+
+    assert stream.folder is not None
+    with CropReader(stream.plan) as reader:
+        for _, decoded in reader.decode(pictures(stream.folder)):
+            rows.add(decoded.crops)
+            counts.append(len(decoded.crops))
+    return replace(items, crops=rows.rows(), starts=np.cumsum(counts), features=None, crop_features=None)
+
+
+def blur_jpeg(rng: np.random.Generator, pictures: Picture) -> Picture:
+    """Blur uint8 RGB [1, H, W, 3] by 0 to 3 px in one of two cases, and code it as JPEG in one of two."""
+    if rng.random() < 0.5:
+        sigma = rng.uniform(0, 3)
+        pictures = gaussian_filter(pictures, (0, sigma, sigma, 0))
+    if rng.random() < 0.5:
+        quality = int(rng.integers(30, 100, endpoint=True))
+        pictures = to_picture(jpeg(pictures.astype(np.float32), quality))
+    return pictures
+
+
+def with_features(stream: Stream, setup: "Setup", progress: Progress, frozen: Path | None = None) -> Stream:
     """Return the stream with every crop's forensic features, computed once, whatever is trained on it.
 
     And with its experts' logits, kept in the folder `frozen`. Parts that have the features keep them.
     """
+    from updater.experts.look import with_expert_logits
 
     def change(name: str, part: LabelledCrops) -> LabelledCrops:
         say = with_prefix(progress, name)
@@ -106,9 +189,11 @@ def with_features(stream: Stream, setup: Setup, progress: Progress, frozen: Path
 
 
 def part_with_features(
-    part: LabelledCrops, device: torch.device, progress: Callable[[int, int], None]
+    part: LabelledCrops, device: "torch.device", progress: Callable[[int, int], None]
 ) -> LabelledCrops:
     """Return items with every crop's forensic features, kept beside the crops where these lie in a cache."""
+    from updater.training.crop_rows import with_crop_features
+
     crops = part.crops
     if part.crop_features is None and isinstance(crops, StoredRows) and all(not s.held for s in crops.shards):
         return replace(part, crop_features=stored_features(crops, device, progress))

@@ -13,13 +13,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from detector.features.texture import CropFeatures
 from detector.release.contract import PICTURE
 from detector.release.manifest import FEATURE_VERSION
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
@@ -34,7 +33,12 @@ from updater.data.layouts.listed import Tally
 from updater.data.stored_rows import Shard, StoredRows, joined_rows, read_shard
 from updater.data.training_data import LabelledCrops
 from updater.progress import Progress, no_progress
-from updater.training.crop_rows import by_rows, forensics_on
+
+# Files are listed without torch, which takes seconds to load.
+if TYPE_CHECKING:
+    import torch
+
+    from detector.features.texture import CropFeatures
 
 # Small enough that an interrupted reading loses little, large enough to be few files.
 _MOST_MEDIA = 256
@@ -295,13 +299,15 @@ _OF = "of"
 
 
 def stored_features(
-    crops: StoredRows, device: torch.device, progress: Callable[[int, int], None] = lambda done, total: None
+    crops: StoredRows, device: "torch.device", progress: Callable[[int, int], None] = lambda done, total: None
 ) -> StoredRows:
     """Return the raw forensic features of each crop, float32 [T, F], from files beside the crops' own.
 
     What they lack is computed, each file by one of the processes that run at once. progress gets crops of
     all files, and how many there are. Raises CacheError.
     """
+    from detector.features.texture import CropFeatures
+
     forensics, total = CropFeatures(crops.shape[1]).to(device), sum(shard.count for shard in crops.shards)
     shards: dict[int, Shard | None] = {}
     done = 0
@@ -315,7 +321,9 @@ def stored_features(
     return crops.onto([shard for _, shard in sorted(shards.items()) if shard is not None])
 
 
-def _features(shard: Shard, forensics: CropFeatures, device: torch.device, *, wait: bool) -> Shard | None:
+def _features(shard: Shard, forensics: "CropFeatures", device: "torch.device", *, wait: bool) -> Shard | None:
+    from updater.training.crop_rows import by_rows, forensics_on
+
     path = shard.path.with_name(f"{shard.digest}.features-{FEATURE_VERSION}-{device.type}.safetensors")
 
     def read() -> Shard | None:

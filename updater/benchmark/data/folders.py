@@ -97,7 +97,7 @@ def load_folders(
     for name, distance, files in sets:
         items = reader.read(f"read outliers {name}", name, files)
         outliers.append(OutlierSet(name, shuffle(items, seed), distance=distance))
-    return Stream("opencil", tuple(tasks), tuple(outliers), reader.plan)
+    return Stream("opencil", tuple(tasks), tuple(outliers), reader.plan, folder=folder)
 
 
 def _imglists(folder: Path, wanted: str) -> tuple[dict[str, dict[str, list[MediaFile]]], Outliers]:
@@ -137,7 +137,7 @@ def _in_list(folder: Path, path: Path) -> Iterator[tuple[int, MediaFile]]:
                 f"{path} names {line[:80]!r}: no file below {' or '.join(_ROOTS[:2])} with a label: unpack"
                 " lists and pictures of one release"
             )
-        yield int(label), MediaFile(file, listed, "")
+        yield int(label), MediaFile(file, file.relative_to(folder).as_posix(), "")
 
 
 def _outlier_sets(folder: Path) -> Outliers:

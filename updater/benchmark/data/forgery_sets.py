@@ -4,7 +4,6 @@ CDDB's layout brings its tasks; the sequences are of Li et al. 2023, "A Continua
 Benchmark: Dataset, Methods, and Essentials", section 3.2. Of any other layout each family is a task."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from memory.records import REAL
@@ -49,39 +48,33 @@ def sequence_of(folder: Path, sequence: str) -> tuple[str, ...]:
 
 
 def load_cddb(
-    folder: Path, sequence: str, reader: CropReader, *, calibration_share: float = 0.25, seed: int = 0
+    folder: Path, sequence: str, reader: CropReader, *, unseen: bool = False, calibration_share: float = 0.25
 ) -> Stream:
     """Read the tasks of a sequence; object classes are merged into TASK/real and TASK/fake.
 
     `train` gives training and, by `hold_back`, calibration: with the default share three of twelve shots.
-    `val` is the test, as in the paper. seed decides only what is held back. Raises LayoutError and what
-    `CropReader.read` raises.
+    `val` is the test, as in the paper. unseen: every family that is not yet learnt is an outlier, by its test
+    items: a later task until its own step, reals and fakes alike; a family of the folder that is no task
+    stays one, and grows in an order that is drawn. Raises LayoutError and what `CropReader.read` raises.
     """
     names = sequence_of(folder, sequence)
-    files = {(name, part): _files(folder, name, part) for name in names for part in ("train", "val")}
-    reader.check(*([f for name in names for f in files[name, part]] for part in ("train", "val")))
+    others = [name for name in tasks_in(folder) if unseen and name not in names]
+    files = {(name, "train"): _files(folder, name, "train") for name in names}
+    files |= {(name, "val"): _files(folder, name, "val") for name in (*names, *others)}
+    reader.check(
+        *([f for (_, of), own in files.items() if of == part for f in own] for part in ("train", "val"))
+    )
     tasks = []
     for name in names:
         train = reader.read(f"read {name}/train", name, files[name, "train"])
-        kept, held = hold_back(train, calibration_share, seed)
+        kept, held = hold_back(train, calibration_share, 0)
         tasks.append(Task(name, kept, held, reader.read(f"read {name}/val", name, files[name, "val"])))
-    return Stream(f"cddb-{sequence}", tuple(tasks), plan=reader.plan)
-
-
-def with_unseen_families(stream: Stream, folder: Path, reader: CropReader, seed: int = 0) -> Stream:
-    """Return the stream with every family that is not yet learnt as outliers, by its test items.
-
-    A later task is an outlier, reals and fakes alike, until its own step; a family of the folder that is
-    no task stays one, and grows in an order drawn by the seed. Raises what `load_cddb` raises.
-    """
-    later = [OutlierSet(t.name, t.test, until_step=step) for step, t in enumerate(stream.tasks) if step]
-    known = {task.name for task in stream.tasks}
+    later = [OutlierSet(t.name, t.test, until_step=step) for step, t in enumerate(tasks) if step and unseen]
     never = [
-        OutlierSet(name, shuffle(reader.read(f"read {name}/val", name, _files(folder, name, "val")), seed))
-        for name in tasks_in(folder)
-        if name not in known
+        OutlierSet(name, shuffle(reader.read(f"read {name}/val", name, files[name, "val"]), 0))
+        for name in others
     ]
-    return replace(stream, outliers=(*stream.outliers, *later, *never))
+    return Stream(f"cddb-{sequence}", tuple(tasks), (*later, *never), reader.plan, folder=folder)
 
 
 def _files(folder: Path, task: str, part: str) -> list[MediaFile]:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -81,6 +82,8 @@ class Stream:
     """by which every item was cut"""
     notes: tuple[str, ...] = ()
     """a line for each kind of file that was left out"""
+    folder: Path | None = None
+    """that the names in items' ids are of; None where items are no pictures in files"""
 
     @cached_property
     def digest(self) -> str:

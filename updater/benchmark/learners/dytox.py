@@ -19,6 +19,8 @@ then add up to two logits. The head is linear. A network goes on only from one o
 auxiliary classifier has no norm of its own: it reads what the newest task's norm gives.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -45,13 +47,8 @@ def learn(step: Step) -> TrainedModel:
     """
     if step.architecture.head != "linear":
         raise ValueError(f"dytox has a linear head, not {step.architecture.head!r}")
-    trained = two_stages.train(
-        step,
-        "dytox",
-        lambda network, data: _loss(step, network, data),
-        balanced_of=lambda network, data: _balanced_loss(step, network, data),
-        start=start,
-    )
+    first, second = partial(_loss, step), partial(_balanced_loss, step)
+    trained = two_stages.train(step, "dytox", first, balanced_of=second, start=start)
     network = trained.network
     assert isinstance(network, TaskTokens)
     network.divergence = None
@@ -109,10 +106,10 @@ def _loss(step: Step, network: Network, data: TrainingSet) -> Loss:
     return total
 
 
-def mean_divergence(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return L_kd, a scalar; float32 [M, K] and [M, K of before]. The mean over both axes."""
+def mean_divergence(logits: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return L_kd, a scalar; float32 [M, K] and [M, K of before]. The mean over both axes, times T^2."""
     old = teacher.shape[1]
-    return distillation(logits[:, :old], teacher, 1.0) / old
+    return distillation(logits[:, :old], teacher, temperature) / old
 
 
 def binary_entropy(logits: Tensor, target: Tensor) -> Tensor:

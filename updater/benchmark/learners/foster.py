@@ -39,7 +39,12 @@ from detector.model.scores import NetworkOutput
 from updater.training import loop, two_stages
 from updater.training.crop_rows import Rows, rows_at
 from updater.training.loop import Batch, Loss, Training, TrainingSet
-from updater.training.losses import TEMPERATURE, classification, distilled_items, soft_cross_entropy
+from updater.training.losses import (
+    TEMPERATURE,
+    classification,
+    distilled_items,
+    soft_cross_entropy,
+)
 from updater.training.step import Step, TrainedModel
 
 BOOSTING_BETA = 0.96
@@ -129,16 +134,6 @@ class Boosted(Network):
             self.head(dropped), self.pseudo_head(dropped)[:, 0], torch.cat([old, new], 1), features
         )
 
-    def old_logits(self, output: NetworkOutput) -> Tensor:
-        """Return the logits of the old network alone, float32 [M, K of before]."""
-        logits: Tensor = self.head.old(output.embedding.chunk(2, 1)[0])
-        return logits
-
-    def auxiliary_logits(self, output: NetworkOutput) -> Tensor:
-        """Return the logits of the new half alone, float32 [M, K]."""
-        logits: Tensor = self.auxiliary(output.embedding.chunk(2, 1)[1])
-        return logits
-
 
 def learn(step: Step) -> TrainedModel:
     """Train a network on a step, from scratch, or by boosting the previous one and compressing both."""
@@ -188,12 +183,11 @@ def boosting_loss(step: Step, data: TrainingSet, boosted: Boosted, weight: Tenso
         known = batch.target < len(data.fake)
         outliers = batch.outliers and aligned_output(batch.outliers, weight)
         value = aligned(replace(batch, output=aligned_output(batch.output, weight), outliers=outliers))
+        old, new = batch.output.embedding.chunk(2, 1)
         if known.any():
-            value = value + F.cross_entropy(
-                boosted.auxiliary_logits(batch.output)[known], batch.target[known]
-            )
+            value = value + F.cross_entropy(boosted.auxiliary(new)[known], batch.target[known])
         if step.options.distillation:
-            held, before = rows(batch), boosted.old_logits(batch.output)
+            held, before = rows(batch), boosted.head.old(old)
             logits = batch.output.logits[held, : before.shape[1]]
             kept = soft_cross_entropy(logits, before[held], divergence=True)
             value = value + step.options.distillation * kept

@@ -76,8 +76,8 @@ def sigmoid_entropy(first: int) -> Entropy:
 
     def entropy(logits: Tensor, target: Tensor) -> Tensor:
         wanted = F.one_hot(target, logits.shape[1]).to(logits.dtype)
-        losses = F.binary_cross_entropy_with_logits(logits[:, first:], wanted[:, first:], reduction="sum")
-        return losses / len(logits)
+        parts = logits[:, first:], wanted[:, first:]
+        return F.binary_cross_entropy_with_logits(*parts, reduction="sum") / len(logits)
 
     return entropy
 

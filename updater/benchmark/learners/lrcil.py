@@ -62,11 +62,8 @@ def learn(step: Step) -> TrainedModel:
     trained = two_stages.train(seen, f"lrcil beside {sorted(stored.ids)}", loss_of, below=BELOW)
     release_normalisation(trained.network)
     assert step.previous is not None
-    replayed = {
-        f"{part}.{id_}": step.previous.kept[f"{part}.{id_}"]
-        for id_ in stored.ids
-        for part in ("rows", "features")
-    }
+    kept = step.previous.kept
+    replayed = {f"{part}.{id_}": kept[f"{part}.{id_}"] for id_ in stored.ids for part in ("rows", "features")}
     return TrainedModel(trained.network.eval(), step.classes, replayed | _rows_to_keep(seen, trained))
 
 

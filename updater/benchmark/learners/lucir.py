@@ -27,9 +27,6 @@ from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification, distilled_items
 from updater.training.step import Step, TrainedModel
 
-_HARDEST = 2
-
-
 _OF_HEAD = {"cosine": (5.0, 0.5, 1.0), "linear": (0.5, 0.2, 0.1)}
 """base, margin and the weight of L_mr"""
 
@@ -89,9 +86,7 @@ def less_forget(embedding: Tensor, before: Tensor) -> Tensor:
     return (1 - F.cosine_similarity(embedding, before, dim=1)).sum() / max(1, len(embedding))
 
 
-def margin_ranking(
-    scores: Tensor, target: Tensor, old: int, margin: float, hardest: int = _HARDEST
-) -> Tensor:
+def margin_ranking(scores: Tensor, target: Tensor, old: int, margin: float) -> Tensor:
     """Return L_mr over the rows of old classes, a scalar, 0 where there are none.
 
     scores: float32 [M, K]; target: int64 [M]; the classes from `old` on are new. All new classes are the
@@ -102,7 +97,7 @@ def margin_ranking(
         return scores.sum() * 0
     own = scores[exemplar].gather(1, target[exemplar, None])
     new = scores[exemplar, old:]
-    rivals = new.topk(min(hardest, new.shape[1]), 1).values
+    rivals = new.topk(min(2, new.shape[1]), 1).values
     return F.relu(margin - own + rivals).mean()
 
 

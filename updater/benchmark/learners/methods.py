@@ -2,12 +2,12 @@
 
 Each is the published method, in the form of its authors' code where that differs from the paper. The bounds
 of continual learning, fine-tuning and joint training, stand here: they heed the scheme and the exposure, and
-have no exemplars and no distillation.
+have no exemplars and no distillation. "dytox-joint" is one task of all classes for DyTox's network.
 """
 
 from dataclasses import replace
 
-from updater.benchmark.learners import bias_correction, dytox, foster, icarl, lrcil, lucir, nscil, ridge
+from updater.benchmark.learners import bias_correction, ccil, dytox, foster, icarl, lrcil, lucir, nscil, ridge
 from updater.training import discriminant, two_stages
 from updater.training.losses import classification
 from updater.training.step import Learner, Step, TrainedModel
@@ -52,4 +52,6 @@ LEARNERS: dict[str, Learner] = {
     "lrcil": lrcil.learn,
     "foster": foster.learn,
     "dytox": dytox.learn,
+    "dytox-joint": lambda step: dytox.learn(replace(step, previous=None)),
+    "ccil": ccil.learn,
 }

@@ -81,7 +81,9 @@ def learn(step: Step) -> TrainedModel:
         trained = two_stages.train(
             step, "nscil", loss_of, update=partial(projected_update, projections=projections)
         )
-        _release(trained.network)
+        release_normalisation(trained.network)
+        lucir.release(trained.network.head)
+        trained.network.requires_grad_(True).eval()
     network = trained.network
     now = covariances(network, trained.data.crops, trained.data.features)
     return TrainedModel(network, step.classes, _pack_covariances(merge_covariances(before, now)))
@@ -98,12 +100,6 @@ def _fix_the_rest(network: Network, projected: Collection[str], old: int) -> Non
             # A cosine head's scale moves the logits of old items too.
             value.requires_grad_(value.ndim > 0)
         lucir.fix_old(network.head, old)
-
-
-def _release(network: Network) -> None:
-    release_normalisation(network)
-    lucir.release(network.head)
-    network.requires_grad_(True).eval()
 
 
 def _pack_covariances(pairs: Covariances) -> dict[str, Tensor]:

@@ -114,7 +114,7 @@ class Outcome(BaseModel, frozen=True, extra="forbid"):
         return [float(b[: step + 1, step].mean()) for step in range(len(b))]
 
 
-def values(figures: Mapping[str, float], n: int) -> Values:
+def values(figures: Mapping[str, float], n: int | None) -> Values:
     """Return figures that are all of n items; NaN becomes None."""
     return {name: Value(value=float(value), n=n) for name, value in figures.items()}
 

@@ -2,17 +2,17 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from sklearn.metrics import roc_curve
+from sklearn.metrics import precision_recall_curve, roc_curve
 
 from updater.benchmark.report.outcome import Figures
-from updater.benchmark.report.results import RejectionScores
+from updater.benchmark.report.results import RejectionScores, average_precision
 from updater.benchmark.report.run_folder import Run
 from updater.benchmark.report.table import mean_matrix
 from updater.filters import Picture
@@ -118,6 +118,42 @@ def aa_over_time(runs: Sequence[Run]) -> str:
     _name_ticks(axes, steps, outcomes[0].tasks)
     axes.set_ylabel("AA, points")
     axes.legend(frameon=False)
+    return svg(figure)
+
+
+def radar(methods: Mapping[str, Mapping[str, Figures]]) -> str:
+    """The accuracy on each domain of the first method after the last step, 0..1: a polygon a method."""
+    figure = Figure(figsize=(5.6, 4.8 + 0.25 * len(methods)), layout="constrained")
+    axes = figure.subplots(subplot_kw={"projection": "polar"})
+    domains = [name for name, of in next(iter(methods.values())).items() if "acc" in of]
+    angles = np.linspace(0, 2 * np.pi, len(domains), endpoint=False)
+    for method, of in methods.items():
+        means = [of[name]["acc"].mean if "acc" in of.get(name, {}) else None for name in domains]
+        shares = np.array(means, np.float64)
+        axes.plot(np.append(angles, angles[0]), np.append(shares, shares[0]), label=method)
+    axes.set_xticks(angles, domains, parse_math=False)
+    axes.set(ylim=(0, 1))
+    return _with_legend(figure, "outside lower center")
+
+
+def precision_recall(tests: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.float32]]]) -> str:
+    """The precision over the recall of fakes, a curve a domain, whose area is its AP.
+
+    tests: of each domain which items are fakes, bool [n], and their scores, float32 [n], higher for fakes.
+    """
+    figure, axes = _new_figure(6.4, 4.2)
+    axes.set_prop_cycle(color=[mpl.colormaps["tab20"](number) for number in range(20)])
+    for name, (fake, score) in tests.items():
+        precision, recall, _ = precision_recall_curve(fake, score)
+        area = average_precision(score[fake], score[~fake])
+        axes.step(recall, precision, where="post", label=f"{name}, AP {area:.3f}")
+    axes.set(xlabel="recall of fakes", ylabel="precision", xlim=(0, 1.01), ylim=(0, 1.01))
+    return _with_legend(figure, "outside right upper")
+
+
+def _with_legend(figure: Figure, place: Any) -> str:
+    for text in figure.legend(frameon=False, loc=place).get_texts():
+        text.set_parse_math(False)
     return svg(figure)
 
 

@@ -12,10 +12,11 @@ from rich.console import Console
 
 from ingest.durable import write_durably
 from updater.benchmark.report import plots, results
-from updater.benchmark.report.outcome import Figures, spread_of, summary_of
-from updater.benchmark.report.run_folder import Run, load_scores
+from updater.benchmark.report.outcome import Figures, over_seeds, spread_of, summary_of
+from updater.benchmark.report.run_folder import Run, load_runs, load_scores
 from updater.benchmark.report.table import grids
 
+Runs = Sequence[Run]
 Scores = Sequence[Mapping[str, results.RejectionScores]]
 """of each run, its scores of rejection by name"""
 
@@ -36,17 +37,19 @@ def show(console: Console, runs: Sequence[Run]) -> None:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def write_reports(folder: Path, runs: Sequence[Run], report: Path | None = None) -> None:
+def write_reports(folder: Path, runs: Runs, report: Path | None = None, others: Sequence[Path] = ()) -> None:
     """Write report.json, report.md and report.html into the runs' folder, and the JSON to `report` too.
 
-    Raises OSError, and ResultsError where scores of the folder cannot be read.
+    others: folders of runs that the page's polygons are beside. Raises OSError, and ResultsError where a
+    folder cannot be read.
     """
     figures = report_json(runs).encode()
     scores = [load_scores(folder / f"seed-{run.seed}") for run in runs]
+    beside = {folder.resolve().name: runs} | {of.resolve().name: load_runs(of) for of in others}
     for path, content in (
         (folder / "report.json", figures),
         (folder / "report.md", report_markdown(runs).encode()),
-        (folder / "report.html", report_page(runs, scores).encode()),
+        (folder / "report.html", report_page(runs, scores, beside).encode()),
     ):
         write_durably(path, content)
     if report is not None:
@@ -85,8 +88,11 @@ def report_markdown(runs: Sequence[Run]) -> str:
     return _PAGES.get_template("report.md.j2").render(_page_values(runs))
 
 
-def report_page(runs: Sequence[Run], scores: Scores) -> str:
-    """Return the page with tables and pictures; without scores of rejection it has no ROC."""
+def report_page(runs: Runs, scores: Scores, beside: Mapping[str, Runs] | None = None) -> str:
+    """Return the page with tables and pictures; without scores of rejection it has no ROC.
+
+    beside: runs by the name of their folder, these among them, whose accuracies are drawn as polygons.
+    """
     return _PAGES.get_template("report.html.j2").render(
         _page_values(runs),
         newcomers=runs[0].benchmark == "newcomer",
@@ -94,12 +100,12 @@ def report_page(runs: Sequence[Run], scores: Scores) -> str:
         pictures=[
             # A data URI: the ids in one SVG cannot meet those in another.
             ("data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode(), caption)
-            for svg, caption in _pictures(runs, scores)
+            for svg, caption in _pictures(runs, scores, beside or {runs[0].benchmark: runs})
         ],
     )
 
 
-def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
+def _pictures(runs: Runs, scores: Scores, beside: Mapping[str, Runs]) -> Iterator[tuple[str, str]]:
     """Yield each picture of the page, an SVG, and its caption."""
     outcomes = [run.outcome for run in runs]
     whole = summary_of(outcomes)
@@ -107,6 +113,9 @@ def _pictures(runs: Sequence[Run], scores: Scores) -> Iterator[tuple[str, str]]:
     if outcomes[0].matrix:
         yield plots.heat_map(runs), "Accuracy on each task after each task, mean over the seeds."
         yield plots.aa_over_time(runs), "Average accuracy over the tasks learnt so far."
+    if outcomes[0].matrix and sum("acc" in of for of in whole["families"].values()) > 2:
+        families = {name: over_seeds([run.outcome.families for run in of]) for name, of in beside.items()}
+        yield plots.radar(families), "Accuracy on each domain after the last step, mean over the seeds."
     if rejection := [s for of in scores for s in of.values() if len(s.known) and len(s.unknown)]:
         first = next(iter(whole["rejection"]), "score")
         yield plots.roc(rejection, first), "Rejection of untrained families; the line is at 5 %."

@@ -21,6 +21,7 @@ from typing import Annotated, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, BeforeValidator
+from sklearn.metrics import average_precision_score
 
 from updater.measures import auroc, weighted_quantile
 
@@ -263,12 +264,10 @@ def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
     So it is the area below the stepped curve of precision over recall. The positive class is the one
     that the caller names, and at chance it is the positives' share. nan where one is empty.
     """
-    higher, lower = np.sort(np.asarray(positive, np.float64)), np.sort(np.asarray(negative, np.float64))
-    if not len(higher) or not len(lower):
+    if not np.size(positive) or not np.size(negative):
         return math.nan
-    caught = len(higher) - np.searchsorted(higher, higher, "left")
-    false = len(lower) - np.searchsorted(lower, higher, "left")
-    return float((caught / (caught + false)).mean())
+    is_positive = np.arange(np.size(positive) + np.size(negative)) < np.size(positive)
+    return float(average_precision_score(is_positive, np.concatenate([positive, negative])))
 
 
 def caught_at(unknown: ArrayLike, known: ArrayLike, false_share: float = 0.05) -> float:

@@ -110,6 +110,9 @@ def grids(runs: Sequence[Run]) -> list[TextGrid]:
     if families := whole["families"]:
         part = "source" if runs[0].benchmark == "newcomer" else "family"
         between = {"mean, ± between rows": spread_of(families)} if len(families) > 1 else {}
+        unseen = {name: of for name, of in families.items() if name not in runs[0].outcome.tasks}
+        if 0 < len(unseen) < len(families):
+            between["mean of those not learnt"] = spread_of(unseen)
         items = (str(max(figure.n or 0 for figure in of.values())) for of in families.values())
         made.append(_rows_grid(f"by {part}, {mean}", part, families | between).with_column("items", items))
     tested = dict.fromkeys(column for of in whole["table"].values() for column in of)

@@ -11,12 +11,15 @@ import pytest
 from PIL import Image
 
 from ingest.records import CropPlan
+from updater.benchmark.continual.streams import blur_jpeg, distort_items
 from updater.benchmark.data import crops as crops_module
-from updater.benchmark.data.crops import CropReader, MediaFile, UnreadableMediaError
+from updater.benchmark.data.crops import ChangedMediaError, CropReader, MediaFile, UnreadableMediaError
 from updater.benchmark.data.folders import in_steps, load_folders
-from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, sequence_of, with_unseen_families
+from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, sequence_of
 from updater.benchmark.data.tasks import OutlierSet, hold_back, is_real
 from updater.data.layouts.entries import DataError, LayoutError
+from updater.distortions.distortion import Step
+from updater.distortions.methods import distort, distort_crops
 
 PLAN = CropPlan(crop_px=32, patches=2, face_patches=0)
 
@@ -36,6 +39,35 @@ def lay(folder, places):
             (folder / place / f"{index}.png").write_bytes(picture(number))
             number += 1
     return folder
+
+
+def test_pictures_are_distorted_whole_before_they_are_cut(tmp_path):
+    top = cddb(tmp_path / "cddb", train=2, val=1)
+    with CropReader(PLAN, processes=1) as reader:
+        stream = load_cddb(top, "gan,glow", reader, calibration_share=0)
+        pixels = np.asarray(Image.open(top / "gan/val/1_fake/0.png"))
+        whole = distort(np.random.default_rng(0), pixels[None], [Step("jpeg", 3)])[0]
+        Image.fromarray(whole).save(tmp_path / "by_hand.png")
+        wanted = reader.read("", "", [MediaFile(tmp_path / "by_hand.png", "", "")]).crops[:]
+    test = stream.tasks[0].test
+    (fake,) = [i for i, name in enumerate(test.families) if name == "gan/fake"]
+    found = distort_items(test, stream, "jpeg:3")
+    assert np.array_equal(found.crops[found.starts[fake] : found.starts[fake + 1]], wanted)
+    cut_first = distort_crops(
+        np.random.default_rng(0), test.crops[test.starts[fake] :][:2], [Step("jpeg", 3)]
+    )
+    assert not np.array_equal(wanted, cut_first)
+    (top / "gan/val/1_fake/0.png").write_bytes(picture(99))
+    with pytest.raises(ChangedMediaError, match="png changed"):
+        distort_items(test, stream, "jpeg:3")
+
+
+def test_half_of_the_pictures_are_blurred_and_half_are_stored_as_jpeg():
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
+    rng = np.random.default_rng(1)
+    moved = [np.abs(blur_jpeg(rng, pixels).astype(int) - pixels).mean() for _ in range(400)]
+    assert sum(by == 0 for by in moved) == pytest.approx(100, abs=25)
+    assert (blur_jpeg(np.random.default_rng(1), pixels) == blur_jpeg(np.random.default_rng(1), pixels)).all()
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +262,7 @@ def test_the_digest_is_of_the_media_and_not_of_their_place_or_plan(tmp_path, rea
 
 def test_families_not_yet_seen_are_outliers_until_their_step(tmp_path, reader):
     cddb(tmp_path, ["gan", "glow", "flow"], val=8)
-    stream = with_unseen_families(load_cddb(tmp_path, "gan,glow", reader), tmp_path, reader)
+    stream = load_cddb(tmp_path, "gan,glow", reader, unseen=True)
     shown = {s.name: [len(s.at(step, 2)) for step in range(2)] for s in stream.outliers}
     assert shown == {"glow": [16, 0], "flow": [8, 16]}
     first = {s.name: s for s in stream.outliers}["flow"].at(0, 2)

@@ -18,6 +18,7 @@ from detector.serving.session import Session
 from ingest.records import CropPlan
 from updater.benchmark.learners import dytox
 from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
+from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.learners.task_tokens import (
     PatchTokens,
     TaskAttention,
@@ -226,6 +227,16 @@ def learnt(request, labelled):
             recipe=SERVED_RECIPE,
         )
     )
+
+
+def test_joint_training_is_one_task_of_all_classes_whatever_was_learnt_before(learnt, labelled):
+    classes = (*SERVED_CLASSES, "posterised")
+    architecture = learnt.network.architecture.model_copy(update={"tasks": None})
+    step = Step(labelled(dict.fromkeys(classes, 2)), classes, architecture, learnt, recipe=SERVED_RECIPE)
+    joint, alone = LEARNERS["dytox-joint"](step).network, dytox.learn(replace(step, previous=None)).network
+    assert joint.architecture.tasks == ((0, 4),)
+    assert dytox.learn(step).network.architecture.tasks == ((0, 2), (2, 3), (3, 4))
+    assert all(torch.equal(value, alone.state_dict()[name]) for name, value in joint.state_dict().items())
 
 
 def asked(crops, rows):

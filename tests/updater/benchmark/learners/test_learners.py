@@ -7,13 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from detector.model.scores import NetworkOutput
 from detector.release.manifest import Architecture
 from updater.benchmark.continual.presets import CLOSED_FORM, PRESETS
-from updater.benchmark.learners import lrcil
+from updater.benchmark.learners import ccil, lrcil
 from updater.benchmark.learners.foster import balanced_distillation
 from updater.benchmark.learners.methods import LEARNERS
 from updater.benchmark.rejection.energy_margins import PUBLISHED, WEIGHT, energy_loss
 from updater.training.crop_rows import backbone_rows, classify_items, forensic_rows
+from updater.training.loop import Batch, training_set
 from updater.training.losses import distillation, soft_cross_entropy
 from updater.training.step import FIRST, Options, Step
 
@@ -155,6 +157,43 @@ def test_the_hinges_of_ber_vos_and_npos_are_its_codes():
         + 0.1 * F.relu(-5 + torch.logsumexp(beyond, 1)).square().mean()
     )
     assert (WEIGHT * energy_loss(new, old, beyond, PUBLISHED)).item() == pytest.approx(theirs.item())
+
+
+# Rows of items 0 to 5: an exemplar of each old class, and two items of each new one, the first an exemplar.
+CCIL_LOGITS = torch.tensor(
+    [
+        [1.5, -0.3, 0.2, 0.4, -0.2, 0.7, 1.3, -0.9, 0.3, -1.2, 2.0, 0.5],
+        [0.6, 0.6, 0.1, -1.0, 1.1, 0.4, -0.6, 0.9, 0.0, 0.9, -0.8, 1.2],
+    ]
+).reshape(6, 4)
+CCIL_TEACHER = torch.tensor([[2.0, -0.5], [0.3, 0.1], [0.1, 0.8], [-0.9, 1.4], [-1.0, 0.6], [0.2, 0.2]])
+
+
+@pytest.mark.parametrize(
+    ("weight", "smoothing", "released"),
+    [(1.0, 0, 4.283485), (0.3, 0, 2.003575), (0.0, 0, 1.026472), (0.3, 0.1, 2.169200)],
+)
+def test_ccils_loss_is_its_codes(weight, smoothing, released, labelled, through_both, monkeypatch):
+    step, _ = through_both("ccil", Options())
+    train = labelled({"a/real": 1, "a/blocky": 1, "b/real": 2, "b/striped": 2})
+    options, recipe = (
+        Options(distillation=weight, exposure="none"),
+        replace(RECIPE, label_smoothing=smoothing),
+    )
+    step = replace(step, train=train, options=options, recipe=recipe)
+
+    def said(logits):
+        return NetworkOutput(logits, *torch.zeros(3, 6, 1))
+
+    monkeypatch.setattr(ccil, "teacher_output", lambda *given: lambda batch: said(CCIL_TEACHER))
+    items, target = torch.arange(6), torch.tensor([0, 1, 2, 2, 3, 3])
+    batch = Batch(said(CCIL_LOGITS), items, target, items.numpy())
+    loss = ccil.loss_of(step, training_set(step, step.previous.network))
+    assert loss(batch).item() == pytest.approx(released, abs=1e-5)
+    if not weight:  # of a mixed batch each label counts by its share
+        turned = replace(batch, items=items.flip(0), target=target.flip(0))
+        both = 0.7 * loss(batch) + 0.3 * loss(turned)
+        assert loss(replace(batch, mixed=0.7)).item() == pytest.approx(both.item())
 
 
 @pytest.mark.parametrize("name", ["icarl", "bic", "wa", "foster"])

@@ -14,6 +14,8 @@ from pydantic import ValidationError
 from rich.console import Console
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
+from updater.benchmark.report import plots
+from updater.benchmark.report.outcome import Figure, Value
 from updater.benchmark.report.report import report_json, report_markdown, report_page, show, write_reports
 from updater.benchmark.report.results import Figures, RejectionScores, Unseen, measure_unseen
 from updater.benchmark.report.run_folder import (
@@ -220,6 +222,43 @@ def test_one_task_and_scores_that_are_all_alike_can_be_shown():
 def test_pictures_name_the_first_score_by_its_own_name():
     compared = {name: values(measure_unseen(scores(0))) for name in ("react", "energy")}
     assert "Energy and react of known" in report_page([run(0, rejection=compared)], [{"x": scores(0)}])
+
+
+@pytest.fixture
+def drawn_lines(monkeypatch):
+    """Draws, and gives the label and the points of each line."""
+    monkeypatch.setattr(plots, "svg", lambda figure: figure)
+
+    def drawn_lines(figure):
+        return {line.get_label(): np.round(line.get_xydata(), 6).tolist() for line in figure.axes[0].lines}
+
+    return drawn_lines
+
+
+def test_a_polygon_a_method_has_the_accuracy_of_each_domain(drawn_lines):
+    def accuracies(*shares):
+        return {f"${n}": {"acc": Figure(mean=share, sd=None, n=4)} for n, share in enumerate(shares)}
+
+    figure = plots.radar({"ours": accuracies(0.5, 0.75, 1.0), "$_theirs": accuracies(0.25, 0.5)})
+    turned = [0, round(2 * math.pi / 3, 6), round(4 * math.pi / 3, 6), 0]
+    lines = drawn_lines(figure)
+    assert lines["ours"] == [list(at) for at in zip(turned, (0.5, 0.75, 1.0, 0.5), strict=True)]
+    assert [r for _, r in lines["$_theirs"]] == [0.25, 0.5, pytest.approx(math.nan, nan_ok=True), 0.25]
+
+
+def test_precision_falls_with_each_real_above_a_fake(drawn_lines):
+    fake, score = np.array([True, False, True, False]), np.array([0.9, 0.8, 0.7, 0.1], np.float32)
+    lines = drawn_lines(plots.precision_recall({"gan": (fake, score)}))
+    # At the thresholds .1, .7, .8 and .9, and above all of them.
+    points = [[1, 0.5], [1, 0.666667], [0.5, 0.5], [0.5, 1], [0, 1]]
+    assert lines == {"gan, AP 0.833": points}
+
+
+def test_the_page_has_the_polygons_of_runs_beside_it(tmp_path):
+    families = {name: {"acc": Value(value=0.5, n=4)} for name in ("gaugan", "biggan", "san")}
+    save_run(tmp_path / "other/seed-0", run(0, families=families))
+    write_reports(tmp_path / "own", [run(1, families=families)], others=[tmp_path / "other"])
+    assert "Accuracy on each domain" in (tmp_path / "own/report.html").read_text()
 
 
 def test_pictures_are_the_same_text_each_time():
