@@ -187,6 +187,7 @@ def forgerynet(
 ) -> None:
     """Train a network on ForgeryNet's data, or on our own in its layout, and measure one of its tasks."""
     from updater.benchmark.forgerynet.choices import TASKS, Choices, check_choices, families_of, groups_named
+    from updater.benchmark.forgerynet.tree import read_other, read_tree
 
     if task not in TASKS:
         raise UsageError(f"--task {task} is none: choose of {', '.join(TASKS)}")
@@ -196,10 +197,8 @@ def forgerynet(
         named = (of.small_model if synthetic else of.model) if model is None else model
         usual = Choices.usual(task, named, synthetic=synthetic)
         choices = check_choices(
-            Choices(
-                task=task,
-                model=named,
-                synthetic=synthetic,
+            replace(
+                usual,
                 classes=classes,
                 protocol=protocol,  # type: ignore[arg-type]  # `check_choices` refuses others
                 train_on=groups_named(train_on, kinds),
@@ -217,12 +216,14 @@ def forgerynet(
             ),
             kinds,
         )
+        other = read_other(choices)
+        listed = read_tree(choices, chosen.data, other) if chosen.data else None
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
-        from updater.benchmark.forgerynet.run import beginning, benchmark, read
+        from updater.benchmark.forgerynet.run import beginning, benchmark, own_tree
 
         begun = beginning(choices, device, checkpoint)
-        tree = read(of.medium, chosen.data, HOME, progress)
+        tree = listed or own_tree(choices, HOME, other, progress)
         return benchmark(begun, tree, cache=HOME / "sights", device=device, weights=checkpoint)
 
     carry_out(chosen, make)

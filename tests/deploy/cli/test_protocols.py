@@ -19,7 +19,7 @@ from updater.training.step import Recipe
         ("--task image", "name the folder of the data with --data, or say --synthetic"),
         ("--task image --synthetic --classes 16", "--classes 16 is none here: choose of 2, 3, 9"),
         ("--task video --synthetic --model x3d", "x3d looks at no videos: choose of x3d_m,"),
-        ("--task image --synthetic --model resnet19", "; or ela:BACKBONE, highpass:BACK"),
+        ("--task image --synthetic --model resnet19", "; or f3net, ela:BACKBONE, high"),
         ("--task image --data nowhere", "--data nowhere is no folder"),
         ("--task image --data here --synthetic", "or say --synthetic, and not both"),
         ("--task image --synthetic --model ''", "is no model that timm knows"),
@@ -36,7 +36,7 @@ from updater.training.step import Recipe
         ("--task image --synthetic --model forensic --pretrained", "--pretrained changes nothing of"),
         ("--task image --synthetic --model resnet18.nosuch", "timm has no such weights: a1_in1k or"),
         ("--task video --synthetic --checkpoint absent.safetensors", "absent.safetensors cannot be read"),
-        ("--task temporal --synthetic --model bnm", "--model bnm finds no stretches: choose of convolutions"),
+        ("--task temporal --synthetic --model bnm", "--model bnm is none here: choose of convolutions"),
         # What a task has where nothing is said is never refused.
         *(
             (f"--task {task} --synthetic --out file", "file/report.json lies in a file")

@@ -22,7 +22,8 @@ from updater.benchmark.deeperforensics.tree import (
     other_methods_test,
     write_deeperforensics,
 )
-from updater.benchmark.forgerynet.run import digest_of, make_once
+from updater.benchmark.forgerynet.run import make_once
+from updater.benchmark.forgerynet.tree import digest_of
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Values, values
 from updater.data.layouts.entries import Entry, LayoutError, Listing

@@ -184,13 +184,6 @@ def check_spatial(model: str) -> None:
         raise ChoiceError(f"--model {model} is none: choose of localizer, :pseudo and :left-out")
 
 
-def check_temporal(model: str) -> None:
-    if model not in STRETCHES:
-        raise ChoiceError(
-            f"--model {model or repr(model)} finds no stretches: choose of {', '.join(STRETCHES)}"
-        )
-
-
 @dataclass(frozen=True)
 class ForgeryTask:
     """A task: its medium, and its network on data of ForgeryNet's size and on our own, for a CPU's minutes.
@@ -209,7 +202,9 @@ TASKS: Mapping[str, ForgeryTask] = {
     "image": ForgeryTask("image", "legacy_xception", _SMALL, check_pictures),
     "spatial": ForgeryTask("image", LOCALIZER, LOCALIZER, check_spatial),
     "video": ForgeryTask("video", "x3d_m", f"frames:{_SMALL}", partial(check_video, offered=FORGERYNETS)),
-    "temporal": ForgeryTask("video", "convolutions", "convolutions", check_temporal),
+    "temporal": ForgeryTask(
+        "video", "convolutions", "convolutions", lambda model: _one_of("model", model, STRETCHES)
+    ),
 }
 
 

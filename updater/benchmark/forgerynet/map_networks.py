@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,7 +27,7 @@ from updater.benchmark.forgerynet.training import (
     recipe_of,
     train,
 )
-from updater.benchmark.forgerynet.views import LARGEST, perturbation
+from updater.benchmark.forgerynet.views import perturbation, scaled_and_cut
 from updater.benchmark.networks.maps import make_map_network, map_of
 from updater.distortions.methods import distort_with_maps
 from updater.filters import Picture
@@ -95,16 +94,9 @@ def _training_crop(item: MapItem, choices: Choices, px: int, rng: np.random.Gene
     pixels = item.pixels()
     mask = np.rint(255 * item.mask(*pixels.shape[:2])).astype(np.uint8)
     frames, maps = distort_with_maps(rng, pixels[None], mask[None], perturbation(rng, choices.augmentation))
-    picture, truth = frames[0], maps[0]
-    if choices.input == "face":
-        side = int(rng.integers(px, round(LARGEST * px) + 1))
-        picture, truth = resize(picture, side, side), _resized_map(truth, side)
-    height, width = truth.shape
-    corner = int(rng.integers(max(0, width - px) + 1)), int(rng.integers(max(0, height - px) + 1))
-    (crop,), (piece,) = cut(picture, (corner,), px), cut(truth[..., None].repeat(3, 2), (corner,), px)
-    if rng.random() < 0.5:
-        crop, piece = crop[:, ::-1], piece[:, ::-1]
-    return np.ascontiguousarray(crop), np.asarray(piece[..., 0] / np.float32(255), np.float32)
+    both = np.concatenate([frames, maps[..., None].repeat(3, 3)])
+    crop, truth = scaled_and_cut(both, choices.input, px, rng)
+    return crop, np.asarray(truth[..., 0] / np.float32(255), np.float32)
 
 
 def _map(network: nn.Module, item: MapItem, job: Job, px: int) -> tuple[Map, Map]:
@@ -116,25 +108,17 @@ def _map(network: nn.Module, item: MapItem, job: Job, px: int) -> tuple[Map, Map
     if job.choices.input == "face":
         truth = np.rint(255 * item.mask(*pixels.shape[:2])).astype(np.uint8)
         (answer,) = _predict_map(network, resize(pixels, px, px)[None], job)
-        return answer, np.asarray(_resized_map(truth, px) / np.float32(255), np.float32)
+        return answer, np.asarray(resize(truth, px, px) / np.float32(255), np.float32)
     height, width = pixels.shape[:2]
     corners = grid(width, height, px, _COVERING)
     total, times = np.zeros((2, max(height, px), max(width, px)), np.float32)
     for (x, y), cells in zip(corners, _predict_map(network, cut(pixels, corners, px), job), strict=True):
         total[y : y + px, x : x + px] += cells
         times[y : y + px, x : x + px] += 1
-    seen = times[:height, :width] > 0
-    answer = np.divide(
-        total[:height, :width], times[:height, :width], where=seen, out=np.zeros(seen.shape, np.float32)
-    )
-    return answer, item.mask(height, width)
+    return (total / np.maximum(times, 1))[:height, :width], item.mask(height, width)
 
 
 def _predict_map(network: nn.Module, crops: Picture, job: Job) -> NDArray[np.float32]:
     with torch.inference_mode(), half_precision(job.device):
         output = network(as_input(torch.tensor(crops), job.device))
     return np.asarray(map_of(output.float()).cpu().numpy(), np.float32)
-
-
-def _resized_map(truth: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
-    return np.asarray(Image.fromarray(truth).resize((side, side), Image.Resampling.BILINEAR))

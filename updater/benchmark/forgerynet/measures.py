@@ -21,7 +21,7 @@ MARKED_SHARE = 0.02
 # Differences of decimal fractions are off by rounding: 0.65 - 0.6 is above 0.05.
 _SLACK = 1e-9
 _OF_CELLS = ("agree_0.1", "agree_0.2", "close_0.01", "close_0.05", "l1")
-_OF_FORGED = ("iou", "f1", "pixel_auc")
+OF_FORGED = ("iou", "f1", "pixel_auc")
 
 
 def image_figures(p: ArrayLike, y: ArrayLike) -> dict[str, float]:
@@ -104,7 +104,7 @@ def _of_maps(
     return {
         **{name: _mean(rows, name) for name in _OF_CELLS},
         **{f"{name}_forged": _mean(own, name) for name in _OF_CELLS},
-        **{name: _mean(own, name) for name in _OF_FORGED},
+        **{name: _mean(own, name) for name in OF_FORGED},
         "reals_marked": _mean(marked, "reals_marked"),
     }
 

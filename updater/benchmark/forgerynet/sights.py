@@ -104,7 +104,7 @@ def cut_to(box: Box | None, frames: Picture) -> Picture:
 
 
 def resize(picture: Picture, width: int, height: int) -> Picture:
-    """Scale uint8 RGB [H, W, 3], bilinearly; where it gets smaller over all that falls together."""
+    """Scale uint8 [H, W, 3] or [H, W], bilinearly; where it gets smaller over all that falls together."""
     if picture.shape[:2] == (height, width):
         return picture
     return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BILINEAR))

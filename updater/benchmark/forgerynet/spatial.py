@@ -13,7 +13,7 @@ import numpy as np
 from memory.records import REAL
 from updater.benchmark.forgerynet import localizer, map_networks
 from updater.benchmark.forgerynet.choices import LOCALIZER, Job
-from updater.benchmark.forgerynet.measures import map_figures
+from updater.benchmark.forgerynet.measures import OF_FORGED, map_figures
 from updater.benchmark.forgerynet.sights import MapResult, look_at, with_truth
 from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.outcome import ReportPicture as Drawing
@@ -22,7 +22,6 @@ from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.listed import Tally
 
 _CAPTION = "The first test picture of each family: where it is forged, and where it is said to be."
-_OF_FORGED = ("iou", "f1", "pixel_auc")
 _OF_REALS = ("reals_marked",)
 
 
@@ -87,7 +86,7 @@ def _count_values(figures: Mapping[str, float], counts: Mapping[str, int]) -> Va
     def of(name: str) -> int:
         if name in _OF_REALS:
             return counts["real"]
-        return counts["forged" if name in _OF_FORGED or name.endswith("_forged") else "all"]
+        return counts["forged" if name in OF_FORGED or name.endswith("_forged") else "all"]
 
     return {
         name: Value(value=float(value) if np.isfinite(value) else None, n=of(name))

@@ -41,9 +41,8 @@ def training_crop(sight: Sample, choices: Choices, px: int, rng: np.random.Gener
     Of the input native nothing is scaled; a picture that is smaller is mirrored beyond its edges.
     """
     picture = cut_to(sight.box, picture_of(sight.entry.path))
-    picture = distort(rng, picture[None], perturbation(rng, choices.augmentation))[0]
-    (crop,) = scaled_and_cut(picture[None], choices.input, px, rng)
-    return np.asarray(crop)
+    frames = distort(rng, picture[None], perturbation(rng, choices.augmentation))
+    return np.asarray(scaled_and_cut(frames, choices.input, px, rng)[0])
 
 
 def scaled_and_cut(frames: Picture, kind: Input, px: int, rng: np.random.Generator) -> Picture:

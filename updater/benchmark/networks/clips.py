@@ -149,16 +149,13 @@ class SlowFast(nn.Module):
         self.blocks = nn.ModuleList([*blocks, nn.Identity(), head])
 
     def forward(self, clips: Tensor) -> Tensor:
-        logits: Tensor = self.blocks[-1](self.features(clips).mean(2))
-        return logits
-
-    def features(self, clips: Tensor) -> Tensor:
-        """Return [B, C, T / alpha]: both pathways' last channels, the fast one's a mean over its frames."""
         slow, fast = clips[:, :, :: self.alpha], clips
         for block in self.blocks[:-2]:
             slow, fast = block(slow, fast)
-        own, other = slow.mean((3, 4)), fast.mean((3, 4))
-        return torch.cat([own, F.adaptive_avg_pool1d(other, own.shape[2])], 1)
+        # The fast pathway's frames are brought to those of the slow one, and the mean is over these.
+        own, other = slow.mean((3, 4)), F.adaptive_avg_pool1d(fast.mean((3, 4)), slow.shape[2])
+        logits: Tensor = self.blocks[-1](torch.cat([own, other], 1).mean(2))
+        return logits
 
 
 def slow_only(classes: int) -> nn.Module:
@@ -260,17 +257,14 @@ def i3d(classes: int) -> nn.Module:
     for module in [*network.modules()]:
         for name, child in module.named_children():
             if isinstance(child, nn.Conv2d):
-                kernel, stride = child.kernel_size[0], child.stride[0]
-                cube = nn.Conv3d(
-                    child.in_channels, child.out_channels, kernel, stride, kernel // 2, bias=False
-                )
+                kernel, widths = child.kernel_size[0], (child.in_channels, child.out_channels)
+                cube = nn.Conv3d(*widths, kernel, child.stride[0], kernel // 2, bias=False)
                 setattr(module, name, cube)
             elif isinstance(child, nn.BatchNorm2d):
                 setattr(module, name, nn.BatchNorm3d(child.num_features, child.eps))
             elif isinstance(child, nn.MaxPool2d):
-                setattr(
-                    module, name, nn.MaxPool3d(child.kernel_size, child.stride, child.padding, ceil_mode=True)
-                )
+                sizes = child.kernel_size, child.stride, child.padding
+                setattr(module, name, nn.MaxPool3d(*sizes, ceil_mode=True))
     network.maxpool1 = network.maxpool2 = nn.MaxPool3d((1, 3, 3), (1, 2, 2), ceil_mode=True)
     network.avgpool = nn.AdaptiveAvgPool3d(1)
     return network

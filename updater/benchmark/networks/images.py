@@ -1,4 +1,4 @@
-"""Classifiers of pictures, by name: any model of timm's, and three front ends before one.
+"""Classifiers of pictures, by name: any model of timm's, two networks more, and three front ends before one.
 
 - High-pass filters leave no scene: four of 5 × 5 on each colour, 12 channels, of Fridrich and Kodovský 2012,
   "Rich models for steganalysis of digital images", figure 1: the square of 5 × 5 and that of 3 × 3, and
@@ -12,6 +12,7 @@
 
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from detector.model.backbone import check_name, make_backbone, size_option
-from updater.benchmark.networks.names import ELA, GRAM, HIGHPASS, NetworkError, check_image, parts_of
+from updater.benchmark.networks import san  # noqa: F401 - timm knows it from then on
+from updater.benchmark.networks.f3net import F3Net
+from updater.benchmark.networks.names import (
+    ELA,
+    F3NET,
+    GRAM,
+    HIGHPASS,
+    XCEPTION,
+    NetworkError,
+    check_image,
+    parts_of,
+)
 from updater.filters import Picture
 from updater.training.weights import choose_weights, put_backbone
 
@@ -169,8 +181,8 @@ _XCEPTION_PX, _PX = 299, 224
 
 
 def published_px(name: str) -> int:
-    """Return the side of the paper's input of a network: 299 of an Xception, 224 of others."""
-    return _XCEPTION_PX if "xception" in parts_of(name)[1] else _PX
+    """Return the side of the paper's input of a network: 299 of Xceptions, 224 of others."""
+    return _XCEPTION_PX if name == F3NET or "xception" in parts_of(name)[1] else _PX
 
 
 def front_of(name: str) -> Callable[[Picture], Picture]:
@@ -196,6 +208,9 @@ def make_image_network(
     """
     check_image(name)
     front, backbone = parts_of(name)
+    if name == F3NET:
+        make = partial(make_features, XCEPTION, 3, px, weights, pretrained=pretrained)
+        return F3Net(classes, px, make()[0], make()[0])
     if front == GRAM:
         return GramNet(make_levels(backbone, px, weights, pretrained=pretrained), classes)
     name = f"{front}:{backbone}" if front == HIGHPASS else backbone

@@ -11,7 +11,9 @@ ELA, HIGHPASS, GRAM = "ela", "highpass", "gram"
 FRONT_ENDS = (ELA, HIGHPASS, GRAM)
 """NAME:BACKBONE; without a backbone the paper's, Xception"""
 HRNET, REGRESSION, DECODERS = "hrnet_w48", "regression", ("unet", "fpn")
-XCEPTION = "legacy_xception"
+XCEPTION, F3NET = "legacy_xception", "f3net"
+_ADDED = ("resnet32_cifar", "san19_patchwise")
+"""that timm lacks, and modules of this package make known to it"""
 OF_FRAMES = ("frames", "tsn", "lstm")
 """on any model of timm's: NAME:BACKBONE, or NAME:highpass:BACKBONE"""
 TORCHVISION = ("r3d_18", "mc3_18", "r2plus1d_18", "s3d", "mvit_v2_s")
@@ -33,6 +35,8 @@ def _source() -> str:
 def check_backbone(name: str, more: str = "", option: str = "--model") -> None:
     """Raise NetworkError unless timm's source has a model, and weights, of that name. more: other choices."""
     model, _, tag = name.partition(".")
+    if model in _ADDED and not tag:
+        return
     if not model or not re.search(rf"(?:def |['\"]){re.escape(model)}(?:\(|['\"])", _source()):
         near = get_close_matches(model, re.findall(r"@register_model\s+def (\w+)", _source()), 3)
         raise NetworkError(
@@ -45,8 +49,10 @@ def check_backbone(name: str, more: str = "", option: str = "--model") -> None:
 
 def check_image(name: str) -> None:
     """Raise NetworkError for a name that is none. A front end and its backbone are both looked at."""
+    if name == F3NET:
+        return
     front, backbone = parts_of(name)
-    known = ", ".join(f"{kind}:BACKBONE" for kind in FRONT_ENDS)
+    known = ", ".join((F3NET, *(f"{kind}:BACKBONE" for kind in FRONT_ENDS)))
     if front and front not in FRONT_ENDS:
         raise NetworkError(f"--model {name} looks at no pictures: choose of {known}, or any model of timm's")
     check_backbone(backbone, f"; or {known}")

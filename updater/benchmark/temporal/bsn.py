@@ -84,23 +84,16 @@ def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localize
 
 def _train_boundaries(network: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
     features = torch.stack([grid.features for grid in grids])
-    truth = torch.stack([torch.cat([_action(grid.segments)[None], _edges(grid.segments)]) for grid in grids])
+    edges = [within(grid.segments, 1.5 / (POINTS - 1)) for grid in grids]
+    actions = [_action(grid.segments)[None] for grid in grids]
+    truth = torch.stack([*map(torch.cat, zip(actions, edges, strict=True))])
 
     def loss(chosen: Tensor) -> Tensor:
         output = network(features[chosen])
         action, start, end = (bce(output[:, i], truth[chosen, i]) for i in range(3))
         return 2 * action + start + end
 
-    descend(
-        network,
-        loss,
-        len(grids),
-        _BATCH,
-        _EPOCHS,
-        _TEM_RATE,
-        _FALLS_AFTER,
-        lambda done, total: progress(done, 2 * total),
-    )
+    descend(network, loss, len(grids), _BATCH, _EPOCHS, _TEM_RATE, _FALLS_AFTER, progress)
 
 
 def _train_judge(network: PEM, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
@@ -118,16 +111,7 @@ def _train_judge(network: PEM, boundaries: Boundaries, grids: Sequence[Grid], pr
         losses = F.smooth_l1_loss(network(rows[chosen]), truth[chosen], reduction="none")
         return (losses * weights[chosen]).sum() / weights[chosen].sum().clamp_min(1e-6)
 
-    descend(
-        network,
-        loss,
-        len(rows),
-        256,
-        _EPOCHS,
-        _PEM_RATE,
-        _FALLS_AFTER,
-        lambda done, total: progress(total + done, 2 * total),
-    )
+    descend(network, loss, len(rows), 256, _EPOCHS, _PEM_RATE, _FALLS_AFTER, progress)
 
 
 def _weights(overlaps: Tensor) -> Tensor:
@@ -145,10 +129,6 @@ def _action(segments: NDArray[np.float64]) -> Tensor:
     points = np.linspace(0, 1, POINTS)[:, None]
     inside = (points >= segments[:, 0]) & (points < segments[:, 1])
     return torch.from_numpy(inside.any(1).astype(np.float32))
-
-
-def _edges(segments: NDArray[np.float64]) -> Tensor:
-    return within(segments, 1.5 / (POINTS - 1))
 
 
 def _curves(network: Boundaries, features: Tensor) -> NDArray[np.float64]:

@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from updater.benchmark.forgerynet.choices import TASKS
-from updater.benchmark.forgerynet.run import benchmark, read
+from updater.benchmark.forgerynet.run import benchmark
+from updater.benchmark.forgerynet.tree import read_other, read_tree
 from updater.benchmark.report.harness import run_seeds
 from updater.data.layouts.forgerynet import classes_of
 from updater.progress import no_progress
@@ -43,7 +43,7 @@ def run_task():
     """Runs a task on a tree, as the command does, but for where its runs and what it looked at lie."""
 
     def go(choices, tree, folder, *, seeds=range(1), progress=no_progress):
-        data = read(TASKS[choices.task].medium, tree, tree, no_progress)
+        data = read_tree(choices, tree, read_other(choices))
         cpu = torch.device("cpu")
         task = benchmark(choices, data, cache=tree / "cache", device=cpu, weights=None)
         return list(run_seeds(task, seeds, folder, command=("forgewatch",), device="cpu", progress=progress))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from updater.benchmark.forgerynet import choices as chosen
-from updater.benchmark.forgerynet import run
+from updater.benchmark.forgerynet import run, tree
 from updater.benchmark.report.report import report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError
 from updater.benchmark.report.table import compare
@@ -142,7 +142,7 @@ def test_another_set_is_tested_on_and_the_releases_features_are_a_model(measure,
 def test_sets_that_lack_something_or_share_a_file_are_one_line(pictures):
     every = load_forgerynet(pictures, "image").entries
     train, test = ([entry for entry in every if entry.split == split] for split in ("train", "val"))
-    run.check_sets(train, test)
+    tree.check_sets(train, test)
     for changed, said in (
         (([], test), "train needs two reals or more"),
         ((train, [entry for entry in test if not entry.label]), "test needs two forgeries or more"),
@@ -150,7 +150,7 @@ def test_sets_that_lack_something_or_share_a_file_are_one_line(pictures):
         ((train, [*test, train[0]]), f"{train[0].path} is trained on, and .* the same"),
     ):
         with pytest.raises(LayoutError, match=said):
-            run.check_sets(*changed)
+            tree.check_sets(*changed)
 
 
 def test_runs_stand_side_by_side_with_what_they_differ_in(measure, tmp_path):
