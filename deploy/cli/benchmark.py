@@ -243,21 +243,23 @@ def deeperforensics(
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
     from updater.benchmark.deeperforensics.choices import RunChoices
+    from updater.benchmark.deeperforensics.tree import read, read_own
 
     if (real is None) == (not chosen.synthetic):
         raise UsageError("--real names FaceForensics++, whose videos are the reals beside --data")
     with one_line():
         begins = {"pretrained": chosen.pretrained, "checkpoint": chosen.checkpoint and str(chosen.checkpoint)}
         choices = RunChoices.from_names(train, test, model, synthetic=chosen.synthetic, **begins)
+        tree = read(choices, chosen.data, real, hidden) if chosen.data and real else None
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         from updater.benchmark.deeperforensics.models import Reading, model_of
-        from updater.benchmark.deeperforensics.run import benchmark, read
+        from updater.benchmark.deeperforensics.run import benchmark
         from updater.data.layouts.listed import Tally
 
         begun, model = model_of(choices, device, chosen.checkpoint)
-        tree = read(choices, chosen.data, real, hidden, HOME, progress)
-        reading = Reading(tree.plan, HOME, progress, Tally())
-        return benchmark(begun, tree, model(reading), reading)
+        data = tree or read_own(choices, hidden, HOME, progress)
+        reading = Reading(data.plan, HOME, progress, Tally())
+        return benchmark(begun, data, model(reading), reading)
 
     carry_out(chosen, make)
