@@ -178,7 +178,7 @@ def setup_of(chosen: Learning) -> "Setup":
     )
     backbone = chosen.backbone or NO_BACKBONE
     if backbone != NO_BACKBONE:
-        import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
+        import updater.benchmark.networks.backbones  # noqa: F401 - timm knows it from then on
     try:
         shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
         architecture = architecture_of(backbone, frozen=chosen.learner in CLOSED_FORM, **shape)

@@ -134,8 +134,7 @@ def check(chosen: Mapping[str, Any]) -> None:
     if problems := [_FILE["refused"][name] for name, holds in refused.items() if holds]:
         raise ValueError(problems[0].format(**chosen))
     rates(chosen["rate"])
-    # The laboratory's own is not timm's.
-    if not bare and chosen["backbone"] != "resnet32_cifar":
+    if not bare:
         check_backbone(chosen["backbone"], ", or none", "--backbone")
     if chosen["distortions"]:
         # They take seconds to import.

@@ -191,6 +191,8 @@ def model_of(
     weights: a file to begin with. A network that begins with weights is made once, to see that they fit.
     Raises NetworkError, BackboneError and WeightsError.
     """
+    import updater.benchmark.networks.backbones  # noqa: F401 - timm knows them then; it takes seconds
+
     begins = weights is not None or choices.pretrained
     make: Callable[[Reading], Model[Any]]
     if choices.model.partition(":")[0] in DEEPERFORENSICS:
