@@ -116,7 +116,7 @@ def newcomer(
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         settings = UpdaterSettings().model_copy(update={"device": device.type})
         experts = experts_of(expert or (), settings.work_dir, CropPlan().crop_px)
-        return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each, experts)
+        return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each, experts, say)
 
     carry_out(chosen, make)
 
@@ -124,19 +124,16 @@ def newcomer(
 def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: Any) -> None:
     from updater.benchmark.continual.run import stream_benchmark
     from updater.benchmark.continual.streams import Dataset
-    from updater.benchmark.data.crops import CropReader
     from updater.benchmark.synthetic.families import FAMILIES
-    from updater.experts.look import picture_plan_of
 
-    cut = {name: getattr(chosen, name) for name in ("crop_px", "crops", "calibration_share")}
+    cut = {name: getattr(chosen, name) for name in ("crop_px", "crops", "calibration_share", "leave_out")}
     source = Dataset(which, data, **steps, **cut)
     kinds = {name: family.kinds for name, family in FAMILIES.items()} if which == "synthetic" else {}
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
         setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
         setup.check_weights()
-        picture_plan = picture_plan_of(setup.experts)
-        with CropReader(source.plan, HOME / "crops", progress, picture=picture_plan, tell=say) as reader:
+        with source.open(setup, HOME / "crops", progress, say) as reader:
             stream = source.read(reader)
         stream = replace(stream, notes=(*stream.notes, *reader.tally.notes()))
         return stream_benchmark(
@@ -145,7 +142,7 @@ def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: 
             setup,
             first_seed=chosen.seed,
             kinds=kinds,
-            leave_families_out=chosen.leave_out and not stream.outliers,
+            leave_families_out=source.leave_out and not stream.outliers and reader.pixels,
             frozen=HOME / "frozen",
         )
 
@@ -250,7 +247,7 @@ def deeperforensics(
     with one_line():
         begins = {"pretrained": chosen.pretrained, "checkpoint": chosen.checkpoint and str(chosen.checkpoint)}
         choices = RunChoices.from_names(train, test, model, synthetic=chosen.synthetic, **begins)
-        tree = read(choices, chosen.data, real, hidden) if chosen.data and real else None
+        tree = read(choices, chosen.data, real, hidden, HOME, say) if chosen.data and real else None
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         from updater.benchmark.deeperforensics.models import Reading, model_of

@@ -19,7 +19,7 @@ from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.layouts import LAYOUTS, read_layout
 from updater.data.stored_rows import StoredRows
 from updater.data.training_data import LabelledCrops
-from updater.experts.look import with_expert_logits
+from updater.experts.look import picture_plan_of, with_expert_logits
 from updater.progress import Progress, with_prefix
 from updater.training.crop_rows import with_crop_features
 
@@ -35,7 +35,7 @@ class Dataset:
     sequence: of CDDB's layout the tasks, of OpenCIL's lists whose. base, increment: of OpenCIL's layout, the
     classes of the first step and of each that follows. crop_px, crops: side of a crop, and how many a picture
     gives at most. calibration_share: of the training items of each class, held back to set thresholds by;
-    None: the layout's default.
+    None: the layout's default. leave_out: whether each family is left out once, where no outliers are there.
     """
 
     which: Which
@@ -46,12 +46,22 @@ class Dataset:
     crop_px: int = 128
     crops: int = CropPlan().patches
     calibration_share: float | None = None
+    leave_out: bool = True
 
     @property
     def plan(self) -> CropPlan:
         """How media is cut: the own stream's as a release cuts it; others' few shots with overlap."""
         stride_px = None if self.which == "synthetic" else _FEW_SHOTS_STRIDE_PX * self.crop_px // 128
         return CropPlan(crop_px=self.crop_px, patches=self.crops, stride_px=stride_px)
+
+    def open(self, setup: Setup, cache: Path, progress: Progress, tell: Callable[[str], None]) -> CropReader:
+        """Return what reads it: without pixels where a run looks at features alone.
+
+        OpenCIL's layout leaves no family out; else the plain network beside each looks at pixels.
+        """
+        pixels = not setup.reads_features_alone or (self.leave_out and self.which != "opencil")
+        picture = picture_plan_of(setup.experts)
+        return CropReader(self.plan, cache, progress, picture=picture, tell=tell, pixels=pixels)
 
     def read(self, reader: CropReader) -> Stream:
         """Read it. OpenCIL also takes CDDB's layout: the families not yet learnt are its outliers.

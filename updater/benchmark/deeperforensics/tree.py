@@ -15,8 +15,10 @@ import numpy as np
 
 from ingest.durable import make_folder
 from ingest.records import CropPlan
+from updater.benchmark.data.cache import room
 from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics, load_hidden
 from updater.benchmark.deeperforensics.choices import RunChoices, variants_of
+from updater.benchmark.networks.names import DEEPERFORENSICS
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
@@ -48,6 +50,8 @@ _ORIGINALS = "original_sequences/youtube/c23/videos"
 
 SMALL = CropPlan(patches=4, frames=2, faces=0)
 """of our own clips, which show no faces"""
+_MEMORY_GB = 3.9
+"""of training C3D, the largest of the paper's networks on clips, on a CPU"""
 _TREE = "1"
 """counts what has changed in our own clips"""
 
@@ -68,8 +72,18 @@ class Data:
         return tuple(entry for entry in self.variants[variant].entries if entry.split == split)
 
 
-def read(choices: RunChoices, data: Path, reals: Path, hidden: Path | None) -> Data:
-    """Read the variants that the choices name. Raises LayoutError, and OSError."""
+def read(
+    choices: RunChoices,
+    data: Path,
+    reals: Path,
+    hidden: Path | None,
+    home: Path,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Data:
+    """Read the variants that the choices name. tell: is told what a run puts into its folder, home.
+
+    Raises LayoutError, and OSError.
+    """
     if not data.is_dir():
         raise LayoutError(f"--data {data} is no folder: name the one that holds manipulated_videos and lists")
     if not reals.is_dir():
@@ -87,13 +101,22 @@ def read(choices: RunChoices, data: Path, reals: Path, hidden: Path | None) -> D
     found = Data("deeperforensics", digest_of([*every, *test], data), variants, test, CropPlan(), notes)
     tests = {name: found.part(name, "test") for name in (*choices.test, "std")}
     tests |= {HIDDEN: test} if test else {}
+    clips: set[Entry] = set()
     for training in choices.train:
         train = [entry for name in variants_of(training) for entry in found.part(name, "train")]
         for name, entries in tests.items():
+            clips |= {*train, *entries}
             try:
                 check_sets(train, entries)
             except LayoutError as error:
                 raise LayoutError(f"train {training}, test {name}: {error}") from None
+    disk = sum(e.path.stat().st_size for e in clips if e.distortions and not e.distorted)
+    what, memory, plan = f"{len(clips)} clips", _MEMORY_GB, CropPlan()
+    if choices.model.partition(":")[0] not in DEEPERFORENSICS:
+        crops = len(clips) * plan.frames * plan.patches
+        what, memory = f"{what}, at most {crops} crops of {plan.crop_px} px", 0.8 + 5e-6 * crops
+        disk += 3 * plan.crop_px**2 * crops
+    tell(room(what, disk, memory, home))
     return found
 
 
@@ -105,7 +128,7 @@ def read_own(choices: RunChoices, hidden: Path | None, home: Path, progress: Pro
         load_hidden(hidden)
     root = home / f"deeperforensics-{_TREE}"
     make_once(root, lambda of: write_deeperforensics(of, progress=partial(progress, "make clips")))
-    found = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN)
+    found = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN, home)
     return replace(found, name="synthetic", plan=SMALL)
 
 

@@ -183,7 +183,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def data(tree):
-    found = read(CHOICES, tree, tree / trees.REALS_FOLDER, tree / trees.HIDDEN)
+    found = read(CHOICES, tree, tree / trees.REALS_FOLDER, tree / trees.HIDDEN, tree)
     assert found.hidden
     return Data(found.name, found.digest, found.variants, found.hidden, models.SMALL, found.notes)
 
