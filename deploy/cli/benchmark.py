@@ -116,7 +116,7 @@ def newcomer(
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         settings = UpdaterSettings().model_copy(update={"device": device.type})
         experts = experts_of(expert or (), settings.work_dir, CropPlan().crop_px)
-        return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each, experts)
+        return newcomer_benchmark(data, HOME / "crops", settings, progress, reals, each, experts, say)
 
     carry_out(chosen, make)
 
@@ -124,22 +124,19 @@ def newcomer(
 def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: Any) -> None:
     from updater.benchmark.continual.streams import Dataset
 
-    cut = {name: getattr(chosen, name) for name in ("crop_px", "crops", "calibration_share")}
+    cut = {name: getattr(chosen, name) for name in ("crop_px", "crops", "calibration_share", "leave_out")}
     source = Dataset(which, data, **steps, **cut)
     with one_line():
         source.check()
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Stream]":
         from updater.benchmark.continual.run import stream_benchmark
-        from updater.benchmark.data.crops import CropReader
         from updater.benchmark.synthetic.families import FAMILIES
-        from updater.experts.look import picture_plan_of
 
         kinds = {name: family.kinds for name, family in FAMILIES.items()} if which == "synthetic" else {}
         setup = with_weights(replace(setup_of(chosen), device=str(device)), chosen)
         setup.check_weights()
-        picture_plan = picture_plan_of(setup.experts)
-        with CropReader(source.plan, HOME / "crops", progress, picture=picture_plan, tell=say) as reader:
+        with source.open(setup, HOME / "crops", progress, say) as reader:
             stream = source.read(reader)
         stream = replace(stream, notes=(*stream.notes, *reader.tally.notes()))
         return stream_benchmark(
@@ -148,7 +145,7 @@ def _learn(chosen: Learning, which: "Which", data: Path | None = None, **steps: 
             setup,
             first_seed=chosen.seed,
             kinds=kinds,
-            leave_families_out=chosen.leave_out and not stream.outliers,
+            leave_families_out=source.leave_out and not stream.outliers and reader.pixels,
             frozen=HOME / "frozen",
         )
 
@@ -247,21 +244,23 @@ def deeperforensics(
 ) -> None:
     """Train on DeeperForensics' variants, or on our own clips, and test on distorted ones."""
     from updater.benchmark.deeperforensics.choices import RunChoices
+    from updater.benchmark.deeperforensics.tree import read, read_own
 
     if (real is None) == (not chosen.synthetic):
         raise UsageError("--real names FaceForensics++, whose videos are the reals beside --data")
     with one_line():
         begins = {"pretrained": chosen.pretrained, "checkpoint": chosen.checkpoint and str(chosen.checkpoint)}
         choices = RunChoices.from_names(train, test, model, synthetic=chosen.synthetic, **begins)
+        tree = read(choices, chosen.data, real, hidden, HOME, say) if chosen.data and real else None
 
     def make(device: "torch.device", progress: "Progress") -> "Benchmark[Any]":
         from updater.benchmark.deeperforensics.models import Reading, model_of
-        from updater.benchmark.deeperforensics.run import benchmark, read
+        from updater.benchmark.deeperforensics.run import benchmark
         from updater.data.layouts.listed import Tally
 
         begun, model = model_of(choices, device, chosen.checkpoint)
-        tree = read(choices, chosen.data, real, hidden, HOME, progress)
-        reading = Reading(tree.plan, HOME, progress, Tally())
-        return benchmark(begun, tree, model(reading), reading)
+        data = tree or read_own(choices, hidden, HOME, progress)
+        reading = Reading(data.plan, HOME, progress, Tally())
+        return benchmark(begun, data, model(reading), reading)
 
     carry_out(chosen, make)

@@ -174,7 +174,7 @@ def setup_of(chosen: Learning) -> "Setup":
     )
     backbone = chosen.backbone or NO_BACKBONE
     if backbone != NO_BACKBONE:
-        from updater.benchmark.networks import resnet32, san  # noqa: F401 - timm knows them from then on
+        from updater.benchmark.networks import backbones, san  # noqa: F401 - timm knows them from then on
     try:
         shape = {name: getattr(chosen, name) for name in ("head", "crop_px", "forensic", "width")}
         architecture = architecture_of(backbone, frozen=chosen.learner in CLOSED_FORM, **shape)

@@ -7,7 +7,7 @@ with them. Both releases are made and asked by what serves them: the builder, th
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from updater.benchmark.data.tasks import hold_back
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.results import Resamples, aurocs, shares
+from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.tasks import load_library
 from updater.candidate.builder import calibrate_gate, export_graph, train_network
 from updater.candidate.calibrate import reals
@@ -65,16 +66,18 @@ def newcomer_benchmark(
     reals: int,
     forgeries: int,
     experts: tuple[Expert, ...] = (),
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Benchmark[Media]:
     """Return the newcomer's way as it is run, with a library of so many reals and so many of each family.
 
-    The own media that nothing is trained on are a quarter of that. experts: what both releases carry. Raises
-    LayoutError, also where no data is given, and what `load_sources` raises.
+    The own media that nothing is trained on are a quarter of that. experts: what both releases carry. tell:
+    is told what the media take. Raises LayoutError, also without data, and what `load_sources` raises.
     """
     if data is None:
         raise LayoutError("newcomer needs the folder of its data, and there is no --data")
     picture_plan = picture_plan_of(experts)
-    with CropReader(cache=cache, progress=progress, picture=picture_plan) as reader:
+    with CropReader(cache=cache, progress=progress, picture=picture_plan, tell=tell) as reader:
+        reader.beside = sum(count + count // 4 for count in (reals, *[forgeries] * len(FAMILIES)))
         newcomers = LabelledCrops.join(load_sources(data, reader))
     notes = reader.tally.notes()
     lines = (f"{family} {item}\n" for family, item in zip(newcomers.families, newcomers.ids, strict=True))

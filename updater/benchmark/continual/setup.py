@@ -124,5 +124,11 @@ class Setup:
         return self.architecture.backbone == NO_BACKBONE
 
     @property
+    def reads_features_alone(self) -> bool:
+        """Whether nothing but a plain network of a family left out looks at pixels."""
+        looks = {"augmix", "odin-published"} & {*self.rejection} or self.distortions or self.experts
+        return self.architecture.frozen and not looks
+
+    @property
     def torch_device(self) -> torch.device:
         return torch.device(self.device)

@@ -61,7 +61,7 @@ class Dataset:
     sequence: of CDDB's layout the tasks, of OpenCIL's lists whose. base, increment: of OpenCIL's layout, the
     classes of the first step and of each that follows. crop_px, crops: side of a crop, and how many a picture
     gives at most. calibration_share: of the training items of each class, held back to set thresholds by;
-    None: the layout's default.
+    None: the layout's default. leave_out: whether each family is left out once, where no outliers are there.
     """
 
     which: Which
@@ -72,6 +72,7 @@ class Dataset:
     crop_px: int = 128
     crops: int = CropPlan().patches
     calibration_share: float | None = None
+    leave_out: bool = True
 
     @property
     def plan(self) -> CropPlan:
@@ -84,6 +85,19 @@ class Dataset:
         if self.which != "synthetic":
             with suppress(_ListedError):
                 self.read(_Lister(self.plan))
+
+    def open(
+        self, setup: "Setup", cache: Path, progress: Progress, tell: Callable[[str], None]
+    ) -> CropReader:
+        """Return what reads it: without pixels where a run looks at features alone.
+
+        OpenCIL's layout leaves no family out; else the plain network beside each looks at pixels.
+        """
+        from updater.experts.look import picture_plan_of
+
+        pixels = not setup.reads_features_alone or (self.leave_out and self.which != "opencil")
+        picture = picture_plan_of(setup.experts)
+        return CropReader(self.plan, cache, progress, picture=picture, tell=tell, pixels=pixels)
 
     def read(self, reader: CropReader) -> Stream:
         """Read it. OpenCIL also takes CDDB's layout: the families not yet learnt are its outliers.

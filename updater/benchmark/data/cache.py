@@ -1,8 +1,10 @@
-"""Decoded crops on disk, so that media is made and decoded once."""
+"""Decoded crops or their forensic features on disk, so that media is made and decoded once."""
 
 import fcntl
 import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from updater.data.layouts.entries import DataError
 from updater.data.stored_rows import StoredRows, read_shard
 
 _FORMAT = "3"
+_ROWS = ("crops", "pictures", "features")
+"""of a piece, those that may lie on disk"""
 
 T = TypeVar("T")
 
@@ -34,7 +38,8 @@ class Piece:
     digests: SHA-256 of each medium, hexadecimal. crops: [T, S, S, 3], uint8, RGB; on disk where there is a
     cache. starts: [n + 1], rows starts[i]:starts[i + 1] of crops are medium i's; one without a picture has
     none. hashes: those of `ingest.picture_hash`, hexadecimal. pictures: [n, S', S', 3], uint8, RGB: each
-    medium whole, a video by its first frame, where a plan asks for it.
+    medium whole, a video by its first frame, where a plan asks for it. features: [T, F], float32, the raw
+    forensic ones of each crop, where they stand for the pixels: crops is then [T, S, 0, 3].
     """
 
     digests: tuple[str, ...]
@@ -43,14 +48,23 @@ class Piece:
     starts: NDArray[np.int64]
     hashes: tuple[str, ...]
     pictures: NDArray[np.uint8] | StoredRows | None = None
+    features: NDArray[np.float32] | StoredRows | None = None
 
 
-def identity(plan: CropPlan, picture: PicturePlan | None, media: Sequence[str]) -> str:
-    """Return the SHA-256 of a piece's inputs: the plans, and the names of its media."""
-    parts: list[object] = [_FORMAT, plan.model_dump(mode="json"), list(media)]
+def identity(plan: CropPlan, picture: PicturePlan | None, media: Sequence[str], form: str = "") -> str:
+    """Return the SHA-256 of a piece's inputs: plans, names of media, and what is kept instead of crops."""
+    parts: list[object] = [_FORMAT + form, plan.model_dump(mode="json"), list(media)]
     if picture is not None:
         parts.append(picture.model_dump(mode="json"))
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def room(what: str, needed: int, memory: float, folder: Path | None) -> str:
+    """Say what a run takes: bytes of a folder, whose disk has so many left, and GB of memory."""
+    whole = (folder or Path(tempfile.gettempdir())).absolute()
+    free = shutil.disk_usage(next(path for path in (whole, *whole.parents) if path.exists())).free
+    disk = f"{needed / 1e9:.2f} of {free / 1e9:.0f} GB free in {folder or whole}"
+    return f"{what}: {disk}, and about {memory:.1f} GB of memory"
 
 
 def fetch(folder: Path | None, key: str, make: Callable[[], Piece], *, wait: bool = True) -> Piece | None:
@@ -105,8 +119,8 @@ def _alone(path: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def _encode_piece(piece: Piece) -> bytes:
-    rows = {"crops": piece.crops} | ({} if piece.pictures is None else {"pictures": piece.pictures})
-    arrays = {name: np.ascontiguousarray(of[:]) for name, of in rows.items()}
+    rows = {name: getattr(piece, name) for name in _ROWS}
+    arrays = {name: np.ascontiguousarray(of[:]) for name, of in rows.items() if of is not None}
     about = {name: getattr(piece, name) for name in ("digests", "groups", "hashes")}
     sums = {name: hashlib.sha256(array.data).hexdigest() for name, array in arrays.items()}
     # One entry: safetensors writes several in no fixed order, and equal pieces are to be equal files.
@@ -129,6 +143,6 @@ def _read(path: Path) -> Piece | None:
         if starts[-1] != shard[0].count:
             return None
         digests, groups, hashes = (tuple(facts[name]) for name in ("digests", "groups", "hashes"))
-        return Piece(digests, groups, rows["crops"], starts, hashes, rows.get("pictures"))
+        return Piece(digests, groups, rows["crops"], starts, hashes, *map(rows.get, _ROWS[1:]))
     except (KeyError, json.JSONDecodeError):
         return None

@@ -4,34 +4,33 @@ The forensic features of crops that lie in a cache are kept beside them: compute
 """
 
 import hashlib
-import shutil
-import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from detector.release.contract import PICTURE
-from detector.release.manifest import FEATURE_VERSION
+from detector.release.manifest import FEATURE_VERSION, FEATURE_WIDTH
 from ingest.records import CropPlan, Decoded, MediaPlan, PicturePlan
 from ingest.sandbox.decode import DecodeError
 from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory.index.picture_index import PictureIndex
-from updater.benchmark.data.cache import Piece, fetch, identity, made_once
+from updater.benchmark.data.cache import Piece, fetch, identity, made_once, room
 from updater.benchmark.data.tasks import item_id
 from updater.data.layouts.entries import DataError, LayoutError
 from updater.data.layouts.listed import Tally
 from updater.data.stored_rows import Shard, StoredRows, joined_rows, read_shard
 from updater.data.training_data import LabelledCrops
+from updater.distortions.clip_writing import CONTAINERS
 from updater.progress import Progress, no_progress
 
 # Files are listed without torch, which takes seconds to load.
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     import torch
 
     from detector.features.texture import CropFeatures
+    from updater.training.crop_rows import Crops, Rows
 
 # Small enough that an interrupted reading loses little, large enough to be few files.
 _MOST_MEDIA = 256
@@ -70,7 +70,8 @@ class CropReader(ExitStack):
     """Reads media as labelled crops; leaving its context ends its decoding children.
 
     Children are started when the cache (a folder, or None for no cache) lacks something. picture: how each
-    medium is also shown whole; None for crops alone. tell: is told what a stream takes.
+    medium is also shown whole; None for crops alone. tell: is told what a stream takes. pixels: whether they
+    are kept; else the crops are [T, S, 0, 3], and have their forensic features.
     """
 
     def __init__(
@@ -81,9 +82,13 @@ class CropReader(ExitStack):
         processes: int = 2,
         picture: PicturePlan | None = None,
         tell: Callable[[str], None] = lambda line: None,
+        *,
+        pixels: bool = True,
     ) -> None:
         super().__init__()
-        self.tell = tell
+        self.tell, self.pixels = tell, pixels
+        self.beside = 0
+        """pictures of our own that are cut beside a stream's"""
         self.plan = plan or CropPlan()
         self.picture = picture
         self.cache = cache
@@ -151,14 +156,15 @@ class CropReader(ExitStack):
                     if other != part and self.bytes_of(file) == self.bytes_of(twin):
                         both = f"{file.path} and {twin.path}"
                         raise LayoutError(f"{both} are one picture in two sets: remove one")
-        count, side = sum(map(len, (trained, *others))), self.plan.crop_px
-        crops, cache = count * self.plan.patches, self.cache or Path(tempfile.gettempdir())
-        place = next(path for path in (cache.absolute(), *cache.absolute().parents) if path.exists())
-        free, needed = shutil.disk_usage(place).free, 3 * side**2 * crops
-        self.tell(
-            f"{count} pictures, at most {crops} crops of {side} px: {needed / 1e9:.2f} of {free / 1e9:.0f} GB"
-            f" free in {cache}, and about {0.8 + 4.5e-5 * count:.1f} GB of memory; --crops N takes fewer"
-        )
+        every, side = [file.path for files in (trained, *others) for file in files], self.plan.crop_px
+        videos = sum(path.suffix.lower() in CONTAINERS for path in every)
+        pictures = self.beside + len(every) - videos
+        frames, media = pictures + videos * self.plan.frames, f"{pictures} pictures"
+        crops, media = frames * self.plan.patches, media + (f" and {videos} videos" if videos else "")
+        needed = crops * (3 * side**2 if self.pixels else 4 * FEATURE_WIDTH)
+        form = f"at most {crops} crops of {side} px" + ("" if self.pixels else ", of which features are kept")
+        line = room(f"{media}, {form}", needed, 0.8 + 4.5e-5 * frames, self.cache)
+        self.tell(f"{line}; --crops N takes fewer")
 
     def _piece(
         self,
@@ -186,9 +192,24 @@ class CropReader(ExitStack):
                     )
                 media.append(decoded)
                 self.progress(stage, first + len(media), len(files))
-            return piece_of(known, known, media)
+            piece = piece_of(known, known, media)
+            if self.pixels or not len(piece.crops):
+                return piece
+            rows = self._rows_of(piece.crops)
+            return replace(piece, crops=piece.crops[:][:, :, :0], features=rows)
 
-        return fetch(self.cache, identity(self.plan, self.picture, known), make, wait=wait)
+        form = "" if self.pixels else f"features-{FEATURE_VERSION}"
+        return fetch(self.cache, identity(self.plan, self.picture, known, form), make, wait=wait)
+
+    @cached_property
+    def _rows_of(self) -> "Callable[[Crops], Rows]":
+        import torch
+
+        from detector.features.texture import CropFeatures
+        from updater.training.crop_rows import by_rows, forensics_on
+
+        side, cpu = self.plan.crop_px, torch.device("cpu")
+        return partial(by_rows, forensics_on(cpu, CropFeatures(side), side), device=cpu)
 
     def decode(
         self, data: Iterator[tuple[str, bytes]], blank: Decoded | None = None
@@ -269,11 +290,11 @@ def join(
     digests = [digest for piece in pieces for digest in piece.digests]
     counts = np.concatenate([np.zeros(0, np.int64), *(np.diff(piece.starts) for piece in pieces)])
     empty = np.zeros((0, plan.crop_px, plan.crop_px, 3), np.uint8)
-    every: Sequence[NDArray[np.uint8] | StoredRows] = [
-        empty,
-        *(piece.crops for piece in pieces if len(piece.crops)),
-    ]
-    pictures = [piece.pictures for piece in pieces if piece.pictures is not None]
+    every = [piece.crops for piece in pieces if len(piece.crops)] or [empty]
+    pictures, features = (
+        [rows for piece in pieces if (rows := getattr(piece, name)) is not None]
+        for name in ("pictures", "features")
+    )
     return LabelledCrops(
         ids=tuple(item_id(name, digest) for name, digest in zip(names, digests, strict=True)),
         families=tuple(families),
@@ -281,6 +302,7 @@ def join(
         groups=tuple(group for piece in pieces for group in piece.groups),
         crops=joined_rows(every),
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        crop_features=joined_rows(features) if features else None,
         pictures=joined_rows(pictures) if pictures else None,
     )
 

@@ -10,6 +10,9 @@ Jiang et al. 2020, "DeeperForensics-1.0: A Large-Scale Dataset for Real-World Fa
 The real beside TTT_S.mp4 is the video TTT of FaceForensics++ at rate c23, in the split of its forgery and
 under the same distortions, which are yet to be applied to it (the authors' answer to users of the data).
 The recordings of the actors, source_videos, are no reals: no forgery shows what they show.
+
+Table 4 trains on each method of FaceForensics++, too, in the split of the targets: its forgery of TTT is
+manipulated_sequences/METHOD/c23/videos/TTT_SSS.mp4, beside the same real.
 """
 
 import re
@@ -45,8 +48,11 @@ VARIANTS = {
     "reenact": "reenact_postprocess",
 }
 """the folder of each variant; the paper's "sing" is level 5 alone, and its "mix" is mix3"""
-_PLAIN = ("end_to_end", "reenact_postprocess")
+FACEFORENSICS = {"df": "Deepfakes", "f2f": "Face2Face", "fs": "FaceSwap", "nt": "NeuralTextures"}
+"""methods of FaceForensics++ by the names of table 4"""
+_PLAIN = ("std", "reenact", *FACEFORENSICS)
 
+_OF_PAIR = "[0-9][0-9][0-9]_[0-9][0-9][0-9].mp4"
 _NAME = re.compile(r"(\d{3})_([MW]\d{3})\.mp4")
 _ACTOR = re.compile(r"[MW]\d{3}(?:_.*)?")
 # DeeperForensics' own, and those that FaceForensics++ has beside its originals.
@@ -56,27 +62,32 @@ _REALS = Path("original_sequences/youtube/c23/videos")
 
 
 def load_deeperforensics(folder: Path, reals: Path, variant: str = "std") -> Listing:
-    """List the forgeries of a variant, and after them their reals.
+    """List the forgeries of a variant, or of a method of FaceForensics++, and after them their reals.
 
     reals: FaceForensics++, or its folder of original videos at c23. Raises LayoutError for an unknown
     variant, for lists that are missing or say no distortion, for actors given as reals, and where fewer
     than half of the listed forgeries, or of their reals, are there.
     """
-    if variant not in VARIANTS:
-        raise LayoutError(f"{variant!r} is no variant of DeeperForensics: name one of {', '.join(VARIANTS)}")
-    originals = _originals(reals)
-    videos = folder / "manipulated_videos" / VARIANTS[variant]
+    if variant not in (known := (*VARIANTS, *FACEFORENSICS)):
+        raise LayoutError(f"{variant!r} is no variant of DeeperForensics: name one of {', '.join(known)}")
+    originals, family = _originals(reals), FACEFORENSICS.get(variant, FAMILY)
+    of_target: dict[str, Path] = {}
+    if variant in VARIANTS:
+        videos = folder / "manipulated_videos" / VARIANTS[variant]
+    else:
+        videos = reals / "manipulated_sequences" / family / "c23/videos"
+        of_target = {path.name[:3]: path for path in sorted(videos.glob(_OF_PAIR))}
     if not videos.is_dir():
-        raise LayoutError(f"{videos} is missing: unpack manipulated_videos there")
+        raise LayoutError(f"{videos} is missing: unpack it there")
     tally = Tally()
-    meta = None if VARIANTS[variant] in _PLAIN else _meta(folder, VARIANTS[variant])
+    meta = None if variant in _PLAIN else _meta(folder, VARIANTS[variant])
     names = list(_names(folder, tally))
     groups = group_items([(f"actor {actor}", f"target {target}") for _, target, actor, _ in names])
     forged: list[Entry] = []
     real: dict[Path, Entry] = {}
     missing: set[Path] = set()
     for (name, target, _, split), group in zip(names, groups, strict=True):
-        path, original = videos / name, originals / f"{target}.mp4"
+        path, original = of_target.get(target, videos / name), originals / f"{target}.mp4"
         if not path.is_file():
             tally.add(MISSING, path)
         elif meta is not None and name not in meta:
@@ -84,7 +95,7 @@ def load_deeperforensics(folder: Path, reals: Path, variant: str = "std") -> Lis
         else:
             distortions = meta[name] if meta is not None else ()
             forged.append(
-                Entry(path, 1, FAMILY, group, split, distortions=distortions, distorted=bool(distortions))
+                Entry(path, 1, family, group, split, distortions=distortions, distorted=bool(distortions))
             )
             if original.is_file():
                 real.setdefault(original, Entry(original, 0, REAL, group, split, distortions=distortions))

@@ -3,18 +3,17 @@
 CDDB's layout brings its tasks; the sequences are of Li et al. 2023, "A Continual Deepfake Detection
 Benchmark: Dataset, Methods, and Essentials", section 3.2. Of any other layout each family is a task."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from memory.records import REAL
 from updater.benchmark.data.crops import CropReader, MediaFile
 from updater.benchmark.data.tasks import FAKE, OutlierSet, Stream, Task, hold_back, shuffle
 from updater.data.layouts.cddb import FACEFORENSICS, WILD, files_of, tasks_in
-from updater.data.layouts.entries import Entry, LayoutError, Listing
+from updater.data.layouts.entries import LayoutError, Listing
 from updater.data.layouts.layouts import family_of, pictures_of
 from updater.data.layouts.listed import reported_split
-from updater.data.training_data import LabelledCrops
 
+_PARTS = ("train", "test")
 # The paper's names in lower case, each with the folder of the published data first where they differ:
 # there FaceForensics++ is called deepfake, WildDeepfake wild, and StarGAN stargan_gf.
 _EASY = (("gaugan",), ("biggan",), ("cyclegan",), ("imle",), FACEFORENSICS, ("crn",), WILD)
@@ -95,7 +94,7 @@ def load_families(
 
     The reals' groups are dealt out to the tasks in turn, so that no real is in two. What the set reports by
     is the test; of the rest, `hold_back` keeps some for calibration. Raises LayoutError where the set has
-    nothing to test on, and what `CropReader.read` raises.
+    nothing to test on, and what `CropReader.check` and `read` raise.
     """
     reported = reported_split(listing)
     if reported is None:
@@ -103,22 +102,19 @@ def load_families(
             f"{listing.name} has no labelled test or validation beside its training: unpack one"
         )
     names = list(dict.fromkeys(family_of(entry) for entry in listing.entries if entry.label))
+    if not names:
+        raise LayoutError(f"{listing.name} has no forgeries: unpack some")
     real_groups = sorted({entry.group for entry in listing.entries if not entry.label})
     dealt = {group: names[number % len(names)] for number, group in enumerate(real_groups)}
-
-    def read(name: str, part: str, entries: Sequence[Entry]) -> LabelledCrops:
-        files = [
-            MediaFile(path, str(path), f"{name}/{FAKE if entry.label else 'real'}", entry.group)
-            for entry in entries
-            if (family_of(entry) if entry.label else dealt[entry.group]) == name
-            for path in pictures_of(entry)
-        ]
-        return reader.read(f"read {name}/{part}", name, files)
-
-    test = [entry for entry in listing.entries if entry.split == reported]
-    rest = [entry for entry in listing.entries if entry.split != reported]
+    files: dict[str, dict[str, list[MediaFile]]] = {part: {name: [] for name in names} for part in _PARTS}
+    for entry in listing.entries:
+        name = family_of(entry) if entry.label else dealt[entry.group]
+        own = files[_PARTS[entry.split == reported]][name]
+        kind = f"{name}/{FAKE if entry.label else REAL}"
+        own += [MediaFile(path, str(path), kind, entry.group) for path in pictures_of(entry)]
+    reader.check(*([file for own in files[part].values() for file in own] for part in _PARTS))
     tasks = []
     for name in names:
-        kept, held = hold_back(read(name, "train", rest), calibration_share, seed)
-        tasks.append(Task(name, kept, held, read(name, "test", test)))
+        train, test = (reader.read(f"read {name}/{part}", name, files[part][name]) for part in _PARTS)
+        tasks.append(Task(name, *hold_back(train, calibration_share, seed), test))
     return Stream(listing.name, tuple(tasks), plan=reader.plan, notes=listing.notes)

@@ -6,12 +6,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from updater.benchmark.data.deeperforensics import FACEFORENSICS
 from updater.benchmark.networks.names import DEEPERFORENSICS, NetworkError, check_backbone, check_video
 from updater.data.layouts.entries import DataError
 
 TESTED = ("std", "sing", "rand", "mix2", "mix3", "mix4")
 """Variants of the data set: undistorted, at level 5, at any level, and mixes of so many."""
-_TRAINED = (*TESTED, *(f"level{level}" for level in range(1, 6)))
+_TRAINED = (*TESTED, *(f"level{level}" for level in range(1, 6)), *FACEFORENSICS)
 FORENSIC = "forensic"
 """the product's own features and its head"""
 FRAMES = "frames:"
@@ -26,8 +27,9 @@ class RunChoiceError(DataError):
 class RunChoices:
     """Everything that a run follows from, its media and its seed aside.
 
-    train: each trained on by itself, variants joined by "+", as in std+mix3. pretrained, checkpoint: what the
-    network begins with, published weights or those of a file, by its path and later by its SHA-256.
+    train: each trained on by itself, variants and methods joined by "+", as in std+mix3. pretrained,
+    checkpoint: what the network begins with, published weights or those of a file, by its path and later by
+    its SHA-256.
     """
 
     train: tuple[str, ...]
@@ -48,8 +50,9 @@ class RunChoices:
         for option in ("pretrained", "checkpoint"):
             if model == FORENSIC and getattr(choices, option):
                 raise RunChoiceError(f"--{option} changes nothing of --model {FORENSIC}: leave it out")
+        offered = TESTED if choices.synthetic else _TRAINED
         for training in choices.train:
-            _each_of("train", variants_of(training), _TRAINED)
+            _each_of("train", variants_of(training), offered)
         _each_of("test", choices.test, TESTED)
         return choices
 

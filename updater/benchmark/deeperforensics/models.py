@@ -25,6 +25,7 @@ from ingest.sandbox.crops import cut, grid
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.data.crops import CropReader, MediaFile
 from updater.benchmark.deeperforensics.choices import FORENSIC, FRAMES, RunChoices
+from updater.benchmark.deeperforensics.tree import SMALL
 from updater.benchmark.forgerynet.choices import Choices as ClipChoices
 from updater.benchmark.forgerynet.classes import of_videos
 from updater.benchmark.forgerynet.sights import Sample, look_at
@@ -49,8 +50,6 @@ from updater.training.weights import Weights, choose_weights, put, read_weights
 MAX_PIXELS = 50_000_000
 CPU = torch.device("cpu")
 
-SMALL = CropPlan(patches=4, frames=2, faces=0)
-"""of our own clips, which show no faces"""
 FRAMES_AT_ONCE = 4
 """of a clip under one distortion: H.264 codes the last of them as it codes a frame within a clip"""
 
@@ -192,6 +191,8 @@ def model_of(
     weights: a file to begin with. A network that begins with weights is made once, to see that they fit.
     Raises NetworkError, BackboneError and WeightsError.
     """
+    import updater.benchmark.networks.backbones  # noqa: F401 - timm knows them then; it takes seconds
+
     begins = weights is not None or choices.pretrained
     make: Callable[[Reading], Model[Any]]
     if choices.model.partition(":")[0] in DEEPERFORENSICS:

@@ -1,95 +1,22 @@
-"""DeeperForensics' protocol as a benchmark: each training is tested on each variant, and by distortion.
-
-The data set's trees as a run takes them, and its two steps.
-"""
+"""DeeperForensics' protocol as a benchmark: each training is tested on each variant, and by distortion."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ingest.records import CropPlan
-from updater.benchmark.data.deeperforensics import load_deeperforensics, load_hidden
 from updater.benchmark.deeperforensics.choices import RunChoices, variants_of
-from updater.benchmark.deeperforensics.models import SMALL, Model, Rater, Reading, of_both_labels
-from updater.benchmark.deeperforensics.tree import (
-    HIDDEN_FOLDER,
-    REALS_FOLDER,
-    other_methods_test,
-    write_deeperforensics,
-)
-from updater.benchmark.forgerynet.run import make_once
-from updater.benchmark.forgerynet.tree import digest_of
+from updater.benchmark.deeperforensics.models import Model, Rater, Reading, of_both_labels
+from updater.benchmark.deeperforensics.tree import HIDDEN, Data
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Values, values
-from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import LEVELS, Step
 from updater.measures import auroc
 from updater.progress import Progress
-
-HIDDEN = "hidden"
-_TREE = "1"
-"""counts what has changed in our own clips"""
-
-
-@dataclass(frozen=True)
-class Data:
-    """The entries of a tree."""
-
-    name: str
-    digest: str
-    variants: dict[str, Listing]
-    hidden: tuple[Entry, ...]
-    """empty where there is nothing for it"""
-    plan: CropPlan
-    notes: tuple[str, ...]
-
-    def part(self, variant: str, split: str) -> tuple[Entry, ...]:
-        return tuple(entry for entry in self.variants[variant].entries if entry.split == split)
-
-
-def read(
-    choices: RunChoices,
-    data: Path | None,
-    reals: Path | None,
-    hidden: Path | None,
-    home: Path,
-    progress: Progress,
-) -> Data:
-    """Read the variants that the choices name; without a folder, make our own clips once and read those.
-
-    Raises LayoutError, and OSError.
-    """
-    if hidden is not None:  # before minutes go by
-        load_hidden(hidden)
-    if data is None:
-        root = home / f"deeperforensics-{_TREE}"
-        make_once(
-            root, lambda aside: write_deeperforensics(aside, progress=lambda *at: progress("make clips", *at))
-        )
-        data, reals, plan = root, root / REALS_FOLDER, SMALL
-        hidden, name = hidden or root / HIDDEN_FOLDER, "synthetic"
-    else:
-        plan, name = CropPlan(), "deeperforensics"
-    if not data.is_dir():
-        raise LayoutError(f"--data {data} is no folder: name the one that holds manipulated_videos and lists")
-    if reals is None or not reals.is_dir():
-        raise LayoutError(f"--real {reals} is no folder: name FaceForensics++, whose videos the reals are")
-    # The clips under one distortion at a time are made of those that have none.
-    needed = dict.fromkeys([*choices.trained_variants, *choices.test, "std"])
-    variants = {variant: load_deeperforensics(data, reals, variant) for variant in needed}
-    test = load_hidden(hidden).entries if hidden is not None else other_methods_test(data, reals)
-    notes = tuple(f"{of.name}: {note}" for of in variants.values() for note in of.notes)
-    if not test:
-        notes = (*notes, f"no {HIDDEN} test: it was never released, and there is no other method's folder")
-    every = [entry for of in variants.values() for entry in of.entries]
-    return Data(name, digest_of([*every, *test], data), variants, test, plan, notes)
-
 
 CLIPS_BY_DISTORTION = 48
 """of the std test, half of them real, under each distortion at each level"""

@@ -1,4 +1,4 @@
-"""Clips of our own as a tree in DeeperForensics-1.0's layout, with FaceForensics++'s originals beside it.
+"""The data set's tree as a run takes it, and our own clips as one, FaceForensics++'s originals beside them.
 
 A target is a rendered scene under a moving camera; its forgery is the same clip, forged throughout by one
 family with draws that hold for the whole clip. Both are coded alike. Two families are left out of the tree:
@@ -8,31 +8,38 @@ method that nothing learnt, each clip under a mix of two to four of our own 36 d
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ingest.durable import make_folder
-from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics
+from ingest.records import CropPlan
+from updater.benchmark.data.cache import room
+from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics, load_hidden
+from updater.benchmark.deeperforensics.choices import RunChoices, variants_of
+from updater.benchmark.forgerynet.tree import check_sets, digest_of
+from updater.benchmark.networks.names import DEEPERFORENSICS
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import made_in_parallel
-from updater.data.layouts.entries import Entry, LayoutError
+from updater.data.layouts.entries import Entry, LayoutError, Listing
 from updater.distortions.clip_writing import to_h264
 from updater.distortions.distortion import Step
 from updater.distortions.files import distort_file, generator_of, meta_line
 from updater.distortions.methods import FORGERYNET, MIXED, draw_steps
 from updater.draws import SeedPurpose
 from updater.filters import Picture
+from updater.progress import Progress
 
-REALS_FOLDER, HIDDEN_FOLDER = "faceforensics", "hidden"
+REALS_FOLDER, HIDDEN = "faceforensics", "hidden"
 SIDE_PX, FRAMES = 256, 8
 REACH_PX = 16
 LEFT_OUT = ("inpainted", "sharpened")
 LEARNT = tuple(name for name in FAMILIES if name not in LEFT_OUT)
 COUNTS = {"train": 48, "val": 4, "test": 40}
-HIDDEN = 40
+HIDDEN_COUNT = 40
 """targets of the hidden test, half of them real, the others forged by the families that are left out"""
 DISTORTED = ("sing", "rand", "mix2", "mix3", "mix4")
 RATE_FACTORS = (18, 24)
@@ -40,6 +47,88 @@ _OTHER_METHOD = "reenact"
 """the variant of the data set that another method made"""
 _MAX_PIXELS = SIDE_PX * SIDE_PX
 _ORIGINALS = "original_sequences/youtube/c23/videos"
+
+
+SMALL = CropPlan(patches=4, frames=2, faces=0)
+"""of our own clips, which show no faces"""
+_MEMORY_GB = 3.9
+"""of training C3D, the largest of the paper's networks on clips, on a CPU"""
+_TREE = "1"
+"""counts what has changed in our own clips"""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The entries of a tree."""
+
+    name: str
+    digest: str
+    variants: dict[str, Listing]
+    hidden: tuple[Entry, ...]
+    """empty where there is nothing for it"""
+    plan: CropPlan
+    notes: tuple[str, ...]
+
+    def part(self, variant: str, split: str) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.variants[variant].entries if entry.split == split)
+
+
+def read(
+    choices: RunChoices,
+    data: Path,
+    reals: Path,
+    hidden: Path | None,
+    home: Path,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Data:
+    """Read the variants that the choices name. tell: is told what a run puts into its folder, home.
+
+    Raises LayoutError, and OSError.
+    """
+    if not data.is_dir():
+        raise LayoutError(f"--data {data} is no folder: name the one that holds manipulated_videos and lists")
+    if not reals.is_dir():
+        raise LayoutError(f"--real {reals} is no folder: name FaceForensics++, whose videos the reals are")
+    test = load_hidden(hidden).entries if hidden is not None else other_methods_test(data, reals)
+    # The clips under one distortion at a time are made of those that have none.
+    needed = dict.fromkeys([*choices.trained_variants, *choices.test, "std"])
+    variants = {variant: load_deeperforensics(data, reals, variant) for variant in needed}
+    notes = tuple(f"{of.name}: {note}" for of in variants.values() for note in of.notes)
+    if not test:
+        notes = (*notes, f"no {HIDDEN} test: it was never released, and there is no other method's folder")
+    every = [entry for of in variants.values() for entry in of.entries]
+    found = Data("deeperforensics", digest_of([*every, *test], data), variants, test, CropPlan(), notes)
+    tests = {name: found.part(name, "test") for name in (*choices.test, "std")}
+    tests |= {HIDDEN: test} if test else {}
+    clips: set[Entry] = set()
+    for training in choices.train:
+        train = [entry for name in variants_of(training) for entry in found.part(name, "train")]
+        for name, entries in tests.items():
+            clips |= {*train, *entries}
+            try:
+                check_sets(train, entries)
+            except LayoutError as error:
+                raise LayoutError(f"train {training}, test {name}: {error}") from None
+    disk = sum(e.path.stat().st_size for e in clips if e.distortions and not e.distorted)
+    what, memory, plan = f"{len(clips)} clips", _MEMORY_GB, CropPlan()
+    if choices.model.partition(":")[0] not in DEEPERFORENSICS:
+        crops = len(clips) * plan.frames * plan.patches
+        what, memory = f"{what}, at most {crops} crops of {plan.crop_px} px", 0.8 + 5e-6 * crops
+        disk += 3 * plan.crop_px**2 * crops
+    tell(room(what, disk, memory, home))
+    return found
+
+
+def read_own(choices: RunChoices, hidden: Path | None, home: Path, progress: Progress) -> Data:
+    """Read our own clips, which are made once; hidden: another hidden test. Raises what `read` raises."""
+    from updater.benchmark.forgerynet.run import make_once
+
+    if hidden is not None:  # before minutes go by
+        load_hidden(hidden)
+    root = home / f"deeperforensics-{_TREE}"
+    make_once(root, lambda of: write_deeperforensics(of, progress=partial(progress, "make clips")))
+    found = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN, home)
+    return replace(found, name="synthetic", plan=SMALL)
 
 
 @dataclass(frozen=True)
@@ -61,7 +150,7 @@ def write_deeperforensics(
     seed: int = 0,
     *,
     counts: dict[str, int] | None = None,
-    hidden: int = HIDDEN,
+    hidden: int = HIDDEN_COUNT,
     processes: int = 2,
     progress: Callable[[int, int], None] = lambda made, total: None,
 ) -> None:
@@ -75,11 +164,11 @@ def write_deeperforensics(
         make_folder(folder / place)
     make_folder(folder / REALS_FOLDER / _ORIGINALS)
     for kind in ("real", "fake"):
-        make_folder(folder / HIDDEN_FOLDER / kind)
+        make_folder(folder / HIDDEN / kind)
     jobs = [(folder, seed, target) for target in targets]
     for _ in made_in_parallel(_write_target, jobs, processes=processes, at_once=1, progress=progress):
         pass
-    _write_lists(folder, seed, [target for target in targets if target.split != HIDDEN_FOLDER])
+    _write_lists(folder, seed, [target for target in targets if target.split != HIDDEN])
 
 
 def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
@@ -124,8 +213,8 @@ def other_methods_test(folder: Path, reals: Path) -> tuple[Entry, ...]:
 
 def _targets(counts: dict[str, int], hidden: int) -> Iterator[Target]:
     number = 0
-    for split, count in {**counts, HIDDEN_FOLDER: hidden}.items():
-        families = LEFT_OUT if split == HIDDEN_FOLDER else LEARNT
+    for split, count in {**counts, HIDDEN: hidden}.items():
+        families = LEFT_OUT if split == HIDDEN else LEARNT
         for _ in range(count):
             yield Target(number, families[number % len(families)], split)
             number += 1
@@ -144,8 +233,8 @@ def _encode_h264(frames: Sequence[Picture], factor: int) -> bytes:
 
 def _write_target(folder: Path, seed: int, target: Target) -> None:
     real, forged = clips_of(seed, target)
-    if target.split == HIDDEN_FOLDER:
-        _write_hidden(folder / HIDDEN_FOLDER, seed, target, real, forged)
+    if target.split == HIDDEN:
+        _write_hidden(folder / HIDDEN, seed, target, real, forged)
         return
     (folder / REALS_FOLDER / _ORIGINALS / f"{target.number:03}.mp4").write_bytes(real)
     std = folder / "manipulated_videos" / VARIANTS["std"] / target.name

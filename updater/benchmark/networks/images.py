@@ -88,6 +88,8 @@ def make_features(
     begins with; pretrained: timm's own, which are downloaded. Raises NetworkError, BackboneError for a name
     that timm does not know, and WeightsError.
     """
+    import updater.benchmark.networks.backbones  # noqa: F401 - timm knows them then; it takes seconds
+
     front, _, model = name.rpartition(":")
     if front:
         if front != HIGHPASS:

@@ -29,11 +29,15 @@ class NetworkError(ValueError):
 @cache
 def _source() -> str:
     folder = Path(str(find_spec("timm").origin)).parent  # type: ignore[union-attr]  # it is installed
-    return "\n".join(path.read_text() for path in sorted(folder.glob("models/*.py")))
+    own = Path(__file__).with_name("backbones.py")
+    return "\n".join(path.read_text() for path in (*sorted(folder.glob("models/*.py")), own))
 
 
 def check_backbone(name: str, more: str = "", option: str = "--model") -> None:
-    """Raise NetworkError unless timm's source has a model, and weights, of that name. more: other choices."""
+    """Raise NetworkError unless timm's source or our own has a model, and weights, of that name.
+
+    more: other choices.
+    """
     model, _, tag = name.partition(".")
     if model in _ADDED and not tag:
         return

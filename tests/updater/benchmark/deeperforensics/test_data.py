@@ -17,7 +17,8 @@ from updater.benchmark.deeperforensics import models
 from updater.benchmark.deeperforensics import run as runs
 from updater.benchmark.deeperforensics import tree as trees
 from updater.benchmark.deeperforensics.choices import RunChoiceError, RunChoices, check_model, variants_of
-from updater.benchmark.deeperforensics.run import Data, benchmark, figures, read
+from updater.benchmark.deeperforensics.run import benchmark, figures
+from updater.benchmark.deeperforensics.tree import Data, read
 from updater.benchmark.forgerynet import training
 from updater.benchmark.networks.names import NetworkError
 from updater.benchmark.report.harness import run_seeds
@@ -157,7 +158,7 @@ def test_a_meta_line_says_what_was_drawn(tree):
 
 
 def test_the_hidden_test_is_of_families_that_nothing_learnt_and_its_targets_are_nobody_s_else(tree):
-    found = load_hidden(tree / trees.HIDDEN_FOLDER)
+    found = load_hidden(tree / trees.HIDDEN)
     assert sorted(entry.label for entry in found.entries) == [0, 0, 1, 1]
     assert not set(trees.LEFT_OUT) & set(trees.LEARNT)
     trained = load_deeperforensics(tree, tree / trees.REALS_FOLDER, "std")
@@ -181,9 +182,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def data(tree, tmp_path_factory):
-    reals, hidden = tree / trees.REALS_FOLDER, tree / trees.HIDDEN_FOLDER
-    found = read(CHOICES, tree, reals, hidden, tmp_path_factory.mktemp("home"), no_progress)
+def data(tree):
+    found = read(CHOICES, tree, tree / trees.REALS_FOLDER, tree / trees.HIDDEN, tree)
     assert found.hidden
     return Data(found.name, found.digest, found.variants, found.hidden, models.SMALL, found.notes)
 

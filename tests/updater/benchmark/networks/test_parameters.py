@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torchvision.models import GoogLeNet
 
-import updater.benchmark.networks.resnet32  # noqa: F401 - timm knows it from then on
+import updater.benchmark.networks.backbones  # noqa: F401 - timm knows it from then on
 from detector.model.backbone import BackboneError, architecture_of, make_backbone
 from updater.benchmark.forgerynet import training
 from updater.benchmark.forgerynet.choices import TASKS
@@ -79,6 +79,7 @@ def test_decoders_are_of_the_published_size(name, wanted):
         (TASKS["video"].check, "tsn:resnet18", "tsn:resnet18 looks at no videos"),
         (names.check_image, "gabor:resnet18", "choose of f3net, ela:BACKBONE, highpass:BACKBONE"),
         (names.check_video, "frames:resnet19", "resnet19 is no model that timm knows: resnet18"),
+        (names.check_video, "tsn:bn_incepton", "bn_incepton is no model that timm knows: bn_inception"),
         (names.check_video, "lstm:highpass:resnet19", "resnet19 is no model that timm knows: resnet18"),
         (names.check_maps, "unet", "choose of regression:BACKBONE, unet:BACKBONE"),
     ],
@@ -163,6 +164,21 @@ def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros():
     assert not found[:, 16:].any()
 
 
+def test_bn_inception_is_the_published_network_but_for_biases_that_a_normalisation_takes_away(tmp_path):
+    backbone, width = make_backbone("bn_inception", 3, 224)
+    weights = backbone.state_dict()
+    biases = sum(value.numel() for name, value in weights.items() if name.endswith("bn.bias"))
+    published = sum(one.numel() for one in backbone.parameters()) + biases + 1000 * (width + 1)
+    assert published == 11_295_240, "with a head of a thousand classes"
+    shown = torch.rand(1, 3, 100, 117)  # odd sides on the way: a pool and a convolution halve them alike
+    assert backbone.eval()(shown).shape == (1, width)
+    save_file({**weights, "head.weight": torch.zeros(9, width)}, file := tmp_path / "bn.safetensors")
+    network = make_video_network("tsn:bn_inception", 2, 64, 3, file)
+    assert torch.equal(network.backbone.conv1.conv.weight, weights["conv1.conv.weight"])
+    with pytest.raises(WeightsError, match=r"bn_inception cannot be had .No pretrained weights exist"):
+        make_video_network("tsn:bn_inception", 2, 64, 3, pretrained=True)
+
+
 def test_it_is_shown_what_cifar_100_has_on_average_and_has_no_weights_to_begin_with():
     assert architecture_of(NAME).mean == pytest.approx([255 * one for one in (0.5071, 0.4867, 0.4408)])
 
@@ -176,7 +192,7 @@ OF_MAPS = replace(RECIPE, px=64, rate=1e-4, first_rate=1e-4)
 """at 32 px the deepest map is a single cell, too few to normalise by"""
 VIDEO_NETWORKS = (
     "x3d_m slowfast_r50 slow_r50 tsm_r50 c3d i3d lstm:test_resnet tsn:test_resnet frames:test_resnet"
-    " frames:highpass:test_resnet r3d_18 mc3_18 r2plus1d_18 s3d"
+    " frames:highpass:test_resnet tsn:bn_inception r3d_18 mc3_18 r2plus1d_18 s3d"
 )
 MADE = {
     **{

@@ -1,0 +1,134 @@
+"""Backbones that timm lacks, and knows by their names once this is imported.
+
+- resnet32_cifar: He et al. 2016, "Deep residual learning for image recognition", section 4.2, with n = 5, for
+  images of 32 px: a convolution to 16 channels, three stages of five blocks of 16, 32 and 64 channels, and
+  the mean over the image. Where channels double, the identity is every second pixel with channels of zeros
+  behind (option A). 463,504 parameters without the head.
+- bn_inception: Ioffe and Szegedy 2015, "Batch normalization: Accelerating deep network training by reducing
+  internal covariate shift", appendix and figure 5, which TSN begins with. 4c and 4d have 608 channels as in
+  the published networks, not the figure's 576. Those have a bias before each normalisation, which does
+  nothing. No weights of it are published as safetensors.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from timm.layers.adaptive_avgmax_pool import SelectAdaptivePool2d
+from timm.layers.conv_bn_act import ConvNormAct
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from torch import Tensor, nn
+
+from updater.benchmark.networks.clips import sequence
+
+__all__ = ["bn_inception", "resnet32_cifar"]
+
+_BLOCKS = 5
+_UNITS = {
+    "3a": (64, 64, 64, 64, 96, 32),
+    "3b": (64, 64, 96, 64, 96, 64),
+    "3c": (0, 128, 160, 64, 96, 0),
+    "4a": (224, 64, 96, 96, 128, 128),
+    "4b": (192, 96, 128, 96, 128, 128),
+    "4c": (160, 128, 160, 128, 160, 128),
+    "4d": (96, 128, 192, 160, 192, 128),
+    "4e": (0, 128, 192, 192, 256, 0),
+    "5a": (352, 192, 320, 160, 224, 128),
+    "5b": (352, 192, 320, 192, 224, 128),
+}
+"""channels of 1 × 1, of 3 × 3 and of two 3 × 3, both after their reductions, and of the pool's projection"""
+default_cfgs = generate_default_cfgs(
+    {
+        "resnet32_cifar": {
+            "input_size": (3, 32, 32),
+            "mean": (0.5071, 0.4867, 0.4408),
+            "std": (0.2675, 0.2565, 0.2761),
+            "interpolation": "bilinear",
+            "first_conv": "features.0",
+        },
+        "bn_inception": {"input_size": (3, 224, 224), "first_conv": "conv1.conv", "classifier": "head"},
+    }
+)
+
+
+class _BasicBlock(nn.Module):
+    """float32 [N, C, S, S] → [N, C, S, S], or [N, 2 C, S / 2, S / 2] where channels double."""
+
+    def __init__(self, channels: int, out: int) -> None:
+        super().__init__()
+        self.stride, self.more = (1 if channels == out else 2), out - channels
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, out, 3, self.stride, 1, bias=False),
+            nn.BatchNorm2d(out),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(out, out, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(out),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        kept = images[:, :, :: self.stride, :: self.stride]
+        return F.relu(F.pad(kept, (0, 0, 0, 0, 0, self.more)) + self.body(images))
+
+
+def _resnet32(in_chans: int = 3, **_: Any) -> nn.Module:
+    """float32 [N, C, S, S] → float32 [N, 64]; S is 32 as published, and may be any of at least 4."""
+    layers: list[nn.Module] = [
+        nn.Conv2d(in_chans, 16, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(inplace=True),
+    ]
+    channels = 16
+    for out in (16, 32, 64):
+        for _block in range(_BLOCKS):
+            layers.append(_BasicBlock(channels, out))
+            channels = out
+    network = sequence(features=nn.Sequential(*layers), pool=SelectAdaptivePool2d(flatten=True))
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return network
+
+
+class _Branches(nn.ModuleList):
+    """Layers that see the same, their channels one after another."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.cat([branch(images) for branch in self], 1)
+
+
+def _halve() -> nn.Module:
+    # What comes in is never below 0: a row and a column of zeros halve odd sides as convolutions do.
+    return nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(3, 2, ceil_mode=True))
+
+
+def _bn_inception(in_chans: int = 3, **_: Any) -> nn.Module:
+    """float32 [N, C, S, S] → float32 [N, 1024]; S is 224 as published."""
+    conv, width = ConvNormAct, 192
+    layers = {
+        "conv1": conv(in_chans, 64, 7, 2),
+        "pool1": _halve(),
+        "conv2_reduce": conv(64, 64),
+        "conv2": conv(64, width, 3),
+        "pool2": _halve(),
+    }
+    for name, (one, reduced, three, narrow, double, project) in _UNITS.items():
+        stride = 1 if one else 2
+        branches = [
+            nn.Sequential(conv(width, reduced), conv(reduced, three, 3, stride)),
+            nn.Sequential(conv(width, narrow), conv(narrow, double, 3), conv(double, double, 3, stride)),
+        ]
+        pool = nn.MaxPool2d(3, 1, 1) if name == "5b" else nn.AvgPool2d(3, 1, 1)
+        more = [conv(width, one), nn.Sequential(pool, conv(width, project))] if one else [_halve()]
+        layers[f"inception{name}"] = _Branches(branches + more)
+        width = three + double + (one + project if one else width)
+    return sequence(**layers, pool=SelectAdaptivePool2d(flatten=True))
+
+
+@register_model
+def resnet32_cifar(pretrained: bool = False, **options: Any) -> nn.Module:
+    return build_model_with_cfg(_resnet32, "resnet32_cifar", pretrained, **options)
+
+
+@register_model
+def bn_inception(pretrained: bool = False, **options: Any) -> nn.Module:
+    return build_model_with_cfg(_bn_inception, "bn_inception", pretrained, **options)
