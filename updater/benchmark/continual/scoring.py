@@ -169,8 +169,8 @@ def calibrate_model(
     names = [name for name in setup.rejection if name not in (ODIN, "fused")]
     on = dict.fromkeys(names, evidence)
     if validation and (listed := [name for name in names if name in VALIDATED]):
-        shown, columns = _part(learnt, validation, setup).output, _columns(validation, learnt, setup)
-        on |= dict.fromkeys(listed, known_of(network, evidence_of(network, shown), columns))
+        output, columns = _part(learnt, validation, setup).output, _columns(validation, learnt, setup)
+        on |= dict.fromkeys(listed, known_of(network, evidence_of(network, output), columns))
     fitted = {n: POST_HOC[n](on[n]) if n in POST_HOC else HEADS[n](on[n], old, seed) for n in names}
     return CalibratedModel(learnt, setup, judge, fitted)
 

@@ -93,12 +93,11 @@ def margin_ranking(scores: Tensor, target: Tensor, old: int, margin: float) -> T
     hardest where there are fewer of them.
     """
     exemplar = target < old
-    if not exemplar.any():
-        return scores.sum() * 0
     own = scores[exemplar].gather(1, target[exemplar, None])
     new = scores[exemplar, old:]
     rivals = new.topk(min(2, new.shape[1]), 1).values
-    return F.relu(margin - own + rivals).mean()
+    hinges = F.relu(margin - own + rivals)
+    return hinges.sum() / max(1, hinges.numel())
 
 
 class _Fixed(nn.Module):

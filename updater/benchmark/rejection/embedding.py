@@ -5,8 +5,8 @@ changed activations or weights. SHE, RMD and GradNorm read patterns, Gaussians a
 activations come out of a ReLU and are never negative; an embedding here may be.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import faiss
 import numpy as np
@@ -130,7 +130,7 @@ def fit_ash(known: FitSet, *, quantile: float = 0.9) -> Score:
 
     pytorch-ood's ASH agrees with the paper. Nothing is fitted.
     """
-    return _of_maps(ASH(nn.Identity(), _head_of_maps(known), "ash-b", quantile, energy))
+    return _of_maps(ASH, known, "ash-b", quantile, energy)
 
 
 def fit_scale(known: FitSet, *, quantile: float = 0.85) -> Score:
@@ -141,15 +141,12 @@ def fit_scale(known: FitSet, *, quantile: float = 0.85) -> Score:
 
     pytorch-ood's SCALE agrees with the paper. Nothing is fitted.
     """
-    return _of_maps(SCALE(nn.Identity(), _head_of_maps(known), quantile, energy))
+    return _of_maps(SCALE, known, quantile, energy)
 
 
-def _of_maps(detector: ASH | SCALE) -> Score:
+def _of_maps(method: type[ASH | SCALE], known: FitSet, *options: Any) -> Score:
+    detector = method(nn.Identity(), lambda maps: known.head(maps.flatten(1)), *options)
     return as_score(lambda e: detector.predict_feature_maps(float64(e.embedding)[:, :, None, None]))
-
-
-def _head_of_maps(known: FitSet) -> Callable[[Tensor], Tensor]:
-    return lambda maps: known.head(maps.flatten(1))
 
 
 def fit_dice(known: FitSet, *, quantile: float = 0.9) -> Score:

@@ -95,15 +95,9 @@ def energy_loss(new: Tensor, old: Tensor, beyond: Tensor, margins: Margins) -> T
 
     All are logits, float32 [., K]; a part without rows is 0. Eq. 2 and 4.
     """
-    return (
-        _mean(F.relu(energy(new) - margins.inside).square())
-        + _mean(F.relu(energy(old) - margins.inside).square())
-        + _mean(F.relu(margins.outside - energy(beyond)).square())
-    )
-
-
-def _mean(values: Tensor) -> Tensor:
-    return values.mean() if len(values) else values.sum()
+    inside = (energy(logits) - margins.inside for logits in (new, old))
+    hinges = [F.relu(past).square() for past in (*inside, margins.outside - energy(beyond))]
+    return torch.stack([hinge.sum() / max(1, len(hinge)) for hinge in hinges]).sum()
 
 
 def fit_ber(

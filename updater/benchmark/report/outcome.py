@@ -151,7 +151,7 @@ def spread_of(rows: Mapping[str, Figures]) -> Figures:
     """
     names = dict.fromkeys(name for figures in rows.values() for name in figures)
     having = {name: [Value(value=of[name].mean) for of in rows.values() if name in of] for name in names}
-    means = {name: [of for of in each if of.value is not None] for name, each in having.items()}
+    means = {name: [row for row in rows if row.value is not None] for name, rows in having.items()}
     return {name: _over_seeds(of).model_copy(update={"n": len(of)}) for name, of in means.items() if of}
 
 
