@@ -284,10 +284,17 @@ def test_no_more_options_are_listed_than_a_reader_takes_in(capsys):
 
 
 @pytest.mark.slow
-def test_wrong_names_are_refused_before_torch_is_loaded_and_the_group_alone_lists_its_benchmarks():
+def test_wrong_names_and_data_are_refused_before_torch_is_loaded_and_the_group_lists_its_benchmarks():
     code = "import sys; from deploy.cli.main import main; code = main(['benchmark', *sys.argv[1:]]);"
     code += "sys.exit(0 if 'torch' in sys.modules else code)"
-    for words in ("cddb --learner x", "opencil --preset cddb-lucir --rejection msp,x", "cddb --scheme x", ""):
+    for words, said in (
+        ("cddb --learner x", "choose of"),
+        ("opencil --preset cddb-lucir --rejection msp,x", "choose of"),
+        ("cddb --scheme x", "choose of"),
+        ("forgerynet --task image --data .", "has no Training/image_list.txt"),
+        ("forgerynet --task video --synthetic --test-on cddb=.", "holds no TASK/"),
+        ("", "deeperforensics"),
+    ):
         ended = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True)
-        assert ended.returncode == 2
-        assert "choose of" in ended.stderr if words else "deeperforensics" in ended.stdout
+        assert ended.returncode == (1 if "=." in words or "--data" in words else 2)
+        assert said in ended.stdout + ended.stderr
