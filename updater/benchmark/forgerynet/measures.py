@@ -32,7 +32,7 @@ def image_figures(p: ArrayLike, y: ArrayLike) -> dict[str, float]:
       acc: balanced accuracy, the mean over classes of the recall of the likeliest class
       auc, auc_2: area under the ROC of f, ties half
       map_ovr: what the paper calls mAP, the mean over classes of the AUC of a class's own probability
-      map: the same mean of average precisions
+      mean_ap: the same mean of average precisions
       acc_2: balanced accuracy at telling real from forged, where the likeliest class is the answer
       acc_2_sum: the same, where f >= 0.5 is forged; the paper does not say which of the two it has
     """
@@ -43,7 +43,7 @@ def image_figures(p: ArrayLike, y: ArrayLike) -> dict[str, float]:
         "acc": _balanced_accuracy(likeliest, classes),
         "auc": auc,
         "map_ovr": _over_classes(auroc, probabilities, classes),
-        "map": _over_classes(average_precision, probabilities, classes),
+        "mean_ap": _over_classes(average_precision, probabilities, classes),
         "acc_2": _balanced_accuracy(likeliest != 0, forged),
         "acc_2_sum": _balanced_accuracy(fake >= 0.5, forged),
         "auc_2": auc,

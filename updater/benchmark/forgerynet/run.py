@@ -55,14 +55,12 @@ def beginning(choices: Choices, device: torch.device, weights: Path | None) -> C
     """
     if weights is None and not choices.pretrained:
         return choices
-    makers = {"image": classes.of_pictures, "video": classes.of_videos}
-    if choices.task == "temporal":
-        seen_by = replace(choices, model=choices.model.partition(":")[2])
-        classes.of_videos(seen_by, 2, device, weights).make()
-    elif choices.task in makers:
-        makers[choices.task](choices, 2, device, weights).make()
-    else:
+    if choices.task == "spatial":
         map_networks.maker(choices, device, weights)[1]()
+    else:
+        network = choices.model.partition(":")[2] if choices.task == "temporal" else choices.model
+        classifier = classes.of_pictures if choices.task == "image" else classes.of_videos
+        classifier(replace(choices, model=network), 2, device, weights).make()
     return replace(choices, checkpoint=read_weights(weights).digest if weights else None)
 
 

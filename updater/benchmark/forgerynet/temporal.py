@@ -151,14 +151,11 @@ def figures(videos: Sequence[PredictedVideo]) -> dict[str, float]:
     }
 
 
-def by_family(videos: Sequence[PredictedVideo]) -> Mapping[str, dict[str, float]]:
+def by_family(videos: Sequence[PredictedVideo]) -> dict[str, Values]:
     """Return the figures of each family's forged videos beside all reals."""
-    reals = [video for video in videos if not video.is_forged]
     families = sorted({video.family for video in videos if video.is_forged})
-    return {
-        family: figures([*reals, *(v for v in videos if v.is_forged and v.family == family)])
-        for family in families
-    }
+    beside = {of: [v for v in videos if not v.is_forged or v.family == of] for of in families}
+    return {family: values(figures(own), len(own)) for family, own in beside.items()}
 
 
 def see_by(network: str, job: Job, parts: Mapping[str, Sequence[Video]]) -> dict[str, list[Video]]:
@@ -228,7 +225,7 @@ def measure(job: Job) -> Outcome:
     answers = _predict_segments(job, method, train_on, parts["test"], "all")
     return Outcome(
         figures=values(figures(answers), len(answers)),
-        families={name: values(of_it, _beside(answers, name)) for name, of_it in by_family(answers).items()},
+        families=by_family(answers),
         about={
             "trained_on": len(train_on),
             "tested_on": len(answers),
@@ -260,10 +257,6 @@ def _predict_segments(
     return [
         PredictedVideo(video.entry.family, video.clip, localize(video.clip.features)) for video in test_on
     ]
-
-
-def _beside(videos: Sequence[PredictedVideo], family: str) -> int:
-    return sum(not video.is_forged or video.family == family for video in videos)
 
 
 def frame_features(

@@ -54,8 +54,7 @@ class PatchwiseAttention(nn.Module):
         return (around * shared).sum(3).view_as(values)
 
     def _around(self, maps: Tensor) -> Tensor:
-        margin = self.side // 2
-        return F.unfold(F.pad(maps, 4 * (margin,), mode="reflect"), self.side)
+        return F.unfold(F.pad(maps, 4 * (self.side // 2,), mode="reflect"), self.side)
 
 
 class _Bottleneck(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from updater.benchmark.forgerynet import localizer
-from updater.benchmark.forgerynet.choices import OWN, ChoiceError, Choices, Job, check_choices, with_own_names
+from updater.benchmark.forgerynet.choices import OWN, Choices, Job, with_own_names
 from updater.benchmark.forgerynet.map_networks import train_map_network
 from updater.benchmark.forgerynet.sights import MapItem, MapResult, Sample
 from updater.benchmark.forgerynet.spatial import measure, outcome
@@ -110,21 +110,6 @@ def test_maps_that_are_missing_of_another_size_or_no_pictures_are_left_out_and_c
         "1 maps are of another size than their pictures, which are left out",
         "1 maps are no pictures, and their forgeries are left out",
     ]
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"model": "resnet18"}, "makes no maps: choose of localizer, unet"),
-        ({"model": "localizer:all"}, "choose of localizer, :pseudo and :left-out"),
-        ({"model": "localizer:left-out", "synthetic": False}, "use --synthetic"),
-        ({"protocol": "cross"}, "protocol intra alone"),
-    ],
-)
-def test_a_choice_that_is_none_is_one_line(changed, said):
-    with pytest.raises(ChoiceError, match=said) as refused:
-        check_choices(replace(CHOICES, **changed), OWN)
-    assert "\n" not in str(refused.value)
 
 
 def test_a_part_without_maps_is_refused(tree, tmp_path):
