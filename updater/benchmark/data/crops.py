@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.numpy import save
-from torch import Tensor
 
 from detector.features.texture import CropFeatures
 from detector.release.contract import PICTURE
@@ -191,16 +189,12 @@ class CropReader(ExitStack):
             piece = piece_of(known, known, media)
             if self.pixels or not len(piece.crops):
                 return piece
-            rows = by_rows(self._forensics, piece.crops, torch.device("cpu"))
+            cpu, side = torch.device("cpu"), self.plan.crop_px
+            rows = by_rows(forensics_on(cpu, CropFeatures(side), side), piece.crops, cpu)
             return replace(piece, crops=piece.crops[:][:, :, :0], features=rows)
 
         form = "" if self.pixels else f"features-{FEATURE_VERSION}"
         return fetch(self.cache, identity(self.plan, self.picture, known, form), make, wait=wait)
-
-    @cached_property
-    def _forensics(self) -> Callable[[Tensor], Tensor]:
-        side = self.plan.crop_px
-        return forensics_on(torch.device("cpu"), CropFeatures(side), side)
 
     def decode(
         self, data: Iterator[tuple[str, bytes]], blank: Decoded | None = None

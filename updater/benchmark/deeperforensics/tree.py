@@ -73,12 +73,7 @@ class Data:
 
 
 def read(
-    choices: RunChoices,
-    data: Path,
-    reals: Path,
-    hidden: Path | None,
-    home: Path,
-    tell: Callable[[str], None] = lambda line: None,
+    choices: RunChoices, data: Path, reals: Path, hidden: Path | None, home: Path, tell: Callable[[str], None]
 ) -> Data:
     """Read the variants that the choices name. tell: is told what a run puts into its folder, home.
 
@@ -128,7 +123,7 @@ def read_own(choices: RunChoices, hidden: Path | None, home: Path, progress: Pro
         load_hidden(hidden)
     root = home / f"deeperforensics-{_TREE}"
     make_once(root, lambda of: write_deeperforensics(of, progress=partial(progress, "make clips")))
-    found = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN, home)
+    found = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN, home, lambda line: None)
     return replace(found, name="synthetic", plan=SMALL)
 
 

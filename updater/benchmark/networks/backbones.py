@@ -10,6 +10,7 @@
   nothing. No weights of it are published as safetensors.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -44,7 +45,6 @@ default_cfgs = generate_default_cfgs(
             "mean": (0.5071, 0.4867, 0.4408),
             "std": (0.2675, 0.2565, 0.2761),
             "interpolation": "bilinear",
-            "first_conv": "features.0",
         },
         "bn_inception": {"input_size": (3, 224, 224), "first_conv": "conv1.conv", "classifier": "head"},
     }
@@ -72,17 +72,10 @@ class _BasicBlock(nn.Module):
 
 def _resnet32(in_chans: int = 3, **_: Any) -> nn.Module:
     """float32 [N, C, S, S] → float32 [N, 64]; S is 32 as published, and may be any of at least 4."""
-    layers: list[nn.Module] = [
-        nn.Conv2d(in_chans, 16, 3, 1, 1, bias=False),
-        nn.BatchNorm2d(16),
-        nn.ReLU(inplace=True),
-    ]
-    channels = 16
-    for out in (16, 32, 64):
-        for _block in range(_BLOCKS):
-            layers.append(_BasicBlock(channels, out))
-            channels = out
-    network = sequence(features=nn.Sequential(*layers), pool=SelectAdaptivePool2d(flatten=True))
+    stem = nn.Conv2d(in_chans, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
+    widths = [16, *(width for width in (16, 32, 64) for _block in range(_BLOCKS))]
+    blocks = (_BasicBlock(*pair) for pair in pairwise(widths))
+    network = sequence(features=nn.Sequential(*stem, *blocks), pool=SelectAdaptivePool2d(flatten=True))
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
