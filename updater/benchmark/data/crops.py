@@ -81,8 +81,7 @@ class CropReader(ExitStack):
     ) -> None:
         super().__init__()
         self.tell, self.pixels = tell, pixels
-        self.beside = 0
-        """pictures of our own that are cut beside a stream's"""
+        self.beside = 0  # pictures of our own that are cut beside a stream's
         self.plan = plan or CropPlan()
         self.picture = picture
         self.cache = cache

@@ -50,8 +50,6 @@ _ORIGINALS = "original_sequences/youtube/c23/videos"
 
 SMALL = CropPlan(patches=4, frames=2, faces=0)
 """of our own clips, which show no faces"""
-_MEMORY_GB = 3.9
-"""of training C3D, the largest of the paper's networks on clips, on a CPU"""
 _TREE = "1"
 """counts what has changed in our own clips"""
 
@@ -106,7 +104,8 @@ def read(
             except LayoutError as error:
                 raise LayoutError(f"train {training}, test {name}: {error}") from None
     disk = sum(e.path.stat().st_size for e in clips if e.distortions and not e.distorted)
-    what, memory, plan = f"{len(clips)} clips", _MEMORY_GB, CropPlan()
+    # The memory is C3D's on a CPU, the most that a network of the paper takes.
+    what, memory, plan = f"{len(clips)} clips", 3.9, CropPlan()
     if choices.model.partition(":")[0] not in DEEPERFORENSICS:
         crops = len(clips) * plan.frames * plan.patches
         what, memory = f"{what}, at most {crops} crops of {plan.crop_px} px", 0.8 + 5e-6 * crops

@@ -25,6 +25,7 @@ from updater.benchmark.networks.clips import sequence
 __all__ = ["bn_inception", "resnet32_cifar"]
 
 _BLOCKS = 5
+# Channels of 1 × 1, of 3 × 3 and of two 3 × 3, both after their reductions, and of the pool's projection.
 _UNITS = {
     "3a": (64, 64, 64, 64, 96, 32),
     "3b": (64, 64, 96, 64, 96, 64),
@@ -37,7 +38,6 @@ _UNITS = {
     "5a": (352, 192, 320, 160, 224, 128),
     "5b": (352, 192, 320, 192, 224, 128),
 }
-"""channels of 1 × 1, of 3 × 3 and of two 3 × 3, both after their reductions, and of the pool's projection"""
 default_cfgs = generate_default_cfgs(
     {
         "resnet32_cifar": {
