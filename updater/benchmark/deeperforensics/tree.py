@@ -91,12 +91,12 @@ def read(
     from updater.benchmark.forgerynet.run import check_sets, digest_of  # they load torch, which takes seconds
 
     every = [entry for of in variants.values() for entry in of.entries]
-    found = Data("deeperforensics", digest_of([*every, *test], data), variants, test, CropPlan(), notes)
-    tests = {name: found.part(name, "test") for name in (*choices.test, "std")}
+    tree = Data("deeperforensics", digest_of([*every, *test], data), variants, test, CropPlan(), notes)
+    tests = {name: tree.part(name, "test") for name in (*choices.test, "std")}
     tests |= {HIDDEN: test} if test else {}
     clips: set[Entry] = set()
     for training in choices.train:
-        train = [entry for name in variants_of(training) for entry in found.part(name, "train")]
+        train = [entry for name in variants_of(training) for entry in tree.part(name, "train")]
         for name, entries in tests.items():
             clips |= {*train, *entries}
             try:
@@ -111,7 +111,7 @@ def read(
         what, memory = f"{what}, at most {crops} crops of {plan.crop_px} px", 0.8 + 5e-6 * crops
         disk += 3 * plan.crop_px**2 * crops
     tell(room(what, disk, memory, home))
-    return found
+    return tree
 
 
 def read_own(choices: RunChoices, hidden: Path | None, home: Path, progress: Progress) -> Data:
@@ -122,8 +122,8 @@ def read_own(choices: RunChoices, hidden: Path | None, home: Path, progress: Pro
         load_hidden(hidden)
     root = home / f"deeperforensics-{_TREE}"
     make_once(root, lambda of: write_deeperforensics(of, progress=partial(progress, "make clips")))
-    found = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN, home, lambda line: None)
-    return replace(found, name="synthetic", plan=SMALL)
+    tree = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN, home, lambda line: None)
+    return replace(tree, name="synthetic", plan=SMALL)
 
 
 @dataclass(frozen=True)

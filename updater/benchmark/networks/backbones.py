@@ -104,16 +104,16 @@ def _bn_inception(in_chans: int = 3, **_: Any) -> nn.Module:
         "conv2": conv(64, width, 3),
         "pool2": _halve(),
     }
-    for name, (one, reduced, three, narrow, double, project) in _UNITS.items():
-        stride = 1 if one else 2
+    for name, (single, reduced, three, narrow, double, project) in _UNITS.items():
+        stride = 1 if single else 2
         branches = [
             nn.Sequential(conv(width, reduced), conv(reduced, three, 3, stride)),
             nn.Sequential(conv(width, narrow), conv(narrow, double, 3), conv(double, double, 3, stride)),
         ]
         pool = nn.MaxPool2d(3, 1, 1) if name == "5b" else nn.AvgPool2d(3, 1, 1)
-        more = [conv(width, one), nn.Sequential(pool, conv(width, project))] if one else [_halve()]
+        more = [conv(width, single), nn.Sequential(pool, conv(width, project))] if single else [_halve()]
         layers[f"inception{name}"] = _Branches(branches + more)
-        width = three + double + (one + project if one else width)
+        width = three + double + (single + project if single else width)
     return sequence(**layers, pool=SelectAdaptivePool2d(flatten=True))
 
 
