@@ -78,7 +78,10 @@ def test_data_and_its_reals_are_named_or_our_own_clips_are_asked_for(fails_deepe
 def test_a_variant_a_model_and_a_folder_that_are_none_are_one_line(fails_deeperforensics):
     assert "'mix7' is no variant" in fails_deeperforensics("--synthetic", "--train", "std+mix7")
     assert "'level9' is no variant" in fails_deeperforensics("--synthetic", "--test", "level9")
-    assert "--model gpt is none" in fails_deeperforensics("--synthetic", "--model", "gpt")
+    assert (
+        "--model gpt looks at no videos: choose of forensic, frames:BACKBONE, c3d,"
+        in fails_deeperforensics("--synthetic", "--model", "gpt")
+    )
     assert "here is no folder" in fails_deeperforensics("--data", "here", "--real", "there")
 
 

@@ -21,8 +21,7 @@ from updater.data.layouts.entries import DataError
 from updater.data.stored_rows import StoredRows, read_shard
 
 _FORMAT = "3"
-_ROWS = ("crops", "pictures", "features")
-"""of a piece, those that may lie on disk"""
+_ROWS = ("crops", "pictures", "features")  # of a piece, those that may lie on disk
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     import torch
 
     from detector.features.texture import CropFeatures
-    from updater.training.crop_rows import Crops, Rows
 
 # Small enough that an interrupted reading loses little, large enough to be few files.
 _MOST_MEDIA = 256
@@ -87,8 +85,7 @@ class CropReader(ExitStack):
     ) -> None:
         super().__init__()
         self.tell, self.pixels = tell, pixels
-        self.beside = 0
-        """pictures of our own that are cut beside a stream's"""
+        self.beside = 0  # pictures of our own that are cut beside a stream's
         self.plan = plan or CropPlan()
         self.picture = picture
         self.cache = cache
@@ -195,21 +192,17 @@ class CropReader(ExitStack):
             piece = piece_of(known, known, media)
             if self.pixels or not len(piece.crops):
                 return piece
-            rows = self._rows_of(piece.crops)
+            import torch
+
+            from detector.features.texture import CropFeatures
+            from updater.training.crop_rows import by_rows, forensics_on
+
+            cpu, side = torch.device("cpu"), self.plan.crop_px
+            rows = by_rows(forensics_on(cpu, CropFeatures(side), side), piece.crops, cpu)
             return replace(piece, crops=piece.crops[:][:, :, :0], features=rows)
 
         form = "" if self.pixels else f"features-{FEATURE_VERSION}"
         return fetch(self.cache, identity(self.plan, self.picture, known, form), make, wait=wait)
-
-    @cached_property
-    def _rows_of(self) -> "Callable[[Crops], Rows]":
-        import torch
-
-        from detector.features.texture import CropFeatures
-        from updater.training.crop_rows import by_rows, forensics_on
-
-        side, cpu = self.plan.crop_px, torch.device("cpu")
-        return partial(by_rows, forensics_on(cpu, CropFeatures(side), side), device=cpu)
 
     def decode(
         self, data: Iterator[tuple[str, bytes]], blank: Decoded | None = None

@@ -1,13 +1,13 @@
 """What may be chosen of a run: its trainings, tests and model. Nothing here loads torch."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import JsonValue
 
 from updater.benchmark.data.deeperforensics import FACEFORENSICS
-from updater.benchmark.networks.names import DEEPERFORENSICS, NetworkError, check_backbone, check_video
+from updater.benchmark.networks.names import DEEPERFORENSICS, check_video
 from updater.data.layouts.entries import DataError
 
 TESTED = ("std", "sing", "rand", "mix2", "mix3", "mix4")
@@ -17,6 +17,7 @@ FORENSIC = "forensic"
 """the product's own features and its head"""
 FRAMES = "frames:"
 """before the name of a timm model, which is trained on the crops alone"""
+MODELS = (FORENSIC, "frames", *DEEPERFORENSICS)
 
 
 class RunChoiceError(DataError):
@@ -45,15 +46,17 @@ class RunChoices:
 
         Raises RunChoiceError, and NetworkError of a model.
         """
-        check_model(model)
+        check_video(model, MODELS)
         choices = cls(_split_names(train), _split_names(test), model, **more)
         for option in ("pretrained", "checkpoint"):
             if model == FORENSIC and getattr(choices, option):
                 raise RunChoiceError(f"--{option} changes nothing of --model {FORENSIC}: leave it out")
-        offered = TESTED if choices.synthetic else _TRAINED
-        for training in choices.train:
-            _each_of("train", variants_of(training), offered)
-        _each_of("test", choices.test, TESTED)
+        offered = {"train": TESTED if choices.synthetic else _TRAINED, "test": TESTED}
+        for option, names in (("train", choices.trained_variants), ("test", choices.test)):
+            for name in names:
+                if name not in offered[option]:
+                    known = ", ".join(offered[option])
+                    raise RunChoiceError(f"--{option} {name!r} is no variant: choose of {known}")
         return choices
 
     def as_record(self) -> dict[str, JsonValue]:
@@ -76,23 +79,3 @@ def variants_of(train: str) -> tuple[str, ...]:
 
 def _split_names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-
-
-def _each_of(option: str, names: Sequence[str], offered: Sequence[str]) -> None:
-    for name in names:
-        if name not in offered:
-            raise RunChoiceError(f"--{option} {name!r} is no variant: choose of {', '.join(offered)}")
-
-
-def check_model(name: str) -> None:
-    """Raise NetworkError where there is no model of that name."""
-    if name == FORENSIC:
-        return
-    if name.startswith(FRAMES):
-        check_backbone(name.removeprefix(FRAMES))
-        return
-    kind, _, backbone = name.partition(":")
-    if kind not in DEEPERFORENSICS or (kind in ("lstm", "tsn")) != bool(backbone):
-        offered = ", ".join((FORENSIC, f"{FRAMES}NAME", "c3d", "i3d", "lstm:NAME", "tsn:NAME"))
-        raise NetworkError(f"--model {name} is none: choose of {offered}, with a model of timm")
-    check_video(name)

@@ -6,7 +6,7 @@
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -108,47 +108,34 @@ def materialise(entry: Entry, cache: Path) -> Path:
     return made
 
 
-@dataclass(frozen=True)
-class Excerpt:
-    """Some frames in a row of a clip, uint8 RGB [T, H, W, 3]."""
-
-    entry: Entry
-    frames: Picture
-
-
 def of_both_labels(entries: Sequence[Entry], count: int) -> list[Entry]:
     """Choose at most `count` clips, of both labels in turn."""
-    turns: dict[int, int] = {}
-    ordered = []
-    for place, entry in enumerate(entries):
-        turns[entry.label] = turns.get(entry.label, 0) + 1
-        ordered.append((turns[entry.label], entry.label, place))
-    return [entries[place] for place in sorted(place for _, _, place in sorted(ordered)[:count])]
+    labels = [entry.label for entry in entries]
+    turns = sorted(range(len(labels)), key=lambda at: (labels[:at].count(labels[at]), labels[at]))
+    return [entries[place] for place in sorted(turns[:count])]
 
 
-def excerpts(entries: Sequence[Entry]) -> list[Excerpt]:
-    """Take the first frames of each clip. Raises ClipError."""
+def excerpts(entries: Sequence[Entry]) -> list[tuple[Entry, Picture]]:
+    """Return the clips with their first frames, uint8 RGB [T, H, W, 3]. Raises ClipError."""
     clips = (islice(Clip(entry.path, MAX_PIXELS).frames(), FRAMES_AT_ONCE) for entry in entries)
-    return [Excerpt(of, np.stack([*map(to_rgb, clip)])) for of, clip in zip(entries, clips, strict=True)]
+    return [(of, np.stack([*map(to_rgb, clip)])) for of, clip in zip(entries, clips, strict=True)]
 
 
-def under(some: Sequence[Excerpt], steps: Sequence[Distortion], plan: CropPlan) -> LabelledCrops:
+def under(
+    some: Sequence[tuple[Entry, Picture]], steps: Sequence[Distortion], plan: CropPlan
+) -> LabelledCrops:
     """Distort excerpts in memory and cut their last frame; a clip's draws are its own and the steps'."""
-
-    def cuts() -> Iterator[Picture]:
-        for video in some:
-            rng = generator_of(0, f"{video.entry.path.name} {' '.join(map(str, steps))}")
-            picture = distort(rng, video.frames, steps)[-1]
-            height, width = picture.shape[:2]
-            yield cut(picture, grid(width, height, plan.crop_px, plan.patches), plan.crop_px)
-
-    crops = list(cuts())
-    names = tuple(f"{v.entry.family}/{v.entry.path.name}" for v in some)
+    crops = []
+    for of, frames in some:
+        rng = generator_of(0, f"{of.path.name} {' '.join(map(str, steps))}")
+        picture = distort(rng, frames, steps)[-1]
+        height, width = picture.shape[:2]
+        crops.append(cut(picture, grid(width, height, plan.crop_px, plan.patches), plan.crop_px))
     return LabelledCrops(
-        ids=names,
-        families=tuple(v.entry.family for v in some),
+        ids=tuple(f"{of.family}/{of.path.name}" for of, _ in some),
+        families=tuple(of.family for of, _ in some),
         sources=("deeperforensics",) * len(some),
-        groups=tuple(v.entry.group for v in some),
+        groups=tuple(of.group for of, _ in some),
         crops=np.concatenate(crops),
         starts=np.cumsum([0, *map(len, crops)]).astype(np.int64),
     )

@@ -51,8 +51,6 @@ _ORIGINALS = "original_sequences/youtube/c23/videos"
 
 SMALL = CropPlan(patches=4, frames=2, faces=0)
 """of our own clips, which show no faces"""
-_MEMORY_GB = 3.9
-"""of training C3D, the largest of the paper's networks on clips, on a CPU"""
 _TREE = "1"
 """counts what has changed in our own clips"""
 
@@ -74,12 +72,7 @@ class Data:
 
 
 def read(
-    choices: RunChoices,
-    data: Path,
-    reals: Path,
-    hidden: Path | None,
-    home: Path,
-    tell: Callable[[str], None] = lambda line: None,
+    choices: RunChoices, data: Path, reals: Path, hidden: Path | None, home: Path, tell: Callable[[str], None]
 ) -> Data:
     """Read the variants that the choices name. tell: is told what a run puts into its folder, home.
 
@@ -97,12 +90,12 @@ def read(
     if not test:
         notes = (*notes, f"no {HIDDEN} test: it was never released, and there is no other method's folder")
     every = [entry for of in variants.values() for entry in of.entries]
-    found = Data("deeperforensics", digest_of([*every, *test], data), variants, test, CropPlan(), notes)
-    tests = {name: found.part(name, "test") for name in (*choices.test, "std")}
+    tree = Data("deeperforensics", digest_of([*every, *test], data), variants, test, CropPlan(), notes)
+    tests = {name: tree.part(name, "test") for name in (*choices.test, "std")}
     tests |= {HIDDEN: test} if test else {}
     clips: set[Entry] = set()
     for training in choices.train:
-        train = [entry for name in variants_of(training) for entry in found.part(name, "train")]
+        train = [entry for name in variants_of(training) for entry in tree.part(name, "train")]
         for name, entries in tests.items():
             clips |= {*train, *entries}
             try:
@@ -110,13 +103,14 @@ def read(
             except LayoutError as error:
                 raise LayoutError(f"train {training}, test {name}: {error}") from None
     disk = sum(e.path.stat().st_size for e in clips if e.distortions and not e.distorted)
-    what, memory, plan = f"{len(clips)} clips", _MEMORY_GB, CropPlan()
+    # The memory is C3D's on a CPU, the most that a network of the paper takes.
+    what, memory, plan = f"{len(clips)} clips", 3.9, CropPlan()
     if choices.model.partition(":")[0] not in DEEPERFORENSICS:
         crops = len(clips) * plan.frames * plan.patches
         what, memory = f"{what}, at most {crops} crops of {plan.crop_px} px", 0.8 + 5e-6 * crops
         disk += 3 * plan.crop_px**2 * crops
     tell(room(what, disk, memory, home))
-    return found
+    return tree
 
 
 def read_own(choices: RunChoices, hidden: Path | None, home: Path, progress: Progress) -> Data:
@@ -127,8 +121,8 @@ def read_own(choices: RunChoices, hidden: Path | None, home: Path, progress: Pro
         load_hidden(hidden)
     root = home / f"deeperforensics-{_TREE}"
     make_once(root, lambda of: write_deeperforensics(of, progress=partial(progress, "make clips")))
-    found = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN, home)
-    return replace(found, name="synthetic", plan=SMALL)
+    tree = read(choices, root, root / REALS_FOLDER, hidden or root / HIDDEN, home, lambda line: None)
+    return replace(tree, name="synthetic", plan=SMALL)
 
 
 @dataclass(frozen=True)

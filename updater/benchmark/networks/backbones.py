@@ -10,6 +10,7 @@
   nothing. No weights of it are published as safetensors.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from updater.benchmark.networks.clips import sequence
 __all__ = ["bn_inception", "resnet32_cifar"]
 
 _BLOCKS = 5
+# Channels of 1 × 1, of 3 × 3 and of two 3 × 3, both after their reductions, and of the pool's projection.
 _UNITS = {
     "3a": (64, 64, 64, 64, 96, 32),
     "3b": (64, 64, 96, 64, 96, 64),
@@ -36,7 +38,6 @@ _UNITS = {
     "5a": (352, 192, 320, 160, 224, 128),
     "5b": (352, 192, 320, 192, 224, 128),
 }
-"""channels of 1 × 1, of 3 × 3 and of two 3 × 3, both after their reductions, and of the pool's projection"""
 default_cfgs = generate_default_cfgs(
     {
         "resnet32_cifar": {
@@ -44,7 +45,6 @@ default_cfgs = generate_default_cfgs(
             "mean": (0.5071, 0.4867, 0.4408),
             "std": (0.2675, 0.2565, 0.2761),
             "interpolation": "bilinear",
-            "first_conv": "features.0",
         },
         "bn_inception": {"input_size": (3, 224, 224), "first_conv": "conv1.conv", "classifier": "head"},
     }
@@ -72,17 +72,10 @@ class _BasicBlock(nn.Module):
 
 def _resnet32(in_chans: int = 3, **_: Any) -> nn.Module:
     """float32 [N, C, S, S] → float32 [N, 64]; S is 32 as published, and may be any of at least 4."""
-    layers: list[nn.Module] = [
-        nn.Conv2d(in_chans, 16, 3, 1, 1, bias=False),
-        nn.BatchNorm2d(16),
-        nn.ReLU(inplace=True),
-    ]
-    channels = 16
-    for out in (16, 32, 64):
-        for _block in range(_BLOCKS):
-            layers.append(_BasicBlock(channels, out))
-            channels = out
-    network = sequence(features=nn.Sequential(*layers), pool=SelectAdaptivePool2d(flatten=True))
+    stem = nn.Conv2d(in_chans, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
+    widths = [16, *(width for width in (16, 32, 64) for _block in range(_BLOCKS))]
+    blocks = (_BasicBlock(*pair) for pair in pairwise(widths))
+    network = sequence(features=nn.Sequential(*stem, *blocks), pool=SelectAdaptivePool2d(flatten=True))
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -111,16 +104,16 @@ def _bn_inception(in_chans: int = 3, **_: Any) -> nn.Module:
         "conv2": conv(64, width, 3),
         "pool2": _halve(),
     }
-    for name, (one, reduced, three, narrow, double, project) in _UNITS.items():
-        stride = 1 if one else 2
+    for name, (single, reduced, three, narrow, double, project) in _UNITS.items():
+        stride = 1 if single else 2
         branches = [
             nn.Sequential(conv(width, reduced), conv(reduced, three, 3, stride)),
             nn.Sequential(conv(width, narrow), conv(narrow, double, 3), conv(double, double, 3, stride)),
         ]
         pool = nn.MaxPool2d(3, 1, 1) if name == "5b" else nn.AvgPool2d(3, 1, 1)
-        more = [conv(width, one), nn.Sequential(pool, conv(width, project))] if one else [_halve()]
+        more = [conv(width, single), nn.Sequential(pool, conv(width, project))] if single else [_halve()]
         layers[f"inception{name}"] = _Branches(branches + more)
-        width = three + double + (one + project if one else width)
+        width = three + double + (single + project if single else width)
     return sequence(**layers, pool=SelectAdaptivePool2d(flatten=True))
 
 

@@ -82,6 +82,20 @@ def test_without_distortions_nothing_is_distorted(data, originals):
     }
 
 
+def test_a_method_of_faceforensics_is_in_the_splits_of_the_targets_beside_the_same_reals(data, originals):
+    for names in SPLITS.values():
+        for name in names:
+            touch(originals / f"manipulated_sequences/FaceSwap/c23/videos/{name[:3]}_777.mp4")
+    std, listing = load_deeperforensics(data, originals), load_deeperforensics(data, originals, "fs")
+    assert listing.notes == ()
+    assert [e for e in listing.entries if not e.label] == [e for e in std.entries if not e.label]
+    found, wanted = ([(e.path.stem[:3], e.split, e.group) for e in of.entries] for of in (listing, std))
+    assert found == wanted
+    assert {(e.family, e.path.stem[4:]) for e in listing.entries if e.label} == {("FaceSwap", "777")}
+    with pytest.raises(LayoutError, match="manipulated_sequences/NeuralTextures/c23/videos is missing"):
+        load_deeperforensics(data, originals, "nt")
+
+
 def test_an_actor_is_a_group_with_all_targets_that_got_the_face(data, originals):
     groups = {e.path.stem: e.group for e in load_deeperforensics(data, originals).entries}
     assert groups["000_W025"] == groups["003_W025"] == groups["000"] == groups["003"]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from ingest.records import CropPlan
@@ -15,11 +16,12 @@ from updater.benchmark.continual.streams import blur_jpeg, distort_items
 from updater.benchmark.data import crops as crops_module
 from updater.benchmark.data.crops import ChangedMediaError, CropReader, MediaFile, UnreadableMediaError
 from updater.benchmark.data.folders import in_steps, load_folders
-from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, sequence_of
+from updater.benchmark.data.forgery_sets import SEQUENCES, load_cddb, load_families, sequence_of
 from updater.benchmark.data.tasks import OutlierSet, hold_back, is_real
-from updater.data.layouts.entries import DataError, LayoutError
+from updater.data.layouts.entries import DataError, Entry, LayoutError, Listing
 from updater.distortions.distortion import Step
 from updater.distortions.methods import distort, distort_crops
+from updater.training.crop_rows import with_crop_features
 
 PLAN = CropPlan(crop_px=32, patches=2, face_patches=0)
 
@@ -205,6 +207,36 @@ def test_media_is_decoded_once_and_a_damaged_cache_is_made_again(tmp_path, monke
     assert np.array_equal(load().tasks[0].test.crops[:], test)
     with CropReader(PLAN.model_copy(update={"patches": 1}), cache) as opened, pytest.raises(TypeError):
         load_cddb(folder, "gan", opened)
+
+
+def test_without_pixels_the_same_features_are_kept_and_what_is_taken_is_told(tmp_path):
+    folder, told, found = cddb(tmp_path / "data"), [], []
+    for pixels in (True, False, False):
+        cache = tmp_path / f"cache-{pixels}"
+        with CropReader(PLAN, cache, processes=1, tell=told.append, pixels=pixels) as opened:
+            items = load_cddb(folder, "gan", opened).tasks[0].train
+        found.append(with_crop_features(items, torch.device("cpu")).crop_features[:])
+    assert items.crops.shape == (len(found[0]), 32, 0, 3)
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+    assert told[0].startswith("24 pictures, at most 48 crops of 32 px: 0.00 of ")
+    assert "of which features are kept" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ([("train", "df", 1), ("train", "df", 2), ("test", "df", 1)], "are one picture in two sets: remove"),
+        ([("train", "df", 1), ("test", "real", 2)], "class df/fake has one picture to learn from"),
+        ([("train", "real", 1), ("test", "real", 2)], "made has no forgeries: unpack some"),
+    ],
+)
+def test_families_that_cannot_be_learnt_are_one_line(tmp_path, reader, places, said):
+    entries = []
+    for place, (split, kind, number) in enumerate(places):
+        (tmp_path / f"{place}.png").write_bytes(picture(number))
+        entries.append(Entry(tmp_path / f"{place}.png", int(kind != "real"), kind, f"{place}", split))
+    with pytest.raises(LayoutError, match=said):
+        load_families(Listing("made", tuple(entries), ()), reader)
 
 
 def test_damaged_files_are_left_out_and_counted_until_a_class_has_no_other(tmp_path):

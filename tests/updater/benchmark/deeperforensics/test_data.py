@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -16,15 +17,16 @@ from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensic
 from updater.benchmark.deeperforensics import models
 from updater.benchmark.deeperforensics import run as runs
 from updater.benchmark.deeperforensics import tree as trees
-from updater.benchmark.deeperforensics.choices import RunChoiceError, RunChoices, check_model, variants_of
+from updater.benchmark.deeperforensics.choices import MODELS, RunChoiceError, RunChoices, variants_of
 from updater.benchmark.deeperforensics.run import benchmark, figures
 from updater.benchmark.deeperforensics.tree import Data, read
 from updater.benchmark.forgerynet import training
-from updater.benchmark.networks.names import NetworkError
+from updater.benchmark.networks.names import NetworkError, check_video
 from updater.benchmark.report.harness import run_seeds
 from updater.benchmark.report.report import report_json, write_reports
 from updater.benchmark.report.run_folder import ResultsError, load_runs
 from updater.benchmark.report.table import compare
+from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.listed import Tally
 from updater.distortions.deeperforensics import DEEPERFORENSICS
 from updater.distortions.distortion import Step
@@ -49,6 +51,7 @@ def test_trainings_and_tests_are_lists_of_variants_and_a_training_may_join_sever
         ({"train": "std+mix5"}, r"--train 'mix5' is no variant: choose of std, sing"),
         ({"train": ""}, "--train '' is no variant"),
         ({"train": "std+reenact"}, "--train 'reenact' is no variant"),
+        ({"train": "df+nt"}, "--train 'df' is no variant: choose of std, sing, rand, mix2, mix3, mix4$"),
         ({"test": "hidden"}, "--test 'hidden' is no variant"),
         ({"test": "level6"}, "--test 'level6' is no variant"),
     ],
@@ -63,15 +66,13 @@ def test_a_variant_that_is_none_is_one_line_that_names_those_that_are(wrong, sai
 )
 def test_a_model_that_is_none_is_one_line(model):
     with pytest.raises(NetworkError, match="--model") as caught:
-        check_model(model)
+        check_video(model, MODELS)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "model", ["forensic", "frames:resnet18", "c3d", "i3d", "lstm:resnet18", "tsn:resnet18"]
-)
-def test_the_papers_networks_are_models(model):
-    check_model(model)
+def test_the_papers_networks_are_models():
+    for model in ("forensic", "frames:resnet18", "c3d", "i3d", "lstm:resnet18", "tsn:bn_inception"):
+        check_video(model, MODELS)
 
 
 def test_single_distortions_are_tested_by_what_saw_none_where_that_is_trained():
@@ -119,7 +120,7 @@ def test_a_clip_that_cannot_be_distorted_is_left_out_and_counted(entries, tmp_pa
 
 def test_excerpts_are_of_both_labels_and_a_distortion_changes_each(entries):
     some = models.excerpts(models.of_both_labels(entries, 4))
-    assert sorted(one.entry.label for one in some) == [0, 0, 1, 1]
+    assert sorted(entry.label for entry, _ in some) == [0, 0, 1, 1]
     plain, dark = models.under(some, [], models.SMALL), models.under(some, [Step("CC", 5)], models.SMALL)
     assert plain.crops.shape == dark.crops.shape == (4 * 4, 128, 128, 3)
     assert dark.crops.mean() == pytest.approx(0.35 * plain.crops.mean(), rel=0.02)
@@ -183,9 +184,24 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def data(tree):
-    found = read(CHOICES, tree, tree / trees.REALS_FOLDER, tree / trees.HIDDEN, tree)
+    found = read(CHOICES, tree, tree / trees.REALS_FOLDER, tree / trees.HIDDEN, tree, print)
     assert found.hidden
     return Data(found.name, found.digest, found.variants, found.hidden, models.SMALL, found.notes)
+
+
+def test_what_a_run_takes_is_told_and_a_clip_that_is_trained_on_and_tested_on_is_refused(tree, tmp_path):
+    data, told = tmp_path / "data", []
+    shutil.copytree(tree, data)
+    read(CHOICES, data, data / trees.REALS_FOLDER, data / trees.HIDDEN, tmp_path, told.append)
+    (line,) = told
+    assert line.startswith("20 clips, at most 1440 crops of 128 px: 0.0")
+    first, *_, last = sorted((data / "manipulated_videos/end_to_end").iterdir())
+    next((data / "hidden/real").iterdir()).unlink()
+    with pytest.raises(LayoutError, match="train std, test hidden: test needs two reals or more"):
+        read(CHOICES, data, data / trees.REALS_FOLDER, data / trees.HIDDEN, tmp_path, print)
+    last.write_bytes(first.read_bytes())
+    with pytest.raises(LayoutError, match=r"train std, test std: .*000_M000.mp4 is trained on.*same file"):
+        read(CHOICES, data, data / trees.REALS_FOLDER, None, tmp_path, print)
 
 
 @pytest.fixture(scope="module")
