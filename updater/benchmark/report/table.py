@@ -1,6 +1,7 @@
 """The tables of a report: the one form that the terminal, report.md and report.html show."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -191,7 +192,7 @@ def _present(rows: Sequence[Figures]) -> dict[str, str]:
     """Return the label of each figure that any of them has a value of, by its name."""
     there = dict.fromkeys(name for of in rows for name, figure in of.items() if figure.mean is not None)
     # What is grouped and has no label, such as the ends of an interval, has no row of its own.
-    others = {name: name for name in there if name not in _NAMES and "." not in name}
+    others = {name: name for name in there if name not in _NAMES and not re.search(r"\.\D", name)}
     return {name: label for name, (label, _) in _NAMES.items() if name in there} | others
 
 

@@ -11,6 +11,7 @@ from updater.benchmark.forgerynet import temporal as module
 from updater.benchmark.forgerynet.choices import OWN, Choices, Job
 from updater.benchmark.forgerynet.temporal import PredictedVideo, by_family, figures, videos
 from updater.benchmark.report.outcome import values
+from updater.benchmark.report.table import grids
 from updater.benchmark.temporal import bmn
 from updater.benchmark.temporal.bsn import _weights
 from updater.benchmark.temporal.method import by_segments
@@ -60,6 +61,8 @@ def measure(tree, tmp_path, run_task):
     def go(place=tree, **choices):
         chosen = Choices("temporal", **{"model": "convolutions", "synthetic": False, **choices})
         (run,) = run_task(chosen, place, tmp_path / "run")
+        whole = {row[0] for row in grids([run])[0].rows}
+        assert not run.outcome.figures or whole >= FIGURES, "all columns of the paper are printed"
         return run.outcome
 
     return go
