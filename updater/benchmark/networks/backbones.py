@@ -8,6 +8,12 @@
   internal covariate shift", appendix and figure 5, which TSN begins with. 4c and 4d have 608 channels as in
   the published networks, not the figure's 576. Those have a bias before each normalisation, which does
   nothing. No weights of it are published as safetensors.
+- san19_patchwise: Zhao, Jia and Koltun 2020, "Exploring self-attention for image recognition", sections 3.2
+  and 4 and table 1: the weights of a pixel's surroundings follow from all of these at once, and eight
+  channels share them. Surroundings are mirrored beyond the picture's edges. Parts are named as in the
+  authors' code, whose kernels for CUDA `unfold` stands for. 20.5 million parameters with a head of 1,000
+  classes. Each block begins as the identity: Goyal et al. 2017, "Accurate, large minibatch SGD", section 5.1.
+  Without it the first gradient is a hundred times larger, and no logit is finite after a step.
 """
 
 from itertools import pairwise
@@ -22,7 +28,7 @@ from torch import Tensor, nn
 
 from updater.benchmark.networks.clips import sequence
 
-__all__ = ["bn_inception", "resnet32_cifar"]
+__all__ = ["bn_inception", "resnet32_cifar", "san19_patchwise"]
 
 _BLOCKS = 5
 # Channels of 1 × 1, of 3 × 3 and of two 3 × 3, both after their reductions, and of the pool's projection.
@@ -38,6 +44,9 @@ _UNITS = {
     "5a": (352, 192, 320, 160, 224, 128),
     "5b": (352, 192, 320, 192, 224, 128),
 }
+_STAGES = ((3, 3, 64), (3, 7, 256), (4, 7, 512), (6, 7, 1024), (3, 7, 2048))
+"""blocks, side of the surroundings, and channels"""
+_SHARED = 8
 default_cfgs = generate_default_cfgs(
     {
         "resnet32_cifar": {
@@ -47,6 +56,7 @@ default_cfgs = generate_default_cfgs(
             "interpolation": "bilinear",
         },
         "bn_inception": {"input_size": (3, 224, 224), "first_conv": "conv1.conv", "classifier": "head"},
+        "san19_patchwise": {"first_conv": "conv_in", "classifier": "fc"},
     }
 )
 
@@ -58,11 +68,7 @@ class _BasicBlock(nn.Module):
         super().__init__()
         self.stride, self.more = (1 if channels == out else 2), out - channels
         self.body = nn.Sequential(
-            nn.Conv2d(channels, out, 3, self.stride, 1, bias=False),
-            nn.BatchNorm2d(out),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(out, out, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(out),
+            ConvNormAct(channels, out, 3, self.stride), ConvNormAct(out, out, 3, apply_act=False)
         )
 
     def forward(self, images: Tensor) -> Tensor:
@@ -72,10 +78,10 @@ class _BasicBlock(nn.Module):
 
 def _resnet32(in_chans: int = 3, **_: Any) -> nn.Module:
     """float32 [N, C, S, S] → float32 [N, 64]; S is 32 as published, and may be any of at least 4."""
-    stem = nn.Conv2d(in_chans, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
     widths = [16, *(width for width in (16, 32, 64) for _block in range(_BLOCKS))]
     blocks = (_BasicBlock(*pair) for pair in pairwise(widths))
-    network = sequence(features=nn.Sequential(*stem, *blocks), pool=SelectAdaptivePool2d(flatten=True))
+    features = nn.Sequential(ConvNormAct(in_chans, 16, 3), *blocks)
+    network = sequence(features=features, pool=SelectAdaptivePool2d(flatten=True))
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -117,6 +123,81 @@ def _bn_inception(in_chans: int = 3, **_: Any) -> nn.Module:
     return sequence(**layers, pool=SelectAdaptivePool2d(flatten=True))
 
 
+class PatchwiseAttention(nn.Module):
+    """float32 [B, C, H, W] → [B, out, H, W]."""
+
+    def __init__(self, channels: int, related: int, out: int, side: int) -> None:
+        super().__init__()
+        self.side, places, weights = side, side**2, out // _SHARED
+        self.conv1, self.conv2 = nn.Conv2d(channels, related, 1), nn.Conv2d(channels, related, 1)
+        self.conv3 = nn.Conv2d(channels, out, 1)
+        self.conv_w = nn.Sequential(
+            nn.BatchNorm2d(related * (places + 1)),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(related * (places + 1), weights, 1, bias=False),
+            nn.BatchNorm2d(weights),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(weights, places * weights, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = torch.cat([self.conv1(x).flatten(2), self._around(self.conv2(x))], 1)
+        weights: Tensor = self.conv_w(patches[:, :, None])
+        return self.aggregate(self.conv3(x), weights)
+
+    def aggregate(self, values: Tensor, weights: Tensor) -> Tensor:
+        """Return each pixel's sum of its surroundings, [B, out, H, W].
+
+        values: [B, out, H, W]. weights: [B, ..., H W] in the order channel, row, column; channels c and
+        c + out / 8 share theirs.
+        """
+        shared = weights.view(len(values), 1, -1, self.side**2, weights.shape[-1])
+        around = self._around(values).view(len(values), _SHARED, *shared.shape[2:])
+        return (around * shared).sum(3).view_as(values)
+
+    def _around(self, maps: Tensor) -> Tensor:
+        return F.unfold(F.pad(maps, 4 * (self.side // 2,), mode="reflect"), self.side)
+
+
+class _Bottleneck(nn.Module):
+    def __init__(self, channels: int, side: int) -> None:
+        super().__init__()
+        inner = channels // 4
+        self.bn1, self.bn2 = nn.BatchNorm2d(channels), nn.BatchNorm2d(inner)
+        self.sam = PatchwiseAttention(channels, channels // 16, inner, side)
+        self.conv = nn.Conv2d(inner, channels, 1)
+        nn.init.zeros_(self.conv.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner: Tensor = self.conv(F.relu(self.bn2(self.sam(F.relu(self.bn1(x))))))
+        return x + inner
+
+
+class SAN(nn.Module):
+    """float32 [B, C, S, S] → logits [B, num_classes], of none features [B, 2048]; S is 128 or more."""
+
+    def __init__(self, in_chans: int = 3, num_classes: int = 1000) -> None:
+        super().__init__()
+        self.conv_in, self.bn_in = nn.Conv2d(in_chans, 64, 1, bias=False), nn.BatchNorm2d(64)
+        before = 64
+        for stage, (blocks, side, width) in enumerate(_STAGES):
+            self.add_module(f"conv{stage}", nn.Conv2d(before, width, 1, bias=False))
+            self.add_module(f"bn{stage}", nn.BatchNorm2d(width))
+            self.add_module(
+                f"layer{stage}", nn.Sequential(*(_Bottleneck(width, side) for _ in range(blocks)))
+            )
+            before = width
+        self.fc = nn.Linear(before, num_classes) if num_classes else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn_in(self.conv_in(x)))
+        for stage in range(len(_STAGES)):
+            conv, bn, layer = (getattr(self, f"{part}{stage}") for part in ("conv", "bn", "layer"))
+            x = F.relu(bn(layer(conv(F.max_pool2d(x, 2)))))
+        logits: Tensor = self.fc(x.mean((2, 3)))
+        return logits
+
+
 @register_model
 def resnet32_cifar(pretrained: bool = False, **options: Any) -> nn.Module:
     return build_model_with_cfg(_resnet32, "resnet32_cifar", pretrained, **options)
@@ -125,3 +206,10 @@ def resnet32_cifar(pretrained: bool = False, **options: Any) -> nn.Module:
 @register_model
 def bn_inception(pretrained: bool = False, **options: Any) -> nn.Module:
     return build_model_with_cfg(_bn_inception, "bn_inception", pretrained, **options)
+
+
+@register_model
+def san19_patchwise(pretrained: bool = False, **options: Any) -> nn.Module:
+    """Return the network. Raises RuntimeError where weights of timm's are wanted: it has none."""
+    network: nn.Module = build_model_with_cfg(SAN, "san19_patchwise", pretrained, **options)
+    return network

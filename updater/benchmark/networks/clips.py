@@ -24,13 +24,16 @@ Parts of SlowFast, Slow and X3D are named as in PyTorchVideo's published archite
   first two maxima leave the frames apart.
 """
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
+from timm.layers.helpers import make_divisible
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 _DEPTHS, _SLOW_TIMES, _FAST_TIMES = (3, 4, 6, 3), (1, 1, 3, 3), (3, 3, 3, 3)
+_ALPHA, _FAST_SHARE = 4, 8
 _X3D_DEPTHS, _X3D_WIDTHS, _X3D_LAST, _X3D_HEAD = (3, 5, 11, 7), (24, 48, 96, 192), 432, 2048
 _C3D_LAYERS = {"1": 64, "2": 128, "3a": 256, "3b": 256, "4a": 512, "4b": 512, "5a": 512, "5b": 512}
 _GRID, _WIDE = (1, 4, 4), 4096
@@ -42,10 +45,7 @@ SHARE = 8
 
 def sequence(**layers: nn.Module) -> nn.Sequential:
     """Return the layers one after the other, under their names."""
-    made = nn.Sequential()
-    for name, layer in layers.items():
-        made.add_module(name, layer)
-    return made
+    return nn.Sequential(OrderedDict(layers))
 
 
 def _convolution(inputs: int, outputs: int, time: int = 1, side: int = 1, **options: Any) -> nn.Conv3d:
@@ -59,8 +59,7 @@ class _Excited(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        squeezed = max(8, int(width / 16 + 4) // 8 * 8)
-        squeezed += 8 * (squeezed < 0.9 * width / 16)
+        squeezed = make_divisible(width / 16)  # type: ignore[no-untyped-call]  # timm's own
         self.block = nn.Sequential(
             nn.Conv3d(width, squeezed, 1), nn.ReLU(), nn.Conv3d(squeezed, width, 1), nn.Sigmoid()
         )
@@ -129,27 +128,26 @@ class _Pathways(nn.Module):
 class SlowFast(nn.Module):
     """float32 RGB [B, 3, T, S, S], 0..1 → float32 logits [B, K]. fused: frames that the fusion sees."""
 
-    def __init__(self, classes: int, fused: int = 5, alpha: int = 4, inverse_beta: int = 8) -> None:
+    def __init__(self, classes: int, fused: int = 5) -> None:
         super().__init__()
-        self.alpha = alpha
 
         def fusion(fast: int) -> nn.Module:
-            across = _convolution(fast, 2 * fast, fused, stride=(alpha, 1, 1))
+            across = _convolution(fast, 2 * fast, fused, stride=(_ALPHA, 1, 1))
             return sequence(conv_fast_to_slow=across, norm=nn.BatchNorm3d(2 * fast), activation=nn.ReLU())
 
-        slow, fast = 64, 64 // inverse_beta
+        slow, fast = 64, 64 // _FAST_SHARE
         blocks: list[nn.Module] = [_Pathways(_stem(slow, 1), _stem(fast, 5), fusion(fast))]
         for number in range(4):
             width, into = 64 << number, slow + 2 * fast
             slow_stage = _stage(into, width, number, _SLOW_TIMES[number])
-            fast_stage = _stage(fast, width // inverse_beta, number, _FAST_TIMES[number])
-            slow, fast = 4 * width, 4 * width // inverse_beta
+            fast_stage = _stage(fast, width // _FAST_SHARE, number, _FAST_TIMES[number])
+            slow, fast = 4 * width, 4 * width // _FAST_SHARE
             blocks.append(_Pathways(slow_stage, fast_stage, fusion(fast) if number < 3 else None))
         head = sequence(dropout=nn.Dropout(0.5), proj=nn.Linear(slow + fast, classes))
         self.blocks = nn.ModuleList([*blocks, nn.Identity(), head])
 
     def forward(self, clips: Tensor) -> Tensor:
-        slow, fast = clips[:, :, :: self.alpha], clips
+        slow, fast = clips[:, :, ::_ALPHA], clips
         for block in self.blocks[:-2]:
             slow, fast = block(slow, fast)
         # The fast pathway's frames are brought to those of the slow one, and the mean is over these.

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from timm.layers.conv_bn_act import ConvNormAct
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from detector.model.backbone import check_name, make_backbone, size_option
-from updater.benchmark.networks import san  # noqa: F401 - timm knows it from then on
+from updater.benchmark.networks import backbones  # noqa: F401 - timm knows them from then on
+from updater.benchmark.networks.clips import sequence
 from updater.benchmark.networks.f3net import F3Net
 from updater.benchmark.networks.names import (
     ELA,
@@ -67,18 +69,6 @@ class HighPass(nn.Module):
             return _GAIN * F.conv2d(around, self.taps, groups=3)
 
 
-class ImageClassifier(nn.Module):
-    """float32 RGB [B, 3, S, S], 0..1 → float32 logits [B, K]."""
-
-    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
-        super().__init__()
-        self.backbone, self.head = backbone, nn.Linear(width, classes)
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.backbone(pictures))
-        return logits
-
-
 def make_features(
     name: str, channels: int, px: int, weights: Path | None = None, *, pretrained: bool = False
 ) -> tuple[nn.Module, int]:
@@ -88,8 +78,6 @@ def make_features(
     begins with; pretrained: timm's own, which are downloaded. Raises NetworkError, BackboneError for a name
     that timm does not know, and WeightsError.
     """
-    import updater.benchmark.networks.backbones  # noqa: F401 - timm knows them then; it takes seconds
-
     front, _, model = name.rpartition(":")
     if front:
         if front != HIGHPASS:
@@ -140,17 +128,8 @@ GRAM_CHANNELS, WIDTH, BLOCKS = 16, 32, 3
 class _GramBlock(nn.Module):
     def __init__(self, inputs: int) -> None:
         super().__init__()
-        self.align = nn.Sequential(
-            nn.Conv2d(inputs, GRAM_CHANNELS, 1, bias=False), nn.BatchNorm2d(GRAM_CHANNELS), nn.ReLU()
-        )
-        self.texture = nn.Sequential(
-            nn.Conv2d(1, WIDTH, 3, padding=1, bias=False),
-            nn.BatchNorm2d(WIDTH),
-            nn.ReLU(),
-            nn.Conv2d(WIDTH, WIDTH, 3, padding=1, bias=False),
-            nn.BatchNorm2d(WIDTH),
-            nn.ReLU(),
-        )
+        self.align = ConvNormAct(inputs, GRAM_CHANNELS)
+        self.texture = nn.Sequential(ConvNormAct(1, WIDTH, 3), ConvNormAct(WIDTH, WIDTH, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         """float32 [B, C, H, W] → [B, WIDTH]."""
@@ -216,4 +195,5 @@ def make_image_network(
     if front == GRAM:
         return GramNet(make_levels(backbone, px, weights, pretrained=pretrained), classes)
     name = f"{front}:{backbone}" if front == HIGHPASS else backbone
-    return ImageClassifier(*make_features(name, 3, px, weights, pretrained=pretrained), classes)
+    features, width = make_features(name, 3, px, weights, pretrained=pretrained)
+    return sequence(backbone=features, head=nn.Linear(width, classes))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from timm.layers.conv_bn_act import ConvNormAct
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -65,12 +66,7 @@ class HighResolution(nn.Module):
         info: Any = levels.feature_info
         widths: list[int] = info.channels()[1:]
         self.width = sum(widths)
-        self.cells = nn.Sequential(
-            nn.Conv2d(self.width, self.width, 1, bias=False),
-            nn.BatchNorm2d(self.width),
-            nn.ReLU(),
-            nn.Conv2d(self.width, 1, 1),
-        )
+        self.cells = nn.Sequential(ConvNormAct(self.width, self.width), nn.Conv2d(self.width, 1, 1))
 
     def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
         """Return [B, C, S/4, S/4], and [B, 1, S, S]."""

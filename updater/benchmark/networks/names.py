@@ -12,8 +12,6 @@ FRONT_ENDS = (ELA, HIGHPASS, GRAM)
 """NAME:BACKBONE; without a backbone the paper's, Xception"""
 HRNET, REGRESSION, DECODERS = "hrnet_w48", "regression", ("unet", "fpn")
 XCEPTION, F3NET = "legacy_xception", "f3net"
-_ADDED = ("resnet32_cifar", "san19_patchwise")
-"""that timm lacks, and modules of this package make known to it"""
 OF_FRAMES = ("frames", "tsn", "lstm")
 """on any model of timm's: NAME:BACKBONE, or NAME:highpass:BACKBONE"""
 TORCHVISION = ("r3d_18", "mc3_18", "r2plus1d_18", "s3d", "mvit_v2_s")
@@ -39,8 +37,6 @@ def check_backbone(name: str, more: str = "", option: str = "--model") -> None:
     more: other choices.
     """
     model, _, tag = name.partition(".")
-    if model in _ADDED and not tag:
-        return
     if not model or not re.search(rf"(?:def |['\"]){re.escape(model)}(?:\(|['\"])", _source()):
         near = get_close_matches(model, re.findall(r"@register_model\s+def (\w+)", _source()), 3)
         raise NetworkError(

@@ -154,7 +154,7 @@ def test_it_has_as_many_weights_as_published():
 def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros():
     backbone, _ = make_backbone(NAME, 3, 32)
     block = next(module for module in backbone.modules() if getattr(module, "more", 0))
-    for one in block.body:
+    for one in block.body.modules():
         if isinstance(one, torch.nn.Conv2d):
             torch.nn.init.zeros_(one.weight)
     images = torch.rand(1, 16, 8, 8)

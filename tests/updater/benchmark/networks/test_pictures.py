@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from detector.model.backbone import BackboneError, make_backbone
-from updater.benchmark.networks import san
+from updater.benchmark.networks import backbones
 from updater.benchmark.networks.f3net import FAD_EDGES, BandFilters, Decomposition, LocalStatistics, MixBlock
 from updater.benchmark.networks.images import make_image_network
 from updater.training.weights import WeightsError
@@ -63,7 +63,7 @@ def test_streams_are_mixed_by_what_both_attend_to_and_not_at_first():
 
 
 def test_surroundings_are_mirrored_and_channels_an_eighth_apart_share_weights():
-    attention = san.PatchwiseAttention(4, 1, 16, 3)
+    attention = backbones.PatchwiseAttention(4, 1, 16, 3)
     values = torch.arange(1.0, 10).view(1, 1, 3, 3).repeat(1, 16, 1, 1)
     weights = torch.ones(1, 2, 9, 9)
     weights[:, 0, 1:] = 0  # of even channels the place above and to the left alone, of odd ones all nine
@@ -84,7 +84,7 @@ def test_san_has_the_papers_size_and_its_codes_names(tmp_path, monkeypatch):
     assert published["layer4.2.sam.conv_w.0.weight"].shape == (128 * 50,)
     with pytest.raises(BackboneError, match="cannot be made for images of 96 px"):
         make_image_network("san19_patchwise", 2, 96)
-    monkeypatch.setattr(san, "_STAGES", san._STAGES[:2])
+    monkeypatch.setattr(backbones, "_STAGES", backbones._STAGES[:2])
     save_file(
         state := timm.create_model("san19_patchwise").state_dict(), file := tmp_path / "san.safetensors"
     )
