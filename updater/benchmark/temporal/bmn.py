@@ -12,7 +12,6 @@ median.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -33,27 +32,24 @@ POINTS = 51
 _CLIP, _STRIDE = 8, 4
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Standardised features, float32 [C, POINTS], and the true segments, float64 [m, 2], in 0..1."""
-
-    features: Tensor
-    segments: NDArray[np.float64]
-
-
 class Rescaling:
-    """How clips come onto the grid: their scale is that of the training clips."""
+    """How clips come onto the grid: their scale is that of the training clips.
+
+    inputs: the forged training clips, which alone these methods are trained on, float32 [n, C, POINTS].
+    truths: their true segments in 0..1, float64 [m, 2] each. Raises ValueError where no clip is forged.
+    """
 
     def __init__(self, clips: Sequence[ScannedClip]) -> None:
-        rows = torch.cat([_beside_median(clip.features) for clip in clips])
+        forged = [clip for clip in clips if len(clip.segments)]
+        if not forged:
+            raise ValueError("training needs clips with forged stretches")
+        rows = torch.cat([_beside_median(clip.features) for clip in forged])
         self._mean, self._deviation = rows.mean(0), rows.std(0).clamp_min(1e-6)
-        self.channels = rows.shape[1]
-
-    def grid(self, clip: ScannedClip) -> Grid:
-        return Grid(self.features(clip.features), clip.segments / len(clip.features))
+        self.inputs = torch.stack([self.features(clip.features) for clip in forged])
+        self.truths = [clip.segments / len(clip.features) for clip in forged]
 
     def features(self, raw: NDArray[np.float32]) -> Tensor:
-        """Bring raw features of frames, float32 [T, F], onto the grid: float32 [channels, POINTS]."""
+        """Bring raw features of frames, float32 [T, F], onto the grid: float32 [C, POINTS]."""
         standard = (_beside_median(raw) - self._mean) / self._deviation
         rows = standard.clamp(-CLIPPED_AT, CLIPPED_AT).numpy()
         starts = np.arange(0, max(1, len(rows) - _CLIP + 1), _STRIDE)
@@ -67,14 +63,6 @@ class Rescaling:
 def _beside_median(raw: NDArray[np.float32]) -> Tensor:
     whole = torch.from_numpy(raw[:, :-CELL_WIDTH])
     return torch.cat([whole, whole - median(whole)], 1)
-
-
-def usable(clips: Sequence[ScannedClip]) -> list[ScannedClip]:
-    """Return the forged clips, which alone these methods are trained on. Raises ValueError for none."""
-    forged = [clip for clip in clips if len(clip.segments)]
-    if not forged:
-        raise ValueError("training needs clips with forged stretches")
-    return forged
 
 
 def bce(output: Tensor, truth: Tensor) -> Tensor:
@@ -117,6 +105,13 @@ _ALPHA, _BOUNDS = 0.4, (0.5, 0.9)
 _BINS = POINTS - 1
 
 
+def convolution(
+    make: Callable[..., nn.Module], inputs: int, outputs: int, side: int, **more: int
+) -> tuple[nn.Module, nn.Module]:
+    """Return a convolution that keeps the size, and its ReLU."""
+    return make(inputs, outputs, side, padding=side // 2, **more), nn.ReLU()
+
+
 class BoundaryMatching(nn.Module):
     """Features float32 [B, C, POINTS] → maps float32 [B, 2, D, S]; starts and ends, float32 [B, 2, POINTS].
 
@@ -128,26 +123,20 @@ class BoundaryMatching(nn.Module):
         super().__init__()
         base, sampled, summed = hidden
         self.base = nn.Sequential(
-            nn.Conv1d(channels, base, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv1d(base, base, 3, padding=1, groups=4),
-            nn.ReLU(),
+            *convolution(nn.Conv1d, channels, base, 3), *convolution(nn.Conv1d, base, base, 3, groups=4)
         )
         self.edges = nn.ModuleList(
             nn.Sequential(
-                nn.Conv1d(base, base, 3, padding=1, groups=4), nn.ReLU(), nn.Conv1d(base, 1, 1), nn.Sigmoid()
+                *convolution(nn.Conv1d, base, base, 3, groups=4), nn.Conv1d(base, 1, 1), nn.Sigmoid()
             )
             for _ in range(2)
         )
-        self.reduce = nn.Sequential(nn.Conv1d(base, sampled, 3, padding=1), nn.ReLU())
+        self.reduce = nn.Sequential(*convolution(nn.Conv1d, base, sampled, 3))
         self.sum_up = nn.Sequential(nn.Conv3d(sampled, summed, (_SAMPLES, 1, 1)), nn.ReLU())
         self.judge = nn.Sequential(
-            nn.Conv2d(summed, sampled, 1),
-            nn.ReLU(),
-            nn.Conv2d(sampled, sampled, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(sampled, sampled, 3, padding=1),
-            nn.ReLU(),
+            *convolution(nn.Conv2d, summed, sampled, 1),
+            *convolution(nn.Conv2d, sampled, sampled, 3),
+            *convolution(nn.Conv2d, sampled, sampled, 3),
             nn.Conv2d(sampled, 2, 1),
             nn.Sigmoid(),
         )
@@ -186,22 +175,20 @@ def bmn(
     clips: Sequence[ScannedClip], seed: int, progress: Progress, hidden: tuple[int, int, int] = HIDDEN
 ) -> Localizer:
     """Train networks of this width; see `updater.benchmark.temporal.method.Method`."""
-    forged = usable(clips)
-    rescaling = Rescaling(forged)
-    grids = [rescaling.grid(clip) for clip in forged]
-    features = torch.stack([grid.features for grid in grids])
-    overlaps = torch.stack([_overlaps(grid.segments) for grid in grids])
-    edges = torch.stack([within(grid.segments, 1.5 / _BINS) for grid in grids])
+    rescaling = Rescaling(clips)
+    features = rescaling.inputs
+    overlaps = torch.stack([_overlaps(segments) for segments in rescaling.truths])
+    edges = torch.stack([within(segments, 1.5 / _BINS) for segments in rescaling.truths])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = BoundaryMatching(rescaling.channels, hidden)
+        network = BoundaryMatching(features.shape[1], hidden)
 
         def loss(chosen: Tensor) -> Tensor:
             maps, edge_scores = network(features[chosen])
             of_edges = bce(edge_scores[:, 0], edges[chosen, 0]) + bce(edge_scores[:, 1], edges[chosen, 1])
             return of_edges + map_loss(maps, overlaps[chosen])
 
-        descend(network, loss, len(grids), _BATCH, _EPOCHS, _RATE, _FALLS_AFTER, progress)
+        descend(network, loss, len(features), _BATCH, _EPOCHS, _RATE, _FALLS_AFTER, progress)
 
     def localize(raw: NDArray[np.float32]) -> Localization:
         with torch.inference_mode():
@@ -256,14 +243,10 @@ def proposals(maps: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[
 
     Their score is start · end · classification · regression.
     """
-    starts, ends = peaks(edges[0]), peaks(edges[1])
-    rows = [
-        (start, end, edges[0, start] * edges[1, end] * maps[:, end - start - 1, start].prod())
-        for start in starts
-        for end in ends
-        if start < end
-    ]
-    return np.asarray(np.array(rows, np.float64).reshape(-1, 3) / [_BINS, _BINS, 1])
+    starts, ends = (grid.ravel() for grid in np.meshgrid(peaks(edges[0]), peaks(edges[1]), indexing="ij"))
+    starts, ends = starts[starts < ends], ends[starts < ends]
+    scores = edges[0, starts] * edges[1, ends] * maps[:, ends - starts - 1, starts].prod(0)
+    return np.stack([starts / _BINS, ends / _BINS, scores], 1)
 
 
 def _overlaps(segments: NDArray[np.float64]) -> Tensor:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from detector.second_pass.scan_look import Segments, soft_nms
-from updater.benchmark.temporal.bmn import POINTS, Grid, Rescaling, bce, descend, peaks, usable, within
+from updater.benchmark.temporal.bmn import POINTS, Rescaling, bce, convolution, descend, proposals, within
 from updater.benchmark.temporal.method import Localization, Localizer, Progress, by_segments
 from updater.scan.clips import ScannedClip
 from updater.scan.training import tiou
@@ -35,10 +35,8 @@ class Boundaries(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv1d(channels, _HIDDEN, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv1d(_HIDDEN, _HIDDEN, 3, padding=1),
-            nn.ReLU(),
+            *convolution(nn.Conv1d, channels, _HIDDEN, 3),
+            *convolution(nn.Conv1d, _HIDDEN, _HIDDEN, 3),
             nn.Conv1d(_HIDDEN, 3, 1),
         )
 
@@ -55,20 +53,18 @@ class PEM(nn.Module):
             nn.Linear(_INSIDE + 2 * _BESIDE, _JUDGE_HIDDEN), nn.ReLU(), nn.Linear(_JUDGE_HIDDEN, 1)
         )
 
-    def forward(self, proposals: Tensor) -> Tensor:
-        return torch.sigmoid(0.1 * self.layers(proposals))[:, 0]
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.sigmoid(0.1 * self.layers(rows))[:, 0]
 
 
 def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localizer:
     """Train both networks; see `updater.benchmark.temporal.method.Method`."""
-    forged = usable(clips)
-    rescaling = Rescaling(forged)
-    grids = [rescaling.grid(clip) for clip in forged]
+    rescaling = Rescaling(clips)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        boundaries, judge = Boundaries(rescaling.channels), PEM()
-        _train_boundaries(boundaries, grids, lambda *at: progress(at[0], 2 * at[1]))
-        _train_judge(judge, boundaries, grids, lambda *at: progress(sum(at), 2 * at[1]))
+        boundaries, judge = Boundaries(rescaling.inputs.shape[1]), PEM()
+        _train_boundaries(boundaries, rescaling, lambda *at: progress(at[0], 2 * at[1]))
+        _train_judge(judge, boundaries, rescaling, lambda *at: progress(sum(at), 2 * at[1]))
 
     def localize(features: NDArray[np.float32]) -> Localization:
         curves = _curves(boundaries, rescaling.features(features))
@@ -82,27 +78,26 @@ def bsn(clips: Sequence[ScannedClip], seed: int, progress: Progress) -> Localize
     return localize
 
 
-def _train_boundaries(network: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
-    features = torch.stack([grid.features for grid in grids])
-    edges = [within(grid.segments, 1.5 / (POINTS - 1)) for grid in grids]
-    actions = [_action(grid.segments)[None] for grid in grids]
+def _train_boundaries(network: Boundaries, clips: Rescaling, progress: Progress) -> None:
+    edges = [within(segments, 1.5 / (POINTS - 1)) for segments in clips.truths]
+    actions = [_action(segments)[None] for segments in clips.truths]
     truth = torch.stack([*map(torch.cat, zip(actions, edges, strict=True))])
 
     def loss(chosen: Tensor) -> Tensor:
-        output = network(features[chosen])
+        output = network(clips.inputs[chosen])
         action, start, end = (bce(output[:, i], truth[chosen, i]) for i in range(3))
         return 2 * action + start + end
 
-    descend(network, loss, len(grids), _BATCH, _EPOCHS, _TEM_RATE, _FALLS_AFTER, progress)
+    descend(network, loss, len(truth), _BATCH, _EPOCHS, _TEM_RATE, _FALLS_AFTER, progress)
 
 
-def _train_judge(network: PEM, boundaries: Boundaries, grids: Sequence[Grid], progress: Progress) -> None:
+def _train_judge(network: PEM, boundaries: Boundaries, clips: Rescaling, progress: Progress) -> None:
     described, overlaps = [], []
-    for grid in grids:
-        curves = _curves(boundaries, grid.features)
+    for features, truths in zip(clips.inputs, clips.truths, strict=True):
+        curves = _curves(boundaries, features)
         segments = _proposals(curves)
         described.append(_segment_features(curves[0], segments))
-        overlaps.append(tiou(segments[:, :2], grid.segments).max(1, initial=0))
+        overlaps.append(tiou(segments[:, :2], truths).max(1, initial=0))
     rows = torch.from_numpy(np.concatenate(described))
     truth = torch.from_numpy(np.concatenate(overlaps)).float()
     weights = _weights(truth)
@@ -138,11 +133,7 @@ def _curves(network: Boundaries, features: Tensor) -> NDArray[np.float64]:
 
 def _proposals(curves: NDArray[np.float64]) -> Segments:
     """Return segments in 0..1 from every likely start to every likely end, scored by both; the best."""
-    starts, ends = peaks(curves[1]), peaks(curves[2])
-    pairs = [
-        (start, end, curves[1, start] * curves[2, end]) for start in starts for end in ends if start < end
-    ]
-    rows = np.array(pairs, np.float64).reshape(-1, 3) / [POINTS - 1, POINTS - 1, 1]
+    rows = proposals(np.ones((1, POINTS - 1, POINTS - 1)), curves[1:])
     return np.asarray(rows[np.argsort(-rows[:, 2], kind="stable")[:_MOST_PROPOSALS]])
 
 
