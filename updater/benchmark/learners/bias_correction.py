@@ -28,12 +28,12 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from detector.model.network import Network
-from updater.benchmark.learners.teacher import interpolate
 from updater.data.training_data import LabelledCrops
 from updater.draws import SeedPurpose
 from updater.training import schemes, two_stages
 from updater.training.crop_rows import backbone_rows, classify_items, crop_features
-from updater.training.losses import classification
+from updater.training.loop import Batch, Loss, TrainingSet
+from updater.training.losses import classification, distilled_items, soft_cross_entropy, teacher_logits
 from updater.training.step import Step, TrainedModel, with_head
 
 _HELD_OUT = 0.1
@@ -62,6 +62,26 @@ def learn_bic(step: Step) -> TrainedModel:
     target = torch.tensor(schemes.targets(items.families, step.classes, step.options), device=step.device)
     alpha, beta = fit_correction(logits, target, len(step.old))
     return TrainedModel(correct_bias(trained.network, alpha, beta, len(step.old)), step.classes)
+
+
+def interpolate(loss: Loss, step: Step, data: TrainingSet) -> Loss:
+    """Return (1 - lambda) * loss + lambda * distillation, lambda = |old| / |all classes|.
+
+    Wu et al. 2019 (BiC), eq. 4, and Zhao et al. 2020 (WA), eq. 4: the more there is to keep, the more
+    keeping weighs. options.distillation multiplies lambda; the first step has nothing to keep.
+    """
+    share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
+    if not share:
+        return loss
+    wanted, rows = teacher_logits(step, data), distilled_items(step, data)
+
+    def total(batch: Batch) -> Tensor:
+        held = rows(batch)
+        logits = batch.output.logits[held, : wanted.shape[1]]
+        kept = soft_cross_entropy(logits, wanted[batch.items][held])
+        return (1 - share) * loss(batch) + share * kept
+
+    return total
 
 
 def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArray[np.bool_]:
