@@ -11,13 +11,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from memory.rehearsal import herd
-from updater.benchmark.continual.resampled import Draws, rejection_draws
-from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate_model, network_output
+from updater.benchmark.continual.scoring import (
+    CalibratedModel,
+    Draws,
+    JudgedItems,
+    calibrate_model,
+    network_output,
+    rejection_draws,
+)
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import distort_items
 from updater.benchmark.data.tasks import OutlierSet, Stream
-from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
-from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.learners.methods import LEARNERS, load_learnt, save_learnt
 from updater.benchmark.report.outcome import Values, values
 from updater.benchmark.report.results import (
     Figures,

@@ -10,8 +10,7 @@ import numpy as np
 from detector.release.manifest import FEATURE_VERSION
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
 from updater.benchmark.continual.left_out import LeftOut, leave_out, train_without
-from updater.benchmark.continual.resampled import accuracy_draws, images_of, mean_draws
-from updater.benchmark.continual.scoring import rightly_told
+from updater.benchmark.continual.scoring import accuracy_draws, images_of, mean_draws, rightly_told
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
