@@ -236,8 +236,7 @@ def images_of(stream: Stream) -> Resamples:
 
 def accuracy_draws(on_tests: Sequence[JudgedItems], images: Resamples) -> Draws:
     """Return AA, and the mean of the tasks' real/fake AUC where each task has both kinds."""
-    drawn = [images.of(test.groups.tolist()) for test in on_tests]
-    pairs = list(zip(on_tests, drawn, [~reals(test.families) for test in on_tests], strict=True))
+    pairs = [(test, images.of(test.groups.tolist()), ~reals(test.families)) for test in on_tests]
     values = {"aa": 100 * np.mean([shares(test.right, counts) for test, counts, _ in pairs], 0)}
     if all(0 < fake.sum() < len(fake) for _, _, fake in pairs):
         areas = [
