@@ -16,8 +16,8 @@ import pytest
 
 from updater.benchmark.continual import run
 from updater.benchmark.continual.left_out import leave_out
-from updater.benchmark.continual.resampled import images_of
 from updater.benchmark.continual.run import stream_benchmark
+from updater.benchmark.continual.scoring import images_of
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.crops import CropReader

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from detector.model.network import Network
 from detector.release.manifest import Architecture
-from updater.benchmark.learners.teacher import interpolate
+from updater.benchmark.learners.bias_correction import interpolate
 from updater.data import stored_rows
 from updater.data.stored_rows import store_rows
 from updater.data.training_data import LabelledCrops

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from detector.model.scores import NetworkOutput
 from detector.release.manifest import Architecture
 from updater.benchmark.continual.scoring import fake_by_maxima
-from updater.benchmark.learners import teacher
+from updater.benchmark.learners import bias_correction
 from updater.training import losses, schemes
 from updater.training.loop import Batch, TrainingSet
 from updater.training.losses import classification
@@ -35,21 +35,21 @@ def test_soft_cross_entropy_moves_every_old_logit():
 @pytest.mark.parametrize(("weight", "share"), [(1.0, 2 / 3), (0.5, 1 / 3), (9.0, 1.0)])
 def test_keeping_weighs_as_old_classes_among_all(weight, share, monkeypatch):
     wanted = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
-    monkeypatch.setattr(teacher, "teacher_logits", lambda step, data: wanted)
+    monkeypatch.setattr(bias_correction, "teacher_logits", lambda step, data: wanted)
     step = SimpleNamespace(
         options=replace(Options(), distillation=weight), old=("a", "b"), classes=("a", "b", "c")
     )
     logits = torch.tensor([[0.0, 1.0, 5.0]])
     batch = SimpleNamespace(output=SimpleNamespace(logits=logits), items=torch.tensor([1]))
     kept = losses.soft_cross_entropy(logits[:, :2], wanted[1:]).item()
-    value = teacher.interpolate(lambda batch: torch.tensor(7.0), step, None)(batch).item()
+    value = bias_correction.interpolate(lambda batch: torch.tensor(7.0), step, None)(batch).item()
     assert value == pytest.approx((1 - share) * 7 + share * kept, rel=1e-5)
     assert math.isfinite(value)
 
 
 def test_the_first_step_has_nothing_to_keep():
     step = SimpleNamespace(options=Options(), old=(), classes=("a",))
-    loss = teacher.interpolate(lambda batch: torch.tensor(7.0), step, None)
+    loss = bias_correction.interpolate(lambda batch: torch.tensor(7.0), step, None)
     assert loss(None).item() == 7
 
 
@@ -71,7 +71,7 @@ def test_what_is_distilled_is_every_item_or_those_of_old_classes_alone(name):
 def test_distillation_over_exemplars_is_their_mean_by_hand_and_nothing_without_any(monkeypatch):
     # Of an exemplar the teacher says 1/4 and 3/4, the student a half each; of the new item they differ more.
     wanted = torch.tensor([[0.0, 2 * math.log(3)], [9.0, -9.0]])
-    monkeypatch.setattr(teacher, "teacher_logits", lambda step, data: wanted)
+    monkeypatch.setattr(bias_correction, "teacher_logits", lambda step, data: wanted)
     step = SimpleNamespace(
         options=Options(distilled="exemplars", scheme="bc"),
         old=("a",),
@@ -79,7 +79,7 @@ def test_distillation_over_exemplars_is_their_mean_by_hand_and_nothing_without_a
         train=SimpleNamespace(families=("a", "b")),
         device=torch.device("cpu"),
     )
-    loss = teacher.interpolate(lambda batch: torch.tensor(0.0), step, SimpleNamespace(targets=[0, 1]))
+    loss = bias_correction.interpolate(lambda batch: torch.tensor(0.0), step, SimpleNamespace(targets=[0, 1]))
     logits = torch.zeros(2, 2, requires_grad=True)
 
     def value(items):

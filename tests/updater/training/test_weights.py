@@ -13,7 +13,7 @@ from detector.model.network import Network
 from detector.release.manifest import Architecture
 from updater.benchmark.continual.setup import without_head
 from updater.benchmark.learners import dytox
-from updater.benchmark.learners.learnt_file import save_learnt
+from updater.benchmark.learners.methods import save_learnt
 from updater.training import two_stages
 from updater.training.loop import start
 from updater.training.losses import classification

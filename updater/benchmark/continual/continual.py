@@ -11,13 +11,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from memory.rehearsal import herd
-from updater.benchmark.continual.resampled import Draws, rejection_draws
-from updater.benchmark.continual.scoring import CalibratedModel, JudgedItems, calibrate_model, network_output
+from updater.benchmark.continual.scoring import (
+    CalibratedModel,
+    Draws,
+    JudgedItems,
+    calibrate_model,
+    network_output,
+    rejection_draws,
+)
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import distort_items
 from updater.benchmark.data.tasks import OutlierSet, Stream
-from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
-from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.learners.methods import LEARNERS, load_learnt, save_learnt
 from updater.benchmark.report.outcome import Values, values
 from updater.benchmark.report.results import (
     Figures,
@@ -264,11 +269,10 @@ def rejection_scores(known: JudgedItems, unseen: JudgedItems, name: str) -> Reje
 
 def mean_of(kind: type[Part], parts: Sequence[Part]) -> Part:
     """Return the mean of each figure over the parts that have it."""
-    means = {}
-    for name in kind.model_fields:
-        values = [getattr(part, name) for part in parts if getattr(part, name) is not None]
-        means[name] = float(np.mean(values)) if values else None
-    return kind(**means)
+    having = {
+        name: [of for part in parts if (of := getattr(part, name)) is not None] for name in kind.model_fields
+    }
+    return kind(**{name: float(np.mean(values)) if values else None for name, values in having.items()})
 
 
 def means_over_sets(sets: Mapping[str, Unseen], outliers: Iterable[OutlierSet]) -> dict[str, Unseen]:
@@ -279,9 +283,7 @@ def means_over_sets(sets: Mapping[str, Unseen], outliers: Iterable[OutlierSet]) 
     Pooled, a large set outweighs the others, and easy outliers hide hard ones.
     """
     distances = {outlier.name: outlier.distance for outlier in outliers}
-    parts = {
-        "each_set": list(sets.values()),
-        "near": [unseen for name, unseen in sets.items() if distances[name] == "near"],
-        "far": [unseen for name, unseen in sets.items() if distances[name] == "far"],
-    }
+    parts = {"each_set": list(sets.values())}
+    for distance in ("near", "far"):
+        parts[distance] = [unseen for name, unseen in sets.items() if distances[name] == distance]
     return {name: mean_of(Unseen, part) for name, part in parts.items() if part}

@@ -15,8 +15,14 @@ from detector.release.artifact import Reference
 from detector.release.manifest import NO_BACKBONE
 from ingest.durable import write_durably
 from updater.benchmark.continual.continual import learn_once, learn_step, rejection_scores
-from updater.benchmark.continual.resampled import Draws, rejection_draws, within_draws
-from updater.benchmark.continual.scoring import JudgedItems, calibrate_model, network_output
+from updater.benchmark.continual.scoring import (
+    Draws,
+    JudgedItems,
+    calibrate_model,
+    network_output,
+    rejection_draws,
+    within_draws,
+)
 from updater.benchmark.continual.setup import Setup, without_head
 from updater.benchmark.data.tasks import PARTS, Stream, Task, is_real
 from updater.benchmark.report.results import (

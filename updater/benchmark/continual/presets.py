@@ -75,10 +75,9 @@ def scheme_of(text: str) -> tuple[str, str, float]:
     Raises ValueError for a share that is none: CDDB's table 8 has .1 to .9.
     """
     scheme, aggregate, share, *more = [*text.split(":"), "", ""]
-    try:
+    value = math.nan
+    with suppress(ValueError):
         value = float(share or 0.3)
-    except ValueError:
-        value = math.nan
     if any(more) or not 0 < value < 1 or (share and scheme != "mt"):
         raise ValueError(f"--scheme {text}: mt:SUM:LAMBDA has a lambda between 0 and 1, others have none")
     return scheme, aggregate or "sumlogit", value
@@ -88,10 +87,9 @@ def rates(text: str | None) -> tuple[float, float] | None:
     """Return the rates of the first task and of later ones, from RATE or FIRST,LATER. Raises ValueError."""
     if text is None:
         return None
-    try:
+    values: list[float] = []
+    with suppress(ValueError):
         values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
     if len(values) not in (1, 2) or not all(math.isfinite(rate) and rate > 0 for rate in values):
         raise ValueError(f"--rate {text}: it has to be a number above 0, or two as FIRST,LATER")
     return values[0], values[-1]
@@ -141,7 +139,11 @@ def check(chosen: Mapping[str, Any]) -> None:
 
 def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
     """Return how a run of these options, by their names, is not the published one."""
-    texts = [of["text"] for of in preset.differs if _holds(of.get("when", {}), chosen)]
+    texts = [
+        of["text"]
+        for of in preset.differs
+        if all(re.search(pattern, str(chosen.get(name))) for name, pattern in of.get("when", {}).items())
+    ]
 
     def flag_of(option: str) -> str:
         return f"set {option}=" if option in SETTINGS else f"{option.replace('_', '-')} "
@@ -149,7 +151,3 @@ def differences(preset: Preset, chosen: Mapping[str, Any]) -> list[str]:
     changed = {name: value for name, value in preset.options.items() if chosen[name] != value}
     given = [f"--{flag_of(of)}{chosen[of]}; there {value}" for of, value in changed.items()]
     return [*(text.format(**chosen) for text in texts), *given]
-
-
-def _holds(patterns: Mapping[str, str], chosen: Mapping[str, Any]) -> bool:
-    return all(re.search(pattern, str(chosen.get(option))) for option, pattern in patterns.items())

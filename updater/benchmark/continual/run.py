@@ -1,7 +1,8 @@
 """A stream as a benchmark: learnt task by task, beside joint training, and with each family left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -10,8 +11,7 @@ import numpy as np
 from detector.release.manifest import FEATURE_VERSION
 from updater.benchmark.continual.continual import Continual, mean_of, means_over_sets
 from updater.benchmark.continual.left_out import LeftOut, leave_out, train_without
-from updater.benchmark.continual.resampled import accuracy_draws, images_of, mean_draws
-from updater.benchmark.continual.scoring import rightly_told
+from updater.benchmark.continual.scoring import Draws, accuracy_draws, images_of, mean_draws, rightly_told
 from updater.benchmark.continual.setup import Setup
 from updater.benchmark.continual.streams import with_features
 from updater.benchmark.data.tasks import Stream
@@ -66,23 +66,15 @@ def stream_benchmark(
         continual = Continual(featured, setup, seed.number, seed.parts, seed.progress, images)
         learnt = continual.run()
         joint = _joint(featured, setup, seed)
+        first = seed.number == first_seed
+        measure = partial(
+            leave_out, featured, setup, seed.number, images=images, folder=seed.parts, progress=seed.progress
+        )
+        of_families = {
+            task.name: kinds.get(task.name, frozenset()) for task in stream.tasks if leave_families_out
+        }
         out = [
-            [
-                leave_out(
-                    featured,
-                    setup,
-                    seed.number,
-                    task.name,
-                    kinds.get(task.name, frozenset()),
-                    images,
-                    source_known=known,
-                    plain=seed.number == first_seed and not known,
-                    folder=seed.parts,
-                    progress=seed.progress,
-                )
-                for task in stream.tasks
-                if leave_families_out
-            ]
+            [measure(*of, source_known=known, plain=first and not known) for of in of_families.items()]
             for known in (False, True)
         ]
         return _outcome(seed, continual, learnt, joint, *out)
@@ -153,19 +145,17 @@ def _outcome(
     if is_first():
         save_scores(seed.folder, scores | {f"without {left.family}": of for left, of in out})
     return Outcome(
-        figures={
-            name: Value(value=value, drawn=drawn.get(name, ())) for name, value in figures.flat().items()
-        },
+        figures=_values(figures.flat().items(), drawn),
         families=families,
         by_distortion=continual.by_distortion,
         about={"by_distortion_trained_on": "all tasks"} if continual.by_distortion else {},
         tasks=tuple(task.name for task in stream.tasks),
         matrix=tuple(tuple(row) for row in matrix),
         steps=tuple(steps),
-        rejection=_values(by_score),
-        rejection_source_known=_values(by_score_known),
-        rejection_within_source=_values(within),
-        outlier_sets={name: _values(sets | _of_sets(sets, stream)) for name, sets in by_set.items()},
+        rejection=_rows(by_score),
+        rejection_source_known=_rows(by_score_known),
+        rejection_within_source=_rows(within),
+        outlier_sets={name: _rows(sets | _of_sets(sets, stream)) for name, sets in by_set.items()},
         notes=stream.notes,
         shown=_precision_recall(continual, seed),
     )
@@ -188,16 +178,18 @@ def _of_sets(sets: Mapping[str, Unseen], stream: Stream) -> dict[str, Unseen]:
 
 def _of_family(out: LeftOut, score: str) -> Values:
     """Return how a family fares within its source, which is known; each figure is of all its forgeries."""
-    figures = {f"within_source.{name}": value for name, value in out.within[score]} | {
-        "power.share": out.power
-    }
-    return {
-        name: Value(value=value, n=out.n, drawn=out.drawn.get(name, ())) for name, value in figures.items()
-    }
+    within = ((f"within_source.{name}", value) for name, value in out.within[score])
+    return _values([*within, ("power.share", out.power)], out.drawn, out.n)
 
 
-def _values(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:
-    return {row: {name: Value(value=value) for name, value in figures} for row, figures in rows.items()}
+def _rows(rows: Mapping[str, Unseen | WithinSource]) -> dict[str, Values]:
+    return {row: _values(figures) for row, figures in rows.items()}
+
+
+def _values(
+    figures: Iterable[tuple[str, float | None]], drawn: Draws | None = None, n: int | None = None
+) -> Values:
+    return {name: Value(value=value, n=n, drawn=(drawn or {}).get(name, ())) for name, value in figures}
 
 
 def _joint(stream: Stream, setup: Setup, seed: Seed) -> tuple[float, float]:

@@ -28,12 +28,13 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from detector.model.network import Network
-from updater.benchmark.learners.teacher import interpolate
+from updater.candidate.gate_inputs import output_of
 from updater.data.training_data import LabelledCrops
 from updater.draws import SeedPurpose
+from updater.progress import no_progress
 from updater.training import schemes, two_stages
-from updater.training.crop_rows import backbone_rows, classify_items, crop_features
-from updater.training.losses import classification
+from updater.training.loop import Batch, Loss, TrainingSet
+from updater.training.losses import classification, distilled_items, soft_cross_entropy, teacher_logits
 from updater.training.step import Step, TrainedModel, with_head
 
 _HELD_OUT = 0.1
@@ -46,22 +47,45 @@ def learn_bic(step: Step) -> TrainedModel:
     Raises ValueError for a cosine head, whose logits two numbers cannot be folded into. Where no old class
     has the two groups that holding one out takes, nothing is corrected and nothing held out.
     """
-    if step.architecture.head != "linear":
-        raise ValueError("BiC corrects a linear head; the architecture has a cosine one")
     out = np.zeros(len(step.train), bool)
     if step.old and step.options.scheme != "bc":
         out = held_out(step.train, step.old, step.seed)
-    fitted = replace(step, train=step.train.take(np.flatnonzero(~out)))
-    trained = two_stages.train(
-        fitted, "bic", lambda network, data: interpolate(classification(fitted, data), fitted, data)
-    )
+    network = _train(replace(step, train=step.train.take(np.flatnonzero(~out))), "bic")
     if not out.any():
-        return TrainedModel(trained.network, step.classes)
+        return TrainedModel(network, step.classes)
     items = step.train.take(np.flatnonzero(out))
-    logits = _logits(trained.network, items, step.device)
-    target = torch.tensor(schemes.targets(items.families, step.classes, step.options), device=step.device)
+    logits = output_of(network, items, step.device, "", no_progress).logits
+    target = torch.tensor(schemes.targets(items.families, step.classes, step.options))
     alpha, beta = fit_correction(logits, target, len(step.old))
-    return TrainedModel(correct_bias(trained.network, alpha, beta, len(step.old)), step.classes)
+    return TrainedModel(correct_bias(network, alpha, beta, len(step.old)), step.classes)
+
+
+def _train(step: Step, method: str) -> Network:
+    if step.architecture.head != "linear":
+        raise ValueError(f"{method} corrects a linear head; the architecture has a cosine one")
+    return two_stages.train(
+        step, method, lambda network, data: interpolate(classification(step, data), step, data)
+    ).network
+
+
+def interpolate(loss: Loss, step: Step, data: TrainingSet) -> Loss:
+    """Return (1 - lambda) * loss + lambda * distillation, lambda = |old| / |all classes|.
+
+    Wu et al. 2019 (BiC), eq. 4, and Zhao et al. 2020 (WA), eq. 4: the more there is to keep, the more
+    keeping weighs. options.distillation multiplies lambda; the first step has nothing to keep.
+    """
+    share = min(1.0, step.options.distillation * len(step.old) / len(step.classes))
+    if not share:
+        return loss
+    wanted, rows = teacher_logits(step, data), distilled_items(step, data)
+
+    def total(batch: Batch) -> Tensor:
+        held = rows(batch)
+        logits = batch.output.logits[held, : wanted.shape[1]]
+        kept = soft_cross_entropy(logits, wanted[batch.items][held])
+        return (1 - share) * loss(batch) + share * kept
+
+    return total
 
 
 def held_out(items: LabelledCrops, old: tuple[str, ...], seed: int) -> npt.NDArray[np.bool_]:
@@ -111,22 +135,13 @@ def correct_bias(network: Network, alpha: float, beta: float, old: int) -> Netwo
     return with_head(network, state)
 
 
-def _logits(network: Network, items: LabelledCrops, device: torch.device) -> Tensor:
-    features, rows = crop_features(network, items, device), backbone_rows(network, items.crops, device)
-    return classify_items(network, rows, features, items.starts).logits
-
-
 def learn_wa(step: Step) -> TrainedModel:
     """Train a network on a step and align its head. Raises ValueError for a cosine head."""
-    if step.architecture.head != "linear":
-        raise ValueError("WA aligns a linear head; the architecture has a cosine one")
-    trained = two_stages.train(
-        step, "wa", lambda network, data: interpolate(classification(step, data), step, data)
-    )
-    state = trained.network.head.state_dict()
+    network = _train(step, "wa")
+    state = network.head.state_dict()
     old = len(step.old) if step.options.scheme != "bc" else 0
     weight = align_weights(state["weight"], old)
-    return TrainedModel(with_head(trained.network, state | {"weight": weight}), step.classes)
+    return TrainedModel(with_head(network, state | {"weight": weight}), step.classes)
 
 
 def align_weights(weight: Tensor, old: int) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from detector.model.scores import NetworkOutput
 from updater.benchmark.learners.dytox import mean_divergence
-from updater.benchmark.learners.teacher import teacher_output
+from updater.benchmark.learners.lucir import teacher_output
 from updater.training import schemes, two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import TEMPERATURE, classification

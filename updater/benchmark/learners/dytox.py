@@ -26,8 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from detector.model.network import Network
+from updater.benchmark.learners.lucir import teacher_output
 from updater.benchmark.learners.task_tokens import TaskTokens, grow_network
-from updater.benchmark.learners.teacher import teacher_output
 from updater.training import schemes, two_stages
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification, distillation, distilled_items

@@ -14,6 +14,7 @@ logit: no ranking, nothing fixed. options.distillation multiplies lambda. Heeds 
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +22,12 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from detector.model.network import CosineHead, Network
-from updater.benchmark.learners.teacher import teacher_output
+from detector.model.scores import NetworkOutput
 from updater.training import two_stages
+from updater.training.crop_rows import backbone_rows, rows_at
 from updater.training.loop import Batch, Loss, TrainingSet
 from updater.training.losses import classification, distilled_items
-from updater.training.step import Step, TrainedModel
+from updater.training.step import Step, TrainedModel, load_trained
 
 _OF_HEAD = {"cosine": (5.0, 0.5, 1.0), "linear": (0.5, 0.2, 0.1)}
 """base, margin and the weight of L_mr"""
@@ -68,6 +70,19 @@ def _loss(step: Step, network: Network, data: TrainingSet, old: int) -> Loss:
         return value
 
     return total
+
+
+def teacher_output(step: Step, data: TrainingSet) -> Callable[[Batch], NetworkOutput]:
+    """Return the previous network's output on the very crops of a batch; its backbone runs only once."""
+    assert step.previous is not None
+    old = load_trained(step.previous).to(step.device)
+    rows = backbone_rows(old, data.crops, step.device)
+
+    def of(batch: Batch) -> NetworkOutput:
+        with torch.no_grad():
+            return old.classify(*(rows_at(x, batch.crops, step.device) for x in (rows, data.features)))
+
+    return of
 
 
 def adaptive_weight(base: float, old: int, classes: int) -> float:

@@ -26,8 +26,8 @@ convolution is one linear layer a group with a covariance each; for a depthwise 
 a channel. Where a layer has a bias, 1 is appended to its inputs, so that the bias moves with the weights.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -128,10 +128,9 @@ def inputs(layer: nn.Linear | nn.Conv2d, given: Tensor) -> Tensor:
     given: [..., d] for a linear layer, [N, C, H, W] for a convolution, where n is N times the places of its
     output and d is C / groups * k^2 in the order of its weights.
     """
-    if isinstance(layer, nn.Linear):
-        columns = given.reshape(1, -1, given.shape[-1])
-    else:
-        columns = _patches(layer, given)
+    columns = (
+        given.reshape(1, -1, given.shape[-1]) if isinstance(layer, nn.Linear) else _patches(layer, given)
+    )
     if layer.bias is None:
         return columns
     return torch.cat([columns, columns.new_ones(*columns.shape[:2], 1)], 2)
@@ -157,30 +156,20 @@ def covariances(network: Network, crops: Crops, features: Rows) -> Covariances:
     device = next(network.parameters()).device
     sums: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
-    with torch.no_grad(), _watch_inputs(network, sums, counts):
+
+    def add(name: str, layer: nn.Linear | nn.Conv2d, given: tuple[Tensor, ...]) -> None:
+        seen = inputs(layer, given[0])
+        sums[name] = sums.get(name, 0) + (seen.mT @ seen).double()
+        counts[name] = counts.get(name, 0) + seen.shape[1]
+
+    with torch.no_grad(), ExitStack() as hooks:
+        for name, layer in layers(network).items():
+            hooks.enter_context(layer.register_forward_pre_hook(partial(add, name)))
         for start in range(0, len(crops), _CROPS_AT_ONCE):
             rows = slice(start, start + _CROPS_AT_ONCE)
             images, own = as_images(crops[rows], device), torch.from_numpy(features[rows]).to(device)
             network.classify(network.backbone(network.front(images)), own)
     return {name: ((sums[name] / counts[name]).float(), float(counts[name])) for name in sums}
-
-
-@contextmanager
-def _watch_inputs(network: Network, sums: dict[str, Tensor], counts: dict[str, int]) -> Iterator[None]:
-    def watch(name: str, layer: nn.Linear | nn.Conv2d) -> torch.utils.hooks.RemovableHandle:
-        def add(module: nn.Module, given: tuple[Tensor, ...]) -> None:
-            seen = inputs(layer, given[0])
-            sums[name] = sums.get(name, 0) + (seen.mT @ seen).double()
-            counts[name] = counts.get(name, 0) + seen.shape[1]
-
-        return layer.register_forward_pre_hook(add)
-
-    handles = [watch(name, layer) for name, layer in layers(network).items()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def merge_covariances(before: Covariances, now: Covariances) -> Covariances:

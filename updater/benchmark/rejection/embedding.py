@@ -5,6 +5,7 @@ changed activations or weights. SHE, RMD and GradNorm read patterns, Gaussians a
 activations come out of a ReLU and are never negative; an embedding here may be.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,14 @@ from pytorch_ood.detector import ASH, RMD, SCALE, SHE, NNGuide, ReAct
 from torch import Tensor, nn
 
 from detector.model.scores import energy
-from updater.benchmark.rejection.evidence import Evidence, EvidenceError, FitSet, Score, as_score, float64
+from updater.benchmark.rejection.evidence import (
+    Evidence,
+    EvidenceError,
+    FitSet,
+    Score,
+    as_score,
+    float64,
+)
 
 
 def fit_embedding_knn(known: FitSet, *, neighbours: int = 5) -> Score:
@@ -31,20 +39,31 @@ def fit_embedding_knn(known: FitSet, *, neighbours: int = 5) -> Score:
 
     Index the training items; `neighbours` is k. Raises EvidenceError where there are fewer of them.
     """
-    if len(known.evidence) < neighbours:
-        raise EvidenceError(f"{len(known.evidence)} training items cannot give {neighbours} neighbours")
-    index = faiss.IndexFlatL2(known.evidence.embedding.shape[1])
-    index.add(_unit(known.evidence))
+    distances = distances_to(_unit(known.evidence), neighbours)
+    return as_score(lambda evidence: distances(_unit(evidence))[:, -1])
 
-    def formula(evidence: Evidence) -> NDArray[np.float32]:
-        squared, _ = index.search(_unit(evidence), neighbours)
-        return np.sqrt(np.maximum(squared[:, -1], 0))
 
-    return as_score(formula)
+def distances_to(
+    items: NDArray[np.float32], neighbours: int
+) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """Return a search of rows [m, D] for the distances [m, k] to their nearest of n items [n, D], by FAISS.
+
+    Euclidean, exact, the nearest first. Raises EvidenceError for fewer items than neighbours.
+    """
+    if len(items) < neighbours:
+        raise EvidenceError(f"{len(items)} training items cannot give {neighbours} neighbours")
+    index = faiss.IndexFlatL2(items.shape[1])
+    index.add(np.ascontiguousarray(items))
+
+    def search(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        squared, _ = index.search(np.ascontiguousarray(rows), neighbours)
+        return np.sqrt(np.maximum(squared, 0))
+
+    return search
 
 
 def _unit(evidence: Evidence) -> NDArray[np.float32]:
-    return np.ascontiguousarray(F.normalize(torch.tensor(evidence.embedding), dim=1).numpy(), np.float32)
+    return np.asarray(F.normalize(torch.tensor(evidence.embedding), dim=1).numpy())
 
 
 _LISTED_AT_ONCE = 128

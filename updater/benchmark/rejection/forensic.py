@@ -2,12 +2,12 @@
 
 from functools import partial
 
-import faiss
 import numpy as np
-from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from detector.model.scores import SCORES, NetworkOutput
 from detector.release.artifact import Reference
+from updater.benchmark.rejection.embedding import distances_to
 from updater.benchmark.rejection.evidence import (
     Evidence,
     EvidenceError,
@@ -58,16 +58,8 @@ def fit_forensic_knn(known: FitSet, *, neighbours: int = 5) -> Score:
     neighbours, CalibrationError for fewer than 10 items.
     """
     reference = reference_of(known)
-    if len(reference.features) < neighbours:
-        raise EvidenceError(f"{len(reference.features)} reference items cannot give {neighbours} neighbours")
-    index = faiss.IndexFlatL2(reference.features.shape[1])
-    index.add(np.ascontiguousarray(reference.features))
-
-    def formula(evidence: Evidence) -> NDArray[np.float64]:
-        squared, _ = index.search(np.ascontiguousarray(reference.whiten(evidence.features)), neighbours)
-        return np.asarray(np.sqrt(np.maximum(squared, 0)).mean(1, dtype=np.float64))
-
-    return as_score(formula)
+    distances = distances_to(reference.features, neighbours)
+    return as_score(lambda evidence: distances(reference.whiten(evidence.features)).mean(1, dtype=np.float64))
 
 
 def fit_mahalanobis(known: FitSet) -> Score:
@@ -90,13 +82,7 @@ def fit_mahalanobis(known: FitSet) -> Score:
     # In whitened coordinates S is the identity.
     centre, whitening = (part.astype(np.float64) for part in within_class_whitening(raw, targets.astype(str)))
     means = np.stack([(raw[targets == c].mean(0) - centre) @ whitening for c in np.unique(targets)])
-
-    def formula(evidence: Evidence) -> NDArray[np.float64]:
-        whitened = (evidence.features - centre) @ whitening
-        squared = np.stack([np.square(whitened - mean).sum(1) for mean in means])
-        return np.asarray(squared.min(0))
-
-    return as_score(formula)
+    return as_score(lambda e: cdist((e.features - centre) @ whitening, means, "sqeuclidean").min(1))
 
 
 def fit_fused(known: FitSet) -> Score:
@@ -118,11 +104,7 @@ def fit_fused(known: FitSet) -> Score:
     scores = network_scores(reference, frozen=False)
     measured = gate_inputs(known.calibration.output(), scores)
     gate = common_scales(measured, balanced_weights(known.calibration_targets))
-
-    def formula(evidence: Evidence) -> NDArray[np.float32]:
-        return unknown_scores(gate_inputs(evidence.output(), scores), gate)
-
-    return as_score(formula)
+    return as_score(lambda evidence: unknown_scores(gate_inputs(evidence.output(), scores), gate))
 
 
 def fit_score(name: str, known: FitSet) -> Score:

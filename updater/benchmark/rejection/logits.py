@@ -1,7 +1,5 @@
 """Post-hoc scores of the logits alone, and ODIN with its step."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -102,10 +100,8 @@ def odin_scores(
     network: Network,
     items: LabelledCrops,
     *,
-    temperature: float = TEMPERATURE,
     epsilon: float = PUBLISHED_EPSILON,
-    device: torch.device | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 - a device is a value
 ) -> NDArray[np.float64]:
     """Return ODIN's score of each item after its step, float64 [n], in [-1, -1/K].
 
@@ -115,18 +111,16 @@ def odin_scores(
     evaluation mode.
     """
     network.eval()
-    scores = []
-    for first in range(0, len(items), _ITEMS_AT_ONCE):
-        last = min(first + _ITEMS_AT_ONCE, len(items))
-        scores.append(_odin_scores(network, items.take(range(first, last)), temperature, epsilon, device))
-        progress(last, len(items))
-    return np.concatenate([np.zeros(0), *scores])
+    parts = (
+        items.take(range(len(items))[at : at + _ITEMS_AT_ONCE]) for at in range(0, len(items), _ITEMS_AT_ONCE)
+    )
+    return np.concatenate([np.zeros(0), *(_odin_scores(network, part, epsilon, device) for part in parts)])
 
 
 def _odin_scores(
-    network: Network, items: LabelledCrops, temperature: float, epsilon: float, device: torch.device | None
+    network: Network, items: LabelledCrops, epsilon: float, device: torch.device
 ) -> NDArray[np.float64]:
-    images = as_images(items.crops[:], device or torch.device("cpu"))
+    images = as_images(items.crops[:], device)
     counts = np.diff(items.starts)
     owners = np.repeat(np.arange(len(counts)), counts)
     pooling = torch.zeros(len(counts), len(owners), device=images.device)
@@ -136,7 +130,7 @@ def _odin_scores(
         output: NetworkOutput = network(crops, pooling)
         return output.logits
 
-    moved = odin_preprocessing(logits, images, eps=epsilon, temperature=temperature)
+    moved = odin_preprocessing(logits, images, eps=epsilon, temperature=TEMPERATURE)
     with torch.no_grad():
-        score = MaxSoftmax.score(logits(moved).double(), temperature)
+        score = MaxSoftmax.score(logits(moved).double(), TEMPERATURE)
     return np.asarray(score.cpu().numpy(), np.float64)

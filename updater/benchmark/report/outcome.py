@@ -1,6 +1,5 @@
 """The figures of a benchmark with one seed, and of several seeds together."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -106,7 +105,7 @@ class Outcome(BaseModel, frozen=True, extra="forbid"):
 
     def accuracies(self) -> NDArray[np.float64]:
         """Return B, float64 [n, n] in points, nan below the diagonal."""
-        return np.array([[math.nan if b is None else b for b in row] for row in self.matrix], np.float64)
+        return np.array(self.matrix, np.float64)
 
     def aa_over_time(self) -> list[float]:
         """Return the mean accuracy over the tasks learnt so far, in points, after each step."""

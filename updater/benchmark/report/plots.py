@@ -53,20 +53,17 @@ def maps_beside_truths(maps: Sequence[MapBeside]) -> str:
     for axes, name in zip(places[:, 0], ("picture", "truth", "said"), strict=True):
         axes.set_ylabel(name, fontsize=8)
     for axes in places.flat:
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
     return svg(figure)
 
 
 def figure_map(table: Mapping[str, Mapping[str, Figures]], name: str, across: str, down: str) -> str:
     """A figure of rows and columns, which these words tell."""
     columns = list(dict.fromkeys(column for of in table.values() for column in of))
-    cells = np.full((len(table), len(columns)), np.nan)
-    for row, of in enumerate(table.values()):
-        for column, tested in enumerate(columns):
-            figure = of.get(tested, {}).get(name)
-            if figure is not None and figure.mean is not None:
-                cells[row, column] = figure.mean
+    means = [
+        [of[on][name].mean if name in of.get(on, {}) else None for on in columns] for of in table.values()
+    ]
+    cells = np.array(means, np.float64)
     return _shaded_table(cells, list(table), columns, (across, down, name), span=(0.5, 1.0), digits=2)
 
 
@@ -94,10 +91,8 @@ def _shaded_table(
             axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=8)
     _name_ticks(axes, np.arange(len(columns)) + 0.5, columns)
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows, parse_math=False)
-    axes.set_aspect("equal")
     axes.invert_yaxis()
-    axes.set_xlabel(labels[0])
-    axes.set_ylabel(labels[1])
+    axes.set(aspect="equal", xlabel=labels[0], ylabel=labels[1])
     axes.spines[:].set_visible(False)
     figure.colorbar(drawn, ax=axes, shrink=0.8, label=labels[2])
     return svg(figure)
@@ -210,13 +205,11 @@ def _histogram(axes: Axes, groups: dict[str, list[NDArray[np.float32]]]) -> None
     # A few far outliers must not press all the rest into one bar.
     edges = np.histogram_bin_edges(np.quantile(everything, [0.002, 0.998]), _BINS)
     for name, arrays in groups.items():
-        present = [array for array in arrays if len(array)]
+        present = [array.clip(edges[0], edges[-1]) for array in arrays if len(array)]
         if present:
-            shares = [
-                np.histogram(array.clip(edges[0], edges[-1]), edges)[0] / len(array) for array in present
-            ]
-            axes.stairs(np.mean(shares, 0), edges, color=colours[name], fill=True, alpha=0.25)
-            axes.stairs(np.mean(shares, 0), edges, color=colours[name], label=name)
+            shares = np.mean([np.histogram(array, edges)[0] / len(array) for array in present], 0)
+            axes.stairs(shares, edges, color=colours[name], fill=True, alpha=0.25)
+            axes.stairs(shares, edges, color=colours[name], label=name)
 
 
 def _caught_share(unknown: NDArray[np.float32], known: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -46,12 +46,9 @@ def write_reports(folder: Path, runs: Runs, report: Path | None = None, others: 
     figures = report_json(runs).encode()
     scores = [load_scores(folder / f"seed-{run.seed}") for run in runs]
     beside = {folder.resolve().name: runs} | {of.resolve().name: load_runs(of) for of in others}
-    for path, content in (
-        (folder / "report.json", figures),
-        (folder / "report.md", report_markdown(runs).encode()),
-        (folder / "report.html", report_page(runs, scores, beside).encode()),
-    ):
-        write_durably(path, content)
+    write_durably(folder / "report.json", figures)
+    write_durably(folder / "report.md", report_markdown(runs).encode())
+    write_durably(folder / "report.html", report_page(runs, scores, beside).encode())
     if report is not None:
         write_durably(report, figures)
 

@@ -251,11 +251,8 @@ def fpr95(positive: ArrayLike, negative: ArrayLike) -> float:
     The positive class is the one that the caller names: the same scores give another figure when it
     is the unknown media than when it is the known ones with the sign turned. nan where one is empty.
     """
-    kept, other = np.asarray(positive, np.float64), np.asarray(negative, np.float64)
-    if not len(kept) or not len(other):
-        return math.nan
-    threshold = np.sort(kept)[::-1][math.ceil(0.95 * len(kept)) - 1]
-    return float((other >= threshold).mean())
+    # With the signs turned these are the negatives that are not caught.
+    return 1 - caught_at(np.negative(negative), np.negative(positive))
 
 
 def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:

@@ -14,8 +14,7 @@ from detector.release.artifact import Reference
 from detector.release.experts import LOGIT, PICTURES, ExpertContract
 from updater.benchmark.continual.continual import Continual, figures_of
 from updater.benchmark.continual.left_out import lone_source_scores
-from updater.benchmark.continual.resampled import rejection_draws
-from updater.benchmark.continual.scoring import JudgedItems
+from updater.benchmark.continual.scoring import JudgedItems, rejection_draws
 from updater.benchmark.data.tasks import OutlierSet, Task
 from updater.benchmark.rejection.methods import POST_HOC
 from updater.benchmark.report.results import Resamples

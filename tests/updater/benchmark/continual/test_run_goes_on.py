@@ -13,8 +13,7 @@ from updater.benchmark.continual import run
 from updater.benchmark.continual.continual import Continual
 from updater.benchmark.continual.presets import CLOSED_FORM
 from updater.benchmark.continual.run import stream_benchmark
-from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
-from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.learners.methods import LEARNERS, load_learnt, save_learnt
 from updater.benchmark.report import harness
 from updater.benchmark.report.run_folder import ResultsError, save_run
 from updater.training.step import Options

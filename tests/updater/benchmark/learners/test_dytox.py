@@ -17,8 +17,7 @@ from detector.release.manifest import Architecture, GateParameters, Manifest, Te
 from detector.serving.session import Session
 from ingest.records import CropPlan
 from updater.benchmark.learners import dytox
-from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
-from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.learners.methods import LEARNERS, load_learnt, save_learnt
 from updater.benchmark.learners.task_tokens import (
     PatchTokens,
     TaskAttention,

@@ -9,8 +9,7 @@ from sklearn.linear_model import Ridge
 
 from detector.release.manifest import Architecture
 from updater.benchmark.learners import ridge
-from updater.benchmark.learners.learnt_file import load_learnt, save_learnt
-from updater.benchmark.learners.methods import LEARNERS
+from updater.benchmark.learners.methods import LEARNERS, load_learnt, save_learnt
 from updater.training.step import Step
 
 CPU = torch.device("cpu")

@@ -176,11 +176,8 @@ def test_an_item_scores_the_same_alone_and_in_company(network):
     assert together == pytest.approx(alone, abs=1e-6)
 
 
-def test_no_item_gives_no_score_and_progress_counts_items(network):
-    seen = []
+def test_no_item_gives_no_score(network):
     assert odin_scores(network, labelled([]).take([])).shape == (0,)
-    odin_scores(network, labelled([1] * 5), progress=lambda *at: seen.append(at))
-    assert seen == [(4, 5), (5, 5)]
 
 
 def test_the_networks_own_gradients_stay_empty(network):
