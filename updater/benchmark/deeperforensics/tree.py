@@ -20,7 +20,7 @@ from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensic
 from updater.benchmark.deeperforensics.choices import RunChoices, variants_of
 from updater.benchmark.forgerynet.tree import check_sets, digest_of
 from updater.benchmark.networks.names import DEEPERFORENSICS
-from updater.benchmark.synthetic.camera import CAMERAS, photograph
+from updater.benchmark.synthetic.camera import CAMERAS, film
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import made_in_parallel
@@ -30,7 +30,6 @@ from updater.distortions.distortion import Step
 from updater.distortions.files import distort_file, generator_of, meta_line
 from updater.distortions.methods import FORGERYNET, MIXED, draw_steps
 from updater.draws import SeedPurpose
-from updater.filters import Picture
 from updater.progress import Progress
 
 REALS_FOLDER, HIDDEN = "faceforensics", "hidden"
@@ -170,14 +169,15 @@ def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
     rng = SeedPurpose.DEEPERFORENSICS_CLIPS.generator(seed, target.number)
     side, state = SIDE_PX + 2 * REACH_PX, int(rng.integers(2**63))
     scene, camera = render(rng, side, side), CAMERAS[int(rng.integers(len(CAMERAS)))]
-    frames = []
-    for down, across in _path(rng):
-        window = scene[:, down : down + SIDE_PX, across : across + SIDE_PX]
-        frames.append(photograph(np.random.default_rng(state), window, camera, rng))
+    # The window's way is smooth: even steps in each direction, within twice the reach.
+    start, end = rng.integers(0, 2 * REACH_PX + 1, (2, 2))
+    corners = np.rint(start + np.linspace(0, 1, FRAMES)[:, None] * (end - start)).astype(np.int64)
+    windows = (scene[:, y : y + SIDE_PX, x : x + SIDE_PX] for y, x in corners)
+    frames = film(rng, camera, state, windows)
     own, factor = int(rng.integers(2**63)), int(rng.integers(*RATE_FACTORS))
     forge = FAMILIES[target.family].forge
-    forged = [forge(np.random.default_rng(own), frame) for frame in frames]
-    return _encode_h264(frames, factor), _encode_h264(forged, factor)
+    forged = np.stack([forge(np.random.default_rng(own), frame) for frame in frames])
+    return to_h264(frames, factor, "mp4"), to_h264(forged, factor, "mp4")
 
 
 def steps_of(seed: int, target: Target, variant: str) -> tuple[Step, ...]:
@@ -212,17 +212,6 @@ def _targets(counts: dict[str, int], hidden: int) -> Iterator[Target]:
         for _ in range(count):
             yield Target(number, families[number % len(families)], split)
             number += 1
-
-
-def _path(rng: np.random.Generator) -> Sequence[tuple[int, int]]:
-    """Draw a smooth way of the window, even steps in each direction, within twice the reach."""
-    start, end = rng.integers(0, 2 * REACH_PX + 1, (2, 2))
-    shares = np.linspace(0, 1, FRAMES)[:, None]
-    return [(int(down), int(across)) for down, across in np.rint(start + shares * (end - start))]
-
-
-def _encode_h264(frames: Sequence[Picture], factor: int) -> bytes:
-    return to_h264(np.stack(frames), factor, "mp4")
 
 
 def _write_target(folder: Path, seed: int, target: Target) -> None:
