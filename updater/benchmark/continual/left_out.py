@@ -24,7 +24,7 @@ from updater.benchmark.continual.scoring import (
     within_draws,
 )
 from updater.benchmark.continual.setup import Setup, without_head
-from updater.benchmark.data.tasks import PARTS, Stream, Task, is_real
+from updater.benchmark.data.tasks import PARTS, Stream, Task
 from updater.benchmark.report.results import (
     Number,
     RejectionScores,
@@ -95,9 +95,9 @@ def leave_out(
     learnt = train_without(tasks, setup, seed, kinds, folder / "left-out.safetensors", say)
     judge = calibrate_model(learnt, setup, train, held, without=kinds, seed=seed)
     known, judged = JudgedItems.join([judge.judge(task.test) for task in tasks]), judge.judge(unseen)
-    real, nothing, first = reals(judged.families), np.zeros(0, np.float32), setup.rejection[0]
+    real, first = reals(judged.families), setup.rejection[0]
     fakes, own = judged.take(~real), judged.take(real)
-    energies = [nothing, nothing]
+    energies = [np.zeros(0, np.float32)] * 2
     if plain:
         out = unseen.take(np.flatnonzero(~real))
         energies = _plain_energies(tasks, out, setup, seed, kinds, folder, say)
@@ -137,13 +137,9 @@ def without_family(stream: Stream, family: str, source_known: bool) -> tuple[lis
     parts = left.train, left.calibration, left.test
     if not source_known:
         return tasks, LabelledCrops.join(parts)
-    own = [_of_kind(part, real=True) for part in parts]
-    out = [_of_kind(part, real=False) for part in parts]
+    own = [part.take(np.flatnonzero(reals(part.families))) for part in parts]
+    out = [part.take(np.flatnonzero(~reals(part.families))) for part in parts]
     return [*tasks, Task(family, *own)], LabelledCrops.join([*out, own[2]])
-
-
-def _of_kind(items: LabelledCrops, *, real: bool) -> LabelledCrops:
-    return items.take(i for i, name in enumerate(items.families) if is_real(name) is real)
 
 
 def train_without(
@@ -182,8 +178,8 @@ def _plain_energies(
     name = setup.architecture.backbone
     backbone = PLAIN_BACKBONE if name == NO_BACKBONE else name
     plain = setup.architecture.model_copy(update={"backbone": backbone, "forensic": False, "frozen": False})
-    bare = replace(setup, learner="joint", architecture=plain, start_from=None)
-    bare = replace(bare, options=Options(exposure="none"))
+    options = Options(exposure="none")
+    bare = replace(setup, learner="joint", architecture=plain, start_from=None, options=options)
     say = with_prefix(progress, "plain network")
     learnt = train_without(tasks, bare, seed, kinds, folder / "plain.safetensors", say)
     tests = LabelledCrops.join([task.test for task in tasks])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from detector.release.artifact import WEIGHTS, Artifact
 from detector.release.manifest import GateParameters
@@ -22,7 +23,7 @@ from memory.records import REAL, split_of
 from updater.benchmark.continual.streams import part_with_features
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.data.folders import load_sources
-from updater.benchmark.data.tasks import hold_back
+from updater.benchmark.data.tasks import PARTS, hold_back
 from updater.benchmark.report.harness import Benchmark, Seed
 from updater.benchmark.report.outcome import Outcome, Value, Values
 from updater.benchmark.report.results import Resamples, aurocs, shares
@@ -184,11 +185,11 @@ def figures(media: LabelledCrops, calls: Calls, draws: Resamples, source: str | 
     sources, families = np.array(media.sources), np.array(media.families)
     new, real = sources != "", reals(families)
     within = sources == source if source else np.ones(len(real), bool)
-    items = {
-        "others": new & real & within,
-        "forgeries": new & ~real & within,
-        "own_reals": ~new & real & within,
-        "known_fakes": ~new & ~real & within,
+    parts: dict[str, tuple[NDArray[np.bool_], tuple[str, ...]]] = {
+        "others": (new & real & within, ("unknown", "fake", "not_real")),
+        "forgeries": (new & ~real & within, ("not_real",)),
+        "own_reals": (~new & real & within, ("unknown", "fake")),
+        "known_fakes": (~new & ~real & within, ("not_real", "unknown", "named")),
     }
     holds = {
         "unknown": calls.labels == "unknown",
@@ -199,20 +200,14 @@ def figures(media: LabelledCrops, calls: Calls, draws: Resamples, source: str | 
     counts = draws.of(_groups(media))
     scores = {"forgeries_auc": calls.unknown, "forgeries_energy_auc": calls.energy}
     measured: Values = {}
-    for part, labels in (
-        ("others", ("unknown", "fake", "not_real")),
-        ("forgeries", ("not_real",)),
-        ("own_reals", ("unknown", "fake")),
-        ("known_fakes", ("not_real", "unknown", "named")),
-    ):
-        chosen = items[part]
+    for part, (chosen, labels) in parts.items():
         n = int(chosen.sum())
         for name in labels:
             share = float(holds[name][chosen].mean()) if n else None
             drawn = tuple(shares(holds[name][chosen], counts[:, chosen]).tolist()) if n else ()
             measured[f"{part}_{name}"] = Value(value=share, n=n, drawn=drawn)
         if part == "forgeries":
-            of = items["others"]
+            of, _ = parts["others"]
             n += int(of.sum())
             for name, values in scores.items():
                 drawn = tuple(aurocs(values[chosen], values[of], counts[:, chosen], counts[:, of]).tolist())
@@ -224,9 +219,7 @@ def _deal_splits(parts: Sequence[LabelledCrops], seed: Seed) -> Splits:
     """Share items out by their groups as the memory does, anew for each seed."""
     items = LabelledCrops.join(parts)
     sides = np.array([split_of(f"{seed.number}/{group}") for group in items.groups])
-    train, calibration, test = (
-        items.take(np.flatnonzero(sides == side)) for side in ("train", "calibration", "test")
-    )
+    train, calibration, test = (items.take(np.flatnonzero(sides == side)) for side in PARTS)
     return Splits(train, calibration, test)
 
 
@@ -239,8 +232,8 @@ def _release(
     experts: tuple[Expert, ...],
 ) -> Artifact:
     """Make a release as an update does, up to its manifest."""
-    planned = make_plan(settings, parent, splits)
-    plan = replace(planned, experts=experts, picture_plan=picture_plan_of(experts))
+    plan = make_plan(settings, parent, splits)
+    plan = replace(plan, experts=experts, picture_plan=picture_plan_of(experts))
     digest = identity_of(plan, 0)
     draft = Draft(seed.parts / name, digest, seed.progress)
     trained = train_network(draft, plan)

@@ -152,14 +152,11 @@ def distort_items(items: LabelledCrops, stream: Stream, text: str) -> LabelledCr
                 raise ChangedMediaError(f"{path} changed while it was measured: run again")
             try:
                 pixels = read_still(path, IngestSettings().max_pixels).pixels[None]
-                blurred = (
-                    blur_jpeg(rng, pixels)
-                    if name == BLUR_JPEG
-                    else distort(rng, pixels, [step(name, int(level))])
-                )
+                steps = [] if name == BLUR_JPEG else [step(name, int(level))]
+                distorted = distort(rng, pixels, steps) if steps else blur_jpeg(rng, pixels)
             except DistortionError as error:
                 raise UnreadableMediaError(str(error)) from error
-            Image.fromarray(blurred[0]).save(coded, "PNG")
+            Image.fromarray(distorted[0]).save(coded, "PNG")
             yield str(path), coded.getvalue()
 
     assert stream.folder is not None

@@ -24,7 +24,6 @@ from ingest.sandbox.sandbox import Sandbox
 from ingest.settings import IngestSettings
 from memory.index.picture_index import PictureIndex
 from updater.benchmark.data.cache import Piece, fetch, identity, made_once, room
-from updater.benchmark.data.tasks import item_id
 from updater.data.layouts.entries import DataError, LayoutError
 from updater.data.layouts.listed import Tally
 from updater.data.stored_rows import Shard, StoredRows, joined_rows, read_shard
@@ -289,7 +288,7 @@ def join(
         for name in ("pictures", "features")
     )
     return LabelledCrops(
-        ids=tuple(item_id(name, digest) for name, digest in zip(names, digests, strict=True)),
+        ids=tuple(f"{name}@{digest}" for name, digest in zip(names, digests, strict=True)),
         families=tuple(families),
         sources=(source,) * len(digests),
         groups=tuple(group for piece in pieces for group in piece.groups),

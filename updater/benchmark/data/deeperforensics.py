@@ -58,7 +58,7 @@ _ACTOR = re.compile(r"[MW]\d{3}(?:_.*)?")
 # DeeperForensics' own, and those that FaceForensics++ has beside its originals.
 _ACTORS = re.compile(r"(?:^|/)(?:source_videos|original_sequences/actors)/")
 _OTHER_RATE = re.compile(r"/(raw|c40)/videos$")
-_REALS = Path("original_sequences/youtube/c23/videos")
+ORIGINALS = Path("original_sequences/youtube/c23/videos")
 
 
 def load_deeperforensics(folder: Path, reals: Path, variant: str = "std") -> Listing:
@@ -110,10 +110,9 @@ def load_deeperforensics(folder: Path, reals: Path, variant: str = "std") -> Lis
 
 def load_hidden(folder: Path) -> Listing:
     """List DIR/real and DIR/fake as a test, each file a group. Raises LayoutError where one has no file."""
-    kinds = (("real", 0, REAL), ("fake", 1, "hidden"))
     entries = [
         Entry(path, label, family, path.relative_to(folder).as_posix(), "test")
-        for kind, label, family in kinds
+        for kind, label, family in (("real", 0, REAL), ("fake", 1, "hidden"))
         for path in media_in(folder / kind, "real and fake, with videos")
     ]
     return Listing("deeperforensics-hidden", tuple(entries), ())
@@ -151,19 +150,19 @@ def _names(folder: Path, tally: Tally) -> Iterator[tuple[str, str, str, Split]]:
 
 def _originals(reals: Path) -> Path:
     """Return the folder of FaceForensics++'s originals. Raises LayoutError where it has none, or others."""
-    place = reals / _REALS if (reals / _REALS).is_dir() else reals
+    place = reals / ORIGINALS if (reals / ORIGINALS).is_dir() else reals
     if _ACTORS.search(f"{place.as_posix()}/ {place.resolve().as_posix()}/") or _has_actors(place):
         raise LayoutError(
             f"{place} holds recordings of actors, which are no reals of these forgeries: name FaceForensics++"
-            f" or its {_REALS}"
+            f" or its {ORIGINALS}"
         )
     if other := _OTHER_RATE.search(place.resolve().as_posix()):
         raise LayoutError(
             f"{place} holds originals at {other[1]}, by which alone they could be told from forgeries made of"
-            f" c23: name FaceForensics++ or its {_REALS}"
+            f" c23: name FaceForensics++ or its {ORIGINALS}"
         )
     if not any(place.glob("[0-9][0-9][0-9].mp4")):
-        raise LayoutError(f"{place} holds no TTT.mp4: name FaceForensics++ or its {_REALS}")
+        raise LayoutError(f"{place} holds no TTT.mp4: name FaceForensics++ or its {ORIGINALS}")
     return place
 
 

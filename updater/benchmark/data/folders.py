@@ -27,6 +27,7 @@ from updater.data.layouts.entries import LayoutError
 from updater.data.layouts.listed import below, is_there, lines_of, media_in, subfolders
 from updater.data.training_data import LabelledCrops
 
+_ORDER_SEED, _TEST_SHARE = 1993, 0.2
 _PARTS = ("train", "test")
 _LISTED = (*_PARTS, "val")
 _IMGLISTS, _ROOTS = "benchmark_imglist", ("images_classic", "images_largescale", ".")
@@ -63,23 +64,20 @@ def load_folders(
     base: int = 10,
     increment: int = 10,
     imglists: str = "",
-    order_seed: int = 1993,
-    test_share: float = 0.2,
     calibration_share: float = 0.1,
-    seed: int = 0,
 ) -> Stream:
     """Read DIR/id as tasks of `in_steps` classes each, and DIR/ood as outliers that grow with the steps.
 
     imglists: whose lists are read instead, where there are any; may be left out where there are one data
-    set's. test_share is held back from classes without a split of their own, then calibration_share from what
-    is left to train on, both by `hold_back` and the seed. Which outliers come first is drawn by the seed
-    too. Raises LayoutError and what `CropReader.read` raises.
+    set's. A fifth is held back from classes without a split of their own, then calibration_share from what is
+    left to train on, both by `hold_back`. Which outliers come first is drawn. Raises LayoutError and what
+    `CropReader.read` raises.
     """
     listed = (folder / _IMGLISTS).is_dir()
     by_class, sets = _imglists(folder, imglists) if listed else (_classes(folder), _outlier_sets(folder))
     known = ([file for of in by_class.values() for file in of.get(part, [])] for part in _LISTED)
     reader.check(*known, [file for _, _, files in sets for file in files])
-    steps = in_steps(list(by_class), base, increment, order_seed)
+    steps = in_steps(list(by_class), base, increment, _ORDER_SEED)
     tasks = []
     for number, names in enumerate(steps, 1):
         task = f"step-{number}"
@@ -88,15 +86,15 @@ def load_folders(
         if parts["test"]:
             test = reader.read(f"read {task}/test", task, parts["test"])
         else:
-            train, test = hold_back(train, test_share, seed)
-        kept, held = hold_back(train, calibration_share, seed)
+            train, test = hold_back(train, _TEST_SHARE, 0)
+        kept, held = hold_back(train, calibration_share, 0)
         if parts["val"]:
             kept, held = train, reader.read(f"read {task}/val", task, parts["val"])
         tasks.append(Task(task, kept, held, test))
     outliers = []
     for name, distance, files in sets:
         items = reader.read(f"read outliers {name}", name, files)
-        outliers.append(OutlierSet(name, shuffle(items, seed), distance=distance))
+        outliers.append(OutlierSet(name, shuffle(items, 0), distance=distance))
     return Stream("opencil", tuple(tasks), tuple(outliers), reader.plan, folder=folder)
 
 
@@ -201,11 +199,8 @@ def load_sources(folder: Path, reader: CropReader) -> list[LabelledCrops]:
     """
     if not folder.is_dir():
         raise LayoutError(f"{folder} is no folder: name one that holds {_LAYOUT}")
-    by_source: dict[str, list[MediaFile]] = {}
-    for source in subfolders(folder):
-        found_in = (_file(folder, source, path) for path in media_in(source, _LAYOUT))
-        if files := [file for file in found_in if file is not None]:
-            by_source[source.name] = files
+    in_each = {source.name: list(_of_kinds(folder, source)) for source in subfolders(folder)}
+    by_source = {source: files for source, files in in_each.items() if files}
     every = [file for files in by_source.values() for file in files]
     reals = [file for file in every if is_real(file.family)]
     if len(reals) in (0, len(every)):
@@ -214,12 +209,12 @@ def load_sources(folder: Path, reader: CropReader) -> list[LabelledCrops]:
     return [reader.read(f"read {source}", source, files) for source, files in by_source.items()]
 
 
-def _file(folder: Path, source: Path, path: Path) -> MediaFile | None:
-    """Return a file with its class and its group; None where no folder above it says its class."""
-    above = path.relative_to(source).parts[:-1]
-    place = next((place for place, part in enumerate(above) if part in _KINDS), None)
-    if place is None:
-        return None
-    group = "/".join((source.name, *above[place + 1 :])) if above[place + 1 :] else None
-    name = path.relative_to(folder).as_posix()
-    return MediaFile(path, name, f"{source.name}/{_KINDS[above[place]]}", group)
+def _of_kinds(folder: Path, source: Path) -> Iterator[MediaFile]:
+    """Yield a source's files below a folder that says their class, each with that and its group."""
+    for path in media_in(source, _LAYOUT):
+        above = path.relative_to(source).parts[:-1]
+        place = next((place for place, part in enumerate(above) if part in _KINDS), None)
+        if place is not None:
+            within, family = above[place + 1 :], f"{source.name}/{_KINDS[above[place]]}"
+            group = "/".join((source.name, *within)) if within else None
+            yield MediaFile(path, path.relative_to(folder).as_posix(), family, group)

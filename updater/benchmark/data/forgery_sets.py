@@ -87,9 +87,7 @@ def _files(folder: Path, task: str, part: str) -> list[MediaFile]:
     return files
 
 
-def load_families(
-    listing: Listing, reader: CropReader, *, calibration_share: float = 0.25, seed: int = 0
-) -> Stream:
+def load_families(listing: Listing, reader: CropReader, *, calibration_share: float = 0.25) -> Stream:
     """Read a listing's families as tasks, in the order of the listing.
 
     The reals' groups are dealt out to the tasks in turn, so that no real is in two. What the set reports by
@@ -116,5 +114,5 @@ def load_families(
     tasks = []
     for name in names:
         train, test = (reader.read(f"read {name}/{part}", name, files[part][name]) for part in _PARTS)
-        tasks.append(Task(name, *hold_back(train, calibration_share, seed), test))
+        tasks.append(Task(name, *hold_back(train, calibration_share, 0), test))
     return Stream(listing.name, tuple(tasks), plan=reader.plan, notes=listing.notes)

@@ -28,7 +28,7 @@ class Task:
     """One step of a stream. Items' families are class names, and their sources are the task's name.
 
     A class is "TASK/real" or "TASK/fake" where tasks are sources of forgeries, else the name of its folder.
-    The three parts share no group. An item's id is made by `item_id`.
+    The three parts share no group. An item's id is NAME@DIGEST: where its medium came from, and its SHA-256.
     """
 
     name: str
@@ -91,10 +91,7 @@ class Stream:
 
         The place of the files is not in it, nor the crop plan: `plan` has that.
         """
-        total = hashlib.sha256()
-        for line in self._lines():
-            total.update(line.encode() + b"\n")
-        return total.hexdigest()
+        return hashlib.sha256("".join(f"{line}\n" for line in self._lines()).encode()).hexdigest()
 
     def _lines(self) -> Iterator[str]:
         for task in self.tasks:
@@ -112,13 +109,8 @@ def _item_lines(items: LabelledCrops) -> Iterator[str]:
         yield f"{family} {media_digest(item)}"
 
 
-def item_id(name: str, digest: str) -> str:
-    """Return an item's id, which says both where its medium came from and its SHA-256."""
-    return f"{name}@{digest}"
-
-
 def media_digest(item: str) -> str:
-    """Return the SHA-256 of the medium, hexadecimal, from an id that `item_id` made."""
+    """Return the SHA-256 of the medium, hexadecimal, from an item's id."""
     return item.rpartition("@")[2]
 
 

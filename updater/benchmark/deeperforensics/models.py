@@ -141,7 +141,6 @@ def under(
     )
 
 
-_OPTIONS = Options(exposure="none", distillation=0.0)
 T = TypeVar("T")
 
 
@@ -232,7 +231,8 @@ class OnCrops:
         items = LabelledCrops.join(parts)
         # A clip may stand in several variants with the same bytes: here each has an id of its own.
         items = replace(items, ids=tuple(f"{number}/{item}" for number, item in enumerate(items.ids)))
-        setup = Setup(options=_OPTIONS, architecture=architecture(self.name, items.crops.shape[1]))
+        options = Options(exposure="none", distillation=0.0)
+        setup = Setup(options=options, architecture=architecture(self.name, items.crops.shape[1]))
         learnt = learn(
             Step(
                 items,

@@ -6,6 +6,7 @@ they forge the clips of the hidden test. What stands in for that test, which was
 method that nothing learnt, each clip under a mix of two to four of our own 36 distortions.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,11 +17,11 @@ import numpy as np
 from ingest.durable import make_folder
 from ingest.records import CropPlan
 from updater.benchmark.data.cache import room
-from updater.benchmark.data.deeperforensics import VARIANTS, load_deeperforensics, load_hidden
+from updater.benchmark.data.deeperforensics import ORIGINALS, VARIANTS, load_deeperforensics, load_hidden
 from updater.benchmark.deeperforensics.choices import RunChoices, variants_of
 from updater.benchmark.forgerynet.tree import check_sets, digest_of
 from updater.benchmark.networks.names import DEEPERFORENSICS
-from updater.benchmark.synthetic.camera import CAMERAS, photograph
+from updater.benchmark.synthetic.camera import CAMERAS, film
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import made_in_parallel
@@ -30,7 +31,6 @@ from updater.distortions.distortion import Step
 from updater.distortions.files import distort_file, generator_of, meta_line
 from updater.distortions.methods import FORGERYNET, MIXED, draw_steps
 from updater.draws import SeedPurpose
-from updater.filters import Picture
 from updater.progress import Progress
 
 REALS_FOLDER, HIDDEN = "faceforensics", "hidden"
@@ -45,8 +45,6 @@ DISTORTED = ("sing", "rand", "mix2", "mix3", "mix4")
 RATE_FACTORS = (18, 24)
 _OTHER_METHOD = "reenact"
 """the variant of the data set that another method made"""
-_MAX_PIXELS = SIDE_PX * SIDE_PX
-_ORIGINALS = "original_sequences/youtube/c23/videos"
 
 
 SMALL = CropPlan(patches=4, frames=2, faces=0)
@@ -156,7 +154,7 @@ def write_deeperforensics(
     targets = list(_targets(counts or COUNTS, hidden))
     for place in (*(f"manipulated_videos/{VARIANTS[name]}" for name in ("std", *DISTORTED)), "lists/splits"):
         make_folder(folder / place)
-    make_folder(folder / REALS_FOLDER / _ORIGINALS)
+    make_folder(folder / REALS_FOLDER / ORIGINALS)
     for kind in ("real", "fake"):
         make_folder(folder / HIDDEN / kind)
     jobs = [(folder, seed, target) for target in targets]
@@ -170,14 +168,15 @@ def clips_of(seed: int, target: Target) -> tuple[bytes, bytes]:
     rng = SeedPurpose.DEEPERFORENSICS_CLIPS.generator(seed, target.number)
     side, state = SIDE_PX + 2 * REACH_PX, int(rng.integers(2**63))
     scene, camera = render(rng, side, side), CAMERAS[int(rng.integers(len(CAMERAS)))]
-    frames = []
-    for down, across in _path(rng):
-        window = scene[:, down : down + SIDE_PX, across : across + SIDE_PX]
-        frames.append(photograph(np.random.default_rng(state), window, camera, rng))
+    # The window's way is smooth: even steps in each direction, within twice the reach.
+    start, end = rng.integers(0, 2 * REACH_PX + 1, (2, 2))
+    corners = np.rint(start + np.linspace(0, 1, FRAMES)[:, None] * (end - start)).astype(np.int64)
+    windows = (scene[:, y : y + SIDE_PX, x : x + SIDE_PX] for y, x in corners)
+    frames = film(rng, camera, state, windows)
     own, factor = int(rng.integers(2**63)), int(rng.integers(*RATE_FACTORS))
     forge = FAMILIES[target.family].forge
-    forged = [forge(np.random.default_rng(own), frame) for frame in frames]
-    return _encode_h264(frames, factor), _encode_h264(forged, factor)
+    forged = np.stack([forge(np.random.default_rng(own), frame) for frame in frames])
+    return to_h264(frames, factor, "mp4"), to_h264(forged, factor, "mp4")
 
 
 def steps_of(seed: int, target: Target, variant: str) -> tuple[Step, ...]:
@@ -206,23 +205,9 @@ def other_methods_test(folder: Path, reals: Path) -> tuple[Entry, ...]:
 
 
 def _targets(counts: dict[str, int], hidden: int) -> Iterator[Target]:
-    number = 0
-    for split, count in {**counts, HIDDEN: hidden}.items():
+    for number, split in enumerate(Counter({**counts, HIDDEN: hidden}).elements()):
         families = LEFT_OUT if split == HIDDEN else LEARNT
-        for _ in range(count):
-            yield Target(number, families[number % len(families)], split)
-            number += 1
-
-
-def _path(rng: np.random.Generator) -> Sequence[tuple[int, int]]:
-    """Draw a smooth way of the window, even steps in each direction, within twice the reach."""
-    start, end = rng.integers(0, 2 * REACH_PX + 1, (2, 2))
-    shares = np.linspace(0, 1, FRAMES)[:, None]
-    return [(int(down), int(across)) for down, across in np.rint(start + shares * (end - start))]
-
-
-def _encode_h264(frames: Sequence[Picture], factor: int) -> bytes:
-    return to_h264(np.stack(frames), factor, "mp4")
+        yield Target(number, families[number % len(families)], split)
 
 
 def _write_target(folder: Path, seed: int, target: Target) -> None:
@@ -230,7 +215,7 @@ def _write_target(folder: Path, seed: int, target: Target) -> None:
     if target.split == HIDDEN:
         _write_hidden(folder / HIDDEN, seed, target, real, forged)
         return
-    (folder / REALS_FOLDER / _ORIGINALS / f"{target.number:03}.mp4").write_bytes(real)
+    (folder / REALS_FOLDER / ORIGINALS / f"{target.number:03}.mp4").write_bytes(real)
     std = folder / "manipulated_videos" / VARIANTS["std"] / target.name
     std.write_bytes(forged)
     for variant in DISTORTED:
@@ -249,7 +234,7 @@ def _write_hidden(folder: Path, seed: int, target: Target, real: bytes, forged: 
 
 
 def _distort(source: Path, target: Path, steps: Sequence[Step], name: str, seed: int) -> None:
-    distort_file(source, target, steps, generator_of(seed, name), via_xvid=False, max_pixels=_MAX_PIXELS)
+    distort_file(source, target, steps, generator_of(seed, name), via_xvid=False, max_pixels=SIDE_PX**2)
 
 
 def _write_lists(folder: Path, seed: int, targets: Sequence[Target]) -> None:

@@ -11,6 +11,7 @@ difference, and the wide spread of both hides it.
 """
 
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -88,6 +89,11 @@ def photograph(
     return _develop(colours, camera)
 
 
+def film(rng: np.random.Generator, camera: Camera, state: int, windows: Iterable[Light]) -> Picture:
+    """Take frames, uint8 [T, H, W, 3], by a camera in one state, with noise of its own in each."""
+    return np.stack([photograph(np.random.default_rng(state), window, camera, rng) for window in windows])
+
+
 def _expose(rng: np.random.Generator, light: Light, camera: Camera, speed: float) -> Light:
     """Photon and read noise, then twelve bits, saturated at the white of the exposure."""
     photons, electronics = np.float32(camera.gain * speed), np.float32(camera.read_noise**2 * speed)
@@ -155,7 +161,8 @@ def _demosaic(raw: Light, red: Mask, blue: Mask, edge_aware: bool) -> Light:
 def _develop(colours: Light, camera: Camera) -> Picture:
     """Colour matrix and tone curve; then, where the model does it, smoother colour and sharper brightness."""
     purer: Light = (1 + 3 * camera.crosstalk) * colours - camera.crosstalk * colours.sum(0)
-    levels = _tone(np.clip(purer, np.float32(0), np.float32(1)), camera)
+    shades = (np.clip(purer, np.float32(0), np.float32(1)) * 4095).astype(np.int32)
+    levels = _tone_table(camera.gamma, camera.contrast)[shades]
     luma = _luma(levels)
     if camera.chroma_blur_px:
         for plane in levels:
@@ -170,14 +177,9 @@ def _luma(colours: Light) -> Light:
     return luma
 
 
-def _tone(linear: Light, camera: Camera) -> Light:
-    """The tone curve by a table of 4,096 entries: gamma with a little S-shaped contrast, in levels."""
-    curve: Light = _tone_table(camera.gamma, camera.contrast)[(linear * 4095).astype(np.int32)]
-    return curve
-
-
 @lru_cache(maxsize=16)
 def _tone_table(gamma: float, contrast: float) -> Light:
+    """The tone curve at 4,096 shades: gamma with a little S-shaped contrast, in levels."""
     shade = np.linspace(0, 1, 4096) ** (1 / gamma)
     return (255 * (shade + 2 * contrast * (shade - 0.5) * shade * (1 - shade))).astype(np.float32)
 
@@ -205,8 +207,7 @@ def _compensate_size(data: bytes, source_bytes: int, picture: Picture, form: str
     direction = 1 if wanted > np.log(len(data)) else -1
     quality, best = drawn, data
     while LOWEST < quality < HIGHEST:
-        quality += direction
-        candidate = _encode(picture, form, quality)
+        candidate = _encode(picture, form, quality := quality + direction)
         if abs(np.log(len(candidate)) - wanted) >= abs(np.log(len(best)) - wanted):
             return best
         best = candidate
@@ -215,8 +216,6 @@ def _compensate_size(data: bytes, source_bytes: int, picture: Picture, form: str
 
 def _encode(picture: Picture, form: str, quality: int) -> bytes:
     buffer = io.BytesIO()
-    if form == "WEBP":
-        Image.fromarray(picture).save(buffer, form, quality=quality, method=1)
-    else:
-        Image.fromarray(picture).save(buffer, form, quality=quality)
+    # Only WebP has methods: the other ignores it.
+    Image.fromarray(picture).save(buffer, form, quality=quality, method=1)
     return buffer.getvalue()

@@ -100,11 +100,9 @@ def autoencode(rng: np.random.Generator, picture: Picture) -> Forged:
     """Re-synthesis through a small autoencoder: a truncated, quantised latent of overlapping patches."""
     basis = _latent_basis()[: int(rng.integers(36, 72))]
     pixels = picture.astype(np.float32)
-    total = np.zeros_like(pixels)
     step = rng.uniform(10, 24)
-    for down, across in ((0, 0), (_PATCH // 2, _PATCH // 2)):
-        total += _through_latent(pixels, basis, step, down, across)
-    return _whole(total / np.float32(2))
+    first, second = (_through_latent(pixels, basis, step, at) for at in (0, _PATCH // 2))
+    return _whole((first + second) / np.float32(2))
 
 
 def recompress(rng: np.random.Generator, picture: Picture) -> Forged:
@@ -137,8 +135,7 @@ def smooth(rng: np.random.Generator, picture: Picture) -> Forged:
     forged = median(picture.astype(np.float32))
     if rng.random() < 0.5:
         forged = median(forged)
-    height, width = picture.shape[:2]
-    grain = gaussian(rng.standard_normal((height, width, 1), dtype=np.float32), 1.0)
+    grain = gaussian(rng.standard_normal((*picture.shape[:2], 1), dtype=np.float32), 1.0)
     return _whole(forged + np.float32(rng.uniform(6, 11)) * grain)
 
 
@@ -193,11 +190,8 @@ _PATCH = 12
 def _latent_basis() -> Pixels:
     """The first 72 principal components [72, patch²·3] of patches of scenes that no split contains."""
     rng = np.random.default_rng(20)
-    patches = []
-    for camera in CAMERAS:
-        shot = photograph(rng, render(rng, 240, 240), camera).astype(np.float32) - 128
-        patches.append(_patches(shot))
-    stacked = np.concatenate(patches)
+    shots = (photograph(rng, render(rng, 240, 240), camera).astype(np.float32) for camera in CAMERAS)
+    stacked = np.concatenate([_patches(shot - 128) for shot in shots])
     values, vectors = np.linalg.eigh(stacked.T @ stacked)
     return np.ascontiguousarray(vectors[:, np.argsort(values)[::-1][:72]].T).astype(np.float32)
 
@@ -208,12 +202,12 @@ def _patches(pixels: Pixels) -> Pixels:
     return grid.reshape(rows * columns, _PATCH * _PATCH * 3)
 
 
-def _through_latent(pixels: Pixels, basis: Pixels, step: float, down: int, across: int) -> Pixels:
-    height, width = pixels.shape[:2]
-    tail = (-(height + down) % _PATCH, -(width + across) % _PATCH)
-    padded = np.pad(pixels, ((down, tail[0]), (across, tail[1]), (0, 0)), mode="reflect") - 128
+def _through_latent(pixels: Pixels, basis: Pixels, step: float, at: int) -> Pixels:
+    """Pixels of which each patch, on a grid moved by `at` pixels down and across, went through the latent."""
+    edges = [(at, -(side + at) % _PATCH) for side in pixels.shape[:2]]
+    padded = np.pad(pixels, (*edges, (0, 0)), mode="reflect") - 128
     latent = np.rint(_patches(padded) @ basis.T / np.float32(step)) * np.float32(step)
     rows, columns = padded.shape[0] // _PATCH, padded.shape[1] // _PATCH
     decoded = (latent @ basis).reshape(rows, columns, _PATCH, _PATCH, 3).swapaxes(1, 2)
     whole: Pixels = decoded.reshape(padded.shape) + np.float32(128)
-    return whole[down : down + height, across : across + width]
+    return whole[at : at + pixels.shape[0], at : at + pixels.shape[1]]

@@ -85,7 +85,10 @@ def _write_clip(folder: Path, split: str, sample: ClipSample) -> str:
     number, inside = _place(sample)
     listed = top / inside / "video.mp4"
     _put(folder / part / "video" / listed, sample.data)
-    stretches = _stretches(sample)
+    stretches, at = list[tuple[int, int, int]](), 0  # START, COUNT, FLAG, from the first frame to the last
+    for first, end in (*sample.segments, (sample.frames, sample.frames)):
+        stretches += [of for of in ((at, first - at, 0), (first, end - first, 1)) if of[1]]
+        at = end
     text = " ".join(str(value) for stretch in stretches for value in stretch)
     return f"{len(stretches)} {listed} {text} {' '.join(map(str, classes_of(number)))}\n"
 
@@ -101,12 +104,3 @@ def _place(sample: LocalSample | ClipSample) -> tuple[int, PurePosixPath]:
 def _put(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-
-
-def _stretches(sample: ClipSample) -> list[tuple[int, int, int]]:
-    """Return START, COUNT, FLAG of each stretch from the first frame to the last."""
-    parts, at = [], 0
-    for first, end in (*sample.segments, (sample.frames, sample.frames)):
-        parts += [(at, first - at, 0), (first, end - first, 1)]
-        at = end
-    return [stretch for stretch in parts if stretch[1]]

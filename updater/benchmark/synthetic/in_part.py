@@ -11,8 +11,6 @@ clip's: the region moves along.
 A number gives the same bytes always, as in `stream`.
 """
 
-import hashlib
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from updater.benchmark.synthetic import camera
-from updater.benchmark.synthetic.camera import CAMERAS, photograph
+from updater.benchmark.synthetic.camera import CAMERAS, film
 from updater.benchmark.synthetic.families import FAMILIES, ForgeryFamily
 from updater.benchmark.synthetic.scenes import render
-from updater.benchmark.synthetic.stream import REAL, SPLITS, MediaSample, made_in_parallel, source
+from updater.benchmark.synthetic.stream import REAL, MediaSample, drawn_by, made_in_parallel, name_of, source
 from updater.distortions.clip_writing import through_h264, to_h264
 from updater.filters import Picture
 from updater.outliers.local_forgeries import Forged, kept_behind, random_mask
-from updater.scan.clips import Moves, Stretch, draw_stretches, forged_along, smooth_path
+from updater.scan.clips import Stretch, draw_stretches, forged_along, smooth_path
 
 PICTURE_PX = 256
 PHOTOGRAPH_SHARE = 0.25
@@ -76,15 +74,14 @@ def make_local(
     photographs: how many in one are pieces of photographs, 0..1. Raises KeyError for an unknown family or
     split.
     """
-    forge, rng = _drawn_by(seed, split, "local", family, index)
+    forger, rng = drawn_by(seed, split, family, index, "local-")
     base = source(rng, split, PICTURE_PX, PICTURE_PX, photographs=photographs)
     picture, mask = base.picture, np.zeros((PICTURE_PX, PICTURE_PX), np.uint8)
-    if forge is not None:
-        forged = forge_in_part(forge, rng, picture)
+    if forger is not None:
+        forged = forge_in_part(forger, rng, picture)
         picture, mask = forged.picture, np.rint(255 * forged.mask[..., 0]).astype(np.uint8)
     data, extension = camera.write(rng, base.picture, picture)
-    name = f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}"
-    return LocalSample(data, family, base.group, name, base.camera, mask)
+    return LocalSample(data, family, base.group, name_of(data, extension), base.camera, mask)
 
 
 def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:
@@ -93,21 +90,22 @@ def make_clip(seed: int, split: str, family: str, index: int) -> ClipSample:
     Bytes are equal on machines with the same pinned packages and vector instructions. Raises KeyError for an
     unknown family or split.
     """
-    forge, rng = _drawn_by(seed, split, "clip", family, index)
+    forger, rng = drawn_by(seed, split, family, index, "clip-")
+    side = SIDE_PX + 2 * REACH_PX
     scene, number = rng.bytes(8).hex(), int(rng.integers(len(CAMERAS)))
     moves = smooth_path(rng, FRAMES, REACH_PX)
-    frames = _filmed_scene(rng, number, moves)
+    subject, state = render(rng, side, side), int(rng.integers(2**63))
+    windows = (subject[:, y : y + SIDE_PX, x : x + SIDE_PX] for y, x in moves + REACH_PX)
+    frames = film(rng, CAMERAS[number], state, windows)
     if rng.random() < CODED_BEFORE_SHARE:
-        frames = through_h264(frames, _draw_int(rng, RATE_FACTORS_BEFORE))
+        frames = through_h264(frames, int(rng.integers(*RATE_FACTORS_BEFORE, endpoint=True)))
     segments: tuple[Stretch, ...] = ()
-    if forge is not None:
+    if forger is not None:
         segments = draw_stretches(rng, len(frames))
         # What stands in the scene goes the other way than the window does.
-        frames = forged_along(rng, frames, segments, -moves, partial(forge_in_part, forge))
-    data = to_h264(frames, _draw_int(rng, RATE_FACTORS_AFTER), "mp4")
-    # The name is the content's: it must not tell the family.
-    name = f"{hashlib.sha256(data).hexdigest()[:20]}.mp4"
-    return ClipSample(data, family, f"scene-{scene}", name, number, len(frames), segments)
+        frames = forged_along(rng, frames, segments, -moves, partial(forge_in_part, forger))
+    data = to_h264(frames, int(rng.integers(*RATE_FACTORS_AFTER, endpoint=True)), "mp4")
+    return ClipSample(data, family, f"scene-{scene}", name_of(data, "mp4"), number, len(frames), segments)
 
 
 def numbers_of(count: int, reals: int) -> list[tuple[str, int]]:
@@ -128,30 +126,3 @@ def make_locals(
     """The pictures of `wanted`, (family, index) each, made as `made_in_parallel` makes them."""
     jobs = [(seed, split, family, index, photographs) for family, index in wanted]
     return made_in_parallel(make_local, jobs, processes=processes)
-
-
-def _drawn_by(
-    seed: int, split: str, kind: str, family: str, index: int
-) -> tuple[ForgeryFamily | None, np.random.Generator]:
-    """Return the family, None of a real medium, and the medium's generator."""
-    forge = None if family == REAL else FAMILIES[family]
-    if split not in SPLITS:
-        raise KeyError(split)
-    stream = zlib.crc32(f"{kind}-{family}".encode())
-    return forge, np.random.default_rng([seed, SPLITS.index(split), stream, index])
-
-
-def _filmed_scene(rng: np.random.Generator, camera: int, moves: Moves) -> Picture:
-    """Frames of a scene through a moving window, as a camera films them, uint8 [T, S, S, 3]."""
-    side = SIDE_PX + 2 * REACH_PX
-    scene = render(rng, side, side)
-    state = int(rng.integers(2**63))
-    frames = []
-    for down, across in moves + REACH_PX:
-        window = scene[:, down : down + SIDE_PX, across : across + SIDE_PX]
-        frames.append(photograph(np.random.default_rng(state), window, CAMERAS[camera], rng))
-    return np.stack(frames)
-
-
-def _draw_int(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
-    return int(rng.integers(bounds[0], bounds[1] + 1))

@@ -177,21 +177,16 @@ _SKLEARN = Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/i
 
 # The two views of the motorcycle show one scene, so only one of them is here. What is no everyday picture (a
 # microscope, two telescopes, the ground of an eye, a rocket far away) is for training.
-PHOTOGRAPHS: dict[str, tuple[Path, ...]] = {
-    "train": (
-        _SKIMAGE / "astronaut.png",
-        _SKIMAGE / "brick.png",
-        _SKIMAGE / "coins.png",
-        _SKIMAGE / "grass.png",
-        _SKIMAGE / "hubble_deep_field.jpg",
-        _SKIMAGE / "ihc.png",
-        _SKIMAGE / "moon.png",
-        _SKIMAGE / "retina.jpg",
-        _SKIMAGE / "rocket.jpg",
-        _SKLEARN / "flower.jpg",
-    ),
-    "stream": (_SKIMAGE / "camera.png", _SKIMAGE / "coffee.png", _SKIMAGE / "motorcycle_left.png"),
-    "after": (_SKIMAGE / "chelsea.png", _SKIMAGE / "gravel.png", _SKLEARN / "china.jpg"),
+_NAMES = {
+    "train": "astronaut.png brick.png coins.png grass.png hubble_deep_field.jpg ihc.png moon.png retina.jpg"
+    " rocket.jpg flower.jpg",
+    "stream": "camera.png coffee.png motorcycle_left.png",
+    "after": "chelsea.png gravel.png china.jpg",
+}
+_OF_SKLEARN = ("china.jpg", "flower.jpg")
+PHOTOGRAPHS = {
+    split: tuple((_SKLEARN if name in _OF_SKLEARN else _SKIMAGE) / name for name in names.split())
+    for split, names in _NAMES.items()
 }
 """Split → files. A split's media show its own photographs and no other's."""
 

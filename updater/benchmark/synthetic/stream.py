@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import product, starmap
 from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from pathlib import Path
 from threading import Thread
@@ -18,7 +18,7 @@ import numpy as np
 
 from updater.benchmark.synthetic import camera
 from updater.benchmark.synthetic.camera import CAMERAS, photograph
-from updater.benchmark.synthetic.families import FAMILIES
+from updater.benchmark.synthetic.families import FAMILIES, ForgeryFamily
 from updater.benchmark.synthetic.scenes import PHOTOGRAPHS, piece, render
 from updater.filters import Picture
 
@@ -62,16 +62,31 @@ def make(seed: int, split: str, family: str, index: int) -> MediaSample:
     Bytes are equal on machines with the same pinned packages and vector instructions; elsewhere a pixel may
     round differently. Raises KeyError for an unknown family or split.
     """
-    forge = None if family == REAL else FAMILIES[family].forge
-    if split not in SPLITS:
-        raise KeyError(split)
-    rng = np.random.default_rng([seed, SPLITS.index(split), zlib.crc32(family.encode()), index])
+    forger, rng = drawn_by(seed, split, family, index)
     height, width = (int(side) for side in rng.choice(SIDES_PX, 2))
     base = source(rng, split, height, width, photographs=PHOTOGRAPH_SHARE[split])
-    picture = base.picture if forge is None else forge(rng, base.picture)
+    picture = base.picture if forger is None else forger.forge(rng, base.picture)
     data, extension = camera.write(rng, base.picture, picture)
-    # The name is the content's: it must not tell the family to whoever reads the stream.
-    return MediaSample(data, family, base.group, f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}")
+    return MediaSample(data, family, base.group, name_of(data, extension))
+
+
+def drawn_by(
+    seed: int, split: str, family: str, index: int, kind: str = ""
+) -> tuple[ForgeryFamily | None, np.random.Generator]:
+    """Return the family, None of a real medium, and the medium's generator. Raises KeyError as `make` does.
+
+    kind: what is told apart from the media of the same number, as in "clip-".
+    """
+    if split not in SPLITS:
+        raise KeyError(split)
+    stream = zlib.crc32(f"{kind}{family}".encode())
+    rng = np.random.default_rng([seed, SPLITS.index(split), stream, index])
+    return None if family == REAL else FAMILIES[family], rng
+
+
+def name_of(data: bytes, extension: str) -> str:
+    """Return a file's name, by its content: it must not tell the family to whoever reads the stream."""
+    return f"{hashlib.sha256(data).hexdigest()[:20]}.{extension}"
 
 
 def source(rng: np.random.Generator, split: str, height: int, width: int, *, photographs: float) -> Scene:
@@ -178,8 +193,6 @@ def write_file(directory: Path, sample: MediaSample) -> None:
 def digest(seed: int = 0, count: int = 4) -> str:
     """SHA-256 over the first `count` samples of every family in every split: changes when the stream does."""
     total = hashlib.sha256()
-    for split in SPLITS:
-        for family in (REAL, *FAMILIES):
-            for index in range(count):
-                total.update(hashlib.sha256(make(seed, split, family, index).data).digest())
+    for split, family, index in product(SPLITS, (REAL, *FAMILIES), range(count)):
+        total.update(hashlib.sha256(make(seed, split, family, index).data).digest())
     return total.hexdigest()

@@ -10,6 +10,7 @@ import torch
 from forked import FORKS
 from PIL import Image
 
+from detector.features.texture import CropFeatures
 from ingest.records import CropPlan, Decoded, PicturePlan
 from ingest.sandbox.extract import resize
 from updater.benchmark.data import crops as crops_module
@@ -203,7 +204,7 @@ def test_features_are_computed_once_and_again_where_their_file_is_damaged(tmp_pa
     chosen = crops.take(np.array([4, 1]))
     device = torch.device("cpu")
     found = stored_features(chosen, device)
-    plain = by_rows(crops_module.CropFeatures(32), crops[:], device)
+    plain = by_rows(CropFeatures(32), crops[:], device)
     assert np.array_equal(found[:], plain[[4, 1]])
     (file,) = (path for path in (tmp_path / "crops").iterdir() if ".features-" in path.name)
     whole = file.read_bytes()
@@ -211,7 +212,7 @@ def test_features_are_computed_once_and_again_where_their_file_is_damaged(tmp_pa
     assert np.array_equal(stored_features(chosen, device)[:], plain[[4, 1]])
     assert file.read_bytes() == whole
 
-    monkeypatch.setattr(crops_module, "by_rows", None)
+    monkeypatch.setattr("updater.training.crop_rows.by_rows", None)
     assert np.array_equal(stored_features(chosen, device)[:], plain[[4, 1]])
 
 

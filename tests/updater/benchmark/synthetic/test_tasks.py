@@ -16,18 +16,19 @@ from ingest.records import CropPlan
 from updater.benchmark.data.crops import CropReader
 from updater.benchmark.forgerynet.choices import with_own_names
 from updater.benchmark.synthetic import forgerynet, in_part, tasks
+from updater.benchmark.synthetic.camera import CAMERAS, film
 from updater.benchmark.synthetic.families import FAMILIES
 from updater.benchmark.synthetic.forgerynet import DIRECTORIES, directory_of
 from updater.benchmark.synthetic.in_part import (
     FRAMES,
     REACH_PX,
     SIDE_PX,
-    _filmed_scene,
     forge_in_part,
     make_clip,
     make_local,
     numbers_of,
 )
+from updater.benchmark.synthetic.scenes import render
 from updater.benchmark.synthetic.stream import FROZEN, REAL, SPLITS, digest, make
 from updater.benchmark.synthetic.tasks import load_synthetic
 from updater.data.layouts.forgerynet import load_forgerynet
@@ -219,8 +220,10 @@ def test_the_frozen_stream_of_stills_is_untouched():
 
 def test_noise_is_anew_in_each_frame_and_all_else_of_the_camera_stays():
     # A window that rests shows what the camera changes from frame to frame.
-    still = np.zeros((24, 2), np.int64)
-    frames = _filmed_scene(np.random.default_rng(5), 1, still).astype(np.float32)
+    rng, side = np.random.default_rng(5), SIDE_PX + 2 * REACH_PX
+    scene, state = render(rng, side, side), int(rng.integers(2**63))
+    window = scene[:, REACH_PX : REACH_PX + SIDE_PX, REACH_PX : REACH_PX + SIDE_PX]
+    frames = film(rng, CAMERAS[1], state, [window] * 24).astype(np.float32)
     assert (frames[1:] != frames[:-1]).mean() > 0.1
     means = frames.mean((1, 2))
     assert np.ptp(means, axis=0).max() < 0.5
