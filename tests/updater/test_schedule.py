@@ -88,8 +88,7 @@ def test_two_real_schedulers_that_run_side_by_side_write_one_row_a_slot(table, o
 
 def test_enough_new_labels_write_one_row_and_no_second_while_it_waits_or_runs(table, other_host):
     assert schedule.request_labelled(table, "count", lambda since: 19, 20) is None
-    run = schedule.request_labelled(table, "count", lambda since: 20, 20)
-    assert run.trigger == "count"
+    assert schedule.request_labelled(table, "count", lambda since: 20, 20).trigger == "count"
     assert schedule.request_labelled(other_host, "count", lambda since: 20, 20) is None
     table.claim("one")
     assert schedule.request_labelled(other_host, "count", lambda since: 500, 20) is None

@@ -64,10 +64,9 @@ def stream(labelled):
         name = fake[0]
         return labelled({f"{name}/real": count, f"{name}/{fake[1]}": count}, seed)
 
-    fakes = [("a", "blocky"), ("b", "striped"), ("c", "posterised")]
     tasks = [
         Task(fake[0], *(part(fake, count, 10 * number + at) for at, count in enumerate((6, 4, 5))))
-        for number, fake in enumerate(fakes)
+        for number, fake in enumerate([("a", "blocky"), ("b", "striped"), ("c", "posterised")])
     ]
     # What no training changes is computed once for all tests.
     return with_features(Stream("tiny", tuple(tasks)), SMALL, _silent)

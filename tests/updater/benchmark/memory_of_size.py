@@ -57,8 +57,7 @@ def peak_of_update(images: int, setup: Setup, cache: Path | None) -> int:
     pieces = [fetch(cache, key, partial(piece, part)) for key, part in zip(keys, parts, strict=True)]
     families = [CLASSES[number % 2] for number in range(images)]
     items = join(pieces, [str(number) for number in range(images)], families, "size", PLAN)
-    ends = [0, 8 * images // 10, 9 * images // 10, images]
-    sides = [items.take(range(*pair)) for pair in pairwise(ends)]
+    sides = [items.take(range(*pair)) for pair in pairwise([0, 8 * images // 10, 9 * images // 10, images])]
     (task,) = with_features(Stream("size", (Task("size", *sides),), plan=PLAN), setup, quiet).tasks
     recipe = Recipe(20, 1e-3, 100, 2e-3, 0.02, batch=setup.batch)
     step = Step(task.train, CLASSES, setup.architecture, options=setup.options, recipe=recipe)

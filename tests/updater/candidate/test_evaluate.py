@@ -50,13 +50,11 @@ def test_shares_are_of_each_class_and_a_family_is_named_where_called_fake(sessio
     judge = GatedModel(session, manifest.gate, manifest.classes)
     pseudo = judge.calls(items(["pseudo"] * 6, 1))
     calls = judge.calls(some)
-    found = performance_of(some, calls, pseudo, frozenset({"real"}))
-    for family, shares in found.classes.items():
+    for family, shares in performance_of(some, calls, pseudo, frozenset({"real"})).classes.items():
         mine = np.array(some.families) == family
         assert shares.items == mine.sum()
         assert shares.real + shares.fake + shares.unknown == pytest.approx(1)
-        right = calls.names == family
-        assert shares.named == pytest.approx(right[mine].mean())
+        assert shares.named == pytest.approx((calls.names == family)[mine].mean())
         assert shares.named <= (shares.real if family == "real" else shares.fake)
 
 
@@ -113,14 +111,12 @@ def test_the_confusion_counts_every_item_once_and_its_diagonal_is_what_is_named(
 def test_the_curve_of_rejection_has_its_area_and_goes_through_what_is_rejected(session, untrained_artifact):
     manifest = untrained_artifact.manifest
     some, pseudo = items(["real"] * 30), items(["pseudo"] * 30, 1)
-    gate = manifest.gate.model_copy(update={"unknown_threshold": 1.0})
-    judge = GatedModel(session, gate, manifest.classes)
+    judge = GatedModel(session, manifest.gate.model_copy(update={"unknown_threshold": 1.0}), manifest.classes)
     calls, of_pseudo = judge.calls(some), judge.calls(pseudo)
     found = performance_of(some, calls, of_pseudo, frozenset({"real"}))
     assert np.trapezoid(*reversed(np.transpose(found.rejection_roc))) == pytest.approx(found.rejection_auroc)
     assert found.rejected == ((calls.unknown > 1).mean(), (of_pseudo.unknown > 1).mean())
-    again = Performance.model_validate_json(found.model_dump_json())
-    assert again == found
+    assert Performance.model_validate_json(found.model_dump_json()) == found
     assert performance_of(some, calls, of_pseudo, frozenset()).rejected is None
 
 

@@ -57,8 +57,7 @@ def robustness_of(lost):
 
 
 def test_forgetting_is_the_mean_loss_in_points_over_the_old_families_alone(judged):
-    gate = gate_of(judged((0.90, 0.80), (0.80, 0.84), gan=0.10), gates.FORGOTTEN)
-    assert gate.value == pytest.approx(3.0)
+    assert gate_of(judged((0.90, 0.80), (0.80, 0.84), gan=0.10), gates.FORGOTTEN).value == pytest.approx(3.0)
 
 
 def test_a_gate_holds_where_its_whole_interval_does_breaks_where_none_does_else_is_not_shown(judged):
@@ -88,8 +87,7 @@ def test_a_gate_of_an_older_release_is_shown_as_its_interval_says_and_not_as_it_
 )
 def test_with_as_many_groups_as_it_names_a_gate_is_decided_with_half_it_is_not(judged, share, bound, groups):
     def gate(groups):
-        at_least = bound == 0.5
-        return gates._share("name", share, bound, groups, at_least=at_least)
+        return gates._share("name", share, bound, groups, at_least=bound == 0.5)
 
     first = gate(groups)
     assert (first.decides is None) == (first.state != "not shown to hold")

@@ -123,8 +123,7 @@ def test_a_family_that_is_left_out_is_judged_by_what_never_saw_it(plan_of, monke
 
 
 def test_fakes_that_differ_from_reals_in_nothing_are_hardly_caught_and_others_are(plan_of):
-    plan = plan_of("blocky", "striped", "twin/real")
-    found = measured(plan)
+    found = measured(plan_of("blocky", "striped", "twin/real"))
     assert found.families["twin"].share < 0.25
     assert found.families["blocky"].share > 0.5
     assert found.low < found.share < found.high

@@ -117,8 +117,7 @@ def test_page_and_card_have_a_sentence_of_each_part_that_was_measured(make_evalu
 
 
 def test_the_first_release_has_forgotten_nothing_and_no_figure_for_it(make_evaluation):
-    found = figures(make_evaluation(("real", "blend", "gan"), named=0.8))
-    assert found == {
+    assert figures(make_evaluation(("real", "blend", "gan"), named=0.8)) == {
         "aa": pytest.approx((0.98 + 0.8 + 0.8) / 3),
         "unseen_auc": 0.9,
         "reals_unknown": 0.01,
@@ -159,7 +158,6 @@ def test_a_figure_is_there_where_it_was_measured_and_is_a_number(make_evaluation
 
 
 def test_a_class_that_waits_for_more_items_is_not_the_release_s(make_evaluation):
-    evaluation = make_evaluation(("real", "blend", "gan"), named=0.5)
-    assert figures(evaluation.model_copy(update={"classes": ("real", "blend")}))["aa"] == pytest.approx(
-        (0.98 + 0.5) / 2
-    )
+    assert figures(
+        make_evaluation(("real", "blend", "gan"), named=0.5).model_copy(update={"classes": ("real", "blend")})
+    )["aa"] == pytest.approx((0.98 + 0.5) / 2)

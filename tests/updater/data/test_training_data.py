@@ -199,8 +199,7 @@ def moving(rng):
 
 def _videos_of(items):
     assert items.take([]).videos.tolist() == []
-    reverse = items.take(range(len(items))[::-1])
-    assert reverse.videos.tolist() == items.videos.tolist()[::-1]
+    assert items.take(range(len(items))[::-1]).videos.tolist() == items.videos.tolist()[::-1]
     return [one for one, video in zip(items.ids, items.videos, strict=True) if video]
 
 

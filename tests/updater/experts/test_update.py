@@ -32,17 +32,16 @@ def expert(contract, tmp_path):
         numbers = {"a": [0], "b": [side - 2], "c": [2], "one": [1], "end": [side - 1], "axes": [1, 2, 3]}
         constants = [numpy_helper.from_array(np.array(v), n) for n, v in numbers.items()]
         constants.append(numpy_helper.from_array(np.float32(-2), "k"))
-        nodes = [
-            helper.make_node("Cast", [PICTURES], ["x"], to=TensorProto.FLOAT),
-            helper.make_node("Slice", ["x", "a", "b", "c", "c"], ["even"]),
-            helper.make_node("Slice", ["x", "one", "end", "c", "c"], ["odd"]),
-            helper.make_node("Sub", ["even", "odd"], ["d"]),
-            helper.make_node("Abs", ["d"], ["e"]),
-            helper.make_node("ReduceMean", ["e", "axes"], ["m"], keepdims=0),
-            helper.make_node("Mul", ["m", "k"], [LOGIT]),
-        ]
         made = helper.make_graph(
-            nodes,
+            [
+                helper.make_node("Cast", [PICTURES], ["x"], to=TensorProto.FLOAT),
+                helper.make_node("Slice", ["x", "a", "b", "c", "c"], ["even"]),
+                helper.make_node("Slice", ["x", "one", "end", "c", "c"], ["odd"]),
+                helper.make_node("Sub", ["even", "odd"], ["d"]),
+                helper.make_node("Abs", ["d"], ["e"]),
+                helper.make_node("ReduceMean", ["e", "axes"], ["m"], keepdims=0),
+                helper.make_node("Mul", ["m", "k"], [LOGIT]),
+            ],
             "expert",
             [helper.make_tensor_value_info(PICTURES, TensorProto.UINT8, ["n", side, side, 3])],
             [helper.make_tensor_value_info(LOGIT, TensorProto.FLOAT, ["n"])],

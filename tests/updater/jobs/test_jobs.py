@@ -257,8 +257,7 @@ def test_a_job_that_gets_no_pod_is_told_of_unless_it_only_pauses_between_two():
 
 
 def test_a_suspended_job_is_told_of():
-    held = job() | {"spec": {"suspend": True}}
-    assert hindrance_of(held, [], NOW) == "it is suspended"
+    assert hindrance_of(job() | {"spec": {"suspend": True}}, [], NOW) == "it is suspended"
 
 
 # An update by a Job of a real API server, from the schedule to a proposal, with an eviction between.

@@ -49,8 +49,7 @@ def test_keeping_weighs_as_old_classes_among_all(weight, share, monkeypatch):
 
 def test_the_first_step_has_nothing_to_keep():
     step = SimpleNamespace(options=Options(), old=(), classes=("a",))
-    loss = teacher.interpolate(lambda batch: torch.tensor(7.0), step, None)
-    assert loss(None).item() == 7
+    assert teacher.interpolate(lambda batch: torch.tensor(7.0), step, None)(None).item() == 7
 
 
 @pytest.mark.parametrize("name", ["all", "exemplars"])
@@ -63,8 +62,7 @@ def test_what_is_distilled_is_every_item_or_those_of_old_classes_alone(name):
     )
     data = SimpleNamespace(targets=[1, 0, 0, 1, 2, 2])  # two logits for all, and two pseudo-forgeries
     rows = losses.distilled_items(step, data)
-    items = torch.tensor([5, 3, 0, 1, 2])
-    found = torch.arange(5)[rows(SimpleNamespace(items=items))].tolist()
+    found = torch.arange(5)[rows(SimpleNamespace(items=torch.tensor([5, 3, 0, 1, 2])))].tolist()
     assert found == ([0, 1, 2, 3, 4] if name == "all" else [1, 3])
 
 
@@ -170,8 +168,7 @@ def test_binary_and_multi_class_are_the_cross_entropy():
 
 def test_pseudo_forgeries_take_part_in_the_entropy_and_in_neither_sum():
     logits = torch.cat([LOGITS, torch.tensor([[3.0]])], 1).repeat(2, 1)
-    options = Options(scheme="mt", aggregate="sumlogit")
-    value = schemes.class_loss(logits, torch.tensor([0, 4]), FAKE, options)
+    value = schemes.class_loss(logits, torch.tensor([0, 4]), FAKE, Options(scheme="mt", aggregate="sumlogit"))
     entropy = cross_entropy(logits, torch.tensor([0, 4]))
     assert value.item() == pytest.approx(0.7 * entropy.item() - 0.3 * BY_HAND["sumlogit"][0], rel=1e-5)
 

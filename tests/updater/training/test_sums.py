@@ -72,14 +72,12 @@ def test_without_a_source_or_with_a_corrected_label_they_are_those_that_never_sa
 
 
 def test_each_source_weighs_the_same_however_many_items_it_has():
-    rng = np.random.default_rng(0)
     rows = on_grid(
-        rng.normal(size=(1000, 4)) * np.where(np.arange(1000) < 980, 1, 3)[:, None]
+        np.random.default_rng(0).normal(size=(1000, 4)) * np.where(np.arange(1000) < 980, 1, 3)[:, None]
         + (np.arange(1000) >= 980)[:, None]
     )
     found = sums_of(rows, ["real"] * 1000, ["many"] * 980 + ["few"] * 20)
-    expected = (rows[:980].mean(0) + rows[980:].mean(0)) / 2
-    assert np.allclose(found.means(["real"])[0], expected)
+    assert np.allclose(found.means(["real"])[0], (rows[:980].mean(0) + rows[980:].mean(0)) / 2)
     own = [np.cov(part.T) for part in (rows[:980], rows[980:])]
     apart = (rows[:980].mean(0) - rows[980:].mean(0)) / 2
     assert np.allclose(found.covariance()[0], (own[0] + own[1]) / 2 + np.outer(apart, apart))
@@ -135,8 +133,7 @@ def test_what_cannot_be_summed_or_solved_is_one_clear_line(wrong, said):
 def test_equal_pictures_and_two_thousand_families_are_solved_into_numbers(rows):
     names = [f"f{k}" for k in range(2000)]
     found = sums_of(on_grid(np.concatenate([rows, np.ones((2000, 6))])), ["real"] * 40 + names, ["s"] * 2040)
-    real = np.arange(2001) == 0
-    solved = Spread(found).discriminants(found.means(["real", *names]), real, 0.1, 1.0)
+    solved = Spread(found).discriminants(found.means(["real", *names]), np.arange(2001) == 0, 0.1, 1.0)
     assert np.isfinite(solved.weight).all()
     assert np.isfinite(solved.bias).all()
 

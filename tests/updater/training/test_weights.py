@@ -117,11 +117,9 @@ def test_a_model_of_another_layout_is_still_refused_by_name(tmp_path):
 def test_a_whole_network_goes_on_with_its_head_and_its_scales(items, tmp_path):
     other = network(seed=7)
     other.feature_mean.fill_(3.0)
-    file = written(tmp_path / "weights.safetensors", other.state_dict())
-    step = a_step(items, read_weights(file))
+    step = a_step(items, read_weights(written(tmp_path / "weights.safetensors", other.state_dict())))
     assert same(other.state_dict(), start(step).state_dict())
-    none = Step(items, CLASSES, TINY, recipe=FIRST)
-    kept, own = (_scales_begun_with(one) for one in (step, none))
+    kept, own = (_scales_begun_with(one) for one in (step, Step(items, CLASSES, TINY, recipe=FIRST)))
     assert torch.equal(kept, other.feature_mean)
     assert not torch.equal(own, other.feature_mean)
 

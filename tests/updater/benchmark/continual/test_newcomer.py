@@ -305,8 +305,7 @@ def test_training_is_as_long_and_as_fast_as_published(name, epochs, rates):
 
 
 def test_dytoxs_network_has_the_published_size():
-    setup = setup_of(chosen("cddb-dytox"))
-    network = TaskTokens(setup.architecture, [(0, 2)])
+    network = TaskTokens(setup_of(chosen("cddb-dytox")).architecture, [(0, 2)])
     blocks = network.backbone.whole.blocks
     assert (len(blocks), blocks[0].attn.v.out_features, blocks[0].attn.num_heads) == (8, 768, 16)
     assert network.attention.heads == 16

@@ -217,8 +217,7 @@ def test_a_hidden_set_is_a_test_of_reals_and_fakes(tmp_path):
     with pytest.raises(LayoutError, match="fake"):
         load_hidden(tmp_path)
     touch(tmp_path / "fake/a.mp4")
-    listing = load_hidden(tmp_path)
-    assert [(e.label, e.split, e.group) for e in listing.entries] == [
+    assert [(e.label, e.split, e.group) for e in load_hidden(tmp_path).entries] == [
         (0, "test", "real/a.mp4"),
         (1, "test", "fake/a.mp4"),
     ]

@@ -198,8 +198,7 @@ def test_media_is_decoded_once_and_a_damaged_cache_is_made_again(tmp_path, monke
     flipped, cut = sorted(kept)
     flipped.write_bytes(kept[flipped][:-9] + bytes([kept[flipped][-9] ^ 1]) + kept[flipped][-8:])
     cut.write_bytes(kept[cut][:100])
-    again = load()
-    assert np.array_equal(train, again.tasks[0].train.crops[:])
+    assert np.array_equal(train, load().tasks[0].train.crops[:])
     assert {path: path.read_bytes() for path in cache.iterdir()} == kept
 
     # What is cached needs no decoding; another plan does.
@@ -352,8 +351,7 @@ def test_steps_share_the_classes_out_once_each():
     assert [len(step) for step in steps] == [10] * 10
     assert len({name for step in steps for name in step}) == 100
     cuts = ("abcdefg", 3, 2), ("abcdef", 3, 2), ("ab", 10, 10)
-    sizes = [[len(step) for step in in_steps(*cut, 1)] for cut in cuts]
-    assert sizes == [[3, 2, 2], [3, 2, 1], [2]]
+    assert [[len(step) for step in in_steps(*cut, 1)] for cut in cuts] == [[3, 2, 2], [3, 2, 1], [2]]
     assert in_steps("abcdefg", 3, 2, 1) != in_steps("abcdefg", 3, 2, 2)
 
 

@@ -272,8 +272,7 @@ def test_a_seed_that_is_done_is_not_redone_or_overwritten_by_another_choice(meas
         measure(folder, seeds=range(3))
     with pytest.raises(ResultsError, match="holds a run of test"):
         measure(folder, RunChoices.from_names("std,std+rand", "std", "forensic", synthetic=False))
-    grid = compare([folder, folder])
-    assert grid.rows[-1] == ("seeds", "2", "2")
+    assert compare([folder, folder]).rows[-1] == ("seeds", "2", "2")
 
 
 def test_clips_are_told_right_by_a_score_of_a_half_whatever_the_classes_sizes():

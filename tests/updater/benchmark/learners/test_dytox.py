@@ -59,8 +59,7 @@ def test_task_attention_by_hand():
 
 def test_no_task_sees_anothers_token():
     block, tokens, patches = TaskAttention(8), torch.randn(3, 8), torch.randn(2, 4, 8)
-    alone = block(tokens[:2], patches)
-    assert torch.allclose(block(tokens, patches)[:, :2], alone, atol=1e-5)
+    assert torch.allclose(block(tokens, patches)[:, :2], block(tokens[:2], patches), atol=1e-5)
 
 
 @pytest.mark.parametrize(("tasks", "count"), [([(0, 2), (2, 5)], 5), ([(0, 2), (0, 2)], 2)])
@@ -89,8 +88,7 @@ def test_tokens_are_the_positions_of_the_last_map():
 
 @pytest.mark.parametrize("forensic", [True, False])
 def test_growing_leaves_the_old_logits_as_they_were(forensic):
-    architecture = TINY.model_copy(update={"forensic": forensic})
-    old = TaskTokens(architecture, [(0, 2)]).eval()
+    old = TaskTokens(TINY.model_copy(update={"forensic": forensic}), [(0, 2)]).eval()
     new = grow_network(old, [(0, 2), (2, 5)]).eval()
     crops = torch.rand(3, 3, 64, 64) * 255
     with torch.no_grad():
@@ -144,8 +142,7 @@ def test_the_divergence_tells_new_classes_from_one_another_and_from_all_that_is_
     value = dytox.divergence(network, embedding, labels)
     scores = network.divergence(embedding[:4, 8:16])
     wanted = torch.tensor([[1.0, 0, 0], [0, 0, 1], [0, 0, 1], [0, 1, 0]])
-    each = wanted * scores.sigmoid().log() + (1 - wanted) * (1 - scores.sigmoid()).log()
-    by_hand = -each.mean()
+    by_hand = -(wanted * scores.sigmoid().log() + (1 - wanted) * (1 - scores.sigmoid()).log()).mean()
     assert value.item() == pytest.approx(by_hand.item(), rel=1e-5)
     torch.autograd.backward(value)
     assert (embedding.grad[:4, 8:16] != 0).any(1).all(), "the newest task's part"
@@ -182,8 +179,7 @@ def same(prefix, one, other):
 def test_the_balanced_stage_frees_what_the_earlier_tasks_have_and_keeps_the_backbone(labelled, monkeypatch):
     first = dytox.learn(Step(labelled(dict.fromkeys(OLD, 4)), OLD, TINY, recipe=RECIPE))
     train = labelled(dict.fromkeys(CLASSES, 3), seed=1)
-    recipe = replace(RECIPE, backbone_steps=0)
-    second = dytox.learn(Step(train, CLASSES, TINY, first, recipe=recipe, seed=1))
+    second = dytox.learn(Step(train, CLASSES, TINY, first, recipe=replace(RECIPE, backbone_steps=0), seed=1))
     assert same("backbone", first.network, second.network)
     assert not any(
         same(old, first.network, second.network) for old in ("tokens.0", "norms.0", "head.parts.0")
@@ -215,15 +211,14 @@ GATE = GateParameters(terms=OF_THE_LOGITS, clip=50, unknown_threshold=0, fake_th
 @pytest.fixture(scope="module", params=[CONVIT, PLAIN], ids=lambda one: one.backbone)
 def learnt(request, labelled):
     """Two tasks learnt, one after the other."""
-    first = dytox.learn(
-        Step(labelled(dict.fromkeys(SERVED_OLD, 3)), SERVED_OLD, request.param, recipe=SERVED_RECIPE)
-    )
     return dytox.learn(
         Step(
             labelled(dict.fromkeys(SERVED_CLASSES, 3)),
             SERVED_CLASSES,
             request.param,
-            first,
+            dytox.learn(
+                Step(labelled(dict.fromkeys(SERVED_OLD, 3)), SERVED_OLD, request.param, recipe=SERVED_RECIPE)
+            ),
             recipe=SERVED_RECIPE,
         )
     )
@@ -323,7 +318,6 @@ def test_a_convit_of_its_own_width_is_read_as_in_the_paper_and_takes_its_publish
     found = network.backbone.whole.state_dict()
     assert torch.equal(found["blocks.7.mlp.fc1.weight"], given["blocks.7.mlp.fc1.weight"])
     torch.autograd.backward(network(torch.rand(2, 3, 64, 64), torch.eye(2)).logits.sum())
-    lacking = [
+    assert [
         name for name, value in network.named_parameters() if value.requires_grad and value.grad is None
-    ]
-    assert lacking == ["pseudo_head.weight", "pseudo_head.bias"]
+    ] == ["pseudo_head.weight", "pseudo_head.bias"]

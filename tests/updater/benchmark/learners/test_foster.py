@@ -118,8 +118,7 @@ def test_boosting_is_the_sum_of_its_three_losses_and_reaches_every_logit(old, la
     target = torch.tensor([0, 2, 3])
     logits = boosted.head(embedding).detach().requires_grad_()
     output = foster.NetworkOutput(logits, torch.zeros(3), embedding, torch.zeros(3, 0))
-    batch = Batch(output, target, target, target)
-    value = foster.boosting_loss(step, data, boosted, weight)(batch)
+    value = foster.boosting_loss(step, data, boosted, weight)(Batch(output, target, target, target))
 
     def nll(scores):
         return -torch.stack([scores[i].softmax(0)[t].log() for i, t in enumerate(target)]).mean()

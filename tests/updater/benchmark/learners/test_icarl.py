@@ -88,8 +88,7 @@ def test_the_trained_head_goes_on_and_teaches(first, labelled):
     assert isinstance(first.network.head, CosineHead)
     assert first.network.architecture.head == "cosine"
     items = labelled({"real": 2, "blocky": 2, "striped": 4}, seed=2)
-    step = Step(items, ("real", "blocky", "striped"), TINY, first)
-    begun = start(step).head
+    begun = start(Step(items, ("real", "blocky", "striped"), TINY, first)).head
     assert torch.equal(begun.weight[:2], first.kept["head.weight"])
     assert torch.equal(begun.bias[:2], first.kept["head.bias"])
     assert torch.equal(load_trained(first).head.weight, first.kept["head.weight"])
@@ -192,13 +191,12 @@ def test_a_cosine_head_is_refused(learn, labelled):
 
 
 def test_an_update_ends_corrected(labelled, monkeypatch):
-    recipe = replace(FIRST, backbone_steps=0, balanced_steps=3, batch=8)
     step = Step(
         labelled({"real": 6, "blocky": 6}),
         ("real", "blocky"),
         TINY,
         options=Options(exposure="none"),
-        recipe=recipe,
+        recipe=replace(FIRST, backbone_steps=0, balanced_steps=3, batch=8),
     )
     learnt = learn_bic(step)
     items = labelled({"real": 6, "blocky": 6, "striped": 6}, seed=1)
@@ -213,8 +211,7 @@ def test_an_update_ends_corrected(labelled, monkeypatch):
 
 
 def test_the_factor_is_the_ratio_of_mean_norms():
-    weight = torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0], [0.0, 2.0]])
-    moved = bias_correction.align_weights(weight, 2)
+    moved = bias_correction.align_weights(torch.tensor([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0], [0.0, 2.0]]), 2)
     # Old norms 5 and 1, new ones 10 and 2: the factor is 3 / 6.
     assert torch.allclose(moved, torch.tensor([[3.0, 4.0], [0.0, 1.0], [3.0, 4.0], [0.0, 1.0]]))
 

@@ -145,8 +145,7 @@ def test_fosters_compression_is_its_codes():
     wanted = wanted / wanted.sum(1, keepdim=True)
     student = LOGITS[:, 1:]
     ours = gradient(lambda logits: balanced_distillation(logits, TEACHER, weight), student)
-    theirs = gradient(lambda logits: published_distillation(logits, wanted), student)
-    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(ours, gradient(lambda logits: published_distillation(logits, wanted), student))
 
 
 def test_the_hinges_of_ber_vos_and_npos_are_its_codes():
@@ -191,8 +190,7 @@ def test_ccils_loss_is_its_codes(weight, smoothing, released, labelled, through_
     loss = ccil.loss_of(step, training_set(step, step.previous.network))
     assert loss(batch).item() == pytest.approx(released, abs=1e-5)
     if not weight:  # of a mixed batch each label counts by its share
-        turned = replace(batch, items=items.flip(0), target=target.flip(0))
-        both = 0.7 * loss(batch) + 0.3 * loss(turned)
+        both = 0.7 * loss(batch) + 0.3 * loss(replace(batch, items=items.flip(0), target=target.flip(0)))
         assert loss(replace(batch, mixed=0.7)).item() == pytest.approx(both.item())
 
 
@@ -252,8 +250,7 @@ def test_an_update_never_looks_at_the_exemplars_crops_and_keeps_their_latents(it
     once = lrcil.learn(step)
     blind = replace(step.train, crops=step.train.crops.copy())
     blind.crops[:6] = 0
-    again = lrcil.learn(replace(step, train=blind))
-    other = again.network.state_dict()
+    other = lrcil.learn(replace(step, train=blind)).network.state_dict()
     assert all(torch.equal(value, other[name]) for name, value in once.network.state_dict().items())
     assert {name.partition(".")[2] for name in once.kept} == set(step.train.ids)
     for one in step.train.ids[:3]:

@@ -147,8 +147,7 @@ def test_it_has_as_many_weights_as_published():
     assert width == 64
     # With a head of ten classes 464,154: the paper's 0.46 million.
     assert sum(parameter.numel() for parameter in backbone.parameters()) + 64 * 10 + 10 == 464_154
-    convolutions = [module for module in backbone.modules() if isinstance(module, torch.nn.Conv2d)]
-    assert len(convolutions) + 1 == 32
+    assert len([module for module in backbone.modules() if isinstance(module, torch.nn.Conv2d)]) + 1 == 32
 
 
 def test_where_channels_double_the_identity_is_every_second_pixel_and_zeros():
@@ -234,10 +233,9 @@ def trained(name, checkpoint, progress):
 
     loss = map_loss if frames < 0 else training.cross_entropy
     job = training.TrainingJob(make, load, np.full(2, 0.5), name, recipe, loss)
-    network = training.train(
+    return training.train(
         job, seed=0, device=torch.device("cpu"), checkpoint=checkpoint, progress=progress
-    )
-    return network.state_dict()
+    ).state_dict()
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ from updater.training.weights import WeightsError
 
 def wave(cycles, side, px):
     """Grey as RGB [1, 3, px, px]: along each row the cosine of so many half cycles in a side."""
-    row = torch.cos(math.pi * cycles / side * (torch.arange(px) + 0.5))
-    return row.expand(1, 3, px, px).clone()
+    return torch.cos(math.pi * cycles / side * (torch.arange(px) + 0.5)).expand(1, 3, px, px).clone()
 
 
 def test_bands_of_a_picture_hold_its_waves_and_together_are_the_picture():

@@ -28,8 +28,7 @@ def items(seed, count, *, unknown=False):
     axis = np.full(count, CLASSES + 1) if unknown else np.arange(count) % CLASSES
     embedding = 2 * np.eye(WIDTH)[axis] + rng.normal(0, 0.2, (count, WIDTH))
     features = 5 * np.eye(FEATURES)[axis % FEATURES] + rng.normal(0, 1, (count, FEATURES))
-    pseudo = rng.normal(3 if unknown else -3, 1, count)
-    arrays = (embedding @ WEIGHT.T, embedding, features, pseudo)
+    arrays = (embedding @ WEIGHT.T, embedding, features, rng.normal(3 if unknown else -3, 1, count))
     return Evidence(*(array.astype("f") for array in arrays))
 
 
@@ -112,8 +111,7 @@ OWN_WEIGHT, OWN_BIAS = RNG.normal(0, 1, (4, 12)).astype("f"), RNG.normal(0, 0.5,
 
 def rectified(classes):
     """Embeddings as they come out of a ReLU."""
-    noise = RNG.normal(0, 0.6, (len(classes), 12))
-    embedding = np.maximum(OWN_WEIGHT[classes] + noise, 0).astype("f")
+    embedding = np.maximum(OWN_WEIGHT[classes] + RNG.normal(0, 0.6, (len(classes), 12)), 0).astype("f")
     return Evidence(
         embedding @ OWN_WEIGHT.T + OWN_BIAS, embedding, np.zeros((len(classes), 0), "f"), OWN_BIAS
     )
@@ -202,10 +200,9 @@ def test_the_embedding_distance_is_scikit_learns_to_the_kth_neighbour(neighbours
 
 
 def test_the_embedding_distance_does_not_see_an_embeddings_length():
-    longer = Evidence(FRESH.logits, FRESH.embedding * 8, FRESH.features, FRESH.pseudo_logit)
-    assert embedding.fit_embedding_knn(CLUSTERED)(longer) == pytest.approx(
-        embedding.fit_embedding_knn(CLUSTERED)(FRESH), abs=1e-5
-    )
+    assert embedding.fit_embedding_knn(CLUSTERED)(
+        Evidence(FRESH.logits, FRESH.embedding * 8, FRESH.features, FRESH.pseudo_logit)
+    ) == pytest.approx(embedding.fit_embedding_knn(CLUSTERED)(FRESH), abs=1e-5)
 
 
 @pytest.mark.parametrize("fit", [embedding.fit_nnguide, embedding.fit_embedding_knn])

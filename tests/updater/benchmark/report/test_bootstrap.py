@@ -60,8 +60,7 @@ def test_a_draw_has_the_figure_of_its_images_each_as_often_as_it_is_drawn(unknow
 
 def test_each_stratum_keeps_its_number_and_a_group_is_drawn_as_one():
     groups = ["a", "a", "b", "c", "d", "d", "e", "f"]
-    strata = ["x", "x", "x", "x", "y", "y", "y", "y"]
-    drawn = Resamples(groups, strata, rounds=200).of(groups)
+    drawn = Resamples(groups, ["x", "x", "x", "x", "y", "y", "y", "y"], rounds=200).of(groups)
     assert np.array_equal(drawn[:, 0], drawn[:, 1])
     assert np.array_equal(drawn[:, 4], drawn[:, 5])
     assert set(drawn[:, [0, 2, 3]].sum(1)) == set(drawn[:, [4, 6, 7]].sum(1)) == {3}

@@ -120,8 +120,7 @@ SPLIT_NAMES = {"train": "train", "stream": "val", "after": "test"}
 def made(monkeypatch):
     """Every sample that is written, with its split, all of seed 7; clips of 24 frames."""
     samples = []
-    makers = {name: getattr(forgerynet, name) for name in ("make_local", "make_clip")}
-    for name, maker in makers.items():
+    for name, maker in {name: getattr(forgerynet, name) for name in ("make_local", "make_clip")}.items():
 
         def spy(seed, split, *number, make=maker):
             assert seed == 7
@@ -183,8 +182,7 @@ def decoded(sample):
 def test_stretches_are_one_to_three_none_shorter_than_nine_frames_and_some_is_real(seed, frames):
     segments = draw_stretches(np.random.default_rng(seed), frames)
     assert 1 <= len(segments) <= MOST
-    edges = [0, *(edge for segment in segments for edge in segment), frames]
-    lengths = np.diff(edges)
+    lengths = np.diff([0, *(edge for segment in segments for edge in segment), frames])
     assert (lengths[1:-1] >= SHORTEST).all()
     assert all(length == 0 or length >= SHORTEST for length in (lengths[0], lengths[-1]))
     assert lengths[::2].sum() >= SHORTEST
@@ -219,11 +217,9 @@ def test_the_frozen_stream_of_stills_is_untouched():
 
 def test_noise_is_anew_in_each_frame_and_all_else_of_the_camera_stays():
     # A window that rests shows what the camera changes from frame to frame.
-    still = np.zeros((24, 2), np.int64)
-    frames = _filmed_scene(np.random.default_rng(5), 1, still).astype(np.float32)
+    frames = _filmed_scene(np.random.default_rng(5), 1, np.zeros((24, 2), np.int64)).astype(np.float32)
     assert (frames[1:] != frames[:-1]).mean() > 0.1
-    means = frames.mean((1, 2))
-    assert np.ptp(means, axis=0).max() < 0.5
+    assert np.ptp(frames.mean((1, 2)), axis=0).max() < 0.5
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -41,8 +41,7 @@ def written(data, name, content):
 
 def faceforensics(data):
     def at(rate, name, label, numbers):
-        masks = label != "FF-real"
-        return {name: video(data, f"FF/{label}/{rate}/{name}", label, numbers, masks)}
+        return {name: video(data, f"FF/{label}/{rate}/{name}", label, numbers, label != "FF-real")}
 
     return {
         "FaceForensics++": {
@@ -86,8 +85,7 @@ def test_a_label_that_ends_in_real_is_real_and_every_other_is_forged(data):
     content = {
         "S": {label: {"test": {f"v{n}": video(data, f"{n}", label, [1])}} for n, label in enumerate(labels)}
     }
-    listing = load_deepfakebench(written(data, "S", content), data)
-    assert [(e.label, e.family) for e in listing.entries] == [
+    assert [(e.label, e.family) for e in load_deepfakebench(written(data, "S", content), data).entries] == [
         *[(0, "real")] * 4,
         *[(1, "DFDC_Fake"), (1, "unreal"), (1, "FF-F2F")],
     ]
