@@ -243,9 +243,8 @@ def test_a_wrong_schedule_is_refused_at_start(wrong):
     ],
 )
 def test_weekdays_and_days_are_those_of_cron(cron, dates):
-    trigger = schedule.build_trigger(UpdaterSettings(schedule=cron))
     new_year = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday
-    due = schedule.next_due(trigger, new_year, len(dates))
+    due = schedule.next_due(schedule.build_trigger(UpdaterSettings(schedule=cron)), new_year, len(dates))
     assert [(each.month, each.day) for each in due] == [(1, date) for date in dates]
 
 

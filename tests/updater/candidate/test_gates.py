@@ -318,10 +318,9 @@ def test_where_nothing_counts_against_a_candidate_nothing_is_behind():
 
 def test_forgetting_has_an_interval_over_groups_of_paired_differences():
     families = ["real"] * 10 + ["blend"] * 40 + ["gan"] * 40
-    items = items_of(families)
     all_right = calls_of(families)
     some = calls_of(["real"] * 10 + ["unknown"] * 8 + ["blend"] * 32 + ["gan"] * 40)
-    found = forgetting(items, all_right, some, ("blend", "gan"))
+    found = forgetting(items_of(families), all_right, some, ("blend", "gan"))
     assert found.by_family == {"blend": pytest.approx(0.2), "gan": 0}
     assert found.low < 0.1 < found.high
     assert found.groups == 80

@@ -64,11 +64,10 @@ def plan_of(labelled):
     def plan_of(*forged):
         parts = [labelled(dict.fromkeys(("real", *forged), n), seed) for seed, n in enumerate((24, 12, 12))]
         families = tuple(name.partition("/")[0] for name in forged)
-        classes = ("real", *families)
         shape = {"architecture": Architecture(crop_px=64, frozen=True), "crop_plan": CropPlan(crop_px=64)}
         learnt = {"recipe": FIRST, "without": frozenset(), "seed": 0, "device": torch.device("cpu")}
         items = {"splits": Splits(*map(named, parts)), "waiting": {}, "parent": None}
-        return CandidatePlan(classes=classes, new=families, **shape, **learnt, **items)
+        return CandidatePlan(classes=("real", *families), new=families, **shape, **learnt, **items)
 
     return plan_of
 

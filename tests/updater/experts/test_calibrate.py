@@ -130,9 +130,8 @@ def test_what_is_proven_on_known_forgeries_weighs_more_and_nothing_proven_keeps_
     assert weights[0] == BASE_WEIGHT
     assert weights == sorted(weights)
     assert weights[-1] == BASE_WEIGHT + PROVEN_WEIGHT
-    few = held.take([0, 1, 50, 51])
     logits = np.array([0, 1, 1, 2], np.float32)
-    assert term_weight(logits, few) == BASE_WEIGHT
+    assert term_weight(logits, held.take([0, 1, 50, 51])) == BASE_WEIGHT
     assert term_weight(logits[:2], held.take([0, 1])) == BASE_WEIGHT
 
 

@@ -229,7 +229,6 @@ def test_the_loss_reads_pseudo_forgeries_as_the_exposure_says(exposure, labelled
     )
     data = TrainingSet(TARGET.numpy(), FAKE, None, None, torch.zeros(3, 0))
     loss, batch = classification(step, data), Batch(OUTPUT, TARGET, TARGET, TARGET)
-    value = loss(batch).item()
     known = cross_entropy(OUTPUT.logits[:2], TARGET[:2]).item()
     energy = -math.log(sum(EXP))
     expected = {
@@ -238,7 +237,7 @@ def test_the_loss_reads_pseudo_forgeries_as_the_exposure_says(exposure, labelled
         # All three have one energy, so that the pseudo-forgery is five below its margin.
         "outliers": known + 0.1 * (5 + energy - energy) ** 2,
     }
-    assert value == pytest.approx(expected[exposure], rel=1e-5)
+    assert loss(batch).item() == pytest.approx(expected[exposure], rel=1e-5)
     # Of a mixed batch both labels count by their shares (Zhang et al. 2018, eq. 1).
     both = [loss(replace(batch, target=target)).item() for target in (TARGET, TARGET.flip(0))]
     assert loss(replace(batch, mixed=0.25)).item() == pytest.approx(0.25 * both[0] + 0.75 * both[1], rel=1e-5)

@@ -60,13 +60,12 @@ def test_map_is_by_cddbs_probability_and_map_mass_by_that_of_a_release():
 def reference(points):
     """A reference set of these rows, by class, in coordinates that are those of the raw features."""
     rows = np.array([row for of in points.values() for row in of], np.float32)
-    names = tuple(name for name, of in points.items() for _ in of)
     same = {"mean": np.zeros(2, np.float32), "whitening": np.eye(2, dtype=np.float32)}
     return Reference(
         **{"features": rows, "embeddings": rows, "traces": rows, "trace_whitening": same["whitening"]},
         **same | {f"embedding_{name}": value for name, value in same.items()},
         ids=tuple(map(str, range(len(rows)))),
-        families=names,
+        families=tuple(name for name, of in points.items() for _ in of),
         trace_widths=np.array([2]),
     )
 

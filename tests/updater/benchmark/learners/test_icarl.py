@@ -198,9 +198,8 @@ def test_an_update_ends_corrected(labelled, monkeypatch):
         options=Options(exposure="none"),
         recipe=replace(FIRST, backbone_steps=0, balanced_steps=3, batch=8),
     )
-    learnt = learn_bic(step)
     items = labelled({"real": 6, "blocky": 6, "striped": 6}, seed=1)
-    update = replace(step, train=items, classes=("real", "blocky", "striped"), previous=learnt)
+    update = replace(step, train=items, classes=("real", "blocky", "striped"), previous=learn_bic(step))
     found = learn_bic(update).network.head
     monkeypatch.setattr(bias_correction, "fit_correction", lambda *given: (1.0, 0.0))
     bare = learn_bic(update).network.head
@@ -224,9 +223,8 @@ def test_without_old_or_without_new_classes_nothing_changes(old):
 
 def test_an_update_leaves_equal_mean_norms(labelled):
     recipe = replace(FIRST, backbone_steps=1, balanced_steps=5, batch=8)
-    options = Options(exposure="none")
     items = labelled({"real": 4, "blocky": 4})
-    first = Step(items, ("real", "blocky"), TINY, options=options, recipe=recipe)
+    first = Step(items, ("real", "blocky"), TINY, options=Options(exposure="none"), recipe=recipe)
     items = labelled({"real": 2, "blocky": 2, "striped": 4, "posterised": 4}, seed=1)
     classes = ("real", "blocky", "striped", "posterised")
     learnt = learn_wa(replace(first, train=items, classes=classes, previous=learn_wa(first)))

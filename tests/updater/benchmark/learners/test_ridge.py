@@ -19,9 +19,8 @@ CLASSES = ("a/real", "a/blocky", "b/real", "b/striped")
 
 @pytest.fixture(scope="module")
 def steps(labelled):
-    first = labelled({"a/real": 12, "a/blocky": 12})
     second = labelled({"b/real": 12, "b/striped": 12}, seed=1)
-    one = Step(first, CLASSES[:2], Architecture(crop_px=64, frozen=True))
+    one = Step(labelled({"a/real": 12, "a/blocky": 12}), CLASSES[:2], Architecture(crop_px=64, frozen=True))
     return one, lambda learnt: replace(one, train=second, classes=CLASSES, previous=learnt)
 
 

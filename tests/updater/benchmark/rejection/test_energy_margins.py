@@ -121,10 +121,9 @@ def test_ber_mixes_every_pair_as_published_and_in_ours_different_classes_only(dr
 
 
 def test_bers_outliers_lie_between_two_new_items(drawn, space, old):
-    draws = drawn(fit_ber, space.known(), old, FineTuning(batch=8))
     new = torch.tensor(space.known().evidence.embedding)[torch.from_numpy(~old)]
     apart = torch.cdist(new, new)
-    for found in draws[0]:
+    for found in drawn(fit_ber, space.known(), old, FineTuning(batch=8))[0]:
         # On the segment between two of them, the distances to both add up to theirs.
         both = torch.cdist(found[None], new)[0]
         detour = both[:, None] + both[None] - apart

@@ -162,9 +162,8 @@ def test_the_relative_distance_leaves_out_a_class_without_items():
 @pytest.mark.parametrize(("power", "least_edge"), [(1.0, 0.03), (4.0, 0.0)])
 def test_relation_is_the_sum_of_the_ties_to_the_training_items(power, least_edge):
     likeness = cosine_similarity(FRESH.embedding.astype(float), TRAINING.embedding.astype(float))
-    agreement = softmax(FRESH.logits, axis=1) @ softmax(TRAINING.logits, axis=1).T
     expected = []
-    for row in np.maximum(likeness, 0) * agreement:
+    for row in np.maximum(likeness, 0) * (softmax(FRESH.logits, axis=1) @ softmax(TRAINING.logits, axis=1).T):
         expected.append(-sum(edge**power for edge in row if edge > least_edge))
     found = embedding.fit_relation(CLUSTERED, power=power, least_edge=least_edge)(FRESH)
     assert found == pytest.approx(expected, rel=1e-5)

@@ -36,9 +36,8 @@ def test_the_interval_agrees_with_scipys_percentile_bootstrap_of_scikit_learns_a
 
 def test_the_interval_of_a_share_is_the_normal_one():
     right = samples(400)[0] > 0.5
-    found = interval(shares(right, drawn_of_both(right, right)[0]), 0.9)
     error = math.sqrt(right.mean() * (1 - right.mean()) / len(right))
-    assert found == pytest.approx(
+    assert interval(shares(right, drawn_of_both(right, right)[0]), 0.9) == pytest.approx(
         (right.mean() - 1.645 * error, right.mean() + 1.645 * error), abs=0.15 * error
     )
 

@@ -238,9 +238,8 @@ def test_a_polygon_a_method_has_the_accuracy_of_each_domain(drawn_lines):
     def accuracies(*shares):
         return {f"${n}": {"acc": Figure(mean=share, sd=None, n=4)} for n, share in enumerate(shares)}
 
-    figure = plots.radar({"ours": accuracies(0.5, 0.75, 1.0), "$_theirs": accuracies(0.25, 0.5)})
     turned = [0, round(2 * math.pi / 3, 6), round(4 * math.pi / 3, 6), 0]
-    lines = drawn_lines(figure)
+    lines = drawn_lines(plots.radar({"ours": accuracies(0.5, 0.75, 1.0), "$_theirs": accuracies(0.25, 0.5)}))
     assert lines["ours"] == [list(at) for at in zip(turned, (0.5, 0.75, 1.0, 0.5), strict=True)]
     assert [r for _, r in lines["$_theirs"]] == [0.25, 0.5, pytest.approx(math.nan, nan_ok=True), 0.25]
 
