@@ -261,10 +261,8 @@ def test_held_back_items_over_their_budget_take_no_part_and_are_counted(
     (splits,) = seen
     assert splits.test.counts() == splits.calibration.counts() == {"blocky": 5, "real": 5}
     with store.read() as connection:
-        shelf = {
-            split: len(select_exemplars(connection, split=split))
-            for split in ("train", "calibration", "test")
-        }
+        splits_of = ("train", "calibration", "test")
+        shelf = {split: len(select_exemplars(connection, split=split)) for split in splits_of}
     assert len(splits.train) == shelf["train"]
     assert {split: sum(counts.values()) for split, counts in splits.resting.items()} == {
         split: shelf[split] - 10 for split in ("calibration", "test")

@@ -283,14 +283,8 @@ def test_a_stage_is_in_the_row_long_before_the_lease_must_be_renewed(long_leased
     run, _ = long_leased.request("manual/1", "manual", "ann")
     lease = long_leased.claim("here")
     shown = []
-
-    def show(*at):
-        shown.append(at)
-
-    with LeaseHeartbeat(
-        long_leased, lease, 3600, threading.Event(), lambda *at: shown.append(at)
-    ) as heartbeat:
-        heartbeat.report("features", 3, 10)
+    with LeaseHeartbeat(long_leased, lease, 3600, threading.Event(), lambda *at: shown.append(at)) as beat:
+        beat.report("features", 3, 10)
         deadline = time.monotonic() + 120
         while (row := long_leased.get(run.id)).stage != "features":
             assert time.monotonic() < deadline, row

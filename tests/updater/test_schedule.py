@@ -198,9 +198,8 @@ def test_a_look_that_finds_the_slot_written_writes_nothing(table, outage):
 
 def test_without_a_schedule_nothing_comes_due(table):
     assert schedule.build_trigger(UpdaterSettings()) is None
-    scheduler = schedule.start(
-        UpdaterSettings(), table, lambda since: 10**6, lambda since: 10**6, lambda: NOON
-    )
+    many = lambda since: 10**6  # noqa: E731
+    scheduler = schedule.start(UpdaterSettings(), table, many, many, lambda: NOON)
     try:
         assert scheduler.get_jobs() == []
     finally:
@@ -303,10 +302,7 @@ def test_a_drift_makes_one_update_come_due_unless_one_was_asked_for_since_or_it_
 
 
 def test_a_drift_asks_for_an_update_where_that_is_set_alone(table):
-    for settings, job in (
-        (UpdaterSettings(after_drift=True), True),
-        (UpdaterSettings(after_alarm=True), False),
-    ):
-        scheduler = schedule.start(settings, table, nothing, nothing, no_drift)
+    for settings, job in (({"after_drift": True}, True), ({"after_alarm": True}, False)):
+        scheduler = schedule.start(UpdaterSettings(**settings), table, nothing, nothing, no_drift)
         assert (scheduler.get_job("drift") is not None) == job
         scheduler.shutdown()

@@ -61,12 +61,8 @@ def test_shares_are_of_each_class_and_a_family_is_named_where_called_fake(sessio
 def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_artifact):
     manifest, some, pseudo = untrained_artifact.manifest, items(["real"] * 12), items(["pseudo"] * 6, 1)
     unknown = score_items(session, some)["unknown_score"]
-    gate = manifest.gate.model_copy(
-        update={
-            "unknown_threshold": float(unknown.min()) - 1,
-            "video_unknown_threshold": float(unknown.max()),
-        }
-    )
+    own = {"unknown_threshold": float(unknown.min()) - 1, "video_unknown_threshold": float(unknown.max())}
+    gate = manifest.gate.model_copy(update=own)
     for videos, share in ((None, 1), (np.arange(12) < 3, 0.75)):
         given = replace(some, videos=videos)
         # Nothing is called fake, so a video between the two is real.
@@ -78,9 +74,8 @@ def test_real_videos_are_judged_by_the_threshold_of_videos(session, untrained_ar
 def test_items_are_judged_by_the_thresholds_of_their_own_source(session, untrained_artifact):
     manifest, some, pseudo = untrained_artifact.manifest, items(["real"] * 12), items(["pseudo"] * 6, 1)
     own = SourceThresholds(groups=20, unknown_threshold=-99, fake_threshold=1)
-    gate = manifest.gate.model_copy(
-        update={"unknown_threshold": 99, "fake_threshold": 1, "sources": {"camera": own}}
-    )
+    pooled = {"unknown_threshold": 99, "fake_threshold": 1}
+    gate = manifest.gate.model_copy(update=pooled | {"sources": {"camera": own}})
     judge = GatedModel(session, gate, manifest.classes)
     given = replace(some, sources=("camera",) * 3 + ("other",) * 9)
     assert (
@@ -127,10 +122,8 @@ def test_rejection_is_measured_against_familiar_classes_with_forged_as_positive(
     for familiar in ({"real"}, {"real", "blend"}):
         judge = GatedModel(session, manifest.gate, manifest.classes)
         found = performance_of(some, judge.calls(some), judge.calls(some), frozenset(familiar))
-        for name, area in (
-            ("unknown_score", found.rejection_auroc),
-            ("energy", found.rejection_energy_auroc),
-        ):
+        areas = {"unknown_score": found.rejection_auroc, "energy": found.rejection_energy_auroc}
+        for name, area in areas.items():
             mine = scored[name][np.isin(some.families, list(familiar))]
             pairs = [(a > b) + 0.5 * (a == b) for a in scored[name] for b in mine]
             assert area == pytest.approx(np.mean(pairs), abs=0.03)

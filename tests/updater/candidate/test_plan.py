@@ -211,9 +211,8 @@ def test_where_nothing_is_live_there_is_nothing_to_keep(plan):
 
 
 def test_an_expert_of_whole_pictures_needs_a_memory_that_keeps_them():
-    contract = ExpertContract(
-        name="whole", input="resize", side_px=32, digest="", checkpoint="", licence="Apache-2.0"
-    )
+    about = {"name": "whole", "input": "resize", "side_px": 32, "licence": "Apache-2.0"}
+    contract = ExpertContract(**about, digest="", checkpoint="")
     experts = [Expert(contract, Path("whole.onnx"))]
     with pytest.raises(CandidateRefusedError, match=r"expert whole: set FORGEWATCH_MEMORY_PICTURE_PX"):
         picture_plan(MemorySettings(), None, experts)

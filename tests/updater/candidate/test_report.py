@@ -126,11 +126,9 @@ def test_the_first_release_has_forgotten_nothing_and_no_figure_for_it(make_evalu
 
 def test_forgetting_is_of_the_old_families_alone_and_negative_where_they_are_forgotten(make_evaluation):
     evaluation = make_evaluation(("real", "blend", "gan"), "a" * 64, ("real", "blend"), named=0.7)
-    before = evaluation.before.classes
-    unlike = before | {"gan": before["gan"].model_copy(update={"named": 0.0})}
-    evaluation = evaluation.model_copy(
-        update={"before": evaluation.before.model_copy(update={"classes": unlike})}
-    )
+    before = evaluation.before
+    unlike = before.classes | {"gan": before.classes["gan"].model_copy(update={"named": 0.0})}
+    evaluation = evaluation.model_copy(update={"before": before.model_copy(update={"classes": unlike})})
     assert figures(evaluation)["af"] == pytest.approx(0.7 - 0.9)
 
 

@@ -24,9 +24,7 @@ class Dark:
 
     def __init__(self, level, wait=None):
         self.level, self.wait, self.asked = level, wait, []
-        self.contract = SimpleNamespace(
-            inputs=[SimpleNamespace(name="crops"), SimpleNamespace(name="pooling")]
-        )
+        self.contract = SimpleNamespace(inputs=[SimpleNamespace(name=of) for of in ("crops", "pooling")])
 
     def score(self, request):
         crops, pooling = request["crops"], request["pooling"]

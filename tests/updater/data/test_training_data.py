@@ -220,9 +220,8 @@ def test_frames_of_real_videos_are_loaded_by_split_where_they_are_asked_for(stor
         mine = [rows[i] for i in items.ids if i in rows]
         assert clips.groups == tuple(one.group for one in mine)
         for number, one in enumerate(mine):
-            np.testing.assert_array_equal(
-                clips[number], decode_frames(crops.load_views(one.crops_digest).scan)
-            )
+            stored = decode_frames(crops.load_views(one.crops_digest).scan)
+            np.testing.assert_array_equal(clips[number], stored)
     assert sum(map(len, splits.clips.values())) == 20
     assert not set(splits.clips["train"].groups) & set(splits.clips["calibration"].groups)
 

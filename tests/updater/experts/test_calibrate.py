@@ -123,10 +123,8 @@ def test_no_real_is_an_error(held):
 
 
 def test_what_is_proven_on_known_forgeries_weighs_more_and_nothing_proven_keeps_a_part(held, rng):
-    noise = rng.normal(0, 1, 100)
-    weights = [
-        term_weight((noise + apart * ~reals_of(held)).astype(np.float32), held) for apart in (0, 1, 2, 20)
-    ]
+    noise, forged = rng.normal(0, 1, 100), ~reals_of(held)
+    weights = [term_weight((noise + apart * forged).astype("f"), held) for apart in (0, 1, 2, 20)]
     assert weights[0] == BASE_WEIGHT
     assert weights == sorted(weights)
     assert weights[-1] == BASE_WEIGHT + PROVEN_WEIGHT

@@ -92,9 +92,8 @@ def test_a_release_carries_what_its_expert_says_and_asks_for_nothing_more(expert
     scored = score_items(open_session(artifact, threads=1), items)
     standard = (logits_of(small, items) - carried.median) / carried.scale
     # Of what is below the reals' median the score is the whole, of the rest a part.
-    assert np.allclose(
-        scored["expert_small"].clip(max=0), standard.clip(max=0), atol=1e-2 * np.abs(standard).max()
-    )
+    near = 1e-2 * np.abs(standard).max()
+    assert np.allclose(scored["expert_small"].clip(max=0), standard.clip(max=0), atol=near)
     assert (scored["expert_small"] <= standard.clip(min=0) + 0.05 * np.abs(standard).max()).all()
 
 

@@ -199,10 +199,8 @@ NOW = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def metadata(age_s):
-    return {
-        "name": "forgewatch-x",
-        "creationTimestamp": f"{NOW - timedelta(seconds=age_s):%Y-%m-%dT%H:%M:%SZ}",
-    }
+    made = NOW - timedelta(seconds=age_s)
+    return {"name": "forgewatch-x", "creationTimestamp": f"{made:%Y-%m-%dT%H:%M:%SZ}"}
 
 
 def job(age_s=0, **status):
@@ -220,10 +218,7 @@ def waiting(reason, message=""):
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        (
-            [pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no GPU is free"}])],
-            "no GPU",
-        ),
+        ([pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "no GPU free"}])], "no GPU"),
         ([pod(containerStatuses=[waiting("ImagePullBackOff", "back-off")])], "ImagePullBackOff: back-off"),
         ([pod(initContainerStatuses=[waiting("CreateContainerConfigError", "no secret")])], "no secret"),
         ([pod(SLOW_START_S + 1, containerStatuses=[waiting("ContainerCreating")])], "does not start"),

@@ -157,10 +157,8 @@ def test_mixup_is_of_a_batch_and_its_reverse_and_only_while_the_backbone_is_trai
     known, one = replace(data, exposure=None), step(items, recipe=replace(RECIPE, mixup=0.2))
     drawn = [draw(one, known, cumulative(item_weights(data.targets, 1.0)), 0, on) for on in (True, False)]
     assert (0 <= drawn[0].mixed <= 1, drawn[1].mixed) == (True, None)
-    of = [
-        batches.ready_images(one, known, start(one), [replace(drawn[0], mixed=share)])[0]
-        for share in (None, 0.25)
-    ]
+    shares = [replace(drawn[0], mixed=share) for share in (None, 0.25)]
+    of = [batches.ready_images(one, known, start(one), [share])[0] for share in shares]
     whole, mixed = (ready.parts[0] for ready in of)
     assert torch.allclose(mixed, 0.25 * whole + 0.75 * whole.flip(0))
 

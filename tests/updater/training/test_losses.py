@@ -36,9 +36,7 @@ def test_soft_cross_entropy_moves_every_old_logit():
 def test_keeping_weighs_as_old_classes_among_all(weight, share, monkeypatch):
     wanted = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
     monkeypatch.setattr(teacher, "teacher_logits", lambda step, data: wanted)
-    step = SimpleNamespace(
-        options=replace(Options(), distillation=weight), old=("a", "b"), classes=("a", "b", "c")
-    )
+    step = SimpleNamespace(options=Options(distillation=weight), old=("a", "b"), classes=("a", "b", "c"))
     logits = torch.tensor([[0.0, 1.0, 5.0]])
     batch = SimpleNamespace(output=SimpleNamespace(logits=logits), items=torch.tensor([1]))
     kept = losses.soft_cross_entropy(logits[:, :2], wanted[1:]).item()
@@ -211,9 +209,7 @@ def test_among_logits_of_one_side_every_item_is_of_that_side(all_are, wanted):
     assert fake_by_maxima(LOGITS, torch.full((4,), all_are)).item() == wanted
 
 
-OUTPUT = NetworkOutput(
-    LOGITS.repeat(3, 1), torch.tensor([3.0, -1.0, 0.5]), torch.zeros(3, 2), torch.zeros(3, 0)
-)
+OUTPUT = NetworkOutput(LOGITS.repeat(3, 1), torch.tensor([3, -1, 0.5]), torch.zeros(3, 2), torch.zeros(3, 0))
 TARGET = torch.tensor([0, 2, 4])
 
 

@@ -21,9 +21,8 @@ def drawn(seed, n=400, width=12):
     """Items of three classes and more sources than have sums of their own, some at the clip."""
     rng = np.random.default_rng(seed)
     rows = on_grid((rng.normal(size=(n, width)) * rng.choice([0.01, 1, 30], (n, 1))).clip(-16, 16))
-    sources = rng.choice(
-        [f"s{k}" for k in range(5)] + [f"rare{k}" for k in range(20)], n, p=[0.18] * 5 + [0.005] * 20
-    )
+    names = [f"s{k}" for k in range(5)] + [f"rare{k}" for k in range(20)]
+    sources = rng.choice(names, n, p=[0.18] * 5 + [0.005] * 20)
     return rows, np.array(rng.choice(["real", "a", "b"], n)), np.array(sources, str)
 
 
@@ -66,9 +65,8 @@ def test_without_a_source_or_with_a_corrected_label_they_are_those_that_never_sa
     assert equal(mended, sums(corrected, own=whole.own))
     # Not so without the grid, where each sum is rounded.
     loose = items[0] * np.pi, *items[1:]
-    assert not equal(
-        sums(loose).without({"s1"}).plus(sums(loose, gone)), sums(loose, np.argsort(items[2])[::-1])
-    )
+    moved = sums(loose).without({"s1"}).plus(sums(loose, gone))
+    assert not equal(moved, sums(loose, np.argsort(items[2])[::-1]))
 
 
 def test_each_source_weighs_the_same_however_many_items_it_has():
@@ -149,9 +147,8 @@ def test_an_update_by_sums_is_the_release_that_learnt_all_at_once(labelled):
     updated = discriminant.learn(step(second, ("real", "blocky", "striped"), known))
     assert torch.equal(before, torch.get_rng_state())
     kept = {name: value.numpy() for name, value in updated.kept.items()}
-    rows = [
-        discriminant.rows_of(known.network, item_features(known.network, one, CPU)) for one in (first, second)
-    ]
+    of_items = [item_features(known.network, one, CPU) for one in (first, second)]
+    rows = [discriminant.rows_of(known.network, features) for features in of_items]
     families = [*first.families, *second.families]
     assert equal(statistics_of(kept), sums_of(np.concatenate(rows), families, ["test"] * 80))
     features = torch.from_numpy(item_features(updated.network, second, CPU))

@@ -77,9 +77,8 @@ def test_the_real_carries_the_distortions_of_its_forgery_and_has_yet_to_get_them
 
 
 def test_without_distortions_nothing_is_distorted(data, originals):
-    assert {(e.distortions, e.distorted) for e in load_deeperforensics(data, originals).entries} == {
-        ((), False)
-    }
+    entries = load_deeperforensics(data, originals).entries
+    assert {(e.distortions, e.distorted) for e in entries} == {((), False)}
 
 
 def test_a_method_of_faceforensics_is_in_the_splits_of_the_targets_beside_the_same_reals(data, originals):

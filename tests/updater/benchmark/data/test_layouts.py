@@ -55,10 +55,8 @@ def test_pictures_are_distorted_whole_before_they_are_cut(tmp_path):
     (fake,) = [i for i, name in enumerate(test.families) if name == "gan/fake"]
     found = distort_items(test, stream, "jpeg:3")
     assert np.array_equal(found.crops[found.starts[fake] : found.starts[fake + 1]], wanted)
-    cut_first = distort_crops(
-        np.random.default_rng(0), test.crops[test.starts[fake] :][:2], [Step("jpeg", 3)]
-    )
-    assert not np.array_equal(wanted, cut_first)
+    cropped = distort_crops(np.random.default_rng(0), test.crops[test.starts[fake] :][:2], [Step("jpeg", 3)])
+    assert not np.array_equal(wanted, cropped)
     (top / "gan/val/1_fake/0.png").write_bytes(picture(99))
     with pytest.raises(ChangedMediaError, match="png changed"):
         distort_items(test, stream, "jpeg:3")
@@ -381,7 +379,7 @@ def test_released_lists_name_classes_and_outlier_sets(lists, reader):
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "told"),
+    ("file", "data", "told"),
     [
         ("images_classic/test_tin/t/1.png", None, "test_tin.txt names 'test_tin/t/1.png -1': no file"),
         (f"{LISTS}train_cifar100.txt", None, "has the lists of nothing"),
@@ -390,10 +388,8 @@ def test_released_lists_name_classes_and_outlier_sets(lists, reader):
         ("images_classic/test_svhn/s/0.png", picture(0), "are one picture in two sets: remove one"),
     ],
 )
-def test_what_lists_lack_is_one_line_before_a_picture_is_read(
-    lists, reader, monkeypatch, file, content, told
-):
-    (lists / file).unlink() if content is None else (lists / file).write_bytes(content)
+def test_what_lists_lack_is_one_line_before_a_picture_is_read(lists, reader, monkeypatch, file, data, told):
+    (lists / file).unlink() if data is None else (lists / file).write_bytes(data)
     monkeypatch.setattr(CropReader, "read", lambda *_: pytest.fail("a picture was decoded"))
     with pytest.raises(LayoutError, match=re.escape(told)):
         load_folders(lists, reader)

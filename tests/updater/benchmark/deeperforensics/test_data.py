@@ -239,9 +239,7 @@ def test_every_training_is_tested_on_every_test_and_one_under_each_distortion(fo
     for tested in said["table"].values():
         assert list(tested) == ["std", "mix2", "hidden"]
         assert all({"acc", "auc", "balanced_acc", "log_loss"} == set(of) for of in tested.values())
-        assert all(
-            cell["n"] == 4 and cell["sd"] is not None for of in tested.values() for cell in of.values()
-        )
+        assert all(one["n"] == 4 and one["sd"] is not None for of in tested.values() for one in of.values())
     assert list(said["by_distortion"]) == [f"{name}:{level}" for name in DEEPERFORENSICS for level in (1, 5)]
     assert said["by_distortion"]["GNC:5"]["auc"]["n"] == 2
     write_reports(tmp_path, found)

@@ -48,7 +48,7 @@ def test_task_attention_by_hand():
         token = tokens[task].expand(3, 1, width)
         z = block.before(torch.cat([token, patches], 1))
         q, k, v = (
-            (part.weight @ z.mT).mT.reshape(3, 6, heads, 2) for part in (block.query, block.key, block.value)
+            (of.weight @ z.mT).mT.reshape(3, 6, heads, 2) for of in (block.query, block.key, block.value)
         )
         scores = torch.einsum("mhd,mphd->mhp", q[:, 0], k) / math.sqrt(width / heads)
         share = scores.exp() / scores.exp().sum(2, keepdim=True)
@@ -120,13 +120,10 @@ def test_the_loss_is_that_of_the_published_code(scheme, released, gradient, labe
     step = Step(items, CLASSES, TINY, TrainedModel(TaskTokens(TINY, [(0, 2)]), OLD), chosen, recipe)
     network, target, logits = dytox.start(step), torch.tensor([0, 2, 3]), LOGITS.clone().requires_grad_()
     network.divergence = None
-    monkeypatch.setattr(
-        dytox, "teacher_output", lambda *_: lambda batch: batch.output._replace(logits=TEACHER)
-    )
+    monkeypatch.setattr(dytox, "teacher_output", lambda *_: lambda of: of.output._replace(logits=TEACHER))
     output = NetworkOutput(logits, torch.zeros(3), torch.zeros(3, network.embedding_size), torch.zeros(3, 0))
-    value = dytox._loss(step, network, training_set(step, network))(
-        Batch(output, torch.arange(3), target, target)
-    )
+    loss = dytox._loss(step, network, training_set(step, network))
+    value = loss(Batch(output, torch.arange(3), target, target))
     torch.autograd.backward(value)
     assert value.item() == pytest.approx(released, abs=2e-6)
     assert logits.grad[0].tolist() == pytest.approx(gradient, abs=2e-6)
@@ -163,10 +160,8 @@ def test_an_update_adds_a_token_and_keeps_the_old_one(scheme, labelled):
     assert not same("backbone", first.network, second.network)
     assert second.network.head.tasks == (((0, 2), (0, 2)) if scheme == "bc" else ((0, 2), (2, 4)))
     assert second.network.divergence is None
-    known = dytox.learn(
-        Step(train, CLASSES, TINY, second, options, replace(RECIPE, backbone_steps=0), seed=2)
-    )
-    assert len(known.network.tokens) == 2, "a step without new classes brings no token"
+    same_classes = Step(train, CLASSES, TINY, second, options, replace(RECIPE, backbone_steps=0), seed=2)
+    assert len(dytox.learn(same_classes).network.tokens) == 2, "a step without new classes brings no token"
 
 
 def same(prefix, one, other):
@@ -181,9 +176,8 @@ def test_the_balanced_stage_frees_what_the_earlier_tasks_have_and_keeps_the_back
     train = labelled(dict.fromkeys(CLASSES, 3), seed=1)
     second = dytox.learn(Step(train, CLASSES, TINY, first, recipe=replace(RECIPE, backbone_steps=0), seed=1))
     assert same("backbone", first.network, second.network)
-    assert not any(
-        same(old, first.network, second.network) for old in ("tokens.0", "norms.0", "head.parts.0")
-    )
+    old = ("tokens.0", "norms.0", "head.parts.0")
+    assert not any(same(name, first.network, second.network) for name in old)
 
 
 def test_it_goes_on_only_from_its_own(labelled):

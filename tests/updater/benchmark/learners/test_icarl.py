@@ -95,13 +95,9 @@ def test_the_trained_head_goes_on_and_teaches(first, labelled):
 
 
 def test_a_network_whose_trained_head_is_gone_is_refused(first, labelled):
+    previous = TrainedModel(first.network, first.classes)
     with pytest.raises(ValueError, match="keeps the previous network's architecture"):
-        Step(
-            labelled({"striped": 2}),
-            ("real", "blocky", "striped"),
-            TINY,
-            TrainedModel(first.network, first.classes),
-        )
+        Step(labelled({"striped": 2}), ("real", "blocky", "striped"), TINY, previous)
 
 
 def test_what_classifies_is_a_network_that_a_release_can_hold(first):

@@ -256,10 +256,8 @@ def test_fixed_weights_neither_move_nor_decay(head):
 @pytest.mark.parametrize("head", ["linear", "cosine"])
 def test_an_update_keeps_the_weights_of_old_classes(head, labelled):
     architecture = TINY.model_copy(update={"head": head})
-    options = Options(exposure="none")
-    first = Step(
-        labelled({"real": 4, "blocky": 4}), ("real", "blocky"), architecture, options=options, recipe=RECIPE
-    )
+    options, items = Options(exposure="none"), labelled({"real": 4, "blocky": 4})
+    first = Step(items, ("real", "blocky"), architecture, options=options, recipe=RECIPE)
     learnt = lucir.learn(first)
     items = labelled({"real": 2, "blocky": 2, "striped": 4}, seed=1)
     after = lucir.learn(replace(first, train=items, classes=("real", "blocky", "striped"), previous=learnt))

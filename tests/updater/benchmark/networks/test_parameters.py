@@ -198,10 +198,8 @@ MADE = {
         name: (lambda name=name: make_image_network(name, 2, RECIPE.px), 0)
         for name in (
             "mobilenetv3_small_050",
-            "ela:test_resnet",
-            "highpass:test_resnet",
-            "gram:test_resnet",
             "f3net",
+            *(f"{of}:test_resnet" for of in ("ela", "highpass", "gram")),
         )
     },
     # But for mvit_v2_s, which takes clips of one size alone, and a minute for them.

@@ -222,9 +222,8 @@ def test_outliers_scatter_about_their_mean_as_their_class_does():
     found = virtual_outliers(torch.Generator().manual_seed(0), means, factor)
     covariance = np.cov(found.T.numpy())
     assert np.allclose(found.mean(0), means[0], atol=0.2)
-    assert np.allclose(
-        covariance / np.trace(covariance), factor @ factor.T / (factor**2).sum().item(), atol=0.01
-    )
+    wanted = factor @ factor.T / (factor**2).sum().item()
+    assert np.allclose(covariance / np.trace(covariance), wanted, atol=0.01)
 
 
 @pytest.mark.parametrize(("fit", "of_each"), [(fit_vos, 1), (fit_npos, 600)])

@@ -1,5 +1,7 @@
 """The scores that read the logits, MSP, MaxLogit, energy, GEN, KL matching, pseudo; and ODIN's step."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -123,9 +125,7 @@ class LinearNetwork(nn.Module):
 
 def test_a_linear_networks_score_is_worked_by_hand():
     items = labelled([1, 3, 2])
-    means = [
-        items.crops[a:b].mean((1, 2, 3)).mean() for a, b in zip(items.starts, items.starts[1:], strict=False)
-    ]
+    means = [items.crops[a:b].mean((1, 2, 3)).mean() for a, b in pairwise(items.starts)]
     # The step is towards the answer: one epsilon up where the mean is above 100, and one down below.
     moved = np.array([m - 100 + 5 * np.sign(m - 100) for m in means])
     expected = -softmax(np.stack([moved, -moved], 1) / 1000, axis=1).max(1)

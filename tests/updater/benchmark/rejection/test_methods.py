@@ -94,9 +94,7 @@ CLUSTERED = FitSet(TRAINING, np.arange(36) % 3, HEAD_WEIGHT, BIAS)
 
 
 def test_react_that_cuts_nothing_is_the_energy():
-    calm = Evidence(
-        *(getattr(TRAINING, name) for name in ("logits", "embedding", "features", "pseudo_logit"))
-    )
+    calm = Evidence(*(getattr(TRAINING, of) for of in ("logits", "embedding", "features", "pseudo_logit")))
     assert embedding.fit_react(CLUSTERED, quantile=1.0)(calm) == pytest.approx(
         POST_HOC["energy"](CLUSTERED)(calm), abs=1e-5
     )
@@ -111,10 +109,8 @@ OWN_WEIGHT, OWN_BIAS = RNG.normal(0, 1, (4, 12)).astype("f"), RNG.normal(0, 0.5,
 
 def rectified(classes):
     """Embeddings as they come out of a ReLU."""
-    embedding = np.maximum(OWN_WEIGHT[classes] + RNG.normal(0, 0.6, (len(classes), 12)), 0).astype("f")
-    return Evidence(
-        embedding @ OWN_WEIGHT.T + OWN_BIAS, embedding, np.zeros((len(classes), 0), "f"), OWN_BIAS
-    )
+    rows = np.maximum(OWN_WEIGHT[classes] + RNG.normal(0, 0.6, (len(classes), 12)), 0).astype("f")
+    return Evidence(rows @ OWN_WEIGHT.T + OWN_BIAS, rows, np.zeros((len(classes), 0), "f"), OWN_BIAS)
 
 
 RECTIFIED = FitSet(rectified(np.arange(120) % 4), np.arange(120) % 4, OWN_WEIGHT, OWN_BIAS)
@@ -213,9 +209,8 @@ def test_more_neighbours_than_training_items_are_refused(fit):
 @pytest.mark.parametrize("head", ["linear", "cosine"])
 def test_a_networks_logits_follow_from_its_embedding_and_its_head(head):
     torch.manual_seed(0)
-    network = Network(
-        Architecture(backbone="lcnet_035", crop_px=32, width=8, forensic=False, head=head), 3
-    ).eval()
+    architecture = Architecture(backbone="lcnet_035", crop_px=32, width=8, forensic=False, head=head)
+    network = Network(architecture, 3).eval()
     with torch.no_grad():
         output = network(torch.rand(5, 3, 32, 32) * 255, torch.eye(5))
     found = known_of(network, evidence_of(network, output), np.zeros(5, np.int64))

@@ -111,9 +111,7 @@ def test_splits_share_no_group(batch):
 
 
 def test_every_scene_is_shown_once_and_reals_and_fakes_have_their_own(batch):
-    scenes = [
-        sample.group for samples in batch.values() for sample in samples if sample.group.startswith("scene-")
-    ]
+    scenes = [one.group for samples in batch.values() for one in samples if one.group.startswith("scene-")]
     assert len(scenes) == len(set(scenes))
 
 

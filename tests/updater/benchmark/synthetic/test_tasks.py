@@ -87,9 +87,7 @@ def test_the_stream_is_the_one_that_was_frozen():
     if digest(0, count=1) == FROZEN:
         return
     frozen, found = json.loads(FROZEN_LOOK.read_text()), looks()
-    assert found.keys() == frozen.keys(), (
-        "families or splits changed: freeze anew, and measure all figures anew"
-    )
+    assert found.keys() == frozen.keys(), "families or splits changed: freeze and measure all figures anew"
     off = {name: (found[name], frozen[name]) for name in frozen if not alike(found[name], frozen[name])}
     assert not off, (
         "the stream's pictures changed by more than another processor's rounding: if that is meant, set"

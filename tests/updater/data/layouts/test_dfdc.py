@@ -18,10 +18,7 @@ PARTS = {
         "odd.mp4": {"label": "MAYBE"},
         "gone.mp4": {"label": "REAL"},
     },
-    10: {
-        "ba.mp4": {"label": "FAKE", "original": "lost.mp4"},
-        "bb.mp4": {"label": "FAKE", "original": "lost.mp4"},
-    },
+    10: {name: {"label": "FAKE", "original": "lost.mp4"} for name in ("ba.mp4", "bb.mp4")},
 }
 
 
