@@ -27,10 +27,8 @@ def _silent(stage, done, total):
 
 
 def _start(stream, folder, setup=SMALL, seeds=(0,), *, leave=False, progress=_silent):
-    benchmark = stream_benchmark(
-        "cddb", stream, setup, first_seed=seeds[0], kinds=KINDS, leave_families_out=leave
-    )
-    runs = run_seeds(benchmark, seeds, folder, command=("forgewatch",), device="cpu", progress=progress)
+    task = stream_benchmark("cddb", stream, setup, first_seed=seeds[0], kinds=KINDS, leave_families_out=leave)
+    runs = run_seeds(task, seeds, folder, command=("forgewatch",), device="cpu", progress=progress)
     return [(run, load_scores(folder / f"seed-{run.seed}")) for run in runs]
 
 

@@ -109,10 +109,8 @@ def expert(tmp_path):
     graph = helper.make_graph(nodes, "expert", [given], [told], kept)
     theirs = tmp_path / "theirs.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), theirs)
-    wanted = ExpertContract(
-        name="green", input="resize", side_px=SIDE, digest="", checkpoint="", licence="CC0-1.0"
-    )
-    return Expert(check_expert(theirs, wanted, tmp_path / "ours.onnx"), tmp_path / "ours.onnx")
+    ours = ExpertContract(name="green", input="resize", side_px=SIDE, digest="", checkpoint="", licence="MIT")
+    return Expert(check_expert(theirs, ours, tmp_path / "ours.onnx"), tmp_path / "ours.onnx")
 
 
 def painted(items, seed):

@@ -205,17 +205,9 @@ GATE = GateParameters(terms=OF_THE_LOGITS, clip=50, unknown_threshold=0, fake_th
 @pytest.fixture(scope="module", params=[CONVIT, PLAIN], ids=lambda one: one.backbone)
 def learnt(request, labelled):
     """Two tasks learnt, one after the other."""
-    return dytox.learn(
-        Step(
-            labelled(dict.fromkeys(SERVED_CLASSES, 3)),
-            SERVED_CLASSES,
-            request.param,
-            dytox.learn(
-                Step(labelled(dict.fromkeys(SERVED_OLD, 3)), SERVED_OLD, request.param, recipe=SERVED_RECIPE)
-            ),
-            recipe=SERVED_RECIPE,
-        )
-    )
+    first = Step(labelled(dict.fromkeys(SERVED_OLD, 3)), SERVED_OLD, request.param, recipe=SERVED_RECIPE)
+    items, known = labelled(dict.fromkeys(SERVED_CLASSES, 3)), dytox.learn(first)
+    return dytox.learn(Step(items, SERVED_CLASSES, request.param, known, recipe=SERVED_RECIPE))
 
 
 def test_joint_training_is_one_task_of_all_classes_whatever_was_learnt_before(learnt, labelled):

@@ -171,11 +171,6 @@ def test_every_family_and_each_kind_of_real_has_a_directory_of_its_own():
 
 
 # Media forged in part: the same each time, and forged where and when they say.
-def decoded(sample):
-    with av.open(io.BytesIO(sample.data), format="mp4") as container:
-        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
-
-
 @given(st.integers(0, 2**32), st.integers(2 * SHORTEST, 300))
 def test_stretches_are_one_to_three_none_shorter_than_nine_frames_and_some_is_real(seed, frames):
     segments = draw_stretches(np.random.default_rng(seed), frames)
@@ -198,7 +193,9 @@ def test_the_same_number_gives_the_same_clip(family):
     assert clip.data != make_clip(3, "stream", family, 2).data
     assert clip.data != make_clip(4, "stream", family, 1).data
     assert clip.group != make_clip(3, "after", family, 1).group
-    assert decoded(clip).shape == (FRAMES, SIDE_PX, SIDE_PX, 3)
+    with av.open(io.BytesIO(clip.data), format="mp4") as container:
+        frames = np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+    assert frames.shape == (FRAMES, SIDE_PX, SIDE_PX, 3)
     assert bool(clip.segments) == (family != REAL)
 
 
